@@ -1,0 +1,135 @@
+"""Times pycoll's collectives beside MPI's own: ``mpiexec -n 4 python -m bench``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+from mpi4py import MPI
+from tabulate import tabulate
+from tqdm import tqdm
+
+import pycoll
+from pycoll.schedule import PRIMITIVES
+
+from .cases import IN_PLACE, Case, busbw_factor
+from .results import environment, write_json
+from .timing import medians
+
+HEADERS = {
+    "primitive": "primitive",
+    "algorithm": "algorithm",
+    "place": "place",
+    "bytes": "bytes",
+    "count": "count",
+    "dtype": "dtype",
+    "time": "time (us)",
+    "algbw": "algbw (GB/s)",
+    "busbw": "busbw (GB/s)",
+    "native": "native (us)",
+    "speedup": "speedup",
+    "wrong": "#wrong",
+}
+
+
+def nbytes(text: str) -> int:
+    """A number of bytes: ``8``, ``64K``, ``1M``, ``2G``."""
+    match = re.fullmatch(r"(\d+)([KMG]?)(i?B)?", text.strip(), re.IGNORECASE)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 8, 64K or 1M")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The command line; what is wrong with it ends the program."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("primitives", nargs="*", metavar="primitive", help=f"of: {', '.join(PRIMITIVES)} (default: all)")
+    parser.add_argument("--sizes", default="8,1K,32K,1M,8M", help="total bytes, with commas between (%(default)s)")
+    parser.add_argument("--algorithm", help="algorithms, with commas between; 'auto' is pycoll's choice (default: all)")
+    parser.add_argument("--dtype", default="float32", type=np.dtype, help="(%(default)s)")
+    parser.add_argument("--place", choices=["out", "in", "both"], default="out", help="in place or out of place")
+    parser.add_argument("--budget", type=float, default=60.0, help="about how many seconds of timing (%(default)s)")
+    parser.add_argument("--json", metavar="FILE", help="also write the records there")
+    options = parser.parse_args(argv)
+    for name in options.primitives:
+        if name not in PRIMITIVES:
+            parser.error(f"primitive {name!r} is not one of: {', '.join(PRIMITIVES)}")
+    try:
+        options.sizes = [nbytes(text) for text in options.sizes.split(",")]
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"--sizes: {error}")
+    if options.dtype.kind not in "iufc":
+        parser.error(f"--dtype {options.dtype} is not a number type")
+    return options
+
+
+def points(options: argparse.Namespace) -> Iterator[tuple[str, str, int, bool]]:
+    """What is to be measured: primitive, algorithm, bytes, in place."""
+    for primitive in options.primitives or PRIMITIVES:
+        names = pycoll.algorithms(primitive)
+        if options.algorithm:
+            asked = options.algorithm.split(",")
+            names = [name for name in [*names, "auto"] if name in asked]
+        for name in names:
+            for size in options.sizes if primitive != "barrier" else [0]:
+                if options.place in ("out", "both") or primitive == "barrier":
+                    yield primitive, name, size, False
+                if options.place in ("in", "both") and primitive in IN_PLACE:
+                    yield primitive, name, size, True
+
+
+def measure(comm: MPI.Intracomm, point: tuple[str, str, int, bool], dtype: np.dtype, budget: float) -> dict:
+    """One record."""
+    primitive, name, size, in_place = point
+    case = Case(comm, primitive, size, dtype, in_place)
+    algorithm = None if name == "auto" else name
+    wrong = case.wrong(algorithm)
+    case.zero()
+    seconds, native = medians(comm, [case.call(algorithm), case.call_native()], budget)
+    algbw = case.nbytes / seconds / 1e9
+    return {
+        "primitive": primitive,
+        "algorithm": name,
+        "place": "in" if in_place else "out",
+        "bytes": case.nbytes,
+        "count": case.count,
+        "dtype": dtype.name,
+        "time": seconds * 1e6,
+        "algbw": algbw,
+        "busbw": algbw * busbw_factor(primitive, comm.size),
+        "native": native * 1e6,
+        "speedup": native / seconds,
+        "wrong": wrong,
+    }
+
+
+def main(argv: list[str]) -> int:
+    """Measure and print; 1 if a result was wrong."""
+    comm = MPI.COMM_WORLD
+    if comm.rank != 0:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (one usage message is enough)
+    options = parse(argv)
+    if comm.rank != 0:
+        sys.stderr = sys.__stderr__
+    pycoll.abort_on_exception()
+    todo = list(points(options))
+    if not todo:
+        raise SystemExit("nothing to measure: no algorithm of that name")
+    shown = tqdm(todo, unit="point", leave=False, disable=None if comm.rank == 0 else True)
+    records = [measure(comm, point, options.dtype, options.budget / len(todo)) for point in shown]
+    if comm.rank == 0:
+        where = environment(comm)
+        print("  ".join(f"{key}: {value}" for key, value in where.items()))
+        rows = [[record[key] for key in HEADERS] for record in records]
+        print(tabulate(rows, list(HEADERS.values()), floatfmt=["", "", "", "", "", "", ".2f", ".3f", ".3f", ".2f", ".2f"]))
+        if options.json:
+            write_json(options.json, {"environment": where, "records": records})
+    return int(any(record["wrong"] for record in records))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

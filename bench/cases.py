@@ -1,0 +1,93 @@
+"""What is measured: a collective's buffers, pycoll's call and MPI's own on the same input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+from pycoll.schedule import PRIMITIVES
+
+NATIVE = {name: name.capitalize() for name in PRIMITIVES} | {"reduce_scatter": "Reduce_scatter_block"}
+IN_PLACE = ("allgather", "allreduce", "alltoall", "reduce_scatter")  # where every rank can work in place
+
+
+def busbw_factor(primitive: str, size: int) -> float:
+    """What algbw is multiplied with to get bus bandwidth, as nccl-tests defines it."""
+    share = (size - 1) / size
+    return {"bcast": 1.0, "reduce": 1.0, "barrier": 0.0, "allreduce": 2 * share}.get(primitive, share)
+
+
+class Case:
+    """One collective on buffers of about `nbytes` bytes in all (one rank's block is a size-th of them)."""
+
+    def __init__(self, comm: MPI.Intracomm, primitive: str, nbytes: int, dtype: np.dtype, in_place: bool) -> None:
+        self.comm, self.primitive, self.dtype, self.in_place = comm, primitive, dtype, in_place
+        shape = PRIMITIVES[primitive]
+        rank, size = comm.rank, comm.size
+        self.count = self.nbytes = 0
+        self.send = self.ours = self.native = None
+        if primitive == "barrier":
+            return
+        total = max(1, nbytes // dtype.itemsize)
+        self.count = total if shape.cuts else max(1, total // size)
+        self.nbytes = self.count * dtype.itemsize * (1 if shape.cuts else size)
+
+        def room(wanted: dict, all_blocks: bool) -> np.ndarray | None:
+            return np.zeros(self.count * (size if all_blocks else 1), dtype) if wanted else None
+
+        self.send = room(shape.holds(rank, size, 0, 1), shape.takes_all)
+        inside = in_place and shape.takes_all and not shape.gives_all  # the input of reduce_scatter
+        self.ours = room(shape.wants(rank, size, 0, 1), shape.gives_all or inside)
+        self.native = None if self.ours is None else self.ours.copy()
+        if primitive == "bcast" and rank == 0:
+            self.send = None
+
+    def fill(self) -> None:
+        """Fill the buffers with whole numbers, so that sums are the same in any order."""
+        random = np.random.default_rng(self.comm.rank)
+        for array in (self.send, self.ours):
+            if array is not None:
+                array[...] = random.integers(0, 9, array.size).astype(self.dtype)
+        if self.native is not None:
+            self.native[...] = self.ours
+
+    def zero(self) -> None:
+        """Set everything to zero, so that repeated reductions in place stay finite."""
+        for array in (self.send, self.ours, self.native):
+            if array is not None:
+                array[...] = 0
+
+    def _arguments(self, recv: np.ndarray | None) -> tuple:
+        if self.primitive == "barrier":
+            return ()
+        if self.primitive == "bcast":
+            return (recv,)
+        return (MPI.IN_PLACE if self.in_place else self.send, recv)
+
+    def call(self, algorithm: str | None) -> Callable[[], object]:
+        """The collective by one of pycoll's algorithms (None: the one that pycoll would choose)."""
+        function = getattr(pycoll, self.primitive)
+        return partial(function, *self._arguments(self.ours), comm=self.comm, algorithm=algorithm)
+
+    def call_native(self) -> Callable[[], object]:
+        """MPI's own collective on the same input."""
+        function = getattr(self.comm, NATIVE[self.primitive])
+        return partial(function, *self._arguments(self.native))
+
+    def wrong(self, algorithm: str | None) -> int:
+        """Run both; how many elements differ, over all ranks."""
+        self.fill()
+        self.call(algorithm)()
+        self.call_native()()
+        different = 0
+        if self.ours is not None:
+            different = int(np.count_nonzero(self._result(self.ours) != self._result(self.native)))
+        return self.comm.allreduce(different)
+
+    def _result(self, array: np.ndarray) -> np.ndarray:
+        shape = PRIMITIVES[self.primitive]
+        return array if shape.cuts or shape.gives_all else array[: self.count]

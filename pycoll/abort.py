@@ -1,0 +1,35 @@
+"""One rank's failure ends the job: without this, the other ranks wait for it forever."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from types import TracebackType
+
+from mpi4py import MPI
+
+
+def abort_on_exception(comm: MPI.Comm | None = None) -> None:
+    """From now on an uncaught exception prints its traceback and aborts the job (COMM_WORLD by default).
+
+    SystemExit and a keyboard interrupt pass as usual.  Call it once, at the start of a program.
+    """
+    world = MPI.COMM_WORLD if comm is None else comm
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            sys.__excepthook__(kind, error, trace)
+        else:
+            abort(error, world)
+
+    sys.excepthook = hook
+
+
+def abort(error: BaseException, comm: MPI.Comm | None = None) -> None:
+    """Print the error's traceback with this rank's number, and abort the job."""
+    world = MPI.COMM_WORLD if comm is None else comm
+    text = "".join(traceback.format_exception(error))
+    sys.stderr.write(f"pycoll: rank {world.rank} of {world.size} failed and ends the job:\n{text}")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    world.Abort(1)

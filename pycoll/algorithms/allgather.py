@@ -1,0 +1,111 @@
+"""All-gather: every rank gets the blocks of all ranks, in rank order."""
+
+from __future__ import annotations
+
+from ..schedule import Recv, Schedule, Send, algorithm
+from . import bcast, gather
+from .topology import halvings
+
+
+@algorithm()
+def naive(rank: int, size: int) -> Schedule:
+    """Gather to rank 0, then broadcast from it, both naive.
+
+    Rounds: 2*(p-1)
+    Messages: p-1
+    Sent: (p-1)*Z
+    Received: Z
+    Cost: 2*(p-1)*alpha + ((p-1)/p + (p-1))*Z*beta
+    Limits: rank 0's link carries everything.
+    Source: the definition of MPI_Allgather in the MPI standard.
+    """
+    yield from gather.naive(rank, size, 0)
+    yield from bcast.naive(rank, size, 0, range(size))
+
+
+@algorithm()
+def tree(rank: int, size: int) -> Schedule:
+    """Recursive doubling: halves that are complete in themselves exchange what they have.
+
+    Rounds: lg(p)
+    Messages: lg(p); at most lg(p)+1
+    Sent: (p-1)/p*Z; at most 5/3*(p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: lg(p)*alpha + (p-1)/p*Z*beta; at most lg(p)*alpha + 2*(p-1)/p*Z*beta
+    Limits: any number of ranks; where a half is one rank larger, one rank sends twice.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.2, with uneven halves.
+    """
+    for level in reversed(halvings(rank, size)):
+        if level.partner is None:
+            yield (Recv(level.helper, level.other),)
+            continue
+        moves = [Send(level.partner, level.mine), Recv(level.partner, level.other)]
+        if level.helped is not None:
+            moves.append(Send(level.helped, level.mine))
+        yield tuple(moves)
+
+
+@algorithm()
+def ring(rank: int, size: int) -> Schedule:
+    """Blocks go round the ring: each rank hands on what it received in the round before.
+
+    Rounds: p-1
+    Messages: p-1
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: (p-1)*alpha + (p-1)/p*Z*beta
+    Source: Chan, Heimlich, Purkayastha and van de Geijn, CCPE 19 (2007), section 4 ("bucket").
+    """
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for step in range(size - 1):
+        yield Send(right, [(rank - step) % size]), Recv(left, [(rank - step - 1) % size])
+
+
+@algorithm()
+def bruck(rank: int, size: int) -> Schedule:
+    """Each round doubles the run of consecutive blocks that a rank holds, starting with its own.
+
+    Rounds: lg(p)
+    Messages: lg(p)
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: lg(p)*alpha + (p-1)/p*Z*beta
+    Limits: runs that wrap round are packed and unpacked in scratch.
+    Source: Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 8 (1997).
+    """
+    held = 1
+    while held < size:
+        count = min(held, size - held)
+        below, above = (rank - held) % size, (rank + held) % size
+        yield (
+            Send(below, [(rank + i) % size for i in range(count)]),
+            Recv(above, [(above + i) % size for i in range(count)]),
+        )
+        held *= 2
+
+
+@algorithm()
+def neighbor(rank: int, size: int) -> Schedule:
+    """Neighbor exchange: pairs swap with the left and the right neighbour in turn, two blocks a time.
+
+    Rounds: p//2 if p % 2 == 0 else p-1
+    Messages: p//2 if p % 2 == 0 else p-1
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: (p//2 if p % 2 == 0 else p-1)*alpha + (p-1)/p*Z*beta
+    Limits: even numbers of ranks; with an odd number it runs `ring`.
+    Source: Chen, Zhang, Jia and Zhang, "Performance evaluation of Allgather algorithms", HPCAsia 2005.
+    """
+    if size % 2:
+        yield from ring(rank, size)
+        return
+    sign = 1 if rank % 2 == 0 else -1
+    partners = (rank + sign) % size, (rank - sign) % size
+    yield Send(partners[0], [rank]), Recv(partners[0], [partners[0]])
+    home = last = rank - rank % 2  # the even rank of my own pair, and of the pair that came last
+    for step in range(1, size // 2):
+        shift = 2 * ((step + 1) // 2)
+        coming = (home - sign * shift if step % 2 else home + sign * shift) % size
+        partner = partners[step % 2]
+        yield Send(partner, [last, last + 1]), Recv(partner, [coming, coming + 1])
+        last = coming

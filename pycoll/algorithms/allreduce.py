@@ -1,0 +1,174 @@
+"""All-reduce: the ranks' vectors are combined element by element; every rank gets the result."""
+
+from __future__ import annotations
+
+from ..schedule import (
+    AFTER,
+    BEFORE,
+    Combine,
+    Copy,
+    Recv,
+    Reduce,
+    Schedule,
+    Send,
+    algorithm,
+    per_rank,
+    two_per_segment,
+)
+from . import allgather, bcast, reduce, reduce_scatter
+from .topology import depth, halvings, inorder
+
+
+@algorithm()
+def naive(rank: int, size: int) -> Schedule:
+    """Reduce to rank 0, then broadcast from it, both naive: what a parameter server does.
+
+    Rounds: 2*(p-1)
+    Messages: p-1
+    Sent: (p-1)*Z
+    Received: (p-1)*Z
+    Cost: 2*(p-1)*alpha + 2*(p-1)*Z*beta + (p-1)*Z*gamma
+    Limits: rank 0's link carries (p-1)*Z in each direction.
+    Source: the definition of MPI_Allreduce in the MPI standard.
+    """
+    yield from reduce.naive(rank, size, 0)
+    yield from bcast.naive(rank, size, 0)
+
+
+@algorithm()
+def tree(rank: int, size: int) -> Schedule:
+    """A binomial reduce to rank 0, then a binomial broadcast from it.
+
+    Rounds: 2*lg(p)
+    Messages: lg(p)
+    Sent: lg(p)*Z
+    Received: lg(p)*Z
+    Cost: 2*lg(p)*alpha + 2*lg(p)*Z*beta + lg(p)*Z*gamma
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.5.
+    """
+    yield from reduce.tree(rank, size, 0)
+    yield from bcast.tree(rank, size, 0)
+
+
+@algorithm(cut=per_rank, ordered=False)
+def ring(rank: int, size: int) -> Schedule:
+    """A ring reduce-scatter, then a ring all-gather: the least bytes any all-reduce can send.
+
+    Rounds: 2*(p-1)
+    Messages: 2*(p-1)
+    Sent: 2*(p-1)/p*Z
+    Received: 2*(p-1)/p*Z
+    Cost: 2*(p-1)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: commutative operations; best for long vectors.
+    Source: Patarasuk and Yuan, JPDC 69 (2009).
+    """
+    yield from reduce_scatter.ring(rank, size)
+    yield from allgather.ring(rank, size)
+
+
+@algorithm()
+def recursive_doubling(rank: int, size: int) -> Schedule:
+    """Halves that hold their own result exchange it; all combine the lower half's with the upper's.
+
+    Rounds: lg(p)
+    Messages: lg(p); at most lg(p)+1
+    Sent: lg(p)*Z; at most (lg(p)+1)*Z
+    Received: lg(p)*Z
+    Cost: lg(p)*alpha + lg(p)*Z*beta + lg(p)*Z*gamma;
+        at most lg(p)*alpha + (2*lg(p)-1)*Z*beta + lg(p)*Z*gamma
+    Limits: best for short vectors; any number of ranks, without the usual two extra rounds.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.5, with uneven halves.
+    """
+    for level in reversed(halvings(rank, size)):
+        source = level.helper if level.partner is None else level.partner
+        order = AFTER if level.mine[0] < level.other[0] else BEFORE
+        targets = [peer for peer in (level.partner, level.helped) if peer is not None]
+        yield (*(Send(peer, [0]) for peer in targets), Reduce(source, [0], order))
+
+
+@algorithm(cut=per_rank, ordered=False)
+def rabenseifner(rank: int, size: int) -> Schedule:
+    """Reduce-scatter by recursive halving, then all-gather by recursive doubling.
+
+    Rounds: 2*lg(p)
+    Messages: 2*lg(p); at most 2*lg(p)+1
+    Sent: 2*(p-1)/p*Z; at most 8/3*(p-1)/p*Z
+    Received: 2*(p-1)/p*Z; at most 8/3*(p-1)/p*Z
+    Cost: 2*lg(p)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma;
+        at most 2*lg(p)*alpha + 4*(p-1)/p*Z*beta + 2*(p-1)/p*Z*gamma
+    Limits: commutative operations.
+    Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
+    """
+    yield from reduce_scatter.recursive_halving(rank, size)
+    yield from allgather.tree(rank, size)
+
+
+@algorithm(cut=two_per_segment)
+def double_tree(rank: int, size: int, segments: int) -> Schedule:
+    """Two pipelined binary trees, each for half the vector; a rank that is inner in one is a leaf in the other.
+
+    Rounds: 2*lg(p)+S-1
+    Messages: at most 4*S
+    Sent: at most 2*Z
+    Received: at most 2*Z
+    Cost: at most (2*lg(p)+S-1)*alpha + (2*lg(p)+S-1)/S*2*Z*beta + (lg(p)+S)/S*3/2*Z*gamma
+    Limits: best for vectors of middling length on many ranks.
+    Source: Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and
+        scan", Parallel Computing 35 (2009); the trees are those of NCCL.
+    """
+    if size == 1:
+        return
+    trees = [_Tree(rank + 1, size + 1, rootless=True), _Tree(rank, size, rootless=False)]
+    for step in range(2 * trees[1].height + segments):
+        moves = [move for k, side in enumerate(trees) for move in side.moves(step, segments, k)]
+        if moves:
+            yield tuple(moves)
+
+
+class _Tree:
+    """One rank's view of one of the two trees: what moves in which step."""
+
+    def __init__(self, index: int, size: int, rootless: bool) -> None:
+        # without node 0 the nodes 1, 2, ... are ranks 0, 1, ... and every level is one higher up
+        shift = 1 if rootless else 0
+        parent, *children = inorder(index, size)
+        self.parent = parent - shift if parent is not None and parent >= shift else None
+        self.left, self.right = (None if child is None else child - shift for child in children)
+        self.depth = depth(index, size) - shift
+        self.height = 1 + (size - 1).bit_length() - 1 - shift
+
+    def moves(self, step: int, segments: int, k: int) -> list[Send | Recv | Reduce]:
+        """Segment s leaves depth d upwards in step height - d + s, and downwards in height + d + s."""
+        children = [(self.left, BEFORE), (self.right, AFTER)]
+        planned = [(Reduce(child, (k,), order), self.height - self.depth - 1) for child, order in children]
+        planned += [(Send(self.parent, (k,)), self.height - self.depth)]
+        planned += [(Recv(self.parent, (k,)), self.height + self.depth - 1)]
+        planned += [(Send(child, (k,)), self.height + self.depth) for child, _ in children]
+        return [
+            move._replace(blocks=[2 * (step - first) + k])
+            for move, first in planned
+            if move[0] is not None and 0 <= step - first < segments
+        ]
+
+
+@algorithm()
+def ring_whole(rank: int, size: int) -> Schedule:
+    """Uncut vectors go once round the ring, and every rank combines them all, in rank order.
+
+    It answers, in numbers, why gradients are cut: compare its Sent with `ring`'s.
+
+    Rounds: p-1
+    Messages: p-1
+    Sent: (p-1)*Z
+    Received: (p-1)*Z
+    Cost: (p-1)*alpha + (p-1)*Z*beta + (p-1)*Z*gamma
+    Limits: (p-1)*Z of scratch, since all ranks must combine in the same order to end with the same bits.
+    Source: ring all-gather (see `allgather.ring`) of whole vectors; the textbook's "naive ring".
+    """
+    right, left = (rank + 1) % size, (rank - 1) % size
+    yield (Copy(0, (rank, 0)),)
+    for step in range(size - 1):
+        yield Send(right, [((rank - step) % size, 0)]), Recv(left, [((rank - step - 1) % size, 0)])
+    yield (Copy((0, 0), 0),)
+    for source in range(1, size):
+        yield (Combine((source, 0), 0, AFTER),)

@@ -1,0 +1,71 @@
+"""Barrier: no rank leaves before every rank has come.  Its messages carry no blocks."""
+
+from __future__ import annotations
+
+from ..schedule import Recv, Schedule, Send, algorithm
+from . import bcast, reduce
+
+
+@algorithm()
+def naive(rank: int, size: int) -> Schedule:
+    """Every rank reports to rank 0, which then releases each in turn.
+
+    Rounds: 2*(p-1)
+    Messages: p-1
+    Cost: 2*(p-1)*alpha
+    Source: Mellor-Crummey and Scott, ACM TOCS 9 (1991), the central barrier.
+    """
+    yield from reduce.naive(rank, size, 0, ())
+    yield from bcast.naive(rank, size, 0, ())
+
+
+@algorithm()
+def tree(rank: int, size: int) -> Schedule:
+    """Reports go up a binomial tree to rank 0, the release comes down it.
+
+    Rounds: 2*lg(p)
+    Messages: lg(p)
+    Cost: 2*lg(p)*alpha
+    Source: Mellor-Crummey and Scott, ACM TOCS 9 (1991), the combining tree barrier.
+    """
+    yield from reduce.tree(rank, size, 0, ())
+    yield from bcast.tree(rank, size, 0, ())
+
+
+@algorithm()
+def ring(rank: int, size: int) -> Schedule:
+    """A token goes twice round: the first round says that all have come, the second lets them go.
+
+    Rounds: 2*p-1
+    Messages: 2
+    Cost: (2*p-1)*alpha
+    Source: Dijkstra's token ring; the "double ring" barrier of Open MPI's coll/base.
+    """
+    if size == 1:
+        return
+    right, left = (rank + 1) % size, (rank - 1) % size
+    if rank == 0:
+        yield (Send(right, ()),)
+        yield (Recv(left, ()),)
+        yield (Send(right, ()),)
+    else:
+        yield (Recv(left, ()),)
+        yield (Send(right, ()),)
+        yield (Recv(left, ()),)
+        if right != 0:
+            yield (Send(right, ()),)
+
+
+@algorithm()
+def dissemination(rank: int, size: int) -> Schedule:
+    """In round k every rank signals the rank 2**k after it.
+
+    Rounds: lg(p)
+    Messages: lg(p)
+    Cost: lg(p)*alpha
+    Source: Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", IJPP 17 (1988).
+    """
+    distance = 1
+    while distance < size:
+        yield Send((rank + distance) % size, ()), Recv((rank - distance) % size, ())
+        distance *= 2

@@ -1,0 +1,64 @@
+"""Gather: every rank's block goes to the root, in rank order."""
+
+from __future__ import annotations
+
+from ..schedule import Recv, Schedule, Send, algorithm, lanes
+from .topology import binomial
+
+
+@algorithm()
+def naive(rank: int, size: int, root: int) -> Schedule:
+    """The root receives each rank's block in turn.
+
+    Rounds: p-1
+    Messages: 1
+    Sent: Z/p
+    Received: (p-1)/p*Z
+    Cost: (p-1)*alpha + (p-1)/p*Z*beta
+    Source: the definition of MPI_Gather in the MPI standard.
+    """
+    if rank != root:
+        yield (Send(root, [rank]),)
+        return
+    for peer in range(size):
+        if peer != root:
+            yield (Recv(peer, [peer]),)
+
+
+@algorithm()
+def tree(rank: int, size: int, root: int) -> Schedule:
+    """Up a binomial tree: a rank collects its subtree's blocks and sends them on as one message.
+
+    Rounds: lg(p)
+    Messages: 1
+    Sent: (p//2)/p*Z
+    Received: (p-1)/p*Z
+    Cost: lg(p)*alpha + (p-1)/p*Z*beta
+    Limits: an inner rank needs scratch for its subtree's blocks, at most half of Z.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.1.
+    """
+    node = binomial(rank, size, root)
+    for child, ranks in reversed(node.children):
+        yield (Recv(child, ranks),)
+    if node.parent is not None:
+        yield (Send(node.parent, node.subtree),)
+
+
+@algorithm()
+def ring(rank: int, size: int, root: int) -> Schedule:
+    """A pipelined chain towards the root: own block first, then those of the farther ranks.
+
+    Rounds: p-1
+    Messages: p-1
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: (p-1)*alpha + (p-1)/p*Z*beta
+    Limits: two blocks of scratch.
+    Source: Chan, Heimlich, Purkayastha and van de Geijn, CCPE 19 (2007), section 4.
+    """
+    distance = (rank - root) % size
+    previous, following = (rank - 1) % size, (rank + 1) % size
+    farther = [(root + d) % size for d in range(distance + 1, size)]
+    incoming = [Recv(following, [block]) for block in farther]
+    outgoing = [Send(previous, [block]) for block in [rank, *farther]] if distance > 0 else []
+    yield from lanes(incoming, outgoing)

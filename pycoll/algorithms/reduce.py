@@ -1,0 +1,84 @@
+"""Reduce: the ranks' vectors are combined element by element; the root gets the result."""
+
+from __future__ import annotations
+
+from ..schedule import AFTER, BEFORE, Blocks, Reduce, Schedule, Send, algorithm, lanes, per_rank, per_segment
+from . import gather, reduce_scatter
+from .topology import binomial
+
+
+@algorithm()
+def naive(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
+    """The root receives every rank's vector in turn, and combines: first the lower ranks', then the higher.
+
+    Rounds: p-1
+    Messages: 1
+    Sent: Z
+    Received: (p-1)*Z
+    Cost: (p-1)*alpha + (p-1)*Z*beta + (p-1)*Z*gamma
+    Limits: the root's link carries everything, and the root computes everything.
+    Source: the definition of MPI_Reduce in the MPI standard.
+    """
+    if rank != root:
+        yield (Send(root, blocks),)
+        return
+    for peer in range(root - 1, -1, -1):
+        yield (Reduce(peer, blocks, BEFORE),)
+    for peer in range(root + 1, size):
+        yield (Reduce(peer, blocks, AFTER),)
+
+
+@algorithm()
+def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
+    """Up a binomial tree whose subtrees are ranges of ranks, so that rank order is kept at any root.
+
+    Rounds: lg(p)
+    Messages: 1
+    Sent: Z
+    Received: lg(p)*Z
+    Cost: lg(p)*alpha + lg(p)*Z*beta + lg(p)*Z*gamma
+    Limits: best for short vectors.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.4; rank order kept without
+        the usual hop from rank 0, because the tree is cut by ranges of ranks (see `topology.binomial`).
+    """
+    node = binomial(rank, size, root)
+    for child, _ in reversed(node.children):
+        yield (Reduce(child, blocks, AFTER if child > rank else BEFORE),)
+    if node.parent is not None:
+        yield (Send(node.parent, blocks),)
+
+
+@algorithm(cut=per_segment, ordered=False)
+def ring(rank: int, size: int, root: int, segments: int) -> Schedule:
+    """A pipelined chain towards the root: a segment is received and combined while the last goes on.
+
+    Rounds: S+p-2
+    Messages: S
+    Sent: Z
+    Received: Z
+    Cost: (S+p-2)*alpha + (S+p-2)/S*Z*beta + (S+p-2)/S*Z*gamma
+    Limits: commutative operations; best for long vectors.
+    Source: Worringen, "Pipelining and overlapping for MPI collective operations", LCN 2003.
+    """
+    distance = (rank - root) % size
+    previous, following = (rank - 1) % size, (rank + 1) % size
+    incoming = [Reduce(following, [s], AFTER) for s in range(segments)] if distance < size - 1 else []
+    outgoing = [Send(previous, [s]) for s in range(segments)] if distance > 0 else []
+    yield from lanes(incoming, [None, *outgoing])
+
+
+@algorithm(cut=per_rank, ordered=False)
+def rabenseifner(rank: int, size: int, root: int) -> Schedule:
+    """Reduce-scatter by recursive halving, then a binomial gather of the parts.
+
+    Rounds: 2*lg(p)
+    Messages: lg(p)+1
+    Sent: (p-1+p//2)/p*Z
+    Received: 2*(p-1)/p*Z; at most 5/2*(p-1)/p*Z
+    Cost: 2*lg(p)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma;
+        at most 2*lg(p)*alpha + 3*(p-1)/p*Z*beta + 2*(p-1)/p*Z*gamma
+    Limits: commutative operations.
+    Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
+    """
+    yield from reduce_scatter.recursive_halving(rank, size)
+    yield from gather.tree(rank, size, root)

@@ -1,0 +1,95 @@
+"""Reduce-scatter: the ranks' vectors are combined element by element; rank r gets block r of the result."""
+
+from __future__ import annotations
+
+from ..schedule import Reduce, Schedule, Send, algorithm
+from . import reduce, scatter
+from .topology import halvings
+
+
+@algorithm()
+def naive(rank: int, size: int) -> Schedule:
+    """Reduce to rank 0, then scatter from it, both naive.
+
+    Rounds: 2*(p-1)
+    Messages: p-1
+    Sent: Z
+    Received: (p-1)*Z
+    Cost: 2*(p-1)*alpha + ((p-1) + (p-1)/p)*Z*beta + (p-1)*Z*gamma
+    Limits: rank 0's link carries everything.
+    Source: the definition of MPI_Reduce_scatter_block in the MPI standard.
+    """
+    yield from reduce.naive(rank, size, 0, range(size))
+    yield from scatter.naive(rank, size, 0)
+
+
+@algorithm()
+def tree(rank: int, size: int) -> Schedule:
+    """A binomial reduce to rank 0, then a binomial scatter from it.
+
+    Rounds: 2*lg(p)
+    Messages: lg(p)
+    Sent: Z + (p//2-1)/p*Z
+    Received: lg(p)*Z
+    Cost: 2*lg(p)*alpha + (lg(p) + (p-1)/p)*Z*beta + lg(p)*Z*gamma
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.3.
+    """
+    yield from reduce.tree(rank, size, 0, range(size))
+    yield from scatter.tree(rank, size, 0)
+
+
+@algorithm(ordered=False)
+def ring(rank: int, size: int) -> Schedule:
+    """Partial results go round the ring; each rank adds its own contribution and hands them on.
+
+    Rounds: p-1
+    Messages: p-1
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: (p-1)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: commutative operations; two blocks of scratch.
+    Source: Patarasuk and Yuan, JPDC 69 (2009).
+    """
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for step in range(1, size):
+        yield Send(right, [(rank - step) % size]), Reduce(left, [(rank - step - 1) % size])
+
+
+@algorithm(ordered=False)
+def recursive_halving(rank: int, size: int) -> Schedule:
+    """Each round halves the ranks that a rank still works with, and the blocks that it still works on.
+
+    Rounds: lg(p)
+    Messages: lg(p)
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z; at most 5/3*(p-1)/p*Z
+    Cost: lg(p)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma;
+        at most lg(p)*alpha + 2*(p-1)/p*Z*beta + 2*(p-1)/p*Z*gamma
+    Limits: commutative operations; any number of ranks: where a half is one larger, one rank combines twice.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.3, with uneven halves.
+    """
+    for level in halvings(rank, size):
+        if level.partner is None:
+            yield (Send(level.helper, level.other),)
+            continue
+        moves = [Send(level.partner, level.other), Reduce(level.partner, level.mine)]
+        if level.helped is not None:
+            moves.append(Reduce(level.helped, level.mine))
+        yield tuple(moves)
+
+
+@algorithm(ordered=False)
+def pairwise(rank: int, size: int) -> Schedule:
+    """In round k a rank sends to the k-th after it that rank's block, and hears from the k-th before it.
+
+    Rounds: p-1
+    Messages: p-1
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: (p-1)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: commutative operations.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.3.
+    """
+    for step in range(1, size):
+        to, source = (rank + step) % size, (rank - step) % size
+        yield Send(to, [to]), Reduce(source, [rank])

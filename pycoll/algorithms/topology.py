@@ -1,0 +1,107 @@
+"""Who is whose neighbour: the arithmetic that schedules share, O(log size) each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Node(NamedTuple):
+    """A rank's place in a tree; `children` come with the range of ranks in their subtree."""
+
+    parent: int | None
+    children: list[tuple[int, range]]
+    subtree: range
+
+
+def binomial(rank: int, size: int, root: int) -> Node:
+    """The binomial tree whose subtrees are ranges of ranks, whatever the root.
+
+    The ranks are cut in half; the root takes the first rank of the half that it is not in as its child;
+    each half goes on alone.  So there are ceil(log2(size)) levels, blocks of a subtree lie side by side,
+    and contributions can be combined in rank order without rotating the ranks.  Children are listed
+    with the largest subtree first.
+    """
+    node = Node(None, [], range(size))
+    top, ranks = root, range(size)
+    while len(ranks) > 1:
+        middle = (len(ranks) + 1) // 2
+        near, far = ranks[:middle], ranks[middle:]
+        if top not in near:
+            near, far = far, near
+        child = far[0]
+        if rank == top:
+            node.children.append((child, far))
+        elif rank == child:
+            node = Node(top, [], far)
+        top, ranks = (top, near) if rank in near else (child, far)
+    return node
+
+
+class Level(NamedTuple):
+    """One level of repeated halving: my half, the other, and who in it exchanges with me.
+
+    `partner` is None for the odd rank of a half that is one larger; it hears from `helper`.  Whoever
+    is that helper has the odd rank in `helped`.
+    """
+
+    mine: range
+    other: range
+    partner: int | None
+    helper: int | None
+    helped: int | None
+
+
+def halvings(rank: int, size: int) -> list[Level]:
+    """Repeated halving of the ranks down to `rank` alone, any size, the two largest halves first.
+
+    Ranks at the same place in both halves are partners.  Where the lower half is one larger, its last
+    rank is served by its neighbour, the first of the upper half; every rank is such a helper at one
+    level at most.
+    """
+    levels = []
+    ranks = range(size)
+    while len(ranks) > 1:
+        middle = (len(ranks) + 1) // 2
+        lower, upper = ranks[:middle], ranks[middle:]
+        last, first = lower[-1], upper[0]
+        uneven = len(lower) > len(upper)
+        if rank in lower:
+            partner = rank + middle if rank + middle in upper else None
+            levels.append(Level(lower, upper, partner, first if partner is None else None, None))
+            ranks = lower
+        else:
+            levels.append(Level(upper, lower, rank - middle, None, last if uneven and rank == first else None))
+            ranks = upper
+    return levels
+
+
+def inorder(index: int, size: int) -> tuple[int | None, int | None, int | None]:
+    """Parent, left and right child in a binary tree whose in-order traversal is 0, 1, ..., size - 1.
+
+    0 is the root and has a right child alone; odd numbers are leaves.  After NCCL's double binary tree
+    (ncclGetBtree), itself after Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth
+    broadcast, reduction and scan", Parallel Computing 35 (2009).
+    """
+    if index == 0:
+        top = 1 << (size - 1).bit_length() - 1 if size > 1 else None
+        return None, None, top
+    bit = index & -index
+    parent = (index ^ bit) | (bit << 1)
+    if parent >= size:
+        parent = index ^ bit
+    half = bit >> 1
+    left = index - half if half else None
+    while half and index + half >= size:
+        half >>= 1
+    right = index + half if half else None
+    return parent, left, right
+
+
+def depth(index: int, size: int) -> int:
+    """Steps from `index` up to the root of `inorder`."""
+    steps = 0
+    parent, _, _ = inorder(index, size)
+    while parent is not None:
+        steps += 1
+        parent, _, _ = inorder(parent, size)
+    return steps

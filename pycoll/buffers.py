@@ -1,0 +1,143 @@
+"""The caller's buffers: recognised, checked, and allocated where none was given."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from .schedule import Primitive
+
+memory = MPI.buffer.frombuffer  # memory(obj, readonly).address and .nbytes; an error if not C-contiguous
+IN_PLACE_TYPE = type(MPI.IN_PLACE)
+
+
+class Arguments(NamedTuple):
+    """One rank's part in a collective, checked."""
+
+    send: np.ndarray | None  # C-contiguous; None where the rank gives nothing, or gives it in `recv`
+    recv: np.ndarray | None
+    count: int  # elements of the vector (bcast, reduce, allreduce) or of one rank's block
+    dtype: np.dtype
+    in_place: bool
+    result: np.ndarray | None
+
+
+def is_in_place(buffer: Any) -> bool:
+    """Whether this is MPI.IN_PLACE."""
+    return isinstance(buffer, IN_PLACE_TYPE) and buffer == MPI.IN_PLACE
+
+
+def as_array(name: str, buffer: Any) -> np.ndarray:
+    """A NumPy array on the memory of any object with the buffer protocol or `__array_interface__`."""
+    if not isinstance(buffer, np.ndarray):
+        if is_in_place(buffer):
+            raise ValueError(f"{name}=MPI.IN_PLACE is not allowed here")
+        if hasattr(buffer, "__array_interface__"):
+            buffer = np.asarray(buffer)
+        else:
+            try:
+                buffer = np.asarray(memoryview(buffer))
+            except TypeError:
+                raise TypeError(f"{name} must be an array or have the buffer protocol, not {buffer!r}") from None
+    if buffer.dtype.hasobject:
+        raise TypeError(f"{name} has dtype {buffer.dtype}; Python objects cannot be sent as memory")
+    return buffer
+
+
+def send_array(name: str, buffer: Any) -> np.ndarray:
+    """A buffer to read from; packed if it is not C-contiguous."""
+    array = as_array(name, buffer)
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def recv_array(name: str, buffer: Any) -> np.ndarray:
+    """A buffer to write to: it must be writeable and C-contiguous."""
+    array = as_array(name, buffer)
+    if not array.flags.writeable:
+        raise ValueError(f"{name} is read-only")
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name} is not C-contiguous (shape {array.shape}, strides {array.strides})")
+    return array
+
+
+def arrange(primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> Arguments:
+    """Check one rank's buffers for a collective, and allocate its result if it gave none."""
+    gives = bool(primitive.holds(rank, size, root, 1))
+    gets = bool(primitive.wants(rank, size, root, 1))
+    if primitive.name == "bcast":
+        return _bcast(sendbuf, rank == root)
+    if primitive.name == "scatter" and gives and is_in_place(recvbuf):
+        send = send_array("sendbuf", sendbuf)
+        return Arguments(send, None, _blocks("sendbuf", send, size), send.dtype, True, None)
+    if gives and gets and is_in_place(sendbuf):
+        return _in_place(primitive, recvbuf, size)
+
+    send = send_array("sendbuf", sendbuf) if gives else None
+    if not gives and not gets:
+        return Arguments(None, None, 0, np.dtype(np.uint8), False, recvbuf)
+    if not gets:
+        return Arguments(send, None, send.size, send.dtype, False, None)
+    if send is None and recvbuf is None:
+        raise TypeError(f"recvbuf=None: at the non-roots of {primitive.name} a receive buffer must be given")
+    count = None
+    if send is not None:
+        count = _blocks("sendbuf", send, size) if primitive.takes_all else send.size
+    if recvbuf is None:
+        recv = result = np.empty(_result_shape(primitive, send.shape, send.size, size), send.dtype)
+    else:
+        recv = recv_array("recvbuf", recvbuf)
+        result = recvbuf if isinstance(recvbuf, np.ndarray) else recv
+        _check_fit(send, recv, count, size if primitive.gives_all else 1)
+        count = recv.size if count is None else count
+    return Arguments(send, recv, count, recv.dtype, False, result)
+
+
+def _bcast(buf: Any, is_root: bool) -> Arguments:
+    # the root's buffer may be read-only or have gaps: it is only read
+    array = send_array("buf", buf) if is_root else recv_array("buf", buf)
+    return Arguments(None, array, array.size, array.dtype, is_root, buf if isinstance(buf, np.ndarray) else array)
+
+
+def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> Arguments:
+    if recvbuf is None:
+        raise TypeError("recvbuf=None: with sendbuf=MPI.IN_PLACE the input lies in the receive buffer")
+    recv = recv_array("recvbuf", recvbuf)
+    spans_all = primitive.takes_all or primitive.gives_all
+    count = _blocks("recvbuf", recv, size) if spans_all else recv.size
+    result = recvbuf if isinstance(recvbuf, np.ndarray) else recv
+    if primitive.takes_all and not primitive.gives_all:  # reduce_scatter leaves its block in front
+        result = recv.reshape(-1)[:count]
+    return Arguments(None, recv, count, recv.dtype, True, result)
+
+
+def _blocks(name: str, array: np.ndarray, size: int) -> int:
+    count, rest = divmod(array.size, size)
+    if rest:
+        raise ValueError(f"{name} has {array.size} elements, which {size} ranks cannot share evenly")
+    return count
+
+
+def _check_fit(send: np.ndarray | None, recv: np.ndarray, count: int | None, blocks: int) -> None:
+    if send is None:
+        return
+    if send.dtype != recv.dtype:
+        raise TypeError(f"sendbuf has dtype {send.dtype}, recvbuf has dtype {recv.dtype}")
+    if recv.size != count * blocks:
+        raise ValueError(f"recvbuf has {recv.size} elements, but {count * blocks} are to be received")
+    ours, theirs = memory(recv, False), memory(send, True)
+    if ours.address < theirs.address + theirs.nbytes and theirs.address < ours.address + ours.nbytes:
+        raise ValueError("sendbuf and recvbuf overlap in memory; pass MPI.IN_PLACE to reduce or exchange in place")
+
+
+def _result_shape(primitive: Primitive, shape: tuple[int, ...], count: int, size: int) -> tuple[int, ...]:
+    if primitive.takes_all == primitive.gives_all:
+        return shape
+    if primitive.gives_all:
+        return (size, *shape)
+    if len(shape) > 1 and shape[0] == size:
+        return shape[1:]
+    if shape and shape[0] % size == 0:
+        return (shape[0] // size, *shape[1:])
+    return (count // size,)

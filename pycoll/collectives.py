@@ -1,0 +1,241 @@
+"""The collectives: check arguments, choose an algorithm, run it.
+
+Buffers are NumPy arrays, or anything with the buffer protocol or ``__array_interface__``.  A send buffer
+with gaps is packed; a receive buffer must be C-contiguous and writeable.  All ranks of the communicator
+call the same function with matching arguments.  What a rank can see to be wrong raises TypeError or
+ValueError there, before anything is sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from . import engine
+from .buffers import Arguments, arrange, memory
+from .layout import compiled
+from .ops import Operation, resolve
+from .schedule import PRIMITIVES, Algorithm, algorithms_of, find
+from .selection import choose
+
+
+def algorithms(primitive: str) -> list[str]:
+    """The names of a primitive's algorithms, as `algorithm=` takes them; ValueError if there is no such primitive."""
+    return list(algorithms_of(primitive))
+
+
+def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> np.ndarray:
+    """Broadcast: every rank's `buf` becomes the root's.
+
+    `buf` has the same number of elements and the same dtype on all ranks, in any shape.  Returns `buf`.
+    Raises TypeError for a wrong type, ValueError for a buffer that cannot be written, a root out of range
+    or an unknown algorithm.  Algorithms: see `pycoll.algorithms.bcast`.
+    """
+    return _collective("bcast", buf, buf, None, root, comm, algorithm)
+
+
+def scatter(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    root: int = 0,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray | None:
+    """Scatter: block r of the root's `sendbuf` goes to rank r's `recvbuf`.
+
+    `sendbuf` counts only at the root (None elsewhere): size * n elements, the blocks one after the other.
+    `recvbuf` has n elements; it must be given at the non-roots.  At the root None allocates it: of shape
+    ``sendbuf.shape[1:]`` if the first of several axes has length size, else with the first axis divided by
+    size, else flat; MPI.IN_PLACE leaves the root's block where it is and returns None.  Returns `recvbuf`.
+    Raises TypeError for wrong or unequal dtypes, ValueError for sizes that do not fit.
+    Algorithms: see `pycoll.algorithms.scatter`.
+    """
+    return _collective("scatter", sendbuf, recvbuf, None, root, comm, algorithm)
+
+
+def gather(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    root: int = 0,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray | None:
+    """Gather: rank r's `sendbuf` becomes block r of the root's `recvbuf`.
+
+    `sendbuf` has n elements on every rank; MPI.IN_PLACE at the root says that its block is in `recvbuf`
+    already.  `recvbuf` counts only at the root: size * n elements; None allocates it with shape
+    ``(size, *sendbuf.shape)``.  Returns `recvbuf` at the root, None elsewhere.  Raises TypeError for wrong
+    or unequal dtypes, ValueError for sizes that do not fit.  Algorithms: see `pycoll.algorithms.gather`.
+    """
+    return _collective("gather", sendbuf, recvbuf, None, root, comm, algorithm)
+
+
+def reduce(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    op: MPI.Op | str = MPI.SUM,
+    root: int = 0,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray | None:
+    """Reduce: the ranks' `sendbuf` are combined element by element into the root's `recvbuf`.
+
+    `sendbuf` has n elements on every rank; MPI.IN_PLACE at the root says that its input is in `recvbuf`.
+    `recvbuf` counts only at the root: n elements; None allocates it with sendbuf's shape.  `op` is an
+    `MPI.Op` or a name: "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "avg".
+    Returns `recvbuf` at the root, None elsewhere.  Raises TypeError for wrong or unequal dtypes and for an
+    operation that the dtype does not have, ValueError for sizes that do not fit.
+    Algorithms: see `pycoll.algorithms.reduce`.
+    """
+    return _collective("reduce", sendbuf, recvbuf, op, root, comm, algorithm)
+
+
+def allgather(
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+) -> np.ndarray:
+    """All-gather: rank r's `sendbuf` becomes block r of every rank's `recvbuf`.
+
+    `sendbuf` has n elements; MPI.IN_PLACE says that the rank's block is in `recvbuf` already.  `recvbuf`
+    has size * n; None allocates it with shape ``(size, *sendbuf.shape)``.  Returns `recvbuf`.  Raises
+    TypeError for wrong or unequal dtypes, ValueError for sizes that do not fit.
+    Algorithms: see `pycoll.algorithms.allgather`.
+    """
+    return _collective("allgather", sendbuf, recvbuf, None, 0, comm, algorithm)
+
+
+def allreduce(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    op: MPI.Op | str = MPI.SUM,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray:
+    """All-reduce: the ranks' `sendbuf` are combined element by element into every rank's `recvbuf`.
+
+    `sendbuf` has n elements; MPI.IN_PLACE says that the input is in `recvbuf`.  `recvbuf` has n elements;
+    None allocates it with sendbuf's shape.  `op` as in `reduce`.  Returns `recvbuf`, which ends with the
+    same bits on every rank.  Raises TypeError for wrong or unequal dtypes and for an operation that the
+    dtype does not have, ValueError for sizes that do not fit.  Algorithms: see `pycoll.algorithms.allreduce`.
+    """
+    return _collective("allreduce", sendbuf, recvbuf, op, 0, comm, algorithm)
+
+
+def reduce_scatter(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    op: MPI.Op | str = MPI.SUM,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray:
+    """Reduce-scatter in equal blocks: the ranks' `sendbuf` are combined, and rank r gets block r.
+
+    `sendbuf` has size * n elements; MPI.IN_PLACE says that the input is in `recvbuf`, in front of which the
+    block is then left.  Otherwise `recvbuf` has n elements; None allocates it, with the shape that `scatter`
+    would give it.  `op` as in `reduce`.  Returns the block.  Raises TypeError for wrong or unequal dtypes
+    and for an operation that the dtype does not have, ValueError for sizes that do not fit.
+    Algorithms: see `pycoll.algorithms.reduce_scatter`.
+    """
+    return _collective("reduce_scatter", sendbuf, recvbuf, op, 0, comm, algorithm)
+
+
+def alltoall(
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+) -> np.ndarray:
+    """All-to-all: block j of rank i's `sendbuf` becomes block i of rank j's `recvbuf`.
+
+    Both have size * n elements; with sendbuf=MPI.IN_PLACE the blocks of `recvbuf` are replaced; with
+    recvbuf=None it is allocated with sendbuf's shape.  Returns `recvbuf`.  Raises TypeError for wrong or
+    unequal dtypes, ValueError for sizes that do not fit.  Algorithms: see `pycoll.algorithms.alltoall`.
+    """
+    return _collective("alltoall", sendbuf, recvbuf, None, 0, comm, algorithm)
+
+
+def barrier(*, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> None:
+    """Barrier: no rank returns before every rank has called.
+
+    Raises ValueError for an unknown algorithm.  Algorithms: see `pycoll.algorithms.barrier`.
+    """
+    _collective("barrier", _EMPTY, _EMPTY, None, 0, comm, algorithm)
+
+
+_EMPTY = np.empty(0, np.uint8)
+
+
+def _collective(
+    primitive: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, comm: MPI.Intracomm | None, algorithm: str | None
+) -> Any:
+    """Run the program bound to just these arguments, if there is one; else check them first."""
+    comm = MPI.COMM_WORLD if comm is None else comm
+    calls = key = None
+    try:
+        send, recv = memory(sendbuf, True), memory(recvbuf, False)
+        buffers = (send.address, send.nbytes, sendbuf.dtype, recv.address, recv.nbytes, recvbuf.dtype)
+        key = (primitive, buffers, None if op is None else op.handle, root, algorithm)
+        calls = engine.channels[comm.handle].shortcuts[key]
+    except (AttributeError, BufferError, KeyError, TypeError, ValueError):
+        pass
+    if calls is None:
+        return _checked(primitive, sendbuf, recvbuf, op, root, comm, algorithm, key)
+    for call in calls:
+        call()
+    return recvbuf
+
+
+def _checked(
+    name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, comm: Any, algorithm: str | None, shortcut: Any
+) -> Any:
+    """Check the arguments, bind the program to the buffers if it is not yet, and run it.
+
+    `shortcut` is the key under which the next such call will look for the program; calls whose result is
+    not the very receive buffer that was given have none.
+    """
+    engine.check_communicator(comm)
+    primitive, rank, size = PRIMITIVES[name], comm.rank, comm.size
+    if primitive.rooted and not (isinstance(root, int | np.integer) and 0 <= root < size):
+        raise ValueError(f"root={root!r} is not a rank of the communicator of size {size}")
+    arguments = arrange(primitive, sendbuf, recvbuf, rank, size, root)
+    operation = resolve(op) if primitive.reduces else None
+    if operation:
+        operation.check(arguments.dtype)
+    chosen = _algorithm(name, algorithm, arguments, size, operation)
+
+    nbytes = arguments.count * arguments.dtype.itemsize
+    segments = engine.segments(nbytes) if chosen.pipelined else 1
+    program = compiled(
+        chosen,
+        rank,
+        size,
+        int(root),
+        arguments.count,
+        arguments.dtype.itemsize,
+        arguments.in_place,
+        segments,
+        engine.SEGMENT,
+    )
+    channel = engine.attach(comm)
+    calls = channel.bind(program, arguments.send, arguments.recv, arguments.dtype, operation, arguments.count)
+    if shortcut and arguments.result is recvbuf and (operation is None or operation.predefined):
+        channel.shortcuts[shortcut] = calls
+    for call in calls:
+        call()
+    return arguments.result
+
+
+def _algorithm(
+    primitive: str, name: str | None, arguments: Arguments, size: int, operation: Operation | None
+) -> Algorithm:
+    commutative = operation is None or operation.commutative
+    if name is None:
+        return find(primitive, choose(primitive, arguments.count * arguments.dtype.itemsize, size, commutative))
+    algorithm = find(primitive, name)
+    if not commutative and not algorithm.ordered:
+        ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
+        raise ValueError(f"algorithm={name!r} does not keep rank order, which op needs; these do: {ordered}")
+    return algorithm

@@ -1,0 +1,81 @@
+"""The closed forms in the algorithms' docstrings, read as data.
+
+The notation is explained in `pycoll.algorithms`.  The tests hold every formula against `pycoll.proof`'s
+counts, and the README's table is printed from them: ``python -m pycoll.costs``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+from .proof import Network
+from .schedule import PRIMITIVES, Algorithm, algorithms_of
+
+FIELDS = ("Rounds", "Messages", "Sent", "Received", "Cost", "Limits", "Source")
+
+
+def lg(p: int) -> int:
+    """Logarithm to base 2, rounded up."""
+    return (p - 1).bit_length()
+
+
+def odd(p: int) -> int:
+    """The odd part: p without its factors of 2."""
+    return p // (p & -p)
+
+
+def bruck(p: int) -> int:
+    """How many hops all distances below p take together, one for each bit that is set."""
+    return sum(distance.bit_count() for distance in range(p))
+
+
+_FUNCTIONS = {"lg": lg, "odd": odd, "bruck": bruck, "min": min, "max": max}
+
+
+def documented(algorithm: Algorithm) -> dict[str, str]:
+    """The named lines of an algorithm's docstring, and its first line as ``Summary``."""
+    text = inspect.getdoc(algorithm.generator) or ""
+    found = {"Summary": text.partition("\n")[0]}
+    for match in re.finditer(rf"^({'|'.join(FIELDS)}): (.*(?:\n {{4}}.*)*)", text, re.MULTILINE):
+        found[match[1]] = re.sub(r"\s+", " ", match[2])
+    return found
+
+
+def formula_for(formula: str, p: int) -> tuple[str, bool]:
+    """The part of a formula that holds for p ranks, and whether it is exact (else it is an upper bound)."""
+    exact, _, bound = (part.strip() for part in formula.partition("at most"))
+    exact = exact.rstrip(";")
+    return (exact, True) if exact and (not bound or odd(p) == 1) else (bound, False)
+
+
+def evaluate(formula: str, p: int, Z: float = 1.0, S: int = 1, network: Network | None = None) -> float:
+    """A docstring's formula for p ranks, Z bytes and S segments; where it is a bound, the bound.
+
+    Formulas are the package's own source text, never a caller's.
+    """
+    if p == 1:
+        return 0.0
+    formula = formula_for(formula, p)[0]
+    network = network or Network()
+    names = {"p": p, "Z": Z, "S": S, "alpha": network.alpha, "beta": network.beta, "gamma": network.gamma}
+    return float(eval(formula, {"__builtins__": {}}, {**_FUNCTIONS, **names}))
+
+
+def table() -> str:
+    """All algorithms as a Markdown table: rounds, bytes sent by the busiest rank, cost."""
+    lines = ["| primitive | algorithm | rounds | sent (busiest rank) | cost |", "|---|---|---|---|---|"]
+    for primitive in PRIMITIVES:
+        for name, algorithm in algorithms_of(primitive).items():
+            doc = documented(algorithm)
+            cells = [
+                primitive,
+                name,
+                *(f"`{doc[field]}`" if field in doc else "" for field in ("Rounds", "Sent", "Cost")),
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())

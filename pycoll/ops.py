@@ -1,0 +1,73 @@
+"""Reduction operations: MPI's, by handle or by name, as functions on NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+AVG = "avg"
+"""The arithmetic mean over the ranks: the sum, divided in floating point by the number of ranks."""
+
+
+class Operation(NamedTuple):
+    """How two arrays are combined; ``combine(left, right, out)``, where `out` may be one of the two."""
+
+    name: str
+    combine: Callable
+    kinds: str  # the kinds of NumPy dtype that it is defined on; empty: any
+    commutative: bool = True
+    mean: bool = False
+    predefined: bool = True
+
+    def check(self, dtype: np.dtype) -> None:
+        """TypeError if the operation is not defined on this dtype."""
+        if self.kinds and dtype.kind not in self.kinds:
+            hint = "; convert to floating point, or use SUM" if self.mean and dtype.kind in "iu" else ""
+            raise TypeError(f"op={self.name} is not defined for dtype {dtype}{hint}")
+
+
+# MPI's table of which operation goes with which type: integers (signed i, unsigned u), floating point (f),
+# complex (c), logical (b).
+_PREDEFINED = {
+    "sum": (MPI.SUM, Operation("SUM", np.add, "iufc")),
+    "prod": (MPI.PROD, Operation("PROD", np.multiply, "iufc")),
+    "min": (MPI.MIN, Operation("MIN", np.minimum, "iuf")),
+    "max": (MPI.MAX, Operation("MAX", np.maximum, "iuf")),
+    "land": (MPI.LAND, Operation("LAND", np.logical_and, "iub")),
+    "lor": (MPI.LOR, Operation("LOR", np.logical_or, "iub")),
+    "lxor": (MPI.LXOR, Operation("LXOR", np.logical_xor, "iub")),
+    "band": (MPI.BAND, Operation("BAND", np.bitwise_and, "iu")),
+    "bor": (MPI.BOR, Operation("BOR", np.bitwise_or, "iu")),
+    "bxor": (MPI.BXOR, Operation("BXOR", np.bitwise_xor, "iu")),
+}
+_BY_NAME = {name: operation for name, (_, operation) in _PREDEFINED.items()}
+_BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True)
+
+
+def resolve(op: MPI.Op | str) -> Operation:
+    """The operation behind an `MPI.Op` or a name; ValueError or TypeError if there is none."""
+    if isinstance(op, str):
+        try:
+            return _BY_NAME[op.lower()]
+        except KeyError:
+            raise ValueError(f"op={op!r} is not one of: {', '.join(_BY_NAME)}") from None
+    if not isinstance(op, MPI.Op):
+        raise TypeError(f"op must be an MPI.Op or a name, not {op!r}")
+    for handle, operation in _PREDEFINED.values():
+        if op == handle:
+            return operation
+    if op == MPI.OP_NULL or op.is_predefined:
+        raise ValueError(f"op={op!r} is not one of: {', '.join(_BY_NAME)}, or a user-defined operation")
+    return _user_defined(op)
+
+
+def _user_defined(op: MPI.Op) -> Operation:
+    def combine(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+        result = right.copy()  # MPI writes the result over the right operand, which may be the caller's
+        op.Reduce_local(left, result)
+        out[...] = result
+
+    return Operation("user-defined", combine, "", op.Is_commutative(), predefined=False)

@@ -1,0 +1,92 @@
+"""Point to point: thin functions on the caller's own communicator, with the collectives' buffer handling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from .buffers import recv_array, send_array
+
+
+def _spec(array: np.ndarray) -> list:
+    """The array as mpi4py takes it; dtypes that MPI has no type for travel as bytes."""
+    try:
+        datatype = MPI.Datatype.fromcode(array.dtype.char) if array.dtype.isnative else MPI.BYTE
+    except (KeyError, ValueError):
+        datatype = MPI.BYTE
+    if datatype in (MPI.BYTE, MPI.DATATYPE_NULL) or datatype.size != array.itemsize:
+        return [array.reshape(-1).view(np.uint8), MPI.BYTE]
+    return [array, datatype]
+
+
+def _world(comm: MPI.Comm | None) -> MPI.Comm:
+    return MPI.COMM_WORLD if comm is None else comm
+
+
+def send(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> None:
+    """Send `buf` (an array, or anything with the buffer protocol) to rank `dest`.
+
+    Returns when `buf` may be written again; a buffer with gaps is packed.  Raises TypeError for what is
+    no buffer, MPI.Exception for a rank or tag out of range.  As MPI_Send in the MPI standard.
+    """
+    _world(comm).Send(_spec(send_array("buf", buf)), dest, tag)
+
+
+def recv(
+    buf: Any,
+    source: int = MPI.ANY_SOURCE,
+    tag: int = MPI.ANY_TAG,
+    status: MPI.Status | None = None,
+    *,
+    comm: MPI.Comm | None = None,
+) -> Any:
+    """Receive into `buf`, at most as many elements as it has; returns `buf`.
+
+    `status` tells source, tag and count.  Raises ValueError for a buffer that is read-only or not
+    C-contiguous, MPI.Exception for a message that is too long.  As MPI_Recv in the MPI standard.
+    """
+    _world(comm).Recv(_spec(recv_array("buf", buf)), source, tag, status)
+    return buf
+
+
+def isend(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> MPI.Request:
+    """Start sending `buf`; it must stay as it is until the request that is returned is complete.
+
+    Raises what `send` raises.  As MPI_Isend in the MPI standard.
+    """
+    return _world(comm).Isend(_spec(send_array("buf", buf)), dest, tag)
+
+
+def irecv(
+    buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG, *, comm: MPI.Comm | None = None
+) -> MPI.Request:
+    """Start receiving into `buf`; it holds the message once the request that is returned is complete.
+
+    Raises what `recv` raises.  As MPI_Irecv in the MPI standard.
+    """
+    return _world(comm).Irecv(_spec(recv_array("buf", buf)), source, tag)
+
+
+def sendrecv(
+    sendbuf: Any,
+    dest: int,
+    sendtag: int = 0,
+    recvbuf: Any = None,
+    source: int = MPI.ANY_SOURCE,
+    recvtag: int = MPI.ANY_TAG,
+    status: MPI.Status | None = None,
+    *,
+    comm: MPI.Comm | None = None,
+) -> Any:
+    """Send one buffer and receive another at the same time; returns `recvbuf`.
+
+    With recvbuf=None an array like `sendbuf` is allocated.  Raises what `send` and `recv` raise.  As
+    MPI_Sendrecv in the MPI standard.
+    """
+    outgoing = send_array("sendbuf", sendbuf)
+    recvbuf = np.empty_like(outgoing) if recvbuf is None else recvbuf
+    incoming = recv_array("recvbuf", recvbuf)
+    _world(comm).Sendrecv(_spec(outgoing), dest, sendtag, _spec(incoming), source, recvtag, status)
+    return recvbuf

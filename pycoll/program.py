@@ -1,0 +1,91 @@
+"""What one rank does in one collective, as data: a flat list of steps on three buffers.
+
+The buffers are the caller's send and receive buffers and scratch.  `pycoll.compiler` makes programs out of
+schedules, `pycoll.engine` runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .schedule import Block
+
+SEND, RECV, SCRATCH = range(3)
+
+
+class Region(NamedTuple):
+    """Bytes of one of the three buffers."""
+
+    buffer: int
+    start: int
+    size: int
+
+    def overlaps(self, other: Region) -> bool:
+        """Whether the two share a byte."""
+        return (
+            self.buffer == other.buffer
+            and self.start < other.start + other.size
+            and other.start < self.start + self.size
+        )
+
+    def cut(self, segment: int) -> list[Region]:
+        """Pieces of `segment` bytes; an empty region is one empty piece."""
+        starts = range(0, self.size, segment) if self.size else (0,)
+        return [Region(self.buffer, self.start + s, min(segment, self.size - s)) for s in starts]
+
+
+class Message(NamedTuple):
+    """One message of a program: at most a segment of bytes."""
+
+    outgoing: bool
+    peer: int
+    region: Region
+
+
+class Start(NamedTuple):
+    """Start message number `message`."""
+
+    message: int
+
+
+class Wait(NamedTuple):
+    """Wait until message number `message` is complete."""
+
+    message: int
+
+
+class Apply(NamedTuple):
+    """out = left (op) right; `out` may be one of the two."""
+
+    left: Region
+    right: Region
+    out: Region
+
+
+class Move(NamedTuple):
+    """Copy bytes."""
+
+    source: Region
+    to: Region
+
+
+Step = Start | Wait | Apply | Move
+
+
+class Program(NamedTuple):
+    """What one rank does in one collective: steps, the messages that they name, bytes of scratch."""
+
+    steps: list[Step]
+    messages: list[Message]
+    scratch: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a rank's blocks lie: bytes of any block, where it is held before, where it is wanted after."""
+
+    size: Callable[[Block], int]
+    held: dict[Block, Region]
+    wanted: dict[Block, Region]

@@ -1,0 +1,276 @@
+"""The symbolic run: all ranks of a schedule executed on names instead of data.
+
+`prove` runs every rank of an algorithm under the rules of `pycoll.schedule` and raises `ProofError`
+unless each rank ends with exactly the contributions that its primitive promises, each once, in rank order
+where the algorithm says so, the same on all ranks down to the order of combination (hence the same bits),
+with no deadlock and nothing left unreceived.  What it counted on the way comes back as `Counts`.
+
+A round runs only together with the matching rounds of all its partners.  That is stricter than MPI's
+rendezvous, and it is what lets the engine cut messages into windows of segments without deadlock: see
+`pycoll.program`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from .schedule import AFTER, Algorithm, Block, Combine, Copy, Recv, Reduce, Round, Send
+
+Bytes = Callable[[Block], float]
+
+
+class ProofError(AssertionError):
+    """A schedule does not do what its primitive promises."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a round costs: latency, time per byte moved, time per byte combined."""
+
+    alpha: float = 0.0
+    beta: float = 0.0
+    gamma: float = 0.0
+
+
+@dataclass
+class Counts:
+    """What a proven schedule does, rank by rank (bytes in units of the `nbytes` given to `prove`)."""
+
+    rounds: int = 0  # along the critical path
+    messages: list[int] = field(default_factory=list)
+    sent: list[float] = field(default_factory=list)
+    received: list[float] = field(default_factory=list)
+    combined: list[float] = field(default_factory=list)
+    alpha: float = 0.0  # the coefficients of the critical path's cost
+    beta: float = 0.0
+    gamma: float = 0.0
+    hazards: list[tuple[int, int]] = field(default_factory=list)  # (rank, round) that send and write a block
+
+
+class _Values:
+    """Symbolic values: equal numbers mean the same contributions combined in the same order."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple, int] = {}
+        self.origin: list[Block] = []
+        self.contributors: list[tuple[int, ...]] = []
+
+    def _number(self, key: tuple, origin: Block, contributors: tuple[int, ...]) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = len(self.origin)
+            self.origin.append(origin)
+            self.contributors.append(contributors)
+        return self._numbers[key]
+
+    def leaf(self, rank: int, block: Block) -> int:
+        return self._number(("leaf", rank, block), block, (rank,))
+
+    def combine(self, left: int, right: int) -> int:
+        if self.origin[left] != self.origin[right]:
+            raise ProofError(f"combines block {self.origin[left]} with block {self.origin[right]}")
+        return self._number((left, right), self.origin[left], self.contributors[left] + self.contributors[right])
+
+
+@dataclass
+class _Rank:
+    """One rank in mid-run: its values, its place in its schedule, and what it has done."""
+
+    held: dict[Block, int]
+    rounds: list[Round]
+    at: int = 0
+    heard: int = 0  # bit set of the ranks that it has heard of, for barriers
+    clock: list[float] = field(default_factory=lambda: [0.0] * 4)
+    messages: int = 0
+    sent: float = 0.0
+    received: float = 0.0
+    combined: float = 0.0
+
+    @property
+    def round(self) -> Round | None:
+        return self.rounds[self.at] if self.at < len(self.rounds) else None
+
+    def outgoing(self, to: int) -> list[Send]:
+        return [move for move in self.round or () if isinstance(move, Send) and move.to == to]
+
+    def incoming(self, source: int) -> list[Recv | Reduce]:
+        return [move for move in self.round or () if isinstance(move, Recv | Reduce) and move.source == source]
+
+    def peers(self) -> set[int]:
+        return {move[0] for move in self.round or () if isinstance(move, Send | Recv | Reduce)}
+
+
+class _Run:
+    """The lockstep execution of all ranks."""
+
+    def __init__(self, algorithm: Algorithm, size: int, root: int, segments: int, nbytes: Bytes) -> None:
+        self.values = _Values()
+        self.nbytes = nbytes
+        self.hazards: list[tuple[int, int]] = []
+        self.ranks = []
+        parts = algorithm.parts(size, segments)
+        for rank in range(size):
+            held = {
+                block: self.values.leaf(rank, block) for block in algorithm.primitive.holds(rank, size, root, parts)
+            }
+            rounds = list(algorithm.schedule(rank, size, root, segments))
+            self.ranks.append(_Rank(held, rounds, heard=1 << rank))
+
+    def execute(self) -> None:
+        """Run components of matching rounds until no rank has a round left."""
+        waiting = [rank for rank, state in enumerate(self.ranks) if state.round is not None]
+        while waiting:
+            moved: set[int] = set()
+            for rank in waiting:
+                if rank not in moved and (together := self.component(rank)) is not None:
+                    self.run_together(together)
+                    moved |= together
+            if not moved:
+                stuck = {rank: self.ranks[rank].round for rank in waiting}
+                raise ProofError(f"deadlock, or messages that no one receives: {stuck}")
+            waiting = [rank for rank in waiting if self.ranks[rank].round is not None]
+
+    def component(self, start: int) -> set[int] | None:
+        """The ranks whose rounds run together with `start`'s, or None while a partner has yet to come."""
+        found, frontier = {start}, [start]
+        while frontier:
+            rank = frontier.pop()
+            for peer in self.ranks[rank].peers():
+                if not self.match(rank, peer):
+                    return None
+                if peer not in found:
+                    found.add(peer)
+                    frontier.append(peer)
+        return found
+
+    def match(self, a: int, b: int) -> bool:
+        """Whether the present rounds of two ranks list the same messages between them."""
+        for source, to in ((a, b), (b, a)):
+            sends = [list(move.blocks) for move in self.ranks[source].outgoing(to)]
+            receives = [list(move.blocks) for move in self.ranks[to].incoming(source)]
+            if sends != receives:
+                return False
+        return True
+
+    def run_together(self, ranks: set[int]) -> None:
+        """One step: every send's values are read before any rank writes."""
+        letters: dict[tuple[int, int], list[tuple[list[int], int]]] = {}
+        for rank in ranks:
+            state = self.ranks[rank]
+            for move in state.round or ():
+                if isinstance(move, Send):
+                    try:
+                        values = [state.held[block] for block in move.blocks]
+                    except KeyError as missing:
+                        raise ProofError(f"rank {rank} sends block {missing}, which it does not hold") from None
+                    letters.setdefault((rank, move.to), []).append((values, state.heard))
+        self.pass_time(ranks)
+        for rank in ranks:
+            self.note_hazard(rank)
+            for move in self.ranks[rank].round or ():
+                self.apply(rank, move, letters)
+            self.ranks[rank].at += 1
+
+    def apply(self, rank: int, move, letters) -> None:
+        state, combine = self.ranks[rank], self.values.combine
+        match move:
+            case Send(to, blocks):
+                state.messages += 1
+                state.sent += sum(map(self.nbytes, blocks))
+            case Recv(source, blocks) | Reduce(source, blocks):
+                values, heard = letters[source, rank].pop(0)
+                state.heard |= heard
+                state.received += sum(map(self.nbytes, blocks))
+                if isinstance(move, Recv):
+                    state.held.update(zip(blocks, values))
+                    return
+                state.combined += sum(map(self.nbytes, blocks))
+                for block, value in zip(blocks, values):
+                    mine = self.need(rank, block)
+                    state.held[block] = combine(mine, value) if move.order == AFTER else combine(value, mine)
+            case Copy(block, to):
+                state.held[to] = self.need(rank, block)
+            case Combine(block, into, order):
+                value, mine = self.need(rank, block), self.need(rank, into)
+                state.combined += self.nbytes(into)
+                state.held[into] = combine(mine, value) if order == AFTER else combine(value, mine)
+
+    def need(self, rank: int, block: Block) -> int:
+        if block not in self.ranks[rank].held:
+            raise ProofError(f"rank {rank} combines into block {block}, which it does not hold")
+        return self.ranks[rank].held[block]
+
+    def note_hazard(self, rank: int) -> None:
+        state = self.ranks[rank]
+        moves = state.round or ()
+        sent = {block for move in moves if isinstance(move, Send) for block in move.blocks}
+        written = {block for move in moves if isinstance(move, Recv | Reduce) for block in move.blocks}
+        if sent & written:
+            self.hazards.append((rank, state.at))
+
+    def pass_time(self, ranks: set[int]) -> None:
+        """Start together; end when the busiest port among oneself and one's partners is done.
+
+        The four clocks count rounds, alpha, beta and gamma, each alone.
+        """
+        spent = {rank: self.durations(self.ranks[rank].round or ()) for rank in ranks}
+        start = [max(self.ranks[rank].clock[i] for rank in ranks) for i in range(4)]
+        for rank in ranks:
+            concerned = [rank, *self.ranks[rank].peers()]
+            self.ranks[rank].clock = [start[i] + max(spent[peer][i] for peer in concerned) for i in range(3)]
+            self.ranks[rank].clock.append(start[3] + spent[rank][3])
+
+    def durations(self, moves: Sequence) -> tuple[float, float, float, float]:
+        sent = sum(self.nbytes(block) for move in moves if isinstance(move, Send) for block in move.blocks)
+        received = sum(self.nbytes(block) for move in moves if isinstance(move, Recv | Reduce) for block in move.blocks)
+        combined = sum(self.nbytes(block) for move in moves if isinstance(move, Reduce) for block in move.blocks)
+        combined += sum(self.nbytes(move.into) for move in moves if isinstance(move, Combine))
+        remote = any(isinstance(move, Send | Recv | Reduce) for move in moves)
+        return float(remote), float(remote), max(sent, received), combined
+
+
+def prove(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, nbytes: Bytes = lambda block: 1) -> Counts:
+    """Run the algorithm symbolically on `size` ranks; ProofError if it breaks a promise.
+
+    `nbytes` gives a block's size for the counts (1 by default).
+    """
+    run = _Run(algorithm, size, root, segments, nbytes)
+    try:
+        run.execute()
+        _check_goal(run, algorithm, size, root, segments)
+    except ProofError as error:
+        raise ProofError(f"{algorithm}, size {size}, root {root}, {segments} segments: {error}") from None
+    clock = [max(state.clock[i] for state in run.ranks) for i in range(4)]
+    return Counts(
+        rounds=int(clock[0]),
+        messages=[state.messages for state in run.ranks],
+        sent=[state.sent for state in run.ranks],
+        received=[state.received for state in run.ranks],
+        combined=[state.combined for state in run.ranks],
+        alpha=clock[1],
+        beta=clock[2],
+        gamma=clock[3],
+        hazards=run.hazards,
+    )
+
+
+def _check_goal(run: _Run, algorithm: Algorithm, size: int, root: int, segments: int) -> None:
+    primitive, everyone = algorithm.primitive, tuple(range(size))
+    parts = algorithm.parts(size, segments)
+    results: dict[Block, int] = {}
+    for rank, state in enumerate(run.ranks):
+        if primitive.name == "barrier" and state.heard != (1 << size) - 1:
+            raise ProofError(f"rank {rank} leaves having heard of {state.heard:b} only")
+        for block in primitive.wants(rank, size, root, parts):
+            if block not in state.held:
+                raise ProofError(f"rank {rank} ends without block {block}")
+            value = state.held[block]
+            contributors = run.values.contributors[value]
+            if run.values.origin[value] != block:
+                raise ProofError(f"rank {rank} ends with block {run.values.origin[value]} as block {block}")
+            if primitive.reduces and tuple(sorted(contributors)) != everyone:
+                raise ProofError(f"rank {rank}, block {block}: contributions of {contributors}")
+            if primitive.reduces and algorithm.ordered and contributors != everyone:
+                raise ProofError(f"rank {rank}, block {block}: combined in the order {contributors}")
+            if results.setdefault(block, value) != value:
+                raise ProofError(f"rank {rank}, block {block}: not the value that other ranks end with")

@@ -1,0 +1,239 @@
+"""The vocabulary of schedules: moves, primitives, and the registry of algorithms.
+
+An algorithm is a generator of rounds, a pure function of ``(rank, size, ...)``.  A round is the tuple of
+moves that one rank starts together and finishes before its next round.  A *block* is a name, not an
+address: ``3`` is "the block of rank 3" or "part 3 of the vector", ``(2, 5)`` is "what rank 2 sends to
+rank 5".  Where a block lies in memory is the engine's business.
+
+Three rules hold in every schedule, and `pycoll.proof` enforces them:
+
+* sends read the value that a block had before the round;
+* receives and reductions apply in listed order, and messages between two ranks match first-in, first-out;
+* a round runs only when every partner has come to the round that matches it (no buffering is assumed).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+Block = Hashable
+Blocks = Sequence[Block]
+
+BEFORE = "before"  # the received value is the left operand: held = received (op) held
+AFTER = "after"  # the received value is the right operand: held = held (op) received
+
+
+class Send(NamedTuple):
+    """Send these blocks, as one message."""
+
+    to: int
+    blocks: Blocks
+
+
+class Recv(NamedTuple):
+    """Receive these blocks, replacing what is held."""
+
+    source: int
+    blocks: Blocks
+
+
+class Reduce(NamedTuple):
+    """Receive these blocks and combine them with what is held; `order` says which operand is which."""
+
+    source: int
+    blocks: Blocks
+    order: str = AFTER
+
+
+class Copy(NamedTuple):
+    """Give the value of `block` a second name.  Local moves stand in rounds of their own."""
+
+    block: Block
+    to: Block
+
+
+class Combine(NamedTuple):
+    """Combine `block` into `into`, both held; with AFTER, `block` is the right operand."""
+
+    block: Block
+    into: Block
+    order: str = AFTER
+
+
+Move = Send | Recv | Reduce | Copy | Combine
+Round = tuple[Move, ...]
+Schedule = Iterator[Round]
+
+
+# What each primitive starts from and ends with: {block: its place in the send (receive) buffer}, where a
+# place is the index of a part of the vector, or of a rank's block.
+
+Places = dict[Block, int]
+
+
+def _vector(rank: int, size: int, root: int, parts: int) -> Places:
+    return {block: block for block in range(parts)}
+
+
+def _own(rank: int, size: int, root: int, parts: int) -> Places:
+    return {rank: 0}
+
+
+def _own_in_place(rank: int, size: int, root: int, parts: int) -> Places:
+    return {rank: rank}
+
+
+def _nothing(rank: int, size: int, root: int, parts: int) -> Places:
+    return {}
+
+
+def _outgoing(rank: int, size: int, root: int, parts: int) -> Places:
+    return {(rank, to): to for to in range(size)}
+
+
+def _incoming(rank: int, size: int, root: int, parts: int) -> Places:
+    return {(source, rank): source for source in range(size)}
+
+
+def _at_root(places: Callable[..., Places]) -> Callable[..., Places]:
+    return lambda rank, size, root, parts: places(rank, size, root, parts) if rank == root else {}
+
+
+@dataclass(frozen=True, eq=False)
+class Primitive:
+    """A collective: which blocks a rank holds before, which it wants after, and where they lie."""
+
+    name: str
+    holds: Callable[..., Places]
+    wants: Callable[..., Places]
+    rooted: bool = False
+    reduces: bool = False
+    cuts: bool = False  # the vector is cut into as many parts as the algorithm asks for
+    holds_in_place: Callable[..., Places] | None = None  # with MPI.IN_PLACE, if elsewhere than `holds`
+    algorithms: dict[str, Algorithm] = field(default_factory=dict)
+
+    @cached_property
+    def takes_all(self) -> bool:
+        """Whether the input has a block for every rank (else it is one block, or a vector)."""
+        return not self.cuts and len(self.holds(0, 2, 0, 2)) == 2
+
+    @cached_property
+    def gives_all(self) -> bool:
+        """Whether the result has a block of every rank (else it is one block, or a vector)."""
+        return not self.cuts and len(self.wants(0, 2, 0, 2)) == 2
+
+
+_TABLE = [
+    Primitive("bcast", _at_root(_vector), _vector, rooted=True, cuts=True),
+    Primitive("scatter", _at_root(_vector), _own, rooted=True),
+    Primitive("gather", _own, _at_root(_vector), rooted=True, holds_in_place=_own_in_place),
+    Primitive("reduce", _vector, _at_root(_vector), rooted=True, reduces=True, cuts=True),
+    Primitive("allgather", _own, _vector, holds_in_place=_own_in_place),
+    Primitive("allreduce", _vector, _vector, reduces=True, cuts=True),
+    Primitive("reduce_scatter", _vector, _own, reduces=True),
+    Primitive("alltoall", _outgoing, _incoming),
+    Primitive("barrier", _nothing, _nothing),
+]
+PRIMITIVES: dict[str, Primitive] = {primitive.name: primitive for primitive in _TABLE}
+
+
+# Into how many parts an algorithm cuts the vector (bcast, reduce and allreduce only).
+
+
+def whole(size: int, segments: int) -> int:
+    """The vector stays in one piece."""
+    return 1
+
+
+def per_rank(size: int, segments: int) -> int:
+    """One part a rank."""
+    return size
+
+
+def per_segment(size: int, segments: int) -> int:
+    """As many parts as the pipeline has segments."""
+    return segments
+
+
+def two_per_segment(size: int, segments: int) -> int:
+    """Two parts a segment, one for each of two trees."""
+    return 2 * segments
+
+
+@dataclass(frozen=True, eq=False)
+class Algorithm:
+    """A registered schedule generator and what is promised of it."""
+
+    primitive: Primitive
+    name: str
+    generator: Callable[..., Schedule]
+    cut: Callable[[int, int], int]
+    ordered: bool
+    parameters: tuple[str, ...]
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether the schedule depends on a number of segments."""
+        return "segments" in self.parameters
+
+    def parts(self, size: int, segments: int = 1) -> int:
+        """Into how many blocks the primitive's vector (or buffer) is cut."""
+        return self.cut(size, segments) if self.primitive.cuts else size
+
+    def schedule(self, rank: int, size: int, root: int = 0, segments: int = 1) -> Schedule:
+        """The rounds of one rank."""
+        given = {"rank": rank, "size": size, "root": root, "segments": segments}
+        return self.generator(**{name: given[name] for name in self.parameters})
+
+    def __str__(self) -> str:
+        return f"{self.primitive.name}.{self.name}"
+
+
+def algorithm(cut: Callable[[int, int], int] = whole, ordered: bool = True) -> Callable:
+    """Register a generator under its function's name, for the primitive that its file is named after.
+
+    `cut` says into how many parts the vector is cut, `ordered` whether reductions keep rank order, so
+    that operations which are associative but not commutative come out right.  Only the parameters
+    ``rank, size, root, segments`` are passed by the registry; others need defaults.
+    """
+
+    def register(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
+        primitive = PRIMITIVES[generator.__module__.rpartition(".")[2]]
+        wanted = ("rank", "size", "root", "segments")
+        parameters = tuple(name for name in inspect.signature(generator).parameters if name in wanted)
+        name = generator.__name__
+        primitive.algorithms[name] = Algorithm(primitive, name, generator, cut, ordered, parameters)
+        return generator
+
+    return register
+
+
+def find(primitive: str, name: str) -> Algorithm:
+    """The registered algorithm of that name; ValueError lists the valid ones."""
+    catalogue = algorithms_of(primitive)
+    try:
+        return catalogue[name]
+    except (KeyError, TypeError):
+        valid = ", ".join(catalogue)
+        raise ValueError(f"algorithm={name!r} is not one of {primitive}'s: {valid}") from None
+
+
+def algorithms_of(primitive: str) -> dict[str, Algorithm]:
+    """All algorithms of a primitive by name, in the order in which its file lists them."""
+    if primitive not in PRIMITIVES:
+        raise ValueError(f"primitive={primitive!r} is not one of: {', '.join(PRIMITIVES)}")
+    importlib.import_module(f"pycoll.algorithms.{primitive}")
+    return PRIMITIVES[primitive].algorithms
+
+
+def lanes(*columns: Sequence[Move | None]) -> Schedule:
+    """Rounds out of columns of moves that run side by side; None leaves a gap."""
+    for moves in itertools.zip_longest(*columns):
+        if present := tuple(move for move in moves if move is not None):
+            yield present

@@ -1,0 +1,91 @@
+"""A machine without MPI: runs the compiled programs of all ranks on NumPy buffers, as unkindly as MPI may.
+
+Messages are matched first-in, first-out between two ranks and are never buffered: nothing moves before
+both ends have started it.  A message may move at any time between its start and its wait, so each program
+is run twice: with every message moving as early as possible, and as late as possible.  What is being
+received holds garbage until it has come.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+
+import numpy as np
+
+from pycoll.program import Apply, Move, Program, Region, Start, Wait
+
+
+class Machine:
+    """All ranks' programs and buffers; `run` takes them to their end."""
+
+    def __init__(self, programs: list[Program], buffers: list[list[np.ndarray]], ufunc, eager: bool) -> None:
+        self.programs, self.ufunc, self.eager = programs, ufunc, eager
+        self.dtype = buffers[0][0].dtype
+        self.memory = [
+            [a.reshape(-1).view(np.uint8) for a in mine] + [np.full(program.scratch, 0xA5, np.uint8)]
+            for mine, program in zip(buffers, programs)
+        ]
+        self.pairs: dict[tuple[int, int], tuple[deque, deque]] = defaultdict(lambda: (deque(), deque()))
+        self.matched: dict[tuple[int, int], tuple[int, int]] = {}
+        self.done: set[tuple[int, int]] = set()
+
+    def view(self, rank: int, region: Region) -> np.ndarray:
+        assert region.start + region.size <= self.memory[rank][region.buffer].size, "outside the buffer"
+        return self.memory[rank][region.buffer][region.start : region.start + region.size]
+
+    def values(self, rank: int, region: Region) -> np.ndarray:
+        return self.view(rank, region).view(self.dtype)
+
+    def start(self, rank: int, number: int) -> None:
+        message = self.programs[rank].messages[number]
+        if not message.outgoing:
+            self.view(rank, message.region)[:] = 0xA5
+        pair = self.pairs[(rank, message.peer) if message.outgoing else (message.peer, rank)]
+        pair[0 if message.outgoing else 1].append((rank, number))
+        while pair[0] and pair[1]:
+            send, receive = pair[0].popleft(), pair[1].popleft()
+            self.matched[send], self.matched[receive] = receive, send
+            if self.eager:
+                self.transfer(send, receive)
+
+    def transfer(self, send: tuple[int, int], receive: tuple[int, int]) -> None:
+        regions = [self.programs[rank].messages[number].region for rank, number in (send, receive)]
+        assert regions[0].size == regions[1].size, "the two ends cut a message differently"
+        self.view(receive[0], regions[1])[:] = self.view(send[0], regions[0])
+        self.done |= {send, receive}
+
+    def step(self, rank: int, step) -> bool:
+        """Do one step; False if it has to wait."""
+        match step:
+            case Start(number):
+                self.start(rank, number)
+            case Wait(number):
+                end = (rank, number)
+                if end not in self.matched:
+                    return False
+                if end not in self.done:
+                    other = self.matched[end]
+                    outgoing = self.programs[rank].messages[number].outgoing
+                    self.transfer(end, other) if outgoing else self.transfer(other, end)
+            case Apply(left, right, out):
+                self.values(rank, out)[:] = self.ufunc(self.values(rank, left), self.values(rank, right))
+            case Move(source, to):
+                self.view(rank, to)[:] = self.view(rank, source).copy()
+        return True
+
+    def run(self, order: list[int]) -> None:
+        """Run all ranks to the end, each as far as it gets, in the given order of preference."""
+        at = [0] * len(self.programs)
+        while True:
+            moved = False
+            for rank in order:
+                steps = self.programs[rank].steps
+                while at[rank] < len(steps) and self.step(rank, steps[at[rank]]):
+                    at[rank] += 1
+                    moved = True
+            if all(at[rank] == len(program.steps) for rank, program in enumerate(self.programs)):
+                break
+            assert moved, (
+                f"deadlock at {[p.steps[i] if i < len(p.steps) else 'end' for i, p in zip(at, self.programs)]}"
+            )
+        assert not any(sends or receives for sends, receives in self.pairs.values()), "messages left over"
