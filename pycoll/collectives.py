@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from . import engine
-from .buffers import Arguments, arrange, memory
+from .buffers import Arguments, arrange
 from .layout import compiled
 from .ops import Operation, resolve
 from .schedule import PRIMITIVES, Algorithm, algorithms_of, find
@@ -171,17 +171,16 @@ _EMPTY = np.empty(0, np.uint8)
 def _collective(
     primitive: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, comm: MPI.Intracomm | None, algorithm: str | None
 ) -> Any:
-    """Run the program bound to just these arguments, if there is one; else check them first."""
+    """Run the program bound to these very buffers, if there is one; else check the arguments first."""
     comm = MPI.COMM_WORLD if comm is None else comm
-    calls = key = None
+    key = (primitive, id(sendbuf), id(recvbuf), getattr(op, "handle", op), root, algorithm)
     try:
-        send, recv = memory(sendbuf, True), memory(recvbuf, False)
-        buffers = (send.address, send.nbytes, sendbuf.dtype, recv.address, recv.nbytes, recvbuf.dtype)
-        key = (primitive, buffers, None if op is None else op.handle, root, algorithm)
-        calls = engine.channels[comm.handle].shortcuts[key]
-    except (AttributeError, BufferError, KeyError, TypeError, ValueError):
-        pass
-    if calls is None:
+        calls, send, recv, dtype = engine.channels[comm.handle].shortcuts[key]
+        known = send() is sendbuf and recv() is recvbuf
+        known = known and getattr(sendbuf, "dtype", dtype) is dtype is getattr(recvbuf, "dtype", dtype)
+    except (AttributeError, KeyError, TypeError):
+        known = False
+    if not known:
         return _checked(primitive, sendbuf, recvbuf, op, root, comm, algorithm, key)
     for call in calls:
         call()
@@ -189,7 +188,7 @@ def _collective(
 
 
 def _checked(
-    name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, comm: Any, algorithm: str | None, shortcut: Any
+    name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, comm: Any, algorithm: str | None, shortcut: tuple
 ) -> Any:
     """Check the arguments, bind the program to the buffers if it is not yet, and run it.
 
@@ -221,8 +220,10 @@ def _checked(
     )
     channel = engine.attach(comm)
     calls = channel.bind(program, arguments.send, arguments.recv, arguments.dtype, operation, arguments.count)
-    if shortcut and arguments.result is recvbuf and (operation is None or operation.predefined):
-        channel.shortcuts[shortcut] = calls
+    # not where a copy stands in for the caller's array, nor for operations whose handle may be used again
+    direct = (arguments.send is None or arguments.send is sendbuf) and (arguments.recv is None or arguments.recv is recvbuf)
+    if direct and arguments.result is recvbuf and (operation is None or operation.predefined):
+        channel.remember(shortcut, calls, sendbuf, recvbuf, arguments.dtype)
     for call in calls:
         call()
     return arguments.result

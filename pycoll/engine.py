@@ -8,6 +8,7 @@ caller's array alive; it runs only in calls that bring arrays with just these ad
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable
 from functools import partial
 
@@ -26,6 +27,7 @@ KEPT = 64  # bound programs kept for each communicator
 _TAG = 1
 
 Calls = list[Callable[[], object]]
+Reference = Callable[[], object]
 
 
 class Channel:
@@ -34,9 +36,9 @@ class Channel:
     def __init__(self, comm: MPI.Intracomm) -> None:
         self.comm = comm.Dup()
         self.size = comm.size
-        self.shortcuts: dict[tuple, Calls] = {}  # bound programs by the arguments of whole calls
+        self.shortcuts: dict[tuple, tuple[Calls, Reference, Reference, np.dtype]] = {}
         self._bound: dict[tuple, tuple[Calls, list[MPI.Prequest]]] = {}
-        self._scratch = np.empty(0, np.uint8)
+        self._scratch = np.empty(1 << 16, np.uint8)
 
     def bind(
         self,
@@ -53,7 +55,7 @@ class Channel:
         """
         if program.scratch > self._scratch.size:  # all programs share it, so they must be bound anew
             self.clear()
-            self._scratch = np.empty(program.scratch, np.uint8)
+            self._scratch = np.empty(1 << (program.scratch - 1).bit_length(), np.uint8)
         bases = [0 if array is None else MPI.Get_address(array) for array in (send, recv, self._scratch)]
         key = (id(program), bases[0], bases[1], dtype, operation and operation.name)
         if key in self._bound:
@@ -70,6 +72,16 @@ class Channel:
                 self._drop(next(iter(self._bound)))
             self._bound[key] = calls, requests
         return calls
+
+    def remember(self, key: tuple, calls: Calls, sendbuf: object, recvbuf: object, dtype: np.dtype) -> None:
+        """Let a later call with the very same buffers go straight to its bound program.
+
+        An array with a weak reference to it cannot be resized, so while it lives its address stays.
+        """
+        if all(isinstance(buffer, np.ndarray) or buffer in (None, MPI.IN_PLACE) for buffer in (sendbuf, recvbuf)):
+            if len(self.shortcuts) >= 4 * KEPT:
+                self.shortcuts.clear()
+            self.shortcuts[key] = calls, _reference(sendbuf), _reference(recvbuf), dtype
 
     def _request(self, message: Message, bases: list[int]) -> MPI.Prequest:
         init = self.comm.Send_init if message.outgoing else self.comm.Recv_init
@@ -89,6 +101,10 @@ class Channel:
         """Give everything back to MPI."""
         self.clear()
         self.comm.Free()
+
+
+def _reference(buffer: object) -> Reference:
+    return weakref.ref(buffer) if isinstance(buffer, np.ndarray) else lambda: buffer
 
 
 def _memory(region: Region, bases: list[int]) -> MPI.buffer:
