@@ -31,7 +31,7 @@ def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorit
 
     `buf` has the same number of elements and the same dtype on all ranks, in any shape.  Returns `buf`.
     Raises TypeError for a wrong type, ValueError for a buffer that cannot be written, a root out of range
-    or an unknown algorithm.  Algorithms: see `pycoll.algorithms.bcast`.
+    or an unknown algorithm.  Algorithms: see `pycoll.primitives.bcast`.
     """
     return _collective("bcast", buf, buf, None, root, comm, algorithm)
 
@@ -51,7 +51,7 @@ def scatter(
     ``sendbuf.shape[1:]`` if the first of several axes has length size, else with the first axis divided by
     size, else flat; MPI.IN_PLACE leaves the root's block where it is and returns None.  Returns `recvbuf`.
     Raises TypeError for wrong or unequal dtypes, ValueError for sizes that do not fit.
-    Algorithms: see `pycoll.algorithms.scatter`.
+    Algorithms: see `pycoll.primitives.scatter`.
     """
     return _collective("scatter", sendbuf, recvbuf, None, root, comm, algorithm)
 
@@ -69,7 +69,7 @@ def gather(
     `sendbuf` has n elements on every rank; MPI.IN_PLACE at the root says that its block is in `recvbuf`
     already.  `recvbuf` counts only at the root: size * n elements; None allocates it with shape
     ``(size, *sendbuf.shape)``.  Returns `recvbuf` at the root, None elsewhere.  Raises TypeError for wrong
-    or unequal dtypes, ValueError for sizes that do not fit.  Algorithms: see `pycoll.algorithms.gather`.
+    or unequal dtypes, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.gather`.
     """
     return _collective("gather", sendbuf, recvbuf, None, root, comm, algorithm)
 
@@ -90,7 +90,7 @@ def reduce(
     `MPI.Op` or a name: "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "avg".
     Returns `recvbuf` at the root, None elsewhere.  Raises TypeError for wrong or unequal dtypes and for an
     operation that the dtype does not have, ValueError for sizes that do not fit.
-    Algorithms: see `pycoll.algorithms.reduce`.
+    Algorithms: see `pycoll.primitives.reduce`.
     """
     return _collective("reduce", sendbuf, recvbuf, op, root, comm, algorithm)
 
@@ -103,7 +103,7 @@ def allgather(
     `sendbuf` has n elements; MPI.IN_PLACE says that the rank's block is in `recvbuf` already.  `recvbuf`
     has size * n; None allocates it with shape ``(size, *sendbuf.shape)``.  Returns `recvbuf`.  Raises
     TypeError for wrong or unequal dtypes, ValueError for sizes that do not fit.
-    Algorithms: see `pycoll.algorithms.allgather`.
+    Algorithms: see `pycoll.primitives.allgather`.
     """
     return _collective("allgather", sendbuf, recvbuf, None, 0, comm, algorithm)
 
@@ -121,7 +121,7 @@ def allreduce(
     `sendbuf` has n elements; MPI.IN_PLACE says that the input is in `recvbuf`.  `recvbuf` has n elements;
     None allocates it with sendbuf's shape.  `op` as in `reduce`.  Returns `recvbuf`, which ends with the
     same bits on every rank.  Raises TypeError for wrong or unequal dtypes and for an operation that the
-    dtype does not have, ValueError for sizes that do not fit.  Algorithms: see `pycoll.algorithms.allreduce`.
+    dtype does not have, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.allreduce`.
     """
     return _collective("allreduce", sendbuf, recvbuf, op, 0, comm, algorithm)
 
@@ -140,7 +140,7 @@ def reduce_scatter(
     block is then left.  Otherwise `recvbuf` has n elements; None allocates it, with the shape that `scatter`
     would give it.  `op` as in `reduce`.  Returns the block.  Raises TypeError for wrong or unequal dtypes
     and for an operation that the dtype does not have, ValueError for sizes that do not fit.
-    Algorithms: see `pycoll.algorithms.reduce_scatter`.
+    Algorithms: see `pycoll.primitives.reduce_scatter`.
     """
     return _collective("reduce_scatter", sendbuf, recvbuf, op, 0, comm, algorithm)
 
@@ -152,7 +152,7 @@ def alltoall(
 
     Both have size * n elements; with sendbuf=MPI.IN_PLACE the blocks of `recvbuf` are replaced; with
     recvbuf=None it is allocated with sendbuf's shape.  Returns `recvbuf`.  Raises TypeError for wrong or
-    unequal dtypes, ValueError for sizes that do not fit.  Algorithms: see `pycoll.algorithms.alltoall`.
+    unequal dtypes, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.alltoall`.
     """
     return _collective("alltoall", sendbuf, recvbuf, None, 0, comm, algorithm)
 
@@ -160,7 +160,7 @@ def alltoall(
 def barrier(*, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> None:
     """Barrier: no rank returns before every rank has called.
 
-    Raises ValueError for an unknown algorithm.  Algorithms: see `pycoll.algorithms.barrier`.
+    Raises ValueError for an unknown algorithm.  Algorithms: see `pycoll.primitives.barrier`.
     """
     _collective("barrier", _EMPTY, _EMPTY, None, 0, comm, algorithm)
 

@@ -285,6 +285,9 @@ class _Compiler:
                 self.place(move.blocks, Region(SCRATCH, 0, 0))
         self.emit(sends, receives)
         self.busy = []
+        for move in travelling:
+            if isinstance(move, Recv):
+                self.unpack(move.blocks)
 
     def receive(self, move: Recv | Reduce) -> _Incoming:
         source, blocks = move.source, move.blocks
@@ -362,6 +365,14 @@ class _Compiler:
     def copy_early(self) -> None:
         self.bring_home(self.early)
         self.early = []
+
+    def unpack(self, blocks: Sequence[Block]) -> None:
+        """Bring home what came among others, so that the scratch in which they came is soon free again."""
+        for block in blocks:
+            home = self.layout.wanted.get(block)
+            if home is not None and self.where[block] != home and self.is_free(home, [block]):
+                self.bring_home([block])
+                self.place([block], home)
 
     def bring_home(self, blocks: Sequence[Block]) -> None:
         for block in blocks:

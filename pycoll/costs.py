@@ -1,6 +1,6 @@
 """The closed forms in the algorithms' docstrings, read as data.
 
-The notation is explained in `pycoll.algorithms`.  The tests hold every formula against `pycoll.proof`'s
+The notation is explained in `pycoll.primitives`.  The tests hold every formula against `pycoll.proof`'s
 counts, and the README's table is printed from them: ``python -m pycoll.costs``.
 """
 

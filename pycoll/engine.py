@@ -64,7 +64,7 @@ class Channel:
         calls = _calls(program, requests, bases, dtype, operation)
         if operation and operation.mean and recv is not None and count:
             result = _array(Region(RECV, 0, count * dtype.itemsize), bases, dtype)
-            calls.append(partial(np.divide, result, self.size, result))
+            calls.append(partial(np.divide, result, self.size, out=result))
         if operation and not operation.predefined:  # its handle may be freed and used again
             calls += [request.Free for request in requests]
         else:
@@ -127,7 +127,8 @@ def _calls(
             case Wait(number):
                 calls.append(requests[number].Wait)
             case Apply():
-                calls.append(partial(operation.combine, *(_array(region, bases, dtype) for region in step)))
+                left, right, out = (_array(region, bases, dtype) for region in step)
+                calls.append(partial(operation.combine, left, right, out=out))
             case Move(source, to):
                 calls.append(partial(np.copyto, *(_array(region, bases, np.uint8) for region in (to, source))))
     return calls

@@ -13,7 +13,7 @@ AVG = "avg"
 
 
 class Operation(NamedTuple):
-    """How two arrays are combined; ``combine(left, right, out)``, where `out` may be one of the two."""
+    """How two arrays are combined; ``combine(left, right, out=...)``, where `out` may be one of the two."""
 
     name: str
     combine: Callable

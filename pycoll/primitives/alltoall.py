@@ -60,7 +60,7 @@ def ring(rank: int, size: int) -> Schedule:
     Sent: (p-1)/2*Z
     Received: (p-1)/2*Z
     Cost: (p-1)*alpha + (p-1)/2*Z*beta
-    Limits: up to 2*p-3 blocks of scratch: the p-1 that come in while the p-2 that came last go out.
+    Limits: 2*p-2 blocks of scratch, for the p-1 that go out, packed, while p-1 come in; p-1 more in place.
     Source: Johnsson and Ho, "Optimum broadcasting and personalized communication in hypercubes",
         IEEE ToC 38 (1989), its ring case.
     """

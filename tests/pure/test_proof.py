@@ -1,0 +1,134 @@
+"""Every registered schedule is proved, and the proof itself is shown to catch what is wrong."""
+
+import pytest
+
+from pycoll.proof import ProofError, prove
+from pycoll.schedule import (
+    AFTER,
+    PRIMITIVES,
+    Algorithm,
+    Recv,
+    Reduce,
+    Send,
+    algorithms_of,
+    find,
+    per_rank,
+    whole,
+)
+
+ALGORITHMS = [algorithm for name in PRIMITIVES for algorithm in algorithms_of(name).values()]
+SIZES = [*range(1, 65), 96, 100, 127, 128]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+def test_every_size(algorithm):
+    for size in SIZES:
+        prove(algorithm, size, root=size // 3 if algorithm.primitive.rooted else 0, segments=2)
+
+
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a.primitive.rooted], ids=str)
+def test_every_root(algorithm):
+    for size in range(1, 14):
+        for root in range(size):
+            prove(algorithm, size, root, segments=3)
+
+
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a.pipelined], ids=str)
+def test_every_number_of_segments(algorithm):
+    for size in (1, 2, 3, 4, 7, 8, 13):
+        for segments in (1, 2, 3, 4, 7, 16, 33):
+            prove(algorithm, size, segments=segments)
+
+
+def test_the_table_of_algorithms():
+    """What the package promises to have, by name."""
+    assert {name: list(algorithms_of(name)) for name in PRIMITIVES} == {
+        "bcast": ["naive", "tree", "ring", "scatter_allgather"],
+        "scatter": ["naive", "tree", "ring"],
+        "gather": ["naive", "tree", "ring"],
+        "reduce": ["naive", "tree", "ring", "rabenseifner"],
+        "allgather": ["naive", "tree", "ring", "bruck", "neighbor"],
+        "allreduce": ["naive", "tree", "ring", "recursive_doubling", "rabenseifner", "double_tree", "ring_whole"],
+        "reduce_scatter": ["naive", "tree", "ring", "recursive_halving", "pairwise"],
+        "alltoall": ["naive", "tree", "ring", "pairwise"],
+        "barrier": ["naive", "tree", "ring", "dissemination"],
+    }
+
+
+def test_rounds_that_send_and_write_the_same_block_are_listed():
+    hazards = prove(find("allreduce", "recursive_doubling"), 4).hazards
+    assert sorted(hazards) == [(rank, step) for rank in range(4) for step in range(2)]
+    assert prove(find("allreduce", "ring"), 4).hazards == []
+
+
+# Schedules that are wrong, each in its own way.
+
+
+def all_send_then_all_receive(rank, size):
+    """Passes with buffering and hangs without."""
+    yield (Send(1 - rank, [rank]),)
+    yield (Recv(1 - rank, [1 - rank]),)
+
+
+def one_is_left_out(rank, size):
+    if rank == 0:
+        yield Send(1, [0]), Recv(1, [1])
+    if rank == 1:
+        yield Send(0, [1]), Recv(0, [0])
+
+
+def left_unreceived(rank, size):
+    if rank == 0:
+        yield (Send(1, [0]),)
+
+
+def sends_what_it_does_not_hold(rank, size):
+    yield Send(1 - rank, [1 - rank]), Recv(1 - rank, [rank])
+
+
+def combines_twice(rank, size):
+    for _ in range(2):
+        yield Send(1 - rank, [0]), Reduce(1 - rank, [0])
+
+
+def in_rank_order_on_one_rank_alone(rank, size):
+    yield Send(1 - rank, [0]), Reduce(1 - rank, [0], AFTER)
+
+
+def too_little(rank, size):
+    yield from ()
+
+
+@pytest.mark.parametrize(
+    "primitive, generator, complaint",
+    [
+        ("allgather", all_send_then_all_receive, "deadlock"),
+        ("allgather", left_unreceived, "no one receives"),
+        ("allgather", sends_what_it_does_not_hold, "does not hold"),
+        ("allreduce", combines_twice, "contributions of"),
+        ("allreduce", in_rank_order_on_one_rank_alone, "in the order"),
+        ("allreduce", too_little, "contributions of"),
+        ("allgather", too_little, "without block"),
+        ("barrier", too_little, "having heard of"),
+    ],
+)
+def test_the_proof_refuses(primitive, generator, complaint):
+    cut = whole if PRIMITIVES[primitive].cuts else per_rank
+    wrong = Algorithm(PRIMITIVES[primitive], "wrong", generator, cut, True, ("rank", "size"))
+    with pytest.raises(ProofError, match=complaint):
+        prove(wrong, 2)
+
+
+def test_the_proof_refuses_different_bits():
+    """Commutative, but each rank has its own operand on the left."""
+    wrong = Algorithm(
+        PRIMITIVES["allreduce"], "wrong", in_rank_order_on_one_rank_alone, whole, False, ("rank", "size")
+    )
+    with pytest.raises(ProofError, match="not the value that other ranks end with"):
+        prove(wrong, 2)
+
+
+def test_the_proof_refuses_a_rank_left_out():
+    wrong = Algorithm(PRIMITIVES["allgather"], "wrong", one_is_left_out, per_rank, True, ("rank", "size"))
+    with pytest.raises(ProofError, match="rank 0 ends without block 2"):
+        prove(wrong, 3)

@@ -1,0 +1,44 @@
+import pytest
+
+from pycoll.primitives.topology import binomial, depth, halvings, inorder
+
+
+@pytest.mark.parametrize("size", [*range(1, 34), 100])
+def test_binomial_is_a_tree_of_ranges(size):
+    for root in {0, size // 2, size - 1}:
+        nodes = [binomial(rank, size, root) for rank in range(size)]
+        assert nodes[root].parent is None
+        for rank, node in enumerate(nodes):
+            covered = [rank]
+            for child, ranks in node.children:
+                assert nodes[child].parent == rank and nodes[child].subtree == ranks
+                covered += ranks
+            assert sorted(covered) == list(node.subtree)
+            assert len(node.children) <= (size - 1).bit_length()
+
+
+@pytest.mark.parametrize("size", [*range(1, 34), 100])
+def test_halvings_pair_up(size):
+    for rank in range(size):
+        helped = 0
+        for level, half in enumerate(halvings(rank, size)):
+            assert rank in half.mine and rank not in half.other
+            if half.partner is not None:
+                assert halvings(half.partner, size)[level].partner == rank
+            else:
+                assert halvings(half.helper, size)[level].helped == rank
+            helped += half.helped is not None
+        assert helped <= 1
+
+
+@pytest.mark.parametrize("size", [*range(1, 34), 100])
+def test_inorder_is_in_order(size):
+    def walk(node):
+        _, left, right = inorder(node, size)
+        return (walk(left) if left is not None else []) + [node] + (walk(right) if right is not None else [])
+
+    assert walk(0) == list(range(size))
+    for node in range(size):
+        _, *children = inorder(node, size)
+        assert all(inorder(child, size)[0] == node for child in children if child is not None)
+        assert depth(node, size) <= 1 + (size - 1).bit_length()

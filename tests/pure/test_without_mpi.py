@@ -1,0 +1,23 @@
+"""What must work where there is no MPI."""
+
+import subprocess
+import sys
+
+import pytest
+
+import pycoll
+
+
+def test_schedules_do_not_load_mpi():
+    program = (
+        "import sys, pycoll, pycoll.proof, pycoll.costs, pycoll.layout;"
+        "pycoll.proof.prove(pycoll.schedule.find('allreduce', 'ring'), 4);"
+        "assert not any(name.startswith('mpi4py') for name in sys.modules), 'mpi4py was loaded'"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_public_names():
+    assert {"allreduce", "bcast", "AVG", "abort_on_exception", "sendrecv", "algorithms"} <= set(dir(pycoll))
+    with pytest.raises(AttributeError, match="no attribute 'allredcue'"):
+        pycoll.allredcue  # noqa: B018
