@@ -47,7 +47,9 @@ def nbytes(text: str) -> int:
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line; what is wrong with it ends the program."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("primitives", nargs="*", metavar="primitive", help=f"of: {', '.join(PRIMITIVES)} (default: all)")
+    parser.add_argument(
+        "primitives", nargs="*", metavar="primitive", help=f"of: {', '.join(PRIMITIVES)} (default: all)"
+    )
     parser.add_argument("--sizes", default="8,1K,32K,1M,8M", help="total bytes, with commas between (%(default)s)")
     parser.add_argument("--algorithm", help="algorithms, with commas between; 'auto' is pycoll's choice (default: all)")
     parser.add_argument("--dtype", default="float32", type=np.dtype, help="(%(default)s)")
@@ -118,14 +120,16 @@ def main(argv: list[str]) -> int:
     pycoll.abort_on_exception()
     todo = list(points(options))
     if not todo:
-        raise SystemExit("nothing to measure: no algorithm of that name")
+        raise SystemExit(f"nothing to measure: no primitive asked for has an algorithm {options.algorithm!r}")
     shown = tqdm(todo, unit="point", leave=False, disable=None if comm.rank == 0 else True)
     records = [measure(comm, point, options.dtype, options.budget / len(todo)) for point in shown]
     if comm.rank == 0:
         where = environment(comm)
         print("  ".join(f"{key}: {value}" for key, value in where.items()))
         rows = [[record[key] for key in HEADERS] for record in records]
-        print(tabulate(rows, list(HEADERS.values()), floatfmt=["", "", "", "", "", "", ".2f", ".3f", ".3f", ".2f", ".2f"]))
+        print(
+            tabulate(rows, list(HEADERS.values()), floatfmt=["", "", "", "", "", "", ".2f", ".3f", ".3f", ".2f", ".2f"])
+        )
         if options.json:
             write_json(options.json, {"environment": where, "records": records})
     return int(any(record["wrong"] for record in records))

@@ -7,6 +7,7 @@ averaged with pycoll's ring all-reduce, and the losses are compared with those o
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
 from typing import NamedTuple
@@ -39,7 +40,7 @@ class Perceptron:
     """Two hidden layers with ReLU and a softmax; all parameters are views into one flat vector."""
 
     def __init__(self, widths: list[int], seed: int) -> None:
-        shapes = [shape for a, b in zip(widths, widths[1:]) for shape in ((a, b), (b,))]
+        shapes = [shape for a, b in itertools.pairwise(widths) for shape in ((a, b), (b,))]
         self.flat = np.zeros(sum(map(np.prod, shapes)))
         self.gradient = np.zeros_like(self.flat)
         self.parameters, self.gradients = self._views(self.flat, shapes), self._views(self.gradient, shapes)

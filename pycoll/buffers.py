@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from .schedule import Primitive
 
-memory = MPI.buffer.frombuffer  # memory(obj, readonly).address and .nbytes; an error if not C-contiguous
 IN_PLACE_TYPE = type(MPI.IN_PLACE)
 
 
-class Arguments(NamedTuple):
+@dataclass(frozen=True)
+class Arguments:
     """One rank's part in a collective, checked."""
 
     send: np.ndarray | None  # C-contiguous; None where the rank gives nothing, or gives it in `recv`
@@ -74,30 +75,37 @@ def arrange(primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: i
     if gives and gets and is_in_place(sendbuf):
         return _in_place(primitive, recvbuf, size)
 
-    send = send_array("sendbuf", sendbuf) if gives else None
     if not gives and not gets:
         return Arguments(None, None, 0, np.dtype(np.uint8), False, recvbuf)
+    if not gives:
+        return _receive(primitive, recvbuf)
+    send = send_array("sendbuf", sendbuf)
+    count = _blocks("sendbuf", send, size) if primitive.takes_all else send.size
     if not gets:
-        return Arguments(send, None, send.size, send.dtype, False, None)
-    if send is None and recvbuf is None:
-        raise TypeError(f"recvbuf=None: at the non-roots of {primitive.name} a receive buffer must be given")
-    count = None
-    if send is not None:
-        count = _blocks("sendbuf", send, size) if primitive.takes_all else send.size
+        return Arguments(send, None, count, send.dtype, False, None)
     if recvbuf is None:
-        recv = result = np.empty(_result_shape(primitive, send.shape, send.size, size), send.dtype)
-    else:
-        recv = recv_array("recvbuf", recvbuf)
-        result = recvbuf if isinstance(recvbuf, np.ndarray) else recv
-        _check_fit(send, recv, count, size if primitive.gives_all else 1)
-        count = recv.size if count is None else count
-    return Arguments(send, recv, count, recv.dtype, False, result)
+        recv = np.empty(_result_shape(primitive, send.shape, send.size, size), send.dtype)
+        return Arguments(send, recv, count, send.dtype, False, recv)
+    recv = recv_array("recvbuf", recvbuf)
+    _check_pair(send, recv, count * size if primitive.gives_all else count)
+    return Arguments(send, recv, count, send.dtype, False, _returned(recvbuf, recv))
+
+
+def _returned(given: Any, array: np.ndarray) -> np.ndarray:
+    return given if isinstance(given, np.ndarray) else array
+
+
+def _receive(primitive: Primitive, recvbuf: Any) -> Arguments:
+    if recvbuf is None:
+        raise TypeError(f"recvbuf=None: at the non-roots of {primitive.name} a receive buffer must be given")
+    recv = recv_array("recvbuf", recvbuf)
+    return Arguments(None, recv, recv.size, recv.dtype, False, _returned(recvbuf, recv))
 
 
 def _bcast(buf: Any, is_root: bool) -> Arguments:
     # the root's buffer may be read-only or have gaps: it is only read
     array = send_array("buf", buf) if is_root else recv_array("buf", buf)
-    return Arguments(None, array, array.size, array.dtype, is_root, buf if isinstance(buf, np.ndarray) else array)
+    return Arguments(None, array, array.size, array.dtype, is_root, _returned(buf, array))
 
 
 def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> Arguments:
@@ -106,7 +114,7 @@ def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> Arguments:
     recv = recv_array("recvbuf", recvbuf)
     spans_all = primitive.takes_all or primitive.gives_all
     count = _blocks("recvbuf", recv, size) if spans_all else recv.size
-    result = recvbuf if isinstance(recvbuf, np.ndarray) else recv
+    result = _returned(recvbuf, recv)
     if primitive.takes_all and not primitive.gives_all:  # reduce_scatter leaves its block in front
         result = recv.reshape(-1)[:count]
     return Arguments(None, recv, count, recv.dtype, True, result)
@@ -119,15 +127,13 @@ def _blocks(name: str, array: np.ndarray, size: int) -> int:
     return count
 
 
-def _check_fit(send: np.ndarray | None, recv: np.ndarray, count: int | None, blocks: int) -> None:
-    if send is None:
-        return
+def _check_pair(send: np.ndarray, recv: np.ndarray, needed: int) -> None:
     if send.dtype != recv.dtype:
         raise TypeError(f"sendbuf has dtype {send.dtype}, recvbuf has dtype {recv.dtype}")
-    if recv.size != count * blocks:
-        raise ValueError(f"recvbuf has {recv.size} elements, but {count * blocks} are to be received")
-    ours, theirs = memory(recv, False), memory(send, True)
-    if ours.address < theirs.address + theirs.nbytes and theirs.address < ours.address + ours.nbytes:
+    if recv.size != needed:
+        raise ValueError(f"recvbuf has {recv.size} elements, but {needed} are to be received")
+    ours, theirs = MPI.Get_address(recv), MPI.Get_address(send)
+    if ours < theirs + send.nbytes and theirs < ours + recv.nbytes:
         raise ValueError("sendbuf and recvbuf overlap in memory; pass MPI.IN_PLACE to reduce or exchange in place")
 
 

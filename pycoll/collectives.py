@@ -221,7 +221,9 @@ def _checked(
     channel = engine.attach(comm)
     calls = channel.bind(program, arguments.send, arguments.recv, arguments.dtype, operation, arguments.count)
     # not where a copy stands in for the caller's array, nor for operations whose handle may be used again
-    direct = (arguments.send is None or arguments.send is sendbuf) and (arguments.recv is None or arguments.recv is recvbuf)
+    direct = (arguments.send is None or arguments.send is sendbuf) and (
+        arguments.recv is None or arguments.recv is recvbuf
+    )
     if direct and arguments.result is recvbuf and (operation is None or operation.predefined):
         channel.remember(shortcut, calls, sendbuf, recvbuf, arguments.dtype)
     for call in calls:

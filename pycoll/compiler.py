@@ -22,9 +22,11 @@ from dataclasses import dataclass
 
 from .program import RECV, SCRATCH, Apply, Layout, Message, Move, Program, Region, Start, Step, Wait
 from .schedule import AFTER, Block, Combine, Copy, Recv, Reduce, Round, Send
+from .schedule import Move as AnyMove
 
 ALIGNMENT = 64
 WINDOW = 2
+EMPTY = Region(SCRATCH, 0, 0)
 
 
 def compile_rounds(rounds: Iterable[Round], layout: Layout, segment: int, window: int = WINDOW) -> Program:
@@ -71,18 +73,22 @@ class _Scratch:
 
 @dataclass
 class _Incoming:
-    """A message to be received into `target` and, with `out`, combined with `held` into it."""
+    """A message to be received into `target`; a combined one makes ``out = held (op) received`` of it."""
 
     source: int
     target: Region
-    held: Region | None = None
-    out: Region | None = None
+    held: Region = EMPTY
+    out: Region = EMPTY
     order: str = AFTER
+
+    @property
+    def combined(self) -> bool:
+        return self.out.size > 0
 
     @property
     def staged(self) -> bool:
         """Whether the message passes through a few slots of a segment each, because `out` is `held`."""
-        return self.out is not None and self.out != self.target
+        return self.combined and self.out != self.target
 
 
 class _Survey:
@@ -140,11 +146,12 @@ class _Compiler:
     def program(self) -> Program:
         for now, moves in enumerate(self.rounds):
             self.now = now
-            if all(isinstance(move, Copy | Combine) for move in moves):
+            messages = [move for move in moves if isinstance(move, Send | Recv | Reduce)]
+            if messages:
+                self.exchange(messages)
+            else:
                 for move in moves:
                     self.local(move)
-            else:
-                self.exchange(moves)
             for block in self.deaths.get(now, ()):
                 self.remove(block)
             self.scratch.evict(("until", now))
@@ -181,7 +188,7 @@ class _Compiler:
         regions = [places[block] for block in blocks if block in places]
         if len(regions) < len(blocks):
             return None
-        regions = [region for region in regions if region.size] or [Region(SCRATCH, 0, 0)]
+        regions = [region for region in regions if region.size] or [EMPTY]
         buffer, start, _ = regions[0]
         end = start
         for region in regions:
@@ -256,17 +263,18 @@ class _Compiler:
 
     # What happens.
 
-    def local(self, move: Copy | Combine) -> None:
+    def local(self, move: AnyMove) -> None:
         if isinstance(move, Copy):
             self.place([move.to], self.where[move.block])
             return
+        assert isinstance(move, Combine)
         held, out = self.operands([move.into])
         other = self.where[move.block]
         if out.size:
             self.steps.append(Apply(held, other, out) if move.order == AFTER else Apply(other, held, out))
         self.place([move.into], out)
 
-    def exchange(self, moves: Round) -> None:
+    def exchange(self, moves: list[Send | Recv | Reduce]) -> None:
         """One round with messages.  Empty ones are left out on both sides, unless they are a barrier's."""
         self.busy = []
         sends, receives = [], []
@@ -282,7 +290,7 @@ class _Compiler:
                 self.busy.append(receives[-1].target)
         for move in moves:
             if isinstance(move, Recv) and move not in travelling:
-                self.place(move.blocks, Region(SCRATCH, 0, 0))
+                self.place(move.blocks, EMPTY)
         self.emit(sends, receives)
         self.busy = []
         for move in travelling:
@@ -292,7 +300,7 @@ class _Compiler:
     def receive(self, move: Recv | Reduce) -> _Incoming:
         source, blocks = move.source, move.blocks
         if not blocks:
-            return _Incoming(source, Region(SCRATCH, 0, 0))
+            return _Incoming(source, EMPTY)
         if isinstance(move, Recv):
             target = self.destination(blocks)
             self.place(blocks, target)
@@ -312,14 +320,13 @@ class _Compiler:
         coming = [self.post(False, entry.source, pieces) for entry, pieces in zip(receives, slots)]
         applies = [self.applies(entry, pieces) for entry, pieces in zip(receives, slots)]
         replaced = [  # what is sent from where a result goes is waited for before that result is written
-            [lane for (_, region), lane in zip(sends, leaving) if entry.out and region.overlaps(entry.out)]
-            for entry in receives
+            [lane for (_, region), lane in zip(sends, leaving) if region.overlaps(entry.out)] for entry in receives
         ]
         for turn in range(self.window):
             self.start([*coming, *leaving], turn)
         self.copy_early()
         for turn in range(max(map(len, [*coming, *leaving]), default=0)):
-            waited = set()
+            waited: set[int] = set()
             for entry, lane, results, before in zip(receives, coming, applies, replaced):
                 self.wait([lane], turn, waited)
                 if not entry.staged:
@@ -342,7 +349,7 @@ class _Compiler:
 
     def applies(self, entry: _Incoming, received: list[Region]) -> list[Apply]:
         """What is done with each segment received."""
-        if entry.out is None:
+        if not entry.combined:
             return []
         held, out = entry.held.cut(self.segment), entry.out.cut(self.segment)
         left, right = (held, received) if entry.order == AFTER else (received, held)

@@ -25,6 +25,7 @@ PIPELINE = int(os.environ.get("PYCOLL_PIPELINE", 128 << 10))
 
 KEPT = 64  # bound programs kept for each communicator
 _TAG = 1
+_BYTE = np.dtype(np.uint8)
 
 Calls = list[Callable[[], object]]
 Reference = Callable[[], object]
@@ -112,7 +113,7 @@ def _memory(region: Region, bases: list[int]) -> MPI.buffer:
 
 
 def _array(region: Region, bases: list[int], dtype: np.dtype) -> np.ndarray:
-    return np.frombuffer(_memory(region, bases), dtype)
+    return np.frombuffer(_memory(region, bases), dtype)  # type: ignore[call-overload]
 
 
 def _calls(
@@ -127,10 +128,11 @@ def _calls(
             case Wait(number):
                 calls.append(requests[number].Wait)
             case Apply():
+                assert operation is not None
                 left, right, out = (_array(region, bases, dtype) for region in step)
                 calls.append(partial(operation.combine, left, right, out=out))
             case Move(source, to):
-                calls.append(partial(np.copyto, *(_array(region, bases, np.uint8) for region in (to, source))))
+                calls.append(partial(np.copyto, _array(to, bases, _BYTE), _array(source, bases, _BYTE)))
     return calls
 
 

@@ -36,13 +36,7 @@ def tree(rank: int, size: int) -> Schedule:
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.2, with uneven halves.
     """
     for level in reversed(halvings(rank, size)):
-        if level.partner is None:
-            yield (Recv(level.helper, level.other),)
-            continue
-        moves = [Send(level.partner, level.mine), Recv(level.partner, level.other)]
-        if level.helped is not None:
-            moves.append(Send(level.helped, level.mine))
-        yield tuple(moves)
+        yield (*(Send(to, level.mine) for to in level.targets), Recv(level.source, level.other))
 
 
 @algorithm()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..schedule import (
     AFTER,
     BEFORE,
     Combine,
     Copy,
+    Move,
     Recv,
     Reduce,
     Schedule,
@@ -80,10 +83,8 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.5, with uneven halves.
     """
     for level in reversed(halvings(rank, size)):
-        source = level.helper if level.partner is None else level.partner
         order = AFTER if level.mine[0] < level.other[0] else BEFORE
-        targets = [peer for peer in (level.partner, level.helped) if peer is not None]
-        yield (*(Send(peer, [0]) for peer in targets), Reduce(source, [0], order))
+        yield (*(Send(to, [0]) for to in level.targets), Reduce(level.source, [0], order))
 
 
 @algorithm(cut=per_rank, ordered=False)
@@ -131,24 +132,28 @@ class _Tree:
     def __init__(self, index: int, size: int, rootless: bool) -> None:
         # without node 0 the nodes 1, 2, ... are ranks 0, 1, ... and every level is one higher up
         shift = 1 if rootless else 0
-        parent, *children = inorder(index, size)
-        self.parent = parent - shift if parent is not None and parent >= shift else None
-        self.left, self.right = (None if child is None else child - shift for child in children)
-        self.depth = depth(index, size) - shift
-        self.height = 1 + (size - 1).bit_length() - 1 - shift
-
-    def moves(self, step: int, segments: int, k: int) -> list[Send | Recv | Reduce]:
-        """Segment s leaves depth d upwards in step height - d + s, and downwards in height + d + s."""
-        children = [(self.left, BEFORE), (self.right, AFTER)]
-        planned = [(Reduce(child, (k,), order), self.height - self.depth - 1) for child, order in children]
-        planned += [(Send(self.parent, (k,)), self.height - self.depth)]
-        planned += [(Recv(self.parent, (k,)), self.height + self.depth - 1)]
-        planned += [(Send(child, (k,)), self.height + self.depth) for child, _ in children]
-        return [
-            move._replace(blocks=[2 * (step - first) + k])
-            for move, first in planned
-            if move[0] is not None and 0 <= step - first < segments
+        parent, left, right = inorder(index, size)
+        self.parents = [parent - shift] if parent is not None and parent >= shift else []
+        self.children = [
+            (child - shift, order) for child, order in ((left, BEFORE), (right, AFTER)) if child is not None
         ]
+        self.depth = depth(index, size) - shift
+        self.height = (size - 1).bit_length() - shift
+
+    def moves(self, step: int, segments: int, k: int) -> list[Move]:
+        """Segment s leaves depth d upwards in step height - d + s, and downwards in height + d + s."""
+        moves: list[Move] = []
+
+        def add(first: int, make: Callable[[list[int]], list[Move]]) -> None:
+            if 0 <= step - first < segments:
+                moves.extend(make([2 * (step - first) + k]))
+
+        up, down = self.height - self.depth, self.height + self.depth
+        add(up - 1, lambda block: [Reduce(child, block, order) for child, order in self.children])
+        add(up, lambda block: [Send(parent, block) for parent in self.parents])
+        add(down - 1, lambda block: [Recv(parent, block) for parent in self.parents])
+        add(down, lambda block: [Send(child, block) for child, _ in self.children])
+        return moves
 
 
 @algorithm()

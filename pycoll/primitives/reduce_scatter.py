@@ -69,13 +69,7 @@ def recursive_halving(rank: int, size: int) -> Schedule:
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.3, with uneven halves.
     """
     for level in halvings(rank, size):
-        if level.partner is None:
-            yield (Send(level.helper, level.other),)
-            continue
-        moves = [Send(level.partner, level.other), Reduce(level.partner, level.mine)]
-        if level.helped is not None:
-            moves.append(Reduce(level.helped, level.mine))
-        yield tuple(moves)
+        yield (Send(level.source, level.other), *(Reduce(target, level.mine) for target in level.targets))
 
 
 @algorithm(ordered=False)

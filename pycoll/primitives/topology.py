@@ -38,40 +38,37 @@ def binomial(rank: int, size: int, root: int) -> Node:
 
 
 class Level(NamedTuple):
-    """One level of repeated halving: my half, the other, and who in it exchanges with me.
-
-    `partner` is None for the odd rank of a half that is one larger; it hears from `helper`.  Whoever
-    is that helper has the odd rank in `helped`.
-    """
+    """One level of repeated halving: my half and the other; who tells me of that, and whom I tell of mine."""
 
     mine: range
     other: range
-    partner: int | None
-    helper: int | None
-    helped: int | None
+    source: int
+    targets: list[int]
 
 
 def halvings(rank: int, size: int) -> list[Level]:
     """Repeated halving of the ranks down to `rank` alone, any size, the two largest halves first.
 
-    Ranks at the same place in both halves are partners.  Where the lower half is one larger, its last
-    rank is served by its neighbour, the first of the upper half; every rank is such a helper at one
-    level at most.
+    Ranks at the same place in both halves exchange.  Where the lower half is one larger, its last rank
+    hears from its neighbour, the first of the upper half, which so has two targets, and it has none; every
+    rank is such a helper at one level at most.
     """
     levels = []
     ranks = range(size)
     while len(ranks) > 1:
         middle = (len(ranks) + 1) // 2
         lower, upper = ranks[:middle], ranks[middle:]
-        last, first = lower[-1], upper[0]
         uneven = len(lower) > len(upper)
-        if rank in lower:
-            partner = rank + middle if rank + middle in upper else None
-            levels.append(Level(lower, upper, partner, first if partner is None else None, None))
-            ranks = lower
-        else:
-            levels.append(Level(upper, lower, rank - middle, None, last if uneven and rank == first else None))
+        if rank in upper:
+            helped = [lower[-1]] if uneven and rank == upper[0] else []
+            levels.append(Level(upper, lower, rank - middle, [rank - middle, *helped]))
             ranks = upper
+        else:
+            odd_one = uneven and rank == lower[-1]
+            levels.append(
+                Level(lower, upper, upper[0], []) if odd_one else Level(lower, upper, rank + middle, [rank + middle])
+            )
+            ranks = lower
     return levels
 
 

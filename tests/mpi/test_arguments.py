@@ -110,7 +110,7 @@ def test_operations_of_the_user_keep_rank_order():
     for root in range(SIZE):
         result = pycoll.reduce(flat, op=op, root=root)
         assert RANK != root or (result == expected.reshape(-1)).all()
-    with pytest.raises(ValueError, match="does not keep rank order.*naive, tree, recursive_doubling"):
+    with pytest.raises(ValueError, match=r"does not keep rank order.*naive, tree, recursive_doubling"):
         pycoll.allreduce(flat, op=op, algorithm="ring")
     op.Free()
     quad.Free()

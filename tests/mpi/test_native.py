@@ -14,7 +14,9 @@ from .native import KINDS, OPERATIONS, RANK, SIZE, WORLD, assert_same, inputs, n
 
 pytestmark = pytest.mark.mpi
 
-MOVING = [(name, a) for name, p in PRIMITIVES.items() if not p.reduces and name != "barrier" for a in algorithms_of(name)]
+MOVING = [
+    (name, a) for name, p in PRIMITIVES.items() if not p.reduces and name != "barrier" for a in algorithms_of(name)
+]
 REDUCING = [(name, a) for name, p in PRIMITIVES.items() if p.reduces for a in algorithms_of(name)]
 SEGMENT = 256  # bytes, so that 1009 elements span several
 COUNTS = sorted({0, 1, SIZE - 1, SIZE, 37, 1009})
@@ -111,7 +113,13 @@ def check_movement(primitive, algorithm, dtype, count, root):
 
 def check_movement_in_place(primitive, algorithm, send, theirs, root):
     if PRIMITIVES[primitive].rooted and RANK != root:
-        call(primitive, algorithm, send, root=root, recv=np.empty(theirs.size, send.dtype) if theirs is not None else None)
+        call(
+            primitive,
+            algorithm,
+            send,
+            root=root,
+            recv=np.empty(theirs.size, send.dtype) if theirs is not None else None,
+        )
         return
     if primitive == "scatter":
         assert pycoll.scatter(send, MPI.IN_PLACE, root, algorithm=algorithm) is None

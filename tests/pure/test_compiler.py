@@ -56,10 +56,11 @@ def run(algorithm, size, root=0, count=7, segment=1 << 20, segments=1, in_place=
     numbers = np.random.default_rng(seed)
     data = [numbers.integers(0, 1000, count * (size if primitive.takes_all else 1)) for _ in range(size)]
     inside = [
-        primitive.name == "bcast"
-        and rank == root
-        or in_place
-        and (primitive.name in IN_PLACE_EVERYWHERE or (primitive.name in IN_PLACE_AT_ROOT and rank == root))
+        (primitive.name == "bcast" and rank == root)
+        or (
+            in_place
+            and (primitive.name in IN_PLACE_EVERYWHERE or (primitive.name in IN_PLACE_AT_ROOT and rank == root))
+        )
         for rank in range(size)
     ]
     memory = [buffers(primitive, data, rank, root, count, inside[rank]) for rank in range(size)]

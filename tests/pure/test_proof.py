@@ -121,9 +121,7 @@ def test_the_proof_refuses(primitive, generator, complaint):
 
 def test_the_proof_refuses_different_bits():
     """Commutative, but each rank has its own operand on the left."""
-    wrong = Algorithm(
-        PRIMITIVES["allreduce"], "wrong", in_rank_order_on_one_rank_alone, whole, False, ("rank", "size")
-    )
+    wrong = Algorithm(PRIMITIVES["allreduce"], "wrong", in_rank_order_on_one_rank_alone, whole, False, ("rank", "size"))
     with pytest.raises(ProofError, match="not the value that other ranks end with"):
         prove(wrong, 2)
 

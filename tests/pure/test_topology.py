@@ -19,16 +19,13 @@ def test_binomial_is_a_tree_of_ranges(size):
 
 @pytest.mark.parametrize("size", [*range(1, 34), 100])
 def test_halvings_pair_up(size):
-    for rank in range(size):
-        helped = 0
-        for level, half in enumerate(halvings(rank, size)):
-            assert rank in half.mine and rank not in half.other
-            if half.partner is not None:
-                assert halvings(half.partner, size)[level].partner == rank
-            else:
-                assert halvings(half.helper, size)[level].helped == rank
-            helped += half.helped is not None
-        assert helped <= 1
+    everyone = [halvings(rank, size) for rank in range(size)]
+    for rank, levels in enumerate(everyone):
+        for level, half in enumerate(levels):
+            assert rank in half.mine and half.source in half.other
+            assert rank in everyone[half.source][level].targets
+            assert all(everyone[target][level].source == rank for target in half.targets)
+        assert sum(len(half.targets) == 2 for half in levels) <= 1
 
 
 @pytest.mark.parametrize("size", [*range(1, 34), 100])

@@ -1,0 +1,42 @@
+"""Runs all tests: ``python -m tests``.
+
+First those that need no launcher, then those under mpiexec at several numbers of ranks, with the MPI
+that is installed.  What follows ``--`` goes to pytest.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+
+from .launch import run
+
+LIMIT = 600  # seconds for one number of ranks
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
+    parser.add_argument("-n", "--ranks", default="1,2,3,4,5,8", help="numbers of ranks (%(default)s)")
+    parser.add_argument("--mpi-only", action="store_true", help="only the tests under mpiexec")
+    parser.add_argument("pytest", nargs="*", help="arguments for pytest")
+    options = parser.parse_args()
+    outcome = {}
+    if not options.mpi_only:
+        command = [sys.executable, "-m", "pytest", "tests/pure", "tests/jobs", *options.pytest]
+        outcome["without mpiexec"] = subprocess.run(command, stdin=subprocess.DEVNULL).returncode
+    for ranks in map(int, options.ranks.split(",")):
+        print(f"\n{ranks} ranks:", flush=True)
+        start = time.perf_counter()
+        job = run(ranks, ["-m", "pytest", "-q", "--with-mpi", "tests/mpi", *options.pytest], LIMIT, show=True)
+        seconds = time.perf_counter() - start
+        outcome[f"{ranks} ranks"] = job.code or int(job.timed_out or bool(job.left))
+        print(f"{ranks} ranks: {'failed' if outcome[f'{ranks} ranks'] else 'passed'} in {seconds:.0f} s", flush=True)
+    failed = [name for name, code in outcome.items() if code]
+    print(f"\n{len(outcome) - len(failed)} passed, {len(failed)} failed" + "".join(f"\n  {name}" for name in failed))
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
+    sys.exit(main())
