@@ -1,7 +1,9 @@
 """Under mpiexec: rank 0 alone reports, and a test that fails on one rank ends the job with its traceback."""
 
+import faulthandler
 import os
 import sys
+import threading
 
 import hypothesis
 import pytest
@@ -32,3 +34,31 @@ def pytest_runtest_makereport(item, call):
         sys.stderr.write(f"\nrank {world.rank} of {world.size} failed in {item.nodeid}:\n{report.longreprtext}\n")
         sys.stderr.flush()
         world.Abort(1)
+
+
+# pytest-timeout's own ways are a signal, which does not reach into a waiting MPI call, and a report that
+# ranks other than 0 do not show.
+
+
+def pytest_timeout_set_timer(item, settings):
+    if not (world := _world(item.config)):
+        return None
+    item.mpi_timer = threading.Timer(settings.timeout, _give_up, (item, world, settings.timeout))
+    item.mpi_timer.daemon = True
+    item.mpi_timer.start()
+    return True
+
+
+def pytest_timeout_cancel_timer(item):
+    if not hasattr(item, "mpi_timer"):
+        return None
+    item.mpi_timer.cancel()
+    return True
+
+
+def _give_up(item, world, seconds):
+    item.config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
+    sys.stderr.write(f"\nrank {world.rank} of {world.size}: Timeout after {seconds:.0f} s in {item.nodeid}\n")
+    faulthandler.dump_traceback(sys.stderr)
+    sys.stderr.flush()
+    os._exit(1)
