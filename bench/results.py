@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import tempfile
 from pathlib import Path
 
@@ -19,13 +20,22 @@ def environment(comm: MPI.Intracomm) -> dict[str, object]:
     """Where and with what a result was measured."""
     return {
         "ranks": comm.size,
-        "mpi": MPI.Get_library_version().partition("\n")[0].strip("\0").strip(),
+        "mpi": re.sub(r"\s+", " ", re.split(r"[\n,]", MPI.Get_library_version())[0]),
         "mpi4py": mpi4py.__version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "pycoll": pycoll.__version__,
+        "cpu": _cpu(),
         "cores": os.cpu_count(),
     }
+
+
+def _cpu() -> str:
+    try:
+        found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor()
 
 
 def write_json(path: str | Path, document: object) -> None:

@@ -1,37 +1,72 @@
-"""Which algorithm runs when none is asked for."""
+"""Which algorithm runs when none is asked for.
+
+The rules follow the costs in the algorithms' docstrings (few rounds for short messages, few bytes for long
+ones) and measurements on two cores with both MPI wheels (``python -m bench``).
+"""
 
 from __future__ import annotations
 
-from .schedule import find
-
 KIB = 1024
-
-# For each primitive: up to how many bytes (of the vector, or of one rank's block) which algorithm is taken.
-_RULES: dict[str, list[tuple[float, str]]] = {
-    "bcast": [(32 * KIB, "tree"), (float("inf"), "scatter_allgather")],
-    "scatter": [(float("inf"), "tree")],
-    "gather": [(float("inf"), "tree")],
-    "reduce": [(32 * KIB, "tree"), (float("inf"), "rabenseifner")],
-    "allgather": [(8 * KIB, "tree"), (float("inf"), "ring")],
-    "allreduce": [(16 * KIB, "recursive_doubling"), (float("inf"), "ring")],
-    "reduce_scatter": [(8 * KIB, "recursive_halving"), (float("inf"), "ring")],
-    "alltoall": [(256, "tree"), (float("inf"), "pairwise")],
-    "barrier": [(float("inf"), "dissemination")],
-}
-_ORDERED: dict[str, list[tuple[float, str]]] = {
-    "reduce": [(float("inf"), "tree")],
-    "allreduce": [(64 * KIB, "recursive_doubling"), (float("inf"), "double_tree")],
-    "reduce_scatter": [(float("inf"), "tree")],
-}
 
 
 def choose(primitive: str, nbytes: int, size: int, commutative: bool = True) -> str:
-    """The name of the algorithm for `nbytes` bytes on `size` ranks.
+    """The name of an algorithm for `nbytes` bytes (of the vector, or of one rank's block) on `size` ranks.
 
-    A non-commutative operation gets an algorithm that keeps rank order.
+    Depends on what all ranks know alike.  A non-commutative operation gets an algorithm that keeps rank
+    order.
     """
-    rules = _RULES[primitive]
-    if not commutative:
-        rules = _ORDERED.get(primitive, rules)
-    name = next(name for limit, name in rules if nbytes <= limit)
-    return find(primitive, name).name
+    if primitive in _ORDERED and not commutative:
+        return _ORDERED[primitive](nbytes)
+    return _RULES[primitive](nbytes, size)
+
+
+def _bcast(nbytes: int, size: int) -> str:
+    return "tree" if nbytes <= 512 * KIB or size <= 4 else "ring"
+
+
+def _to_or_from_root(nbytes: int, size: int) -> str:
+    """Scatter and gather: a tree saves rounds, but forwards bytes that could have gone straight."""
+    return "tree" if nbytes <= 2 * KIB and size > 4 else "naive"
+
+
+def _reduce(nbytes: int, size: int) -> str:
+    return "tree" if nbytes <= 64 * KIB else "rabenseifner"
+
+
+def _allgather(nbytes: int, size: int) -> str:
+    return "tree" if nbytes <= 8 * KIB else "neighbor"
+
+
+def _allreduce(nbytes: int, size: int) -> str:
+    if nbytes <= (1024 if size == 2 else 64) * KIB:
+        return "recursive_doubling"
+    power_of_two = size & (size - 1) == 0
+    return "rabenseifner" if nbytes <= 4096 * KIB and power_of_two and size > 2 else "ring"
+
+
+def _reduce_scatter(nbytes: int, size: int) -> str:
+    return "recursive_halving" if nbytes <= 64 * KIB else "ring"
+
+
+def _alltoall(nbytes: int, size: int) -> str:
+    if nbytes <= 256 and size >= 16:
+        return "tree"
+    return "naive" if size < 16 else "pairwise"
+
+
+_RULES = {
+    "bcast": _bcast,
+    "scatter": _to_or_from_root,
+    "gather": _to_or_from_root,
+    "reduce": _reduce,
+    "allgather": _allgather,
+    "allreduce": _allreduce,
+    "reduce_scatter": _reduce_scatter,
+    "alltoall": _alltoall,
+    "barrier": lambda nbytes, size: "dissemination",
+}
+_ORDERED = {
+    "reduce": lambda nbytes: "tree",
+    "allreduce": lambda nbytes: "recursive_doubling" if nbytes <= 64 * KIB else "double_tree",
+    "reduce_scatter": lambda nbytes: "tree",
+}

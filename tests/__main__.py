@@ -1,7 +1,7 @@
 """Runs all tests: ``python -m tests``.
 
-First those that need no launcher, then those under mpiexec at several numbers of ranks, with the MPI
-that is installed.  What follows ``--`` goes to pytest.
+First those that need no MPI (tests/pure) and those that launch jobs of their own (tests/jobs), then tests/mpi
+under mpiexec at several numbers of ranks, with the MPI that is installed.  What follows ``--`` goes to pytest.
 """
 
 import argparse
@@ -18,13 +18,13 @@ LIMIT = 600  # seconds for one number of ranks
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
     parser.add_argument("-n", "--ranks", default="1,2,3,4,5,8", help="numbers of ranks (%(default)s)")
-    parser.add_argument("--mpi-only", action="store_true", help="only the tests under mpiexec")
+    parser.add_argument("--no-pure", action="store_true", help="leave out what does not depend on the MPI")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest")
     options = parser.parse_args()
     outcome = {}
-    if not options.mpi_only:
-        command = [sys.executable, "-m", "pytest", "tests/pure", "tests/jobs", *options.pytest]
-        outcome["without mpiexec"] = subprocess.run(command, stdin=subprocess.DEVNULL).returncode
+    for folder in ["jobs"] if options.no_pure else ["pure", "jobs"]:
+        command = [sys.executable, "-m", "pytest", "-q", f"tests/{folder}", *options.pytest]
+        outcome[folder] = subprocess.run(command, stdin=subprocess.DEVNULL).returncode
     for ranks in map(int, options.ranks.split(",")):
         print(f"\n{ranks} ranks:", flush=True)
         start = time.perf_counter()
