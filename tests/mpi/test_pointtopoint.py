@@ -27,16 +27,18 @@ def test_gaps_are_packed_and_multiple_dimensions_go():
 
 
 def test_any_source_any_tag_and_status():
-    requests = [pycoll.isend(np.array([RANK, peer]), peer, tag=peer) for peer in range(SIZE)]
+    comm = WORLD.Dup()  # of its own, since any message will do
+    requests = [pycoll.isend(np.array([RANK, peer]), peer, tag=peer, comm=comm) for peer in range(SIZE)]
     seen = set()
     for _ in range(SIZE):
         status, buf = MPI.Status(), np.empty(4, int)
-        assert pycoll.recv(buf, status=status) is buf
+        assert pycoll.recv(buf, status=status, comm=comm) is buf
         assert buf[0] == status.source and buf[1] == RANK == status.tag
         assert status.Get_count(MPI.INT64_T) == 2
         seen.add(status.source)
     assert seen == set(range(SIZE))
     MPI.Request.Waitall(requests)
+    comm.Free()
 
 
 def test_nonblocking_both_ways_and_tags_told_apart():
