@@ -38,7 +38,7 @@ class Channel:
         self.comm = comm.Dup()
         self.size = comm.size
         self.shortcuts: dict[tuple, tuple[Calls, Reference, Reference, np.dtype]] = {}
-        self._bound: dict[tuple, tuple[Calls, list[MPI.Prequest]]] = {}
+        self._bound: dict[tuple, tuple[Calls, list[MPI.Prequest], Program]] = {}
         self._scratch = np.empty(1 << 16, np.uint8)
 
     def bind(
@@ -56,7 +56,7 @@ class Channel:
         """
         if program.scratch > self._scratch.size:  # all programs share it, so they must be bound anew
             self.clear()
-            self._scratch = np.empty(1 << (program.scratch - 1).bit_length(), np.uint8)
+            self._scratch = np.empty(program.scratch, np.uint8)
         bases = [0 if array is None else MPI.Get_address(array) for array in (send, recv, self._scratch)]
         key = (id(program), bases[0], bases[1], dtype, operation and operation.name)
         if key in self._bound:
@@ -71,7 +71,7 @@ class Channel:
         else:
             while len(self._bound) >= KEPT:
                 self._drop(next(iter(self._bound)))
-            self._bound[key] = calls, requests
+            self._bound[key] = calls, requests, program  # which must live as long as its id is a key
         return calls
 
     def remember(self, key: tuple, calls: Calls, sendbuf: object, recvbuf: object, dtype: np.dtype) -> None:

@@ -61,4 +61,5 @@ def compiled(
 ) -> Program:
     """The program of one rank; `segment` is the longest message in bytes."""
     blocks = layout(algorithm, rank, size, root, count, itemsize, in_place, segments)
-    return compile_rounds(algorithm.schedule(rank, size, root, segments), blocks, segment // itemsize * itemsize)
+    whole_items = max(1, segment // max(1, itemsize)) * max(1, itemsize)
+    return compile_rounds(algorithm.schedule(rank, size, root, segments), blocks, whole_items)

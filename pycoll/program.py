@@ -36,6 +36,9 @@ class Region(NamedTuple):
         return [Region(self.buffer, self.start + s, min(segment, self.size - s)) for s in starts]
 
 
+EMPTY = Region(SCRATCH, 0, 0)
+
+
 class Message(NamedTuple):
     """One message of a program: at most a segment of bytes."""
 

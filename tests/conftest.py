@@ -8,7 +8,10 @@ import threading
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("pycoll", deadline=None, derandomize=True, database=None)
+# nothing that depends on time or on files: all ranks must draw the same examples
+hypothesis.settings.register_profile(
+    "pycoll", deadline=None, derandomize=True, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+)
 hypothesis.settings.load_profile("pycoll")
 
 

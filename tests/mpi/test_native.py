@@ -152,8 +152,8 @@ def test_barrier_waits_for_the_last(algorithm):
 @pytest.mark.parametrize("primitive", [name for name in PRIMITIVES if name != "barrier"])
 def test_above_every_eager_limit(primitive):
     """Several megabytes a block, where schedules that count on buffering would hang."""
-    engine.configure(segment=1 << 20, pipeline=1 << 20)
-    count = (3 << 20) // 8 * (SIZE if PRIMITIVES[primitive].cuts else 1) // (1 if SIZE < 5 else 4)
+    engine.configure(segment=1 << 20, pipeline=2 << 20)
+    count = (2 << 20) // 8 * (SIZE if PRIMITIVES[primitive].cuts else 1)
     send = inputs(primitive, count, "int64")
     op = "sum" if PRIMITIVES[primitive].reduces else None
     theirs = native(primitive, send, op)
