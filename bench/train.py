@@ -56,11 +56,11 @@ class Perceptron:
     def layers(self, images: np.ndarray) -> list[np.ndarray]:
         """The values of all layers, the last one as probabilities of the digits."""
         values = [images]
-        for weights, bias in zip(self.parameters[::2], self.parameters[1::2]):
+        for weights, bias in zip(self.parameters[:-2:2], self.parameters[1:-2:2]):
             values.append(np.maximum(values[-1] @ weights + bias, 0.0))
-        scores = values[-2] @ self.parameters[-2] + self.parameters[-1]
+        scores = values[-1] @ self.parameters[-2] + self.parameters[-1]
         scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-        values[-1] = scores / scores.sum(axis=1, keepdims=True)
+        values.append(scores / scores.sum(axis=1, keepdims=True))
         return values
 
     def backward(self, batch: Data, weight: float) -> float:

@@ -12,15 +12,13 @@ from mpi4py import MPI
 def abort_on_exception(comm: MPI.Comm | None = None) -> None:
     """From now on an uncaught exception prints its traceback and aborts the job (COMM_WORLD by default).
 
-    SystemExit and a keyboard interrupt pass as usual.  Call it once, at the start of a program.
+    Call it once, at the start of a program.  `sys.exit` is no failure and passes as usual: to end the job by it
+    too, run the program by ``python -m mpi4py``.
     """
     world = MPI.COMM_WORLD if comm is None else comm
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if issubclass(kind, KeyboardInterrupt):
-            sys.__excepthook__(kind, error, trace)
-        else:
-            abort(error, world)
+        abort(error, world)
 
     sys.excepthook = hook
 

@@ -10,8 +10,6 @@ from mpi4py import MPI
 
 from .schedule import Primitive
 
-IN_PLACE_TYPE = type(MPI.IN_PLACE)
-
 
 @dataclass(frozen=True)
 class Arguments:
@@ -22,12 +20,12 @@ class Arguments:
     count: int  # elements of the vector (bcast, reduce, allreduce) or of one rank's block
     dtype: np.dtype
     in_place: bool
-    result: np.ndarray | None
+    result: Any  # the caller's receive buffer, or the array that was allocated
 
 
 def is_in_place(buffer: Any) -> bool:
     """Whether this is MPI.IN_PLACE."""
-    return isinstance(buffer, IN_PLACE_TYPE) and buffer == MPI.IN_PLACE
+    return buffer is MPI.IN_PLACE
 
 
 def as_array(name: str, buffer: Any) -> np.ndarray:
@@ -44,6 +42,8 @@ def as_array(name: str, buffer: Any) -> np.ndarray:
                 raise TypeError(f"{name} must be an array or have the buffer protocol, not {buffer!r}") from None
     if buffer.dtype.hasobject:
         raise TypeError(f"{name} has dtype {buffer.dtype}; Python objects cannot be sent as memory")
+    if buffer.dtype.itemsize == 0:
+        raise TypeError(f"{name} has dtype {buffer.dtype}, whose elements have no bytes")
     return buffer
 
 
@@ -68,7 +68,7 @@ def arrange(primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: i
     gives = bool(primitive.holds(rank, size, root, 1))
     gets = bool(primitive.wants(rank, size, root, 1))
     if primitive.name == "bcast":
-        return _bcast(sendbuf, rank == root)
+        return _bcast(recvbuf, rank == root)
     if primitive.name == "scatter" and gives and is_in_place(recvbuf):
         send = send_array("sendbuf", sendbuf)
         return Arguments(send, None, _blocks("sendbuf", send, size), send.dtype, True, None)
@@ -88,24 +88,20 @@ def arrange(primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: i
         return Arguments(send, recv, count, send.dtype, False, recv)
     recv = recv_array("recvbuf", recvbuf)
     _check_pair(send, recv, count * size if primitive.gives_all else count)
-    return Arguments(send, recv, count, send.dtype, False, _returned(recvbuf, recv))
-
-
-def _returned(given: Any, array: np.ndarray) -> np.ndarray:
-    return given if isinstance(given, np.ndarray) else array
+    return Arguments(send, recv, count, send.dtype, False, recvbuf)
 
 
 def _receive(primitive: Primitive, recvbuf: Any) -> Arguments:
     if recvbuf is None:
         raise TypeError(f"recvbuf=None: at the non-roots of {primitive.name} a receive buffer must be given")
     recv = recv_array("recvbuf", recvbuf)
-    return Arguments(None, recv, recv.size, recv.dtype, False, _returned(recvbuf, recv))
+    return Arguments(None, recv, recv.size, recv.dtype, False, recvbuf)
 
 
 def _bcast(buf: Any, is_root: bool) -> Arguments:
     # the root's buffer may be read-only or have gaps: it is only read
     array = send_array("buf", buf) if is_root else recv_array("buf", buf)
-    return Arguments(None, array, array.size, array.dtype, is_root, _returned(buf, array))
+    return Arguments(None, array, array.size, array.dtype, is_root, buf)
 
 
 def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> Arguments:
@@ -114,7 +110,7 @@ def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> Arguments:
     recv = recv_array("recvbuf", recvbuf)
     spans_all = primitive.takes_all or primitive.gives_all
     count = _blocks("recvbuf", recv, size) if spans_all else recv.size
-    result = _returned(recvbuf, recv)
+    result = recvbuf
     if primitive.takes_all and not primitive.gives_all:  # reduce_scatter leaves its block in front
         result = recv.reshape(-1)[:count]
     return Arguments(None, recv, count, recv.dtype, True, result)

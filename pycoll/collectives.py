@@ -1,9 +1,14 @@
 """The collectives: check arguments, choose an algorithm, run it.
 
 Buffers are NumPy arrays, or anything with the buffer protocol or ``__array_interface__``.  A send buffer
-with gaps is packed; a receive buffer must be C-contiguous and writeable.  All ranks of the communicator
-call the same function with matching arguments.  What a rank can see to be wrong raises TypeError or
-ValueError there, before anything is sent.
+with gaps is packed; a receive buffer must be C-contiguous and writeable, and not overlap the send buffer.
+All ranks of the communicator call the same function with matching arguments.  ``comm=None`` is COMM_WORLD,
+``algorithm=None`` lets pycoll choose (see `pycoll.selection`).
+
+What a rank can see to be wrong raises an error there, before anything is sent: TypeError for a wrong type, for
+wrong or unequal dtypes, or for an operation that the dtype does not have; ValueError for sizes that do not
+fit, buffers that are read-only, not contiguous or overlapping, a root out of range, an unknown algorithm or
+operation.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from mpi4py import MPI
 
 from . import engine
 from .buffers import Arguments, arrange
-from .layout import compiled
+from .layout import Call, compiled
 from .ops import Operation, resolve
 from .schedule import PRIMITIVES, Algorithm, algorithms_of, find
 from .selection import choose
@@ -33,7 +38,7 @@ def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorit
     Raises TypeError for a wrong type, ValueError for a buffer that cannot be written, a root out of range
     or an unknown algorithm.  Algorithms: see `pycoll.primitives.bcast`.
     """
-    return _collective("bcast", buf, buf, None, root, comm, algorithm)
+    return _collective("bcast", None, buf, None, root, comm, algorithm)
 
 
 def scatter(
@@ -46,7 +51,7 @@ def scatter(
 ) -> np.ndarray | None:
     """Scatter: block r of the root's `sendbuf` goes to rank r's `recvbuf`.
 
-    `sendbuf` counts only at the root (None elsewhere): size * n elements, the blocks one after the other.
+    `sendbuf` is significant only at the root (None elsewhere): size * n elements, the blocks one after the other.
     `recvbuf` has n elements; it must be given at the non-roots.  At the root None allocates it: of shape
     ``sendbuf.shape[1:]`` if the first of several axes has length size, else with the first axis divided by
     size, else flat; MPI.IN_PLACE leaves the root's block where it is and returns None.  Returns `recvbuf`.
@@ -67,7 +72,7 @@ def gather(
     """Gather: rank r's `sendbuf` becomes block r of the root's `recvbuf`.
 
     `sendbuf` has n elements on every rank; MPI.IN_PLACE at the root says that its block is in `recvbuf`
-    already.  `recvbuf` counts only at the root: size * n elements; None allocates it with shape
+    already.  `recvbuf` is significant only at the root: size * n elements; None allocates it with shape
     ``(size, *sendbuf.shape)``.  Returns `recvbuf` at the root, None elsewhere.  Raises TypeError for wrong
     or unequal dtypes, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.gather`.
     """
@@ -86,7 +91,7 @@ def reduce(
     """Reduce: the ranks' `sendbuf` are combined element by element into the root's `recvbuf`.
 
     `sendbuf` has n elements on every rank; MPI.IN_PLACE at the root says that its input is in `recvbuf`.
-    `recvbuf` counts only at the root: n elements; None allocates it with sendbuf's shape.  `op` is an
+    `recvbuf` is significant only at the root: n elements; None allocates it with sendbuf's shape.  `op` is an
     `MPI.Op` or a name: "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "avg".
     Returns `recvbuf` at the root, None elsewhere.  Raises TypeError for wrong or unequal dtypes and for an
     operation that the dtype does not have, ValueError for sizes that do not fit.
@@ -136,8 +141,8 @@ def reduce_scatter(
 ) -> np.ndarray:
     """Reduce-scatter in equal blocks: the ranks' `sendbuf` are combined, and rank r gets block r.
 
-    `sendbuf` has size * n elements; MPI.IN_PLACE says that the input is in `recvbuf`, in front of which the
-    block is then left.  Otherwise `recvbuf` has n elements; None allocates it, with the shape that `scatter`
+    `sendbuf` has size * n elements; MPI.IN_PLACE says that the input is in `recvbuf`, whose first n
+    elements then hold the block.  Otherwise `recvbuf` has n elements; None allocates it, with the shape that `scatter`
     would give it.  `op` as in `reduce`.  Returns the block.  Raises TypeError for wrong or unequal dtypes
     and for an operation that the dtype does not have, ValueError for sizes that do not fit.
     Algorithms: see `pycoll.primitives.reduce_scatter`.
@@ -176,8 +181,13 @@ def _collective(
     key = (primitive, id(sendbuf), id(recvbuf), getattr(op, "handle", op), root, algorithm)
     try:
         calls, send, recv, dtype = engine.channels[comm.handle].shortcuts[key]
-        known = send() is sendbuf and recv() is recvbuf
-        known = known and getattr(sendbuf, "dtype", dtype) is dtype is getattr(recvbuf, "dtype", dtype)
+        known = (
+            send() is sendbuf
+            and recv() is recvbuf
+            # the same arrays, but are they still what they were?
+            and (recvbuf is None or (recvbuf.flags.carray and recvbuf.dtype is dtype))
+            and (sendbuf is None or sendbuf is MPI.IN_PLACE or (sendbuf.flags.c_contiguous and sendbuf.dtype is dtype))
+        )
     except (AttributeError, KeyError, TypeError):
         known = False
     if not known:
@@ -188,12 +198,11 @@ def _collective(
 
 
 def _checked(
-    name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, comm: Any, algorithm: str | None, shortcut: tuple
+    name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, comm: Any, algorithm: str | None, key: tuple
 ) -> Any:
     """Check the arguments, bind the program to the buffers if it is not yet, and run it.
 
-    `shortcut` is the key under which the next such call will look for the program; calls whose result is
-    not the very receive buffer that was given have none.
+    The next such call will look for the program under `key`, if its result is the very receive buffer given.
     """
     engine.check_communicator(comm)
     primitive, rank, size = PRIMITIVES[name], comm.rank, comm.size
@@ -205,29 +214,15 @@ def _checked(
         operation.check(arguments.dtype)
     chosen = _algorithm(name, algorithm, arguments, size, operation)
 
-    nbytes = arguments.count * arguments.dtype.itemsize
-    segments = engine.segments(nbytes) if chosen.pipelined else 1
-    program = compiled(
-        chosen,
-        rank,
-        size,
-        int(root),
-        arguments.count,
-        arguments.dtype.itemsize,
-        arguments.in_place,
-        segments,
-        engine.SEGMENT,
-    )
+    itemsize = arguments.dtype.itemsize
+    segments = engine.segments(arguments.count * itemsize) if chosen.pipelined else 1
+    call = Call(chosen, rank, size, int(root), arguments.count, itemsize, arguments.in_place, segments, engine.SEGMENT)
     channel = engine.attach(comm)
-    calls = channel.bind(program, arguments.send, arguments.recv, arguments.dtype, operation, arguments.count)
-    # not where a copy stands in for the caller's array, nor for operations whose handle may be used again
-    direct = (arguments.send is None or arguments.send is sendbuf) and (
-        arguments.recv is None or arguments.recv is recvbuf
-    )
-    if direct and arguments.result is recvbuf and (operation is None or operation.predefined):
-        channel.remember(shortcut, calls, sendbuf, recvbuf, arguments.dtype)
-    for call in calls:
-        call()
+    calls = channel.bind(compiled(call), arguments, operation)
+    if arguments.result is recvbuf and (operation is None or operation.predefined):
+        channel.remember(key, arguments, sendbuf, recvbuf)
+    for step in calls:
+        step()
     return arguments.result
 
 

@@ -15,163 +15,140 @@ through turn i-1, so they have started segment i too, and its waits end.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .placement import Placement
 from .program import EMPTY, Apply, Layout, Message, Program, Region, Start, Step, Wait
-from .schedule import AFTER, Combine, Copy, Recv, Reduce, Round, Send
-from .schedule import Move as AnyMove
+from .schedule import AFTER, Combine, Copy, Recv, Reduce, Round, Send, check_round
 
-WINDOW = 2
+WINDOW = 2  # segments of each message in flight
 
 
-def compile_rounds(rounds: Iterable[Round], layout: Layout, segment: int, window: int = WINDOW) -> Program:
+def compile_rounds(rounds: Iterable[Round], layout: Layout, segment: int) -> Program:
     """Compile one rank's rounds; `segment` is in bytes and a multiple of the item size."""
-    return _Compiler([tuple(moves) for moves in rounds], layout, segment, window).program()
+    return _Compiler(list(rounds), layout, segment).program()
 
 
 @dataclass
-class _Incoming:
-    """A message to be received into `target`; a combined one makes ``out = held (op) received`` of it."""
+class _Transfer:
+    """One message of a round, cut into segments."""
 
-    source: int
-    target: Region
-    held: Region = EMPTY
-    out: Region = EMPTY
-    order: str = AFTER
-
-    @property
-    def combined(self) -> bool:
-        return self.out.size > 0
-
-    @property
-    def staged(self) -> bool:
-        """Whether the message passes through a few slots of a segment each, because `out` is `held`."""
-        return self.combined and self.out != self.target
+    numbers: list[int]  # of the segments among the program's messages
+    results: list[Apply] = field(default_factory=list)  # what is done with each segment received
+    after: list[_Transfer] = field(default_factory=list)  # to be sent before the result overwrites it
+    staged: bool = False  # received in slots, where a segment must be combined before the slot is used again
 
 
 class _Compiler:
-    def __init__(self, rounds: list[Round], layout: Layout, segment: int, window: int) -> None:
-        self.rounds, self.segment, self.window = rounds, segment, window
+    def __init__(self, rounds: list[Round], layout: Layout, segment: int) -> None:
+        self.rounds, self.segment = rounds, segment
         self.steps: list[Step] = []
         self.messages: list[Message] = []
         self.blocks = Placement(rounds, layout, self.steps)
         self.early = self.blocks.unchanging()  # to be copied while the first messages travel
 
     def program(self) -> Program:
-        unchanging = set(self.early)
         for moves in self.rounds:
+            check_round(moves)
             messages = [move for move in moves if isinstance(move, Send | Recv | Reduce)]
             if messages:
                 self.exchange(messages)
-            else:
-                for move in moves:
-                    self.local(move)
+            for move in moves:
+                if isinstance(move, Copy):
+                    self.blocks.place([move.to], self.blocks.where[move.block])
+                elif isinstance(move, Combine):
+                    self.combine(move)
             self.blocks.end_round()
         self.copy_early()
-        self.blocks.bring_home(block for block in self.blocks.layout.wanted if block not in unchanging)
+        self.blocks.bring_home(self.blocks.layout.wanted)
         return Program(self.steps, self.messages, self.blocks.scratch.top)
 
     def copy_early(self) -> None:
         self.blocks.bring_home(self.early)
         self.early = []
 
-    def local(self, move: AnyMove) -> None:
-        if isinstance(move, Copy):
-            self.blocks.place([move.to], self.blocks.where[move.block])
-            return
-        assert isinstance(move, Combine)
+    def combine(self, move: Combine) -> None:
         held, out = self.blocks.operands([move.into])
-        other = self.blocks.where[move.block]
         if out.size:
-            self.steps.append(Apply(held, other, out) if move.order == AFTER else Apply(other, held, out))
+            self.steps.append(_apply(held, self.blocks.where[move.block], out, move.order))
         self.blocks.place([move.into], out)
 
     def exchange(self, moves: list[Send | Recv | Reduce]) -> None:
         """One round with messages.  Empty ones are left out on both sides, unless they are a barrier's."""
-        sends, receives = [], []
         travelling = [move for move in moves if not move.blocks or self.blocks.total(move.blocks)]
-        for move in travelling:
-            if isinstance(move, Send):
-                sends.append((move.to, self.blocks.source_of(move.blocks)))
+        outgoing = [(move.to, self.blocks.source_of(move.blocks)) for move in travelling if isinstance(move, Send)]
+        sends = [self.transfer(True, to, region) for to, region in outgoing]
+        receives = []
         for move in moves:
-            if isinstance(move, Recv | Reduce):
-                if move in travelling:
-                    receives.append(self.receive(move))
-                elif isinstance(move, Recv):
-                    self.blocks.place(move.blocks, EMPTY)
-        self.emit(sends, receives)
+            if isinstance(move, Recv) and move not in travelling:
+                self.blocks.place(move.blocks, EMPTY)
+            elif isinstance(move, Recv):
+                receives.append(self.transfer(False, move.source, self.blocks.destination(move.blocks)))
+            elif isinstance(move, Reduce) and move in travelling:
+                receives.append(self.reduction(move, sends, [region for _, region in outgoing]))
+        self.interleave(sends, receives)
         self.blocks.busy = []
         for move in travelling:
             if isinstance(move, Recv):
                 self.blocks.unpack(move.blocks)
 
-    def receive(self, move: Recv | Reduce) -> _Incoming:
+    def reduction(self, move: Reduce, sends: list[_Transfer], sent: list[Region]) -> _Transfer:
+        """A message to be combined: received where the result goes, or in slots if that is where it is held."""
         if not move.blocks:
-            return _Incoming(move.source, EMPTY)
-        if isinstance(move, Recv):
-            return _Incoming(move.source, self.blocks.destination(move.blocks))
+            return self.transfer(False, move.source, EMPTY)
         held, out = self.blocks.operands(move.blocks)
-        target = out
-        if held == out:
-            slots = min(self.window, len(out.cut(self.segment)))
-            target = self.blocks.slots(slots * min(self.segment, out.size))
+        results = out.cut(self.segment)
+        received = self.blocks.slots(results, WINDOW) if held == out else results
         self.blocks.place(move.blocks, out)
-        self.blocks.busy.append(target)
-        return _Incoming(move.source, target, held, out, move.order)
+        self.blocks.busy.append(out)
+        return _Transfer(
+            self.post(False, move.source, received),
+            [_apply(*operands, move.order) for operands in zip(held.cut(self.segment), received, results)],
+            # `operands` has seen to it that what is sent from `out` is all of it, cut alike
+            [transfer for transfer, region in zip(sends, sent) if region.overlaps(out)],
+            staged=held == out,
+        )
 
-    def emit(self, sends: list[tuple[int, Region]], receives: list[_Incoming]) -> None:
-        """All messages of a round, segment by segment, each with a window of segments in flight."""
-        leaving = [self.post(True, to, region.cut(self.segment)) for to, region in sends]
-        slots = [self.slots(entry) for entry in receives]
-        coming = [self.post(False, entry.source, pieces) for entry, pieces in zip(receives, slots)]
-        applies = [self.applies(entry, pieces) for entry, pieces in zip(receives, slots)]
-        replaced = [  # what is sent from where a result goes is waited for before that result is written
-            [lane for (_, region), lane in zip(sends, leaving) if region.overlaps(entry.out)] for entry in receives
-        ]
-        for turn in range(self.window):
-            self.start([*coming, *leaving], turn)
-        self.copy_early()
-        for turn in range(max(map(len, [*coming, *leaving]), default=0)):
-            waited: set[int] = set()
-            for entry, lane, results, before in zip(receives, coming, applies, replaced):
-                self.wait([lane], turn, waited)
-                if not entry.staged:
-                    self.start([lane], turn + self.window)
-                if turn < len(results):
-                    self.wait(before, turn, waited)
-                    self.steps.append(results[turn])
-                if entry.staged:
-                    self.start([lane], turn + self.window)
-            self.wait(leaving, turn, waited)
-            self.start(leaving, turn + self.window)
-
-    def slots(self, entry: _Incoming) -> list[Region]:
-        """Where each segment of a message is received; a staged one's segments take turns in the slots."""
-        if not entry.staged:
-            return entry.target.cut(self.segment)
-        pieces = entry.out.cut(self.segment)
-        slots = entry.target.cut(min(self.segment, entry.out.size))
-        return [slots[i % len(slots)]._replace(size=piece.size) for i, piece in enumerate(pieces)]
-
-    def applies(self, entry: _Incoming, received: list[Region]) -> list[Apply]:
-        """What is done with each segment received."""
-        if not entry.combined:
-            return []
-        held, out = entry.held.cut(self.segment), entry.out.cut(self.segment)
-        left, right = (held, received) if entry.order == AFTER else (received, held)
-        return [Apply(*operands) for operands in zip(left, right, out)]
+    def transfer(self, outgoing: bool, peer: int, region: Region) -> _Transfer:
+        return _Transfer(self.post(outgoing, peer, region.cut(self.segment)))
 
     def post(self, outgoing: bool, peer: int, pieces: list[Region]) -> list[int]:
         first = len(self.messages)
         self.messages += [Message(outgoing, peer, piece) for piece in pieces]
         return list(range(first, len(self.messages)))
 
-    def start(self, lanes: Iterable[list[int]], turn: int) -> None:
-        self.steps += [Start(lane[turn]) for lane in lanes if turn < len(lane)]
+    def interleave(self, sends: list[_Transfer], receives: list[_Transfer]) -> None:
+        """All messages of a round, segment by segment, each with a window of segments in flight."""
+        everything = [*receives, *sends]
+        for turn in range(WINDOW):
+            for transfer in everything:
+                self.start(transfer, turn)
+        self.copy_early()
+        for turn in range(max((len(transfer.numbers) for transfer in everything), default=0)):
+            waited: set[int] = set()
+            for transfer in receives:
+                self.wait(transfer, turn, waited)
+                if not transfer.staged:
+                    self.start(transfer, turn + WINDOW)
+                if turn < len(transfer.results):
+                    for earlier in transfer.after:
+                        self.wait(earlier, turn, waited)
+                    self.steps.append(transfer.results[turn])
+                if transfer.staged:
+                    self.start(transfer, turn + WINDOW)
+            for transfer in sends:
+                self.wait(transfer, turn, waited)
+                self.start(transfer, turn + WINDOW)
 
-    def wait(self, lanes: Iterable[list[int]], turn: int, waited: set[int]) -> None:
-        for lane in lanes:
-            if turn < len(lane) and lane[turn] not in waited:
-                self.steps.append(Wait(lane[turn]))
-                waited.add(lane[turn])
+    def start(self, transfer: _Transfer, turn: int) -> None:
+        if turn < len(transfer.numbers):
+            self.steps.append(Start(transfer.numbers[turn]))
+
+    def wait(self, transfer: _Transfer, turn: int, waited: set[int]) -> None:
+        if turn < len(transfer.numbers) and transfer.numbers[turn] not in waited:
+            self.steps.append(Wait(transfer.numbers[turn]))
+            waited.add(transfer.numbers[turn])
+
+
+def _apply(held: Region, other: Region, out: Region, order: str) -> Apply:
+    return Apply(held, other, out) if order == AFTER else Apply(other, held, out)

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import dataclass
 
-from .proof import Network
 from .schedule import PRIMITIVES, Algorithm, algorithms_of
 
 FIELDS = ("Rounds", "Messages", "Sent", "Received", "Cost", "Limits", "Source")
+
+
+@dataclass(frozen=True)
+class Network:
+    """What things cost: a message, a byte moved, a byte combined."""
+
+    alpha: float = 0.0
+    beta: float = 0.0
+    gamma: float = 0.0
 
 
 def lg(p: int) -> int:
@@ -20,17 +29,12 @@ def lg(p: int) -> int:
     return (p - 1).bit_length()
 
 
-def odd(p: int) -> int:
-    """The odd part: p without its factors of 2."""
-    return p // (p & -p)
-
-
 def bruck(p: int) -> int:
-    """How many hops all distances below p take together, one for each bit that is set."""
+    """How many hops all distances below p take together, one for each bit set; p/2*lg(p) for powers of two."""
     return sum(distance.bit_count() for distance in range(p))
 
 
-_FUNCTIONS = {"lg": lg, "odd": odd, "bruck": bruck, "min": min, "max": max}
+_FUNCTIONS = {"lg": lg, "bruck": bruck}
 
 
 def documented(algorithm: Algorithm) -> dict[str, str]:
@@ -46,7 +50,7 @@ def formula_for(formula: str, p: int) -> tuple[str, bool]:
     """The part of a formula that holds for p ranks, and whether it is exact (else it is an upper bound)."""
     exact, _, bound = (part.strip() for part in formula.partition("at most"))
     exact = exact.rstrip(";")
-    return (exact, True) if exact and (not bound or odd(p) == 1) else (bound, False)
+    return (exact, True) if exact and (not bound or p & (p - 1) == 0) else (bound, False)
 
 
 def evaluate(formula: str, p: int, Z: float = 1.0, S: int = 1, network: Network | None = None) -> float:

@@ -10,25 +10,57 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
+from .buffers import Arguments
 from .ops import Operation
-from .program import RECV, Apply, Message, Move, Program, Region, Start, Wait
+from .program import RECV, Apply, CopyBytes, Program, Region, Start, Wait
 
-SEGMENT = int(os.environ.get("PYCOLL_SEGMENT", 4 << 20))
+
+def _bytes_from(variable: str, default: int) -> int:
+    text = os.environ.get(variable, str(default))
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"environment variable {variable}={text!r} is not a positive number of bytes")
+    return int(text)
+
+
+SEGMENT = _bytes_from("PYCOLL_SEGMENT", 4 << 20)
 """The longest message in bytes; the same on all ranks (environment variable PYCOLL_SEGMENT)."""
-PIPELINE = int(os.environ.get("PYCOLL_PIPELINE", 128 << 10))
+PIPELINE = _bytes_from("PYCOLL_PIPELINE", 128 << 10)
 """Into segments of how many bytes pipelined algorithms cut a vector (PYCOLL_PIPELINE)."""
 
-KEPT = 64  # bound programs kept for each communicator
+KEPT = 256  # bound programs kept for each communicator
 _TAG = 1
 _BYTE = np.dtype(np.uint8)
 
 Calls = list[Callable[[], object]]
-Reference = Callable[[], object]
+
+
+@dataclass
+class _Bound:
+    """A program bound to addresses.  It holds the program, whose id is part of its key."""
+
+    program: Program
+    calls: Calls
+    requests: list[MPI.Prequest]
+    shortcut: tuple = ()
+
+
+class Shortcut(NamedTuple):
+    """Leads from the very objects of a call to its calls.
+
+    An array with a weak reference to it cannot be resized: while it lives, its address stays.
+    """
+
+    calls: Calls
+    send: Callable[[], Any]
+    recv: Callable[[], Any]
+    dtype: np.dtype
 
 
 class Channel:
@@ -37,60 +69,51 @@ class Channel:
     def __init__(self, comm: MPI.Intracomm) -> None:
         self.comm = comm.Dup()
         self.size = comm.size
-        self.shortcuts: dict[tuple, tuple[Calls, Reference, Reference, np.dtype]] = {}
-        self._bound: dict[tuple, tuple[Calls, list[MPI.Prequest], Program]] = {}
+        self.shortcuts: dict[tuple, Shortcut] = {}  # at most one for each bound program
+        self._bound: dict[tuple, _Bound] = {}  # the one that was bound or looked up last stands last
         self._scratch = np.empty(1 << 16, np.uint8)
 
-    def bind(
-        self,
-        program: Program,
-        send: np.ndarray | None,
-        recv: np.ndarray | None,
-        dtype: np.dtype,
-        operation: Operation | None,
-        count: int,
-    ) -> Calls:
-        """The program as calls on these arrays; the last `KEPT` are kept.
-
-        With a mean, the first `count` elements of `recv` are divided by the number of ranks in the end.
-        """
+    def bind(self, program: Program, arguments: Arguments, operation: Operation | None) -> Calls:
+        """The program as calls on these buffers; the last `KEPT` are kept."""
         if program.scratch > self._scratch.size:  # all programs share it, so they must be bound anew
             self.clear()
             self._scratch = np.empty(program.scratch, np.uint8)
-        bases = [0 if array is None else MPI.Get_address(array) for array in (send, recv, self._scratch)]
-        key = (id(program), bases[0], bases[1], dtype, operation and operation.name)
-        if key in self._bound:
-            return self._bound[key][0]
-        requests = [self._request(message, bases) for message in program.messages]
-        calls = _calls(program, requests, bases, dtype, operation)
-        if operation and operation.mean and recv is not None and count:
-            result = _array(Region(RECV, 0, count * dtype.itemsize), bases, dtype)
+        arrays = (arguments.send, arguments.recv, self._scratch)
+        bases = [0 if array is None else MPI.Get_address(array) for array in arrays]
+        if operation and not operation.predefined:  # its handle may be freed and used again, so nothing is kept
+            bound = self._bind(program, bases, arguments, operation)
+            return bound.calls + [request.Free for request in bound.requests]
+        key = (id(program), bases[0], bases[1], arguments.dtype, operation and operation.name)
+        bound = self._bound.pop(key) if key in self._bound else self._bind(program, bases, arguments, operation)
+        if len(self._bound) >= KEPT:
+            self._drop(next(iter(self._bound)))
+        self._bound[key] = bound
+        return bound.calls
+
+    def remember(self, key: tuple, arguments: Arguments, sendbuf: object, recvbuf: object) -> None:
+        """Let later calls with the very same objects find the program that was bound last under `key`."""
+        send, recv = _reference(sendbuf, arguments.send), _reference(recvbuf, arguments.recv)
+        if send and recv and self._bound:
+            bound = next(reversed(self._bound.values()))
+            self.shortcuts.pop(bound.shortcut, None)
+            self.shortcuts[key] = Shortcut(bound.calls, send, recv, arguments.dtype)
+            bound.shortcut = key
+
+    def _bind(self, program: Program, bases: list[int], arguments: Arguments, operation: Operation | None) -> _Bound:
+        requests = []
+        for message in program.messages:
+            init = self.comm.Send_init if message.outgoing else self.comm.Recv_init
+            requests.append(init([_memory(message.region, bases), MPI.BYTE], message.peer, _TAG))
+        calls = _calls(program, requests, bases, arguments.dtype, operation)
+        if operation and operation.mean and arguments.recv is not None and arguments.count:
+            result = _array(Region(RECV, 0, arguments.count * arguments.dtype.itemsize), bases, arguments.dtype)
             calls.append(partial(np.divide, result, self.size, out=result))
-        if operation and not operation.predefined:  # its handle may be freed and used again
-            calls += [request.Free for request in requests]
-        else:
-            while len(self._bound) >= KEPT:
-                self._drop(next(iter(self._bound)))
-            self._bound[key] = calls, requests, program  # which must live as long as its id is a key
-        return calls
-
-    def remember(self, key: tuple, calls: Calls, sendbuf: object, recvbuf: object, dtype: np.dtype) -> None:
-        """Let a later call with the very same buffers go straight to its bound program.
-
-        An array with a weak reference to it cannot be resized, so while it lives its address stays.
-        """
-        if all(isinstance(buffer, np.ndarray) or buffer in (None, MPI.IN_PLACE) for buffer in (sendbuf, recvbuf)):
-            if len(self.shortcuts) >= 4 * KEPT:
-                self.shortcuts.clear()
-            self.shortcuts[key] = calls, _reference(sendbuf), _reference(recvbuf), dtype
-
-    def _request(self, message: Message, bases: list[int]) -> MPI.Prequest:
-        init = self.comm.Send_init if message.outgoing else self.comm.Recv_init
-        return init([_memory(message.region, bases), MPI.BYTE], message.peer, _TAG)
+        return _Bound(program, calls, requests)
 
     def _drop(self, key: tuple) -> None:
-        self.shortcuts.clear()
-        for request in self._bound.pop(key)[1]:
+        bound = self._bound.pop(key)
+        self.shortcuts.pop(bound.shortcut, None)
+        for request in bound.requests:
             request.Free()
 
     def clear(self) -> None:
@@ -104,8 +127,11 @@ class Channel:
         self.comm.Free()
 
 
-def _reference(buffer: object) -> Reference:
-    return weakref.ref(buffer) if isinstance(buffer, np.ndarray) else lambda: buffer
+def _reference(buffer: object, array: np.ndarray | None) -> Callable[[], object] | None:
+    """A weak reference to a caller's array; None where a copy or a view stands in for it."""
+    if isinstance(buffer, np.ndarray):
+        return weakref.ref(buffer) if buffer is array else None
+    return (lambda: buffer) if buffer is None or buffer is MPI.IN_PLACE else None
 
 
 def _memory(region: Region, bases: list[int]) -> MPI.buffer:
@@ -131,7 +157,7 @@ def _calls(
                 assert operation is not None
                 left, right, out = (_array(region, bases, dtype) for region in step)
                 calls.append(partial(operation.combine, left, right, out=out))
-            case Move(source, to):
+            case CopyBytes(source, to):
                 calls.append(partial(np.copyto, _array(to, bases, _BYTE), _array(source, bases, _BYTE)))
     return calls
 
@@ -174,7 +200,10 @@ def segments(nbytes: int) -> int:
 def configure(*, segment: int | None = None, pipeline: int | None = None) -> None:
     """Set the sizes of segments in bytes, on all ranks alike; programs bound before are forgotten."""
     global SEGMENT, PIPELINE
-    SEGMENT = segment or SEGMENT
-    PIPELINE = pipeline or PIPELINE
+    for name, value in (("segment", segment), ("pipeline", pipeline)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value} is not a positive number of bytes")
+    SEGMENT = SEGMENT if segment is None else segment
+    PIPELINE = PIPELINE if pipeline is None else pipeline
     for channel in channels.values():
         channel.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
@@ -22,44 +23,48 @@ def _regions(buffer: int, places: dict[Block, int], sizes: Sequence[int]) -> dic
     return {block: Region(buffer, starts[place], sizes[place]) for block, place in places.items()}
 
 
-def layout(
-    algorithm: Algorithm, rank: int, size: int, root: int, count: int, itemsize: int, in_place: bool, segments: int
-) -> Layout:
-    """The layout for one rank.
+@dataclass(frozen=True)
+class Call:
+    """One rank's part in a collective, but for the addresses: all that its program depends on.
 
     `count` is the number of elements of the vector for bcast, reduce and allreduce, and of one rank's block
     for the others.  With `in_place` the rank's input lies in its receive buffer; for scatter, its output
-    stays in the root's send buffer.
+    stays in the root's send buffer.  `segments` is a pipelined algorithm's number of them, `longest` the
+    longest message in bytes.
     """
-    primitive, parts = algorithm.primitive, algorithm.parts(size, segments)
-    sizes = [n * itemsize for n in split(count, parts)] if primitive.cuts else [count * itemsize] * parts
-    holds, wants = primitive.holds, primitive.wants
-    if in_place and primitive.holds_in_place:
-        holds = primitive.holds_in_place
-    held = _regions(RECV if in_place and primitive.name != "scatter" else SEND, holds(rank, size, root, parts), sizes)
-    wanted = _regions(RECV, wants(rank, size, root, parts), sizes)
-    if in_place and primitive.name == "scatter":
-        wanted = {}
+
+    algorithm: Algorithm
+    rank: int
+    size: int
+    root: int
+    count: int
+    itemsize: int
+    in_place: bool
+    segments: int
+    longest: int
+
+
+def layout(call: Call) -> Layout:
+    """Where the blocks lie for one rank."""
+    primitive, parts = call.algorithm.primitive, call.algorithm.parts(call.size, call.segments)
+    block_size = call.count * call.itemsize
+    sizes = [n * call.itemsize for n in split(call.count, parts)] if primitive.cuts else [block_size] * parts
+    where = (call.rank, call.size, call.root, parts)
+    scatter_in_place = call.in_place and primitive.name == "scatter"
+    holds = primitive.holds_in_place if call.in_place and primitive.holds_in_place else primitive.holds
+    held = _regions(RECV if call.in_place and not scatter_in_place else SEND, holds(*where), sizes)
+    wanted = {} if scatter_in_place else _regions(RECV, primitive.wants(*where), sizes)
 
     def nbytes(block: Block) -> int:
-        return sizes[block if primitive.cuts and isinstance(block, int) else 0]
+        if not primitive.cuts:
+            return block_size
+        return sizes[block[-1] if isinstance(block, tuple) else block]  # type: ignore[index]
 
     return Layout(nbytes, held, wanted)
 
 
 @lru_cache(maxsize=512)
-def compiled(
-    algorithm: Algorithm,
-    rank: int,
-    size: int,
-    root: int,
-    count: int,
-    itemsize: int,
-    in_place: bool,
-    segments: int,
-    segment: int,
-) -> Program:
-    """The program of one rank; `segment` is the longest message in bytes."""
-    blocks = layout(algorithm, rank, size, root, count, itemsize, in_place, segments)
-    whole_items = max(1, segment // max(1, itemsize)) * max(1, itemsize)
-    return compile_rounds(algorithm.schedule(rank, size, root, segments), blocks, whole_items)
+def compiled(call: Call) -> Program:
+    """The program of one rank; its messages have whole elements."""
+    rounds = call.algorithm.schedule(call.rank, call.size, call.root, call.segments)
+    return compile_rounds(rounds, layout(call), max(1, call.longest // call.itemsize) * call.itemsize)

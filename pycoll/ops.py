@@ -17,16 +17,25 @@ class Operation(NamedTuple):
 
     name: str
     combine: Callable
-    kinds: str  # the kinds of NumPy dtype that it is defined on; empty: any
+    kinds: str  # the kinds of NumPy dtype that it is defined on
     commutative: bool = True
     mean: bool = False
     predefined: bool = True
 
     def check(self, dtype: np.dtype) -> None:
         """TypeError if the operation is not defined on this dtype."""
-        if self.kinds and dtype.kind not in self.kinds:
+        if not self.predefined:
+            self._try(dtype)
+        elif dtype.kind not in self.kinds:
             hint = "; convert to floating point, or use SUM" if self.mean and dtype.kind in "iu" else ""
             raise TypeError(f"op={self.name} is not defined for dtype {dtype}{hint}")
+
+    def _try(self, dtype: np.dtype) -> None:
+        nothing = np.empty(0, dtype)
+        try:
+            self.combine(nothing, nothing, out=nothing)
+        except (BufferError, KeyError, ValueError) as error:
+            raise TypeError(f"op={self.name}: MPI has no type for dtype {dtype}") from error
 
 
 # MPI's table of which operation goes with which type: integers (signed i, unsigned u), floating point (f),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from .program import EMPTY, RECV, SCRATCH, Layout, Move, Region
+from .program import EMPTY, RECV, SCRATCH, CopyBytes, Layout, Region
 from .schedule import Block, Combine, Copy, Recv, Reduce, Round, Send
 
 ALIGNMENT = 64
@@ -78,9 +78,9 @@ class _Survey:
                     case Combine(block, into):
                         self.last_read[block] = self.last_read[into] = now
                         self.written.add(into)
-        self.deaths: dict[int, list[Block]] = {}
+        self.dies_after: dict[int, list[Block]] = {}
         for block, now in self.last_read.items():
-            self.deaths.setdefault(now, []).append(block)
+            self.dies_after.setdefault(now, []).append(block)
 
 
 class Placement:
@@ -93,7 +93,7 @@ class Placement:
         self.now = 0
         self.busy: list[Region] = []  # what the messages of this round read or write
         self.where: dict[Block, Region] = {}
-        self.squatters: set[Block] = set()  # values in the receive buffer, elsewhere than where they are wanted
+        self.displaced: set[Block] = set()  # values in the receive buffer, elsewhere than where they are wanted
         self.assemblies: dict[tuple[int, tuple[Block, ...]], Region] = {}
         for block, region in layout.held.items():
             self.place([block], region)
@@ -101,7 +101,7 @@ class Placement:
     def end_round(self) -> None:
         """Forget what is read for the last time in this round, and give its scratch back."""
         self.busy = []
-        for block in self.ahead.deaths.get(self.now, ()):
+        for block in self.ahead.dies_after.get(self.now, ()):
             if block not in self.layout.wanted:
                 self.remove(block)
         self.scratch.evict(("until", self.now))
@@ -117,6 +117,7 @@ class Placement:
         ]
 
     def total(self, blocks: Sequence[Block]) -> int:
+        """Bytes of these blocks together."""
         return sum(self.layout.size(block) for block in blocks)
 
     def place(self, blocks: Sequence[Block], region: Region) -> None:
@@ -128,14 +129,14 @@ class Placement:
             self.where[block] = here
             self.scratch.tenants(here).add(block)
             if here.buffer == RECV and self.layout.wanted.get(block) != here:
-                self.squatters.add(block)
+                self.displaced.add(block)
             start += here.size
 
     def remove(self, block: Block) -> None:
         """The block's value is needed no more, or lies elsewhere from now on."""
         if block in self.where:
             self.scratch.tenants(self.where.pop(block)).discard(block)
-            self.squatters.discard(block)
+            self.displaced.discard(block)
 
     def together(self, blocks: Sequence[Block], places: dict[Block, Region]) -> Region | None:
         """The one region in which these blocks lie side by side, in order, if there is one."""
@@ -153,10 +154,11 @@ class Placement:
 
     def is_free(self, region: Region, but: Sequence[Block]) -> bool:
         """Whether no message of this round uses the region, and no other block's value lies there."""
-        return not any(region.overlaps(other) for other in self.busy) and not self.is_squatted(region, but)
+        return not any(region.overlaps(other) for other in self.busy) and not self.is_taken(region, but)
 
-    def is_squatted(self, region: Region, but: Sequence[Block]) -> bool:
-        return any(region.overlaps(self.where[block]) for block in self.squatters if block not in but)
+    def is_taken(self, region: Region, but: Sequence[Block]) -> bool:
+        """Whether another block's value lies there that is wanted elsewhere."""
+        return any(region.overlaps(self.where[block]) for block in self.displaced if block not in but)
 
     def pack(self, blocks: Sequence[Block], region: Region) -> None:
         """Copy into the region, side by side, what does not lie there yet."""
@@ -164,7 +166,7 @@ class Placement:
         for block in blocks:
             to = Region(region.buffer, start, self.layout.size(block))
             if to.size and self.where[block] != to:
-                self.steps.append(Move(self.where[block], to))
+                self.steps.append(CopyBytes(self.where[block], to))
             start += to.size
 
     def source_of(self, blocks: Sequence[Block]) -> Region:
@@ -196,17 +198,20 @@ class Placement:
         """The place of these blocks in a larger message that they leave in later, if there is one."""
         for now, larger in self.ahead.leaves.get(blocks[0], ()):
             first = list(larger).index(blocks[0])
-            if (
-                now > self.now
-                and len(larger) > len(blocks)
-                and list(larger[first : first + len(blocks)]) == list(blocks)
-            ):
+            inside = list(larger[first : first + len(blocks)]) == list(blocks)
+            if now > self.now and len(larger) > len(blocks) and inside:
                 region = self.assembly(now, larger)
-                return Region(region.buffer, region.start + self.total(larger[:first]), self.total(blocks))
+                part = Region(region.buffer, region.start + self.total(larger[:first]), self.total(blocks))
+                return part if self.is_free(part, blocks) else None
         return None
 
     def operands(self, blocks: Sequence[Block]) -> tuple[Region, Region]:
-        """Where blocks lie that are to be combined with others, and where the result goes."""
+        """Where blocks lie that are to be combined with others, and where the result goes.
+
+        That is the place where they are wanted, if it is elsewhere and free; else where they lie, if nothing
+        else lies there and the round's messages that use it use all of it, so that they are cut into the
+        same pieces; else scratch.
+        """
         held = self.together(blocks, self.where)
         if held is None:
             held = self.scratch.allocate(self.total(blocks), blocks)
@@ -214,17 +219,20 @@ class Placement:
             self.place(blocks, held)
         home = self.together(blocks, self.layout.wanted)
         alone = held.buffer == SCRATCH and self.scratch.tenants(held) <= set(blocks)
-        in_place = alone or (held == home and not self.is_squatted(held, blocks))
+        in_place = alone or (held == home and not self.is_taken(held, blocks))
         if home is not None and not home.overlaps(held) and self.is_free(home, blocks):
             return held, home
-        # in place only if the round's messages that use the region are cut into the same pieces
         if in_place and all(other == held for other in self.busy if other.overlaps(held)):
             return held, held
         return held, self.scratch.allocate(held.size, blocks)
 
-    def slots(self, size: int) -> Region:
-        """Scratch for this round alone."""
-        return self.scratch.allocate(size, [("until", self.now)])
+    def slots(self, pieces: list[Region], window: int) -> list[Region]:
+        """Scratch for this round alone: for each piece a slot as large, where `window` slots take turns."""
+        largest = max(piece.size for piece in pieces)
+        window = min(window, len(pieces))
+        room = self.scratch.allocate(window * largest, [("until", self.now)])
+        self.busy.append(room)
+        return [Region(room.buffer, room.start + i % window * largest, piece.size) for i, piece in enumerate(pieces)]
 
     def unpack(self, blocks: Sequence[Block]) -> None:
         """Bring home what came among others, so that the scratch in which they came is soon free again."""
@@ -232,11 +240,21 @@ class Placement:
             home = self.layout.wanted.get(block)
             if home is not None and self.is_free(home, [block]):
                 self.bring_home([block])
-                self.place([block], home)
 
     def bring_home(self, blocks: Iterable[Block]) -> None:
         """Copy blocks to where they are wanted, if they are not there."""
-        for block in blocks:
-            home = self.layout.wanted[block]
-            if self.where[block] != home and home.size:
-                self.steps.append(Move(self.where[block], home))
+        wanted = self.layout.wanted
+        pending = [block for block in blocks if self.where[block] != wanted[block] and wanted[block].size]
+        while pending:
+            in_the_way = [block for block in pending if self.where[block].buffer == RECV]
+            for block in pending:
+                if not any(wanted[block].overlaps(self.where[other]) for other in in_the_way if other != block):
+                    self.steps.append(CopyBytes(self.where[block], wanted[block]))
+                    self.place([block], wanted[block])
+                    break
+            else:  # they lie in each other's places: set one aside
+                block = pending[0]
+                aside = self.scratch.allocate(wanted[block].size, [block])
+                self.pack([block], aside)
+                self.place([block], aside)
+            pending = [block for block in pending if self.where[block] != wanted[block]]

@@ -67,14 +67,14 @@ class Apply(NamedTuple):
     out: Region
 
 
-class Move(NamedTuple):
+class CopyBytes(NamedTuple):
     """Copy bytes."""
 
     source: Region
     to: Region
 
 
-Step = Start | Wait | Apply | Move
+Step = Start | Wait | Apply | CopyBytes
 
 
 class Program(NamedTuple):

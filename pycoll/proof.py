@@ -7,7 +7,7 @@ with no deadlock and nothing left unreceived.  What it counted on the way comes 
 
 A round runs only together with the matching rounds of all its partners.  That is stricter than MPI's
 rendezvous, and it is what lets the engine cut messages into windows of segments without deadlock: see
-`pycoll.program`.
+`pycoll.compiler`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .schedule import AFTER, Algorithm, Block, Combine, Copy, Recv, Reduce, Round, Send
+from .schedule import AFTER, Algorithm, Block, Combine, Copy, Recv, Reduce, Round, Send, check_round
 
 Bytes = Callable[[Block], float]
 
 
 class ProofError(AssertionError):
     """A schedule does not do what its primitive promises."""
-
-
-@dataclass(frozen=True)
-class Network:
-    """What a round costs: latency, time per byte moved, time per byte combined."""
-
-    alpha: float = 0.0
-    beta: float = 0.0
-    gamma: float = 0.0
 
 
 @dataclass
@@ -154,31 +145,35 @@ class _Run:
 
     def run_together(self, ranks: set[int]) -> None:
         """One step: every send's values are read before any rank writes."""
-        letters: dict[tuple[int, int], list[tuple[list[int], int]]] = {}
+        in_flight: dict[tuple[int, int], list[tuple[list[int], int]]] = {}
         for rank in ranks:
             state = self.ranks[rank]
+            try:
+                check_round(state.round or ())
+            except ValueError as error:
+                raise ProofError(str(error)) from None
             for move in state.round or ():
                 if isinstance(move, Send):
                     try:
                         values = [state.held[block] for block in move.blocks]
                     except KeyError as missing:
                         raise ProofError(f"rank {rank} sends block {missing}, which it does not hold") from None
-                    letters.setdefault((rank, move.to), []).append((values, state.heard))
+                    in_flight.setdefault((rank, move.to), []).append((values, state.heard))
         self.pass_time(ranks)
         for rank in ranks:
             self.note_hazard(rank)
             for move in self.ranks[rank].round or ():
-                self.apply(rank, move, letters)
+                self.apply(rank, move, in_flight)
             self.ranks[rank].at += 1
 
-    def apply(self, rank: int, move, letters) -> None:
+    def apply(self, rank: int, move, in_flight) -> None:
         state, combine = self.ranks[rank], self.values.combine
         match move:
             case Send(to, blocks):
                 state.messages += 1
                 state.sent += sum(map(self.nbytes, blocks))
             case Recv(source, blocks) | Reduce(source, blocks):
-                values, heard = letters[source, rank].pop(0)
+                values, heard = in_flight[source, rank].pop(0)
                 state.heard |= heard
                 state.received += sum(map(self.nbytes, blocks))
                 if isinstance(move, Recv):
@@ -221,12 +216,16 @@ class _Run:
             self.ranks[rank].clock.append(start[3] + spent[rank][3])
 
     def durations(self, moves: Sequence) -> tuple[float, float, float, float]:
-        sent = sum(self.nbytes(block) for move in moves if isinstance(move, Send) for block in move.blocks)
-        received = sum(self.nbytes(block) for move in moves if isinstance(move, Recv | Reduce) for block in move.blocks)
+        """What a rank spends in a round: one round, messages through its port each way, bytes likewise, combining."""
+        sends = [move for move in moves if isinstance(move, Send)]
+        receives = [move for move in moves if isinstance(move, Recv | Reduce)]
+        sent, received = (
+            sum(self.nbytes(block) for move in side for block in move.blocks) for side in (sends, receives)
+        )
         combined = sum(self.nbytes(block) for move in moves if isinstance(move, Reduce) for block in move.blocks)
         combined += sum(self.nbytes(move.into) for move in moves if isinstance(move, Combine))
-        remote = any(isinstance(move, Send | Recv | Reduce) for move in moves)
-        return float(remote), float(remote), max(sent, received), combined
+        messages = max(len(sends), len(receives))
+        return float(messages > 0), float(messages), max(sent, received), combined
 
 
 def prove(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, nbytes: Bytes = lambda block: 1) -> Counts:

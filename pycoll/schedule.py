@@ -3,13 +3,15 @@
 An algorithm is a generator of rounds, a pure function of ``(rank, size, ...)``.  A round is the tuple of
 moves that one rank starts together and finishes before its next round.  A *block* is a name, not an
 address: ``3`` is "the block of rank 3" or "part 3 of the vector", ``(2, 5)`` is "what rank 2 sends to
-rank 5".  Where a block lies in memory is the engine's business.
+rank 5" or, of a vector, "rank 2's copy of part 5".  Where a block lies in memory is the engine's business.
 
-Three rules hold in every schedule, and `pycoll.proof` enforces them:
+These rules hold in every schedule, and `pycoll.proof` enforces them:
 
 * sends read the value that a block had before the round;
 * receives and reductions apply in listed order, and messages between two ranks match first-in, first-out;
-* a round runs only when every partner has come to the round that matches it (no buffering is assumed).
+* a round runs only when every partner has come to the round that matches it (no buffering is assumed);
+* local moves (Copy, Combine) stand in rounds of their own, and moves of one round that write the same block
+  write the same list of blocks.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ import inspect
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 Block = Hashable
@@ -71,6 +72,19 @@ Round = tuple[Move, ...]
 Schedule = Iterator[Round]
 
 
+def check_round(moves: Round) -> None:
+    """ValueError unless the moves may stand in one round."""
+    local = [move for move in moves if isinstance(move, Copy | Combine)]
+    if local and len(local) < len(moves):
+        raise ValueError(f"local moves stand beside messages: {moves}")
+    written: dict[Block, Blocks] = {}
+    for move in moves:
+        if isinstance(move, Recv | Reduce):
+            for block in move.blocks:
+                if list(written.setdefault(block, move.blocks)) != list(move.blocks):
+                    raise ValueError(f"block {block} is written by moves with different blocks: {moves}")
+
+
 # What each primitive starts from and ends with: {block: its place in the send (receive) buffer}, where a
 # place is the index of a part of the vector, or of a rank's block.
 
@@ -115,29 +129,21 @@ class Primitive:
     rooted: bool = False
     reduces: bool = False
     cuts: bool = False  # the vector is cut into as many parts as the algorithm asks for
+    takes_all: bool = False  # the input has a block for every rank (else it is one block, or a vector)
+    gives_all: bool = False  # the result has a block of every rank (else it is one block, or a vector)
     holds_in_place: Callable[..., Places] | None = None  # with MPI.IN_PLACE, if elsewhere than `holds`
     algorithms: dict[str, Algorithm] = field(default_factory=dict)
-
-    @cached_property
-    def takes_all(self) -> bool:
-        """Whether the input has a block for every rank (else it is one block, or a vector)."""
-        return not self.cuts and len(self.holds(0, 2, 0, 2)) == 2
-
-    @cached_property
-    def gives_all(self) -> bool:
-        """Whether the result has a block of every rank (else it is one block, or a vector)."""
-        return not self.cuts and len(self.wants(0, 2, 0, 2)) == 2
 
 
 _TABLE = [
     Primitive("bcast", _at_root(_vector), _vector, rooted=True, cuts=True),
-    Primitive("scatter", _at_root(_vector), _own, rooted=True),
-    Primitive("gather", _own, _at_root(_vector), rooted=True, holds_in_place=_own_in_place),
+    Primitive("scatter", _at_root(_vector), _own, rooted=True, takes_all=True),
+    Primitive("gather", _own, _at_root(_vector), rooted=True, gives_all=True, holds_in_place=_own_in_place),
     Primitive("reduce", _vector, _at_root(_vector), rooted=True, reduces=True, cuts=True),
-    Primitive("allgather", _own, _vector, holds_in_place=_own_in_place),
+    Primitive("allgather", _own, _vector, gives_all=True, holds_in_place=_own_in_place),
     Primitive("allreduce", _vector, _vector, reduces=True, cuts=True),
-    Primitive("reduce_scatter", _vector, _own, reduces=True),
-    Primitive("alltoall", _outgoing, _incoming),
+    Primitive("reduce_scatter", _vector, _own, reduces=True, takes_all=True),
+    Primitive("alltoall", _outgoing, _incoming, takes_all=True, gives_all=True),
     Primitive("barrier", _nothing, _nothing),
 ]
 PRIMITIVES: dict[str, Primitive] = {primitive.name: primitive for primitive in _TABLE}

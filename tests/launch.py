@@ -72,7 +72,7 @@ def run(ranks: int, arguments: list[str], limit: float, show: bool = False) -> J
 
 
 def _end_session(session: int) -> list[int]:
-    """Kill every process of a session, whatever its process group; returns whom it found."""
+    """Kill every process of a session, whatever its process group; returns the ids of those it found."""
     members = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -31,9 +31,9 @@ def tree(rank: int, size: int) -> Schedule:
     Messages: lg(p); at most lg(p)+1
     Sent: (p-1)/p*Z; at most 5/3*(p-1)/p*Z
     Received: (p-1)/p*Z
-    Cost: lg(p)*alpha + (p-1)/p*Z*beta; at most lg(p)*alpha + 2*(p-1)/p*Z*beta
+    Cost: lg(p)*alpha + (p-1)/p*Z*beta; at most (2*lg(p)-1)*alpha + 2*(p-1)/p*Z*beta
     Limits: any number of ranks; where a half is one rank larger, one rank sends twice.
-    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.2, with uneven halves.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), with uneven halves.
     """
     for level in reversed(halvings(rank, size)):
         yield (*(Send(to, level.mine) for to in level.targets), Recv(level.source, level.other))
@@ -48,7 +48,7 @@ def ring(rank: int, size: int) -> Schedule:
     Sent: (p-1)/p*Z
     Received: (p-1)/p*Z
     Cost: (p-1)*alpha + (p-1)/p*Z*beta
-    Source: Chan, Heimlich, Purkayastha and van de Geijn, CCPE 19 (2007), section 4 ("bucket").
+    Source: Chan, Heimlich, Purkayastha and van de Geijn, CCPE 19 (2007), the "bucket" algorithm.
     """
     right, left = (rank + 1) % size, (rank - 1) % size
     for step in range(size - 1):
@@ -88,7 +88,8 @@ def neighbor(rank: int, size: int) -> Schedule:
     Received: (p-1)/p*Z
     Cost: (p//2 if p % 2 == 0 else p-1)*alpha + (p-1)/p*Z*beta
     Limits: even numbers of ranks; with an odd number it runs `ring`.
-    Source: Chen, Zhang, Jia and Zhang, "Performance evaluation of Allgather algorithms", HPCAsia 2005.
+    Source: Chen, Zhang, Zhang and Yuan, "Performance evaluation of Allgather algorithms on terascale Linux
+        cluster with fast Ethernet", HPCAsia 2005.
     """
     if size % 2:
         yield from ring(rank, size)

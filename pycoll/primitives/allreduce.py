@@ -47,7 +47,7 @@ def tree(rank: int, size: int) -> Schedule:
     Sent: lg(p)*Z
     Received: lg(p)*Z
     Cost: 2*lg(p)*alpha + 2*lg(p)*Z*beta + lg(p)*Z*gamma
-    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.5.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
     yield from reduce.tree(rank, size, 0)
     yield from bcast.tree(rank, size, 0)
@@ -78,9 +78,9 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     Sent: lg(p)*Z; at most (lg(p)+1)*Z
     Received: lg(p)*Z
     Cost: lg(p)*alpha + lg(p)*Z*beta + lg(p)*Z*gamma;
-        at most lg(p)*alpha + (2*lg(p)-1)*Z*beta + lg(p)*Z*gamma
+        at most (2*lg(p)-1)*alpha + (2*lg(p)-1)*Z*beta + lg(p)*Z*gamma
     Limits: best for short vectors; any number of ranks, without the usual two extra rounds.
-    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.5, with uneven halves.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), with uneven halves.
     """
     for level in reversed(halvings(rank, size)):
         order = AFTER if level.mine[0] < level.other[0] else BEFORE
@@ -96,7 +96,7 @@ def rabenseifner(rank: int, size: int) -> Schedule:
     Sent: 2*(p-1)/p*Z; at most 8/3*(p-1)/p*Z
     Received: 2*(p-1)/p*Z; at most 8/3*(p-1)/p*Z
     Cost: 2*lg(p)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma;
-        at most 2*lg(p)*alpha + 4*(p-1)/p*Z*beta + 2*(p-1)/p*Z*gamma
+        at most (4*lg(p)-2)*alpha + 4*(p-1)/p*Z*beta + 2*(p-1)/p*Z*gamma
     Limits: commutative operations.
     Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
     """
@@ -112,10 +112,11 @@ def double_tree(rank: int, size: int, segments: int) -> Schedule:
     Messages: at most 4*S
     Sent: at most 2*Z
     Received: at most 2*Z
-    Cost: at most (2*lg(p)+S-1)*alpha + (2*lg(p)+S-1)/S*2*Z*beta + (lg(p)+S)/S*3/2*Z*gamma
+    Cost: at most (2*lg(p)+S-1)*4*alpha + (2*lg(p)+S-1)/S*2*Z*beta + (lg(p)+S)/S*3/2*Z*gamma
     Limits: best for vectors of middling length on many ranks.
     Source: Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and
-        scan", Parallel Computing 35 (2009); the trees are those of NCCL.
+        scan", Parallel Computing 35 (2009).  One tree is that of NCCL (ncclGetBtree), the other the same
+        tree shifted by one rank.
     """
     if size == 1:
         return

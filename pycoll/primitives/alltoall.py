@@ -13,8 +13,8 @@ def naive(rank: int, size: int) -> Schedule:
     Messages: p-1
     Sent: (p-1)/p*Z
     Received: (p-1)/p*Z
-    Cost: alpha + (p-1)/p*Z*beta
-    Limits: 2*(p-1) messages in flight at every rank, and no care for who hits whom.
+    Cost: (p-1)*alpha + (p-1)/p*Z*beta
+    Limits: 2*(p-1) messages in flight at every rank, and contention is left to chance.
     Source: the definition of MPI_Alltoall in the MPI standard.
     """
     others = [(rank + step) % size for step in range(1, size)]
@@ -61,8 +61,8 @@ def ring(rank: int, size: int) -> Schedule:
     Received: (p-1)/2*Z
     Cost: (p-1)*alpha + (p-1)/2*Z*beta
     Limits: 2*p-2 blocks of scratch, for the p-1 that go out, packed, while p-1 come in; p-1 more in place.
-    Source: Johnsson and Ho, "Optimum broadcasting and personalized communication in hypercubes",
-        IEEE ToC 38 (1989), its ring case.
+    Source: Grama, Gupta, Karypis and Kumar, Introduction to Parallel Computing (2003), personalized
+        all-to-all on a ring.
     """
     right, left = (rank + 1) % size, (rank - 1) % size
     for step in range(1, size):
@@ -82,7 +82,7 @@ def pairwise(rank: int, size: int) -> Schedule:
     Sent: (p-1)/p*Z
     Received: (p-1)/p*Z
     Cost: (p-1)*alpha + (p-1)/p*Z*beta
-    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.6.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
     for step in range(1, size):
         to, source = (rank + step) % size, (rank - step) % size

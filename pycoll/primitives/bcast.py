@@ -37,7 +37,7 @@ def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     Received: Z
     Cost: lg(p)*alpha + lg(p)*Z*beta
     Limits: best for short vectors; long ones cross the root's link lg(p) times.
-    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.1.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
     node = binomial(rank, size, root)
     if node.parent is not None:

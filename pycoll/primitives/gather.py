@@ -35,7 +35,7 @@ def tree(rank: int, size: int, root: int) -> Schedule:
     Received: (p-1)/p*Z
     Cost: lg(p)*alpha + (p-1)/p*Z*beta
     Limits: an inner rank needs scratch for its subtree's blocks, at most half of Z.
-    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.1.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
     node = binomial(rank, size, root)
     for child, ranks in reversed(node.children):
@@ -54,7 +54,8 @@ def ring(rank: int, size: int, root: int) -> Schedule:
     Received: (p-1)/p*Z
     Cost: (p-1)*alpha + (p-1)/p*Z*beta
     Limits: two blocks of scratch.
-    Source: Chan, Heimlich, Purkayastha and van de Geijn, CCPE 19 (2007), section 4.
+    Source: Bertsekas and Tsitsiklis, Parallel and Distributed Computation (1989), section 1.3, on a
+        linear array.
     """
     distance = (rank - root) % size
     previous, following = (rank - 1) % size, (rank + 1) % size

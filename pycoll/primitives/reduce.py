@@ -38,7 +38,7 @@ def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     Received: lg(p)*Z
     Cost: lg(p)*alpha + lg(p)*Z*beta + lg(p)*Z*gamma
     Limits: best for short vectors.
-    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.4; rank order kept without
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005); rank order kept without
         the usual hop from rank 0, because the tree is cut by ranges of ranks (see `topology.binomial`).
     """
     node = binomial(rank, size, root)
@@ -76,7 +76,7 @@ def rabenseifner(rank: int, size: int, root: int) -> Schedule:
     Sent: (p-1+p//2)/p*Z
     Received: 2*(p-1)/p*Z; at most 5/2*(p-1)/p*Z
     Cost: 2*lg(p)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma;
-        at most 2*lg(p)*alpha + 3*(p-1)/p*Z*beta + 2*(p-1)/p*Z*gamma
+        at most (3*lg(p)-1)*alpha + 3*(p-1)/p*Z*beta + 2*(p-1)/p*Z*gamma
     Limits: commutative operations.
     Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
     """

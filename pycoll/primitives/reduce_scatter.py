@@ -32,7 +32,7 @@ def tree(rank: int, size: int) -> Schedule:
     Sent: Z + (p//2-1)/p*Z
     Received: lg(p)*Z
     Cost: 2*lg(p)*alpha + (lg(p) + (p-1)/p)*Z*beta + lg(p)*Z*gamma
-    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.3.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
     yield from reduce.tree(rank, size, 0, range(size))
     yield from scatter.tree(rank, size, 0)
@@ -64,9 +64,9 @@ def recursive_halving(rank: int, size: int) -> Schedule:
     Sent: (p-1)/p*Z
     Received: (p-1)/p*Z; at most 5/3*(p-1)/p*Z
     Cost: lg(p)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma;
-        at most lg(p)*alpha + 2*(p-1)/p*Z*beta + 2*(p-1)/p*Z*gamma
+        at most (2*lg(p)-1)*alpha + 2*(p-1)/p*Z*beta + 2*(p-1)/p*Z*gamma
     Limits: commutative operations; any number of ranks: where a half is one larger, one rank combines twice.
-    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.3, with uneven halves.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), with uneven halves.
     """
     for level in halvings(rank, size):
         yield (Send(level.source, level.other), *(Reduce(target, level.mine) for target in level.targets))
@@ -82,7 +82,7 @@ def pairwise(rank: int, size: int) -> Schedule:
     Received: (p-1)/p*Z
     Cost: (p-1)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma
     Limits: commutative operations.
-    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), section 4.3.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
     for step in range(1, size):
         to, source = (rank + step) % size, (rank - step) % size

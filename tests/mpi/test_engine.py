@@ -75,7 +75,7 @@ def test_an_address_that_comes_again_with_something_else_in_it():
             np.testing.assert_array_equal(recv, np.full(count, SIZE * (SIZE + 1) // 2, dtype))
 
 
-def test_one_array_that_changes_under_our_hands():
+def test_one_array_that_changes_between_calls():
     send, recv = np.ones(4), np.empty(4)
     for step in range(3):
         send[...] = step

@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 
 import numpy as np
 
-from pycoll.program import Apply, Move, Program, Region, Start, Wait
+from pycoll.program import Apply, CopyBytes, Program, Region, Start, Wait
 
 
 class Machine:
@@ -69,7 +69,7 @@ class Machine:
                     self.transfer(end, other) if outgoing else self.transfer(other, end)
             case Apply(left, right, out):
                 self.values(rank, out)[:] = self.ufunc(self.values(rank, left), self.values(rank, right))
-            case Move(source, to):
+            case CopyBytes(source, to):
                 self.view(rank, to)[:] = self.view(rank, source).copy()
         return True
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycoll.layout import compiled, split
+from pycoll.layout import Call, compiled, split
 from pycoll.program import Wait
 from pycoll.schedule import find
 
@@ -66,7 +66,7 @@ def run(algorithm, size, root=0, count=7, segment=1 << 20, segments=1, in_place=
     memory = [buffers(primitive, data, rank, root, count, inside[rank]) for rank in range(size)]
     before = [send.copy() for send, _ in memory]
     programs = [
-        compiled(algorithm, rank, size, root, count, 8, inside[rank], segments, segment) for rank in range(size)
+        compiled(Call(algorithm, rank, size, root, count, 8, inside[rank], segments, segment)) for rank in range(size)
     ]
     order = list(range(size))
     random.Random(seed).shuffle(order)
@@ -129,7 +129,7 @@ def test_ring_allreduce_out_of_place_needs_no_scratch():
 
 
 def test_messages_are_cut_into_windows_of_segments():
-    program = compiled(find("allreduce", "ring"), 0, 2, 0, 64, 8, False, 1, 64)
+    program = compiled(Call(find("allreduce", "ring"), 0, 2, 0, 64, 8, False, 1, 64))
     assert {message.region.size for message in program.messages} == {64}
     flying = most = 0
     for step in program.steps:
