@@ -10,6 +10,8 @@ from mpi4py import MPI
 
 from .schedule import Primitive
 
+IN_PLACE = MPI.IN_PLACE
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -25,7 +27,7 @@ class Arguments:
 
 def is_in_place(buffer: Any) -> bool:
     """Whether this is MPI.IN_PLACE."""
-    return buffer is MPI.IN_PLACE
+    return buffer is IN_PLACE
 
 
 def as_array(name: str, buffer: Any) -> np.ndarray:

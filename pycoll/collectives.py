@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from . import engine
-from .buffers import Arguments, arrange
+from .buffers import IN_PLACE, Arguments, arrange
 from .layout import Call, compiled
 from .ops import Operation, resolve
 from .schedule import PRIMITIVES, Algorithm, algorithms_of, find
@@ -178,17 +178,17 @@ def _collective(
 ) -> Any:
     """Run the program bound to these very buffers, if there is one; else check the arguments first."""
     comm = MPI.COMM_WORLD if comm is None else comm
-    key = (primitive, id(sendbuf), id(recvbuf), getattr(op, "handle", op), root, algorithm)
+    key = (primitive, id(sendbuf), id(recvbuf), id(op), root, algorithm)
     try:
-        calls, send, recv, dtype = engine.channels[comm.handle].shortcuts[key]
+        calls, send, recv, dtype, _ = engine.channels[comm.handle].shortcuts[key]
         known = (
             send() is sendbuf
             and recv() is recvbuf
             # the same arrays, but are they still what they were?
-            and (recvbuf is None or (recvbuf.flags.carray and recvbuf.dtype is dtype))
-            and (sendbuf is None or sendbuf is MPI.IN_PLACE or (sendbuf.flags.c_contiguous and sendbuf.dtype is dtype))
+            and (recvbuf is None or (recvbuf.flags.writeable and recvbuf.dtype is dtype))
+            and (sendbuf is None or sendbuf is IN_PLACE or sendbuf.dtype is dtype)
         )
-    except (AttributeError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError):  # a new call, a closed communicator, arguments of wrong types
         known = False
     if not known:
         return _checked(primitive, sendbuf, recvbuf, op, root, comm, algorithm, key)
@@ -220,7 +220,7 @@ def _checked(
     channel = engine.attach(comm)
     calls = channel.bind(compiled(call), arguments, operation)
     if arguments.result is recvbuf and (operation is None or operation.predefined):
-        channel.remember(key, arguments, sendbuf, recvbuf)
+        channel.remember(key, arguments, sendbuf, recvbuf, op)
     for step in calls:
         step()
     return arguments.result

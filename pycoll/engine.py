@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from .buffers import Arguments
+from .buffers import IN_PLACE, Arguments
 from .ops import Operation
 from .program import RECV, Apply, CopyBytes, Program, Region, Start, Wait
 
@@ -61,6 +61,7 @@ class Shortcut(NamedTuple):
     send: Callable[[], Any]
     recv: Callable[[], Any]
     dtype: np.dtype
+    op: object  # kept, so that its id is not used again
 
 
 class Channel:
@@ -90,13 +91,16 @@ class Channel:
         self._bound[key] = bound
         return bound.calls
 
-    def remember(self, key: tuple, arguments: Arguments, sendbuf: object, recvbuf: object) -> None:
-        """Let later calls with the very same objects find the program that was bound last under `key`."""
+    def remember(self, key: tuple, arguments: Arguments, sendbuf: object, recvbuf: object, op: object) -> None:
+        """Let later calls with the very same objects find the program that was bound last under `key`.
+
+        `key` has the objects' ids.
+        """
         send, recv = _reference(sendbuf, arguments.send), _reference(recvbuf, arguments.recv)
         if send and recv and self._bound:
             bound = next(reversed(self._bound.values()))
             self.shortcuts.pop(bound.shortcut, None)
-            self.shortcuts[key] = Shortcut(bound.calls, send, recv, arguments.dtype)
+            self.shortcuts[key] = Shortcut(bound.calls, send, recv, arguments.dtype, op)
             bound.shortcut = key
 
     def _bind(self, program: Program, bases: list[int], arguments: Arguments, operation: Operation | None) -> _Bound:
@@ -131,7 +135,7 @@ def _reference(buffer: object, array: np.ndarray | None) -> Callable[[], object]
     """A weak reference to a caller's array; None where a copy or a view stands in for it."""
     if isinstance(buffer, np.ndarray):
         return weakref.ref(buffer) if buffer is array else None
-    return (lambda: buffer) if buffer is None or buffer is MPI.IN_PLACE else None
+    return (lambda: buffer) if buffer is None or buffer is IN_PLACE else None
 
 
 def _memory(region: Region, bases: list[int]) -> MPI.buffer:

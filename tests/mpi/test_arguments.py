@@ -7,7 +7,8 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.schedule import PRIMITIVES
+from pycoll import engine
+from pycoll.schedule import PRIMITIVES, algorithms_of
 
 from .native import RANK, SIZE, WORLD
 
@@ -63,7 +64,7 @@ def test_other_objects_with_a_buffer():
     for _ in range(2):
         numbers = array.array("d", [1.0, 2.0])
         result = array.array("d", [0.0, 0.0])
-        pycoll.allreduce(numbers, result)
+        assert pycoll.allreduce(numbers, result) is result
         assert list(result) == [SIZE, 2.0 * SIZE]
         text = bytearray(b"hello" if RANK == 0 else b"?????")
         pycoll.bcast(text)
@@ -90,30 +91,53 @@ def test_half_precision_has_no_mpi_type_and_is_reduced_all_the_same():
     np.testing.assert_array_equal(pycoll.allreduce(np.full(5, RANK, np.float16)), np.full(5, sum(range(SIZE)), "f2"))
 
 
-def test_operations_of_the_user_keep_rank_order():
-    """2x2 matrix products: associative, not commutative."""
-    matrices = np.array([[1, RANK + 1], [0, 1], [2, 1], [1, RANK]], dtype="i8").reshape(2, 2, 2)
+@pytest.fixture
+def affine():
+    """Composition of maps x -> a x + b, a and b in the halves of an integer: associative, not commutative."""
 
-    def multiply(left, right, datatype):
-        a, b = (np.frombuffer(buffer, "i8").reshape(-1, 2, 2) for buffer in (left, right))
-        b[...] = a @ b
+    def compose(left, right, datatype):
+        first, then = (np.frombuffer(buffer, "i4").reshape(-1, 2) for buffer in (left, right))
+        a, b = first.T.copy()
+        then[:, 1] += then[:, 0] * b
+        then[:, 0] *= a
 
-    everyone = pycoll.allgather(matrices)
-    expected = everyone[0]
-    for other in everyone[1:]:
-        expected = expected @ other
-    quad = MPI.INT64_T.Create_contiguous(4).Commit()
-    op = MPI.Op.Create(multiply, commute=False)
-    flat = matrices.reshape(-1)
-    for algorithm in [None, "naive", "tree", "recursive_doubling", "ring_whole"]:
-        np.testing.assert_array_equal(pycoll.allreduce(flat, op=op, algorithm=algorithm), expected.reshape(-1))
-    for root in range(SIZE):
-        result = pycoll.reduce(flat, op=op, root=root)
-        assert RANK != root or (result == expected.reshape(-1)).all()
-    with pytest.raises(ValueError, match=r"does not keep rank order.*naive, tree, recursive_doubling"):
-        pycoll.allreduce(flat, op=op, algorithm="ring")
+    op = MPI.Op.Create(compose, commute=False)
+    yield op
     op.Free()
-    quad.Free()
+
+
+def test_operations_of_the_user_keep_rank_order(affine):
+    count = 200
+    maps = np.random.default_rng(RANK).integers(-3, 4, (SIZE * count, 2)).astype("i4")
+    packed = maps.view("i8").reshape(-1)
+    a, b = np.ones(SIZE * count, "i4"), np.zeros(SIZE * count, "i4")
+    for theirs in pycoll.allgather(maps):
+        a, b = theirs[:, 0] * a, theirs[:, 0] * b + theirs[:, 1]
+    expected = np.stack([a, b], axis=1).copy().view("i8").reshape(-1)
+    before = engine.SEGMENT, engine.PIPELINE
+    for segment in (64, before[0]):
+        engine.configure(segment=segment, pipeline=segment)
+        for algorithm in [None, *(a.name for a in algorithms_of("allreduce").values() if a.ordered)]:
+            np.testing.assert_array_equal(pycoll.allreduce(packed, op=affine, algorithm=algorithm), expected)
+        for root in range(SIZE):
+            result = pycoll.reduce(packed, op=affine, root=root)
+            assert RANK != root or (result == expected).all()
+        mine = slice(RANK * count, (RANK + 1) * count)
+        np.testing.assert_array_equal(pycoll.reduce_scatter(packed, op=affine), expected[mine])
+    engine.configure(segment=before[0], pipeline=before[1])
+
+
+def test_operations_of_the_user_refused(affine):
+    with pytest.raises(ValueError, match=r"does not keep rank order.*naive, tree, recursive_doubling"):
+        pycoll.allreduce(np.zeros(4, "i8"), op=affine, algorithm="ring")
+    with pytest.raises(TypeError, match="MPI has no type for dtype"):
+        pycoll.allreduce(np.zeros(4, ">f8"), op=affine)
+
+
+def test_what_does_not_count_is_not_looked_at():
+    garbage = [object(), np.arange(3)] if RANK else np.arange(2.0 * SIZE)
+    np.testing.assert_array_equal(pycoll.scatter(garbage, np.empty(2)), [2 * RANK, 2 * RANK + 1])
+    assert pycoll.gather(TWO, np.empty(7) if RANK else None) is None or RANK == 0
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)
@@ -142,6 +166,7 @@ def test_wrong_dtypes():
     wrong(TypeError, "sendbuf must be an array", pycoll.allreduce, [1.0, 2.0])
     wrong(TypeError, "sendbuf must be an array", pycoll.allreduce, 3.0)
     wrong(TypeError, "sendbuf must be an array", pycoll.allreduce, None)
+    wrong(TypeError, "elements have no bytes", pycoll.allgather, np.zeros(3, "V0"))
 
 
 def test_wrong_receive_buffers():

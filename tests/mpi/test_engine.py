@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import engine
+from pycoll.layout import compiled
 
 from .native import RANK, SIZE, WORLD
 
@@ -113,3 +114,43 @@ def test_uneven_arrivals():
         assert pycoll.allreduce(values, op="max")[0] == turn
         pycoll.bcast(values, turn % SIZE)
         assert pycoll.allgather(values).shape == (SIZE, 7)
+
+
+def test_forgotten_programs_are_not_mistaken_for_new_ones():
+    """The compiler's cache forgets programs while bound ones live; a new program may get an old one's id."""
+    memory = np.zeros(128)
+    for count in range(40):
+        send, recv = memory[:64][: count + 1], memory[64:][: count + 1]
+        send[...] = count
+        pycoll.allreduce(send, recv)
+        np.testing.assert_array_equal(recv, np.full(count + 1, count * SIZE))
+        compiled.cache_clear()
+        gc.collect()
+
+
+def test_a_buffer_made_read_only_between_calls():
+    send, recv = np.ones(4), np.zeros(4)
+    pycoll.allreduce(send, recv)
+    recv.flags.writeable = False
+    with pytest.raises(ValueError, match="recvbuf is read-only"):
+        pycoll.allreduce(send, recv)
+
+
+def test_what_is_used_stays_bound():
+    channel = engine.attach(WORLD)
+    send, recv = np.ones(3), np.empty(3)
+    pycoll.allreduce(send, recv)
+    calls = next(reversed(channel._bound.values())).calls
+    for _ in range(3):
+        keep = [np.ones(5) for _ in range(engine.KEPT // 2)]
+        for values in keep:
+            pycoll.allreduce(values, np.empty(5))
+        pycoll.allreduce(send[:], recv[:])  # not by the shortcut, which does not count as use
+    assert any(bound.calls is calls for bound in channel._bound.values())
+
+
+@pytest.mark.parametrize("name", ["segment", "pipeline"])
+def test_configure_refuses_what_is_no_size(name):
+    for value in (0, -1):
+        with pytest.raises(ValueError, match=f"{name}={value}"):
+            engine.configure(**{name: value})

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pycoll.compiler import compile_rounds
 from pycoll.layout import Call, compiled, split
-from pycoll.program import Wait
-from pycoll.schedule import find
+from pycoll.program import RECV, SEND, Layout, Region, Wait
+from pycoll.schedule import Copy, Recv, Send, find
 
 from .machine import Machine
 from .test_proof import ALGORITHMS
@@ -141,3 +142,79 @@ def test_messages_are_cut_into_windows_of_segments():
 
 def test_split_is_even():
     assert split(10, 4) == [3, 3, 2, 2] and split(2, 4) == [1, 1, 0, 0] and split(0, 2) == [0, 0]
+
+
+# Schedules that no algorithm has yet, but that the vocabulary allows.
+
+
+def swap_with_a_copy(rank, size):
+    """Keep a copy of the own block under the other's name, then receive over the own one."""
+    yield (Copy(rank, 1 - rank),)
+    yield Send(1 - rank, [1 - rank]), Recv(1 - rank, [rank])
+
+
+def back_and_forth(rank, size):
+    """A block is replaced in the round that sends it, and then leaves in a larger message."""
+    other = 1 - rank
+    yield Send(other, ["x"]), Recv(other, ["x"])
+    yield Send(other, ["x"]), Recv(other, ["x"])
+    yield Send(other, ["x", "y"]), Recv(other, ["x", "y"])
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_blocks_in_each_others_places(eager):
+    region = [Region(RECV, 0, 32), Region(RECV, 32, 32)]
+    programs = []
+    for rank in range(2):
+        blocks = Layout(lambda block: 32, {rank: region[rank]}, {0: region[1], 1: region[0]})
+        programs.append(compile_rounds([(Send(1 - rank, [rank]), Recv(1 - rank, [1 - rank]))], blocks, 16))
+    memory = [[np.zeros(0, int), np.repeat([10 + rank, 10 + rank], 4)] for rank in range(2)]
+    Machine(programs, memory, np.add, eager).run([0, 1])
+    for _, recv in memory:
+        assert list(recv) == [11] * 4 + [10] * 4
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_copy_keeps_the_old_value(eager):
+    region = [Region(RECV, 0, 32), Region(RECV, 32, 32)]
+    programs = [
+        compile_rounds(
+            [tuple(moves) for moves in swap_with_a_copy(rank, 2)],
+            Layout(lambda block: 32, {rank: region[rank]}, {0: region[0], 1: region[1]}),
+            16,
+        )
+        for rank in range(2)
+    ]
+    memory = [[np.zeros(0, int), np.repeat([10 + rank, 10 + rank], 4)] for rank in range(2)]
+    Machine(programs, memory, np.add, eager).run([1, 0])
+    for rank, (_, recv) in enumerate(memory):
+        expected = [0, 0]
+        expected[rank], expected[1 - rank] = 11 - rank, 10 + rank
+        assert list(recv) == [expected[0]] * 4 + [expected[1]] * 4
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_block_received_while_it_is_sent(eager):
+    programs = [
+        compile_rounds(
+            list(back_and_forth(rank, 2)),
+            Layout(
+                lambda block: 32,
+                {"x": Region(SEND, 0, 32), "y": Region(SEND, 64, 32)},
+                {"x": Region(RECV, 0, 32), "y": Region(RECV, 64, 32)},
+            ),
+            16,
+        )
+        for rank in range(2)
+    ]
+    memory = [[np.arange(12) + 100 * rank, np.zeros(12, int)] for rank in range(2)]
+    Machine(programs, memory, np.add, eager).run([0, 1])
+    for rank, (_, recv) in enumerate(memory):
+        other = memory[1 - rank][0]
+        assert list(recv[:4]) == list(other[:4]) and list(recv[8:]) == list(other[8:])
+
+
+def test_rounds_that_break_the_rules_are_not_compiled():
+    blocks = Layout(lambda block: 8, {0: Region(SEND, 0, 8)}, {})
+    with pytest.raises(ValueError, match="beside messages"):
+        compile_rounds([(Send(1, [0]), Copy(0, 1))], blocks, 8)

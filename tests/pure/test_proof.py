@@ -7,6 +7,7 @@ from pycoll.schedule import (
     AFTER,
     PRIMITIVES,
     Algorithm,
+    Copy,
     Recv,
     Reduce,
     Send,
@@ -95,6 +96,14 @@ def in_rank_order_on_one_rank_alone(rank, size):
     yield Send(1 - rank, [0]), Reduce(1 - rank, [0], AFTER)
 
 
+def local_moves_beside_messages(rank, size):
+    yield Send(1 - rank, [rank]), Recv(1 - rank, [1 - rank]), Copy(rank, "copy")
+
+
+def overlapping_writes(rank, size):
+    yield Send(1 - rank, [0, 1]), Send(1 - rank, [1]), Reduce(1 - rank, [0, 1]), Reduce(1 - rank, [1])
+
+
 def too_little(rank, size):
     yield from ()
 
@@ -107,6 +116,8 @@ def too_little(rank, size):
         ("allgather", sends_what_it_does_not_hold, "does not hold"),
         ("allreduce", combines_twice, "contributions of"),
         ("allreduce", in_rank_order_on_one_rank_alone, "in the order"),
+        ("allgather", local_moves_beside_messages, "beside messages"),
+        ("reduce_scatter", overlapping_writes, "with different blocks"),
         ("allreduce", too_little, "contributions of"),
         ("allgather", too_little, "without block"),
         ("barrier", too_little, "having heard of"),
