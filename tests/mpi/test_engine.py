@@ -121,11 +121,11 @@ def test_forgotten_programs_are_not_mistaken_for_new_ones():
     memory = np.zeros(128)
     for count in range(40):
         send, recv = memory[:64][: count + 1], memory[64:][: count + 1]
-        send[...] = count
-        pycoll.allreduce(send, recv)
-        np.testing.assert_array_equal(recv, np.full(count + 1, count * SIZE))
+        send[...] = count + 1
+        expected = np.full(count + 1, (count + 1) * SIZE)
         compiled.cache_clear()
-        gc.collect()
+        pycoll.allreduce(send, recv)
+        np.testing.assert_array_equal(recv, expected)
 
 
 def test_a_buffer_made_read_only_between_calls():
