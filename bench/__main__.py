@@ -20,19 +20,19 @@ from .cases import IN_PLACE, Case, busbw_factor
 from .results import environment, write_json
 from .timing import medians
 
-HEADERS = {
-    "primitive": "primitive",
-    "algorithm": "algorithm",
-    "place": "place",
-    "bytes": "bytes",
-    "count": "count",
-    "dtype": "dtype",
-    "time": "time (us)",
-    "algbw": "algbw (GB/s)",
-    "busbw": "busbw (GB/s)",
-    "native": "native (us)",
-    "speedup": "speedup",
-    "wrong": "#wrong",
+COLUMNS = {  # of a record: heading, number format
+    "primitive": ("primitive", ""),
+    "algorithm": ("algorithm", ""),
+    "place": ("place", ""),
+    "bytes": ("bytes", ""),
+    "count": ("count", ""),
+    "dtype": ("dtype", ""),
+    "time": ("time (us)", ".2f"),
+    "algbw": ("algbw (GB/s)", ".3f"),
+    "busbw": ("busbw (GB/s)", ".3f"),
+    "native": ("native (us)", ".2f"),
+    "speedup": ("speedup", ".2f"),
+    "wrong": ("#wrong", ""),
 }
 
 
@@ -60,6 +60,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for name in options.primitives:
         if name not in PRIMITIVES:
             parser.error(f"primitive {name!r} is not one of: {', '.join(PRIMITIVES)}")
+    options.primitives = options.primitives or list(PRIMITIVES)
+    known = dict.fromkeys(name for primitive in options.primitives for name in pycoll.algorithms(primitive))
+    options.algorithm = options.algorithm.split(",") if options.algorithm else []
+    for name in options.algorithm:
+        if name not in known and name != "auto":
+            parser.error(f"--algorithm {name!r} is not one of: {', '.join(known)}, auto")
     try:
         options.sizes = [nbytes(text) for text in options.sizes.split(",")]
     except argparse.ArgumentTypeError as error:
@@ -71,11 +77,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def points(options: argparse.Namespace) -> Iterator[tuple[str, str, int, bool]]:
     """What is to be measured: primitive, algorithm, bytes, in place."""
-    for primitive in options.primitives or PRIMITIVES:
+    for primitive in options.primitives:
         names = pycoll.algorithms(primitive)
         if options.algorithm:
-            asked = options.algorithm.split(",")
-            names = [name for name in [*names, "auto"] if name in asked]
+            names = [name for name in [*names, "auto"] if name in options.algorithm]
         for name in names:
             for size in options.sizes if primitive != "barrier" else [0]:
                 if options.place in ("out", "both") or primitive == "barrier":
@@ -119,17 +124,13 @@ def main(argv: list[str]) -> int:
         sys.stderr = sys.__stderr__
     pycoll.abort_on_exception()
     todo = list(points(options))
-    if not todo:
-        raise SystemExit(f"nothing to measure: no primitive asked for has an algorithm {options.algorithm!r}")
     shown = tqdm(todo, unit="point", leave=False, disable=None if comm.rank == 0 else True)
     records = [measure(comm, point, options.dtype, options.budget / len(todo)) for point in shown]
     if comm.rank == 0:
         where = environment(comm)
         print("  ".join(f"{key}: {value}" for key, value in where.items()))
-        rows = [[record[key] for key in HEADERS] for record in records]
-        print(
-            tabulate(rows, list(HEADERS.values()), floatfmt=["", "", "", "", "", "", ".2f", ".3f", ".3f", ".2f", ".2f"])
-        )
+        headings, formats = zip(*COLUMNS.values())
+        print(tabulate([[record[key] for key in COLUMNS] for record in records], headings, floatfmt=formats))
         if options.json:
             write_json(options.json, {"environment": where, "records": records})
     return int(any(record["wrong"] for record in records))

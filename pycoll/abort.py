@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import traceback
 from types import TracebackType
 
@@ -10,10 +11,11 @@ from mpi4py import MPI
 
 
 def abort_on_exception(comm: MPI.Comm | None = None) -> None:
-    """From now on an uncaught exception prints its traceback and aborts the job (COMM_WORLD by default).
+    """From now on an uncaught exception, in any thread, prints its traceback and aborts the job.
 
-    Call it once, at the start of a program.  `sys.exit` is no failure and passes as usual: to end the job by it
-    too, run the program by ``python -m mpi4py``.
+    The job is all ranks of `comm`, COMM_WORLD by default.  Call it once, at the start of a program.
+    `sys.exit` is no failure and passes as usual: to end the job by it too, run the program by
+    ``python -m mpi4py``.
     """
     world = MPI.COMM_WORLD if comm is None else comm
 
@@ -21,6 +23,7 @@ def abort_on_exception(comm: MPI.Comm | None = None) -> None:
         abort(error, world)
 
     sys.excepthook = hook
+    threading.excepthook = lambda failed: abort(failed.exc_value or SystemExit(), world)
 
 
 def abort(error: BaseException, comm: MPI.Comm | None = None) -> None:

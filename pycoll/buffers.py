@@ -32,11 +32,11 @@ def is_in_place(buffer: Any) -> bool:
 
 def as_array(name: str, buffer: Any) -> np.ndarray:
     """A NumPy array on the memory of any object with the buffer protocol or `__array_interface__`."""
-    if not isinstance(buffer, np.ndarray):
+    if type(buffer) is not np.ndarray:
         if is_in_place(buffer):
             raise ValueError(f"{name}=MPI.IN_PLACE is not allowed here")
         if hasattr(buffer, "__array_interface__"):
-            buffer = np.asarray(buffer)
+            buffer = np.asarray(buffer)  # of a subclass of ndarray too: only its memory counts
         else:
             try:
                 buffer = np.asarray(memoryview(buffer))
@@ -58,7 +58,7 @@ def send_array(name: str, buffer: Any) -> np.ndarray:
 def recv_array(name: str, buffer: Any) -> np.ndarray:
     """A buffer to write to: it must be writeable and C-contiguous."""
     array = as_array(name, buffer)
-    if not array.flags.writeable:
+    if not array.flags.writeable or isinstance(buffer, np.generic):  # a scalar's array is a copy
         raise ValueError(f"{name} is read-only")
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} is not C-contiguous (shape {array.shape}, strides {array.strides})")
@@ -130,9 +130,14 @@ def _check_pair(send: np.ndarray, recv: np.ndarray, needed: int) -> None:
         raise TypeError(f"sendbuf has dtype {send.dtype}, recvbuf has dtype {recv.dtype}")
     if recv.size != needed:
         raise ValueError(f"recvbuf has {recv.size} elements, but {needed} are to be received")
+    check_apart(send, recv, "; pass MPI.IN_PLACE to reduce or exchange in place")
+
+
+def check_apart(send: np.ndarray, recv: np.ndarray, hint: str = "") -> None:
+    """ValueError if two contiguous arrays overlap."""
     ours, theirs = MPI.Get_address(recv), MPI.Get_address(send)
     if ours < theirs + send.nbytes and theirs < ours + recv.nbytes:
-        raise ValueError("sendbuf and recvbuf overlap in memory; pass MPI.IN_PLACE to reduce or exchange in place")
+        raise ValueError(f"sendbuf and recvbuf overlap in memory{hint}")
 
 
 def _result_shape(primitive: Primitive, shape: tuple[int, ...], count: int, size: int) -> tuple[int, ...]:

@@ -9,6 +9,10 @@ What a rank can see to be wrong raises an error there, before anything is sent: 
 wrong or unequal dtypes, or for an operation that the dtype does not have; ValueError for sizes that do not
 fit, buffers that are read-only, not contiguous or overlapping, a root out of range, an unknown algorithm or
 operation.
+
+Repeated calls with the same array objects skip most of these checks: their dtype and whether they are
+writeable are looked at again, but strides that were assigned to between two calls (which NumPy deprecates)
+are not seen.
 """
 
 from __future__ import annotations
@@ -92,7 +96,8 @@ def reduce(
 
     `sendbuf` has n elements on every rank; MPI.IN_PLACE at the root says that its input is in `recvbuf`.
     `recvbuf` is significant only at the root: n elements; None allocates it with sendbuf's shape.  `op` is an
-    `MPI.Op` or a name: "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "avg".
+    `MPI.Op` or a name: "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "avg"; a
+    user-defined operation works on any number of elements, since vectors are cut.
     Returns `recvbuf` at the root, None elsewhere.  Raises TypeError for wrong or unequal dtypes and for an
     operation that the dtype does not have, ValueError for sizes that do not fit.
     Algorithms: see `pycoll.primitives.reduce`.
@@ -190,17 +195,23 @@ def _collective(
         )
     except (AttributeError, KeyError, TypeError):  # a new call, a closed communicator, arguments of wrong types
         known = False
+    result = recvbuf
     if not known:
-        return _checked(primitive, sendbuf, recvbuf, op, root, comm, algorithm, key)
-    for call in calls:
-        call()
-    return recvbuf
+        calls, result = _prepare(primitive, sendbuf, recvbuf, op, root, comm, algorithm, key)
+    steps = iter(calls)
+    try:
+        for step in steps:
+            step()
+    except (ArithmeticError, Warning):  # floating-point errors that the caller wants raised: when all is done
+        engine.finish(steps)
+        raise
+    return result
 
 
-def _checked(
+def _prepare(
     name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, comm: Any, algorithm: str | None, key: tuple
-) -> Any:
-    """Check the arguments, bind the program to the buffers if it is not yet, and run it.
+) -> tuple[engine.Calls, Any]:
+    """Check the arguments, and bind the program to the buffers if it is not yet; its calls, and the result.
 
     The next such call will look for the program under `key`, if its result is the very receive buffer given.
     """
@@ -221,9 +232,7 @@ def _checked(
     calls = channel.bind(compiled(call), arguments, operation)
     if arguments.result is recvbuf and (operation is None or operation.predefined):
         channel.remember(key, arguments, sendbuf, recvbuf, op)
-    for step in calls:
-        step()
-    return arguments.result
+    return calls, arguments.result
 
 
 def _algorithm(

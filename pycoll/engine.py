@@ -7,11 +7,12 @@ caller's array alive; it runs only in calls that bring arrays with just these ad
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,7 +72,7 @@ class Channel:
         self.comm = comm.Dup()
         self.size = comm.size
         self.shortcuts: dict[tuple, Shortcut] = {}  # at most one for each bound program
-        self._bound: dict[tuple, _Bound] = {}  # the one that was bound or looked up last stands last
+        self._bound: dict[tuple, _Bound] = {}  # the one that `bind` gave out last stands last
         self._scratch = np.empty(1 << 16, np.uint8)
 
     def bind(self, program: Program, arguments: Arguments, operation: Operation | None) -> Calls:
@@ -110,7 +111,9 @@ class Channel:
             requests.append(init([_memory(message.region, bases), MPI.BYTE], message.peer, _TAG))
         calls = _calls(program, requests, bases, arguments.dtype, operation)
         if operation and operation.mean and arguments.recv is not None and arguments.count:
-            result = _array(Region(RECV, 0, arguments.count * arguments.dtype.itemsize), bases, arguments.dtype)
+            # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
+            real = np.empty(0, arguments.dtype).real.dtype
+            result = _array(Region(RECV, 0, arguments.count * arguments.dtype.itemsize), bases, real)
             calls.append(partial(np.divide, result, self.size, out=result))
         return _Bound(program, calls, requests)
 
@@ -177,7 +180,9 @@ def _detach(comm: MPI.Comm, keyval: int, channel: Channel) -> None:
     channel.free()
 
 
-_KEYVAL = MPI.Comm.Create_keyval(delete_fn=_detach)
+@cache
+def _keyval() -> int:
+    return MPI.Comm.Create_keyval(delete_fn=_detach)
 
 
 def check_communicator(comm: object) -> None:
@@ -191,9 +196,16 @@ def attach(comm: MPI.Intracomm) -> Channel:
     channel = channels.get(comm.handle)
     if channel is None:
         channel = Channel(comm)
-        comm.Set_attr(_KEYVAL, channel)
+        comm.Set_attr(_keyval(), channel)
         channels[comm.handle] = channel
     return channel
+
+
+def finish(steps: Iterator[Callable[[], object]]) -> None:
+    """Do what is left of a program after a floating-point error, so that the other ranks need not wait for ever."""
+    for step in steps:
+        with contextlib.suppress(ArithmeticError, Warning):
+            step()
 
 
 def segments(nbytes: int) -> int:

@@ -1,4 +1,9 @@
-"""Point to point: thin functions on the caller's own communicator, with the collectives' buffer handling."""
+"""Point to point: thin functions on the caller's own communicator, with the collectives' buffer handling.
+
+Buffers may have any shape and any dtype but object; ``comm=None`` is COMM_WORLD.  A wrong type raises
+TypeError, a receive buffer that is read-only or not C-contiguous ValueError, and what MPI refuses (ranks and
+tags out of range, messages that are too long) MPI.Exception.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from .buffers import recv_array, send_array
+from .buffers import check_apart, recv_array, send_array
 
 
 def _spec(array: np.ndarray) -> list:
@@ -22,14 +27,15 @@ def _spec(array: np.ndarray) -> list:
 
 
 def _world(comm: MPI.Comm | None) -> MPI.Comm:
+    if comm is not None and not isinstance(comm, MPI.Comm):
+        raise TypeError(f"comm must be a communicator, not {comm!r}")
     return MPI.COMM_WORLD if comm is None else comm
 
 
 def send(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> None:
     """Send `buf` (an array, or anything with the buffer protocol) to rank `dest`.
 
-    Returns when `buf` may be written again; a buffer with gaps is packed.  Raises TypeError for what is
-    no buffer, MPI.Exception for a rank or tag out of range.  As MPI_Send in the MPI standard.
+    Returns when `buf` may be written again; a buffer with gaps is packed.  As MPI_Send in the MPI standard.
     """
     _world(comm).Send(_spec(send_array("buf", buf)), dest, tag)
 
@@ -44,8 +50,7 @@ def recv(
 ) -> Any:
     """Receive into `buf`, at most as many elements as it has; returns `buf`.
 
-    `status` tells source, tag and count.  Raises ValueError for a buffer that is read-only or not
-    C-contiguous, MPI.Exception for a message that is too long.  As MPI_Recv in the MPI standard.
+    `status` tells source, tag and count.  As MPI_Recv in the MPI standard.
     """
     _world(comm).Recv(_spec(recv_array("buf", buf)), source, tag, status)
     return buf
@@ -54,7 +59,7 @@ def recv(
 def isend(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> MPI.Request:
     """Start sending `buf`; it must stay as it is until the request that is returned is complete.
 
-    Raises what `send` raises.  As MPI_Isend in the MPI standard.
+    As MPI_Isend in the MPI standard.
     """
     return _world(comm).Isend(_spec(send_array("buf", buf)), dest, tag)
 
@@ -64,7 +69,7 @@ def irecv(
 ) -> MPI.Request:
     """Start receiving into `buf`; it holds the message once the request that is returned is complete.
 
-    Raises what `recv` raises.  As MPI_Irecv in the MPI standard.
+    As MPI_Irecv in the MPI standard.
     """
     return _world(comm).Irecv(_spec(recv_array("buf", buf)), source, tag)
 
@@ -82,11 +87,12 @@ def sendrecv(
 ) -> Any:
     """Send one buffer and receive another at the same time; returns `recvbuf`.
 
-    With recvbuf=None an array like `sendbuf` is allocated.  Raises what `send` and `recv` raise.  As
-    MPI_Sendrecv in the MPI standard.
+    With recvbuf=None an array like `sendbuf` is allocated; the two must not overlap.  As MPI_Sendrecv in the
+    MPI standard.
     """
     outgoing = send_array("sendbuf", sendbuf)
     recvbuf = np.empty_like(outgoing) if recvbuf is None else recvbuf
     incoming = recv_array("recvbuf", recvbuf)
+    check_apart(outgoing, incoming)
     _world(comm).Sendrecv(_spec(outgoing), dest, sendtag, _spec(incoming), source, recvtag, status)
     return recvbuf

@@ -232,7 +232,7 @@ def find(primitive: str, name: str) -> Algorithm:
 
 def algorithms_of(primitive: str) -> dict[str, Algorithm]:
     """All algorithms of a primitive by name, in the order in which its file lists them."""
-    if primitive not in PRIMITIVES:
+    if not isinstance(primitive, str) or primitive not in PRIMITIVES:
         raise ValueError(f"primitive={primitive!r} is not one of: {', '.join(PRIMITIVES)}")
     importlib.import_module(f"pycoll.primitives.{primitive}")
     return PRIMITIVES[primitive].algorithms

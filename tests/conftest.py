@@ -4,6 +4,7 @@ import faulthandler
 import os
 import sys
 import threading
+import traceback
 
 import hypothesis
 import pytest
@@ -30,13 +31,41 @@ def pytest_configure(config):
         config.pluginmanager.get_plugin("terminalreporter")._tw._file = open(os.devnull, "w")  # noqa: SIM115
 
 
+def end_job(config, world, where, text):
+    """Say what failed, past pytest's capturing, and end all ranks."""
+    config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
+    sys.stderr.write(f"\nrank {world.rank} of {world.size} failed in {where}:\n{text}\n")
+    sys.stderr.flush()
+    world.Abort(1)
+
+
+@pytest.fixture
+def together(request):
+    """A function for what is drawn: a failure in it ends the job before hypothesis shrinks the case on one rank."""
+
+    def run(check, *case):
+        try:
+            check(*case)
+        except Exception:
+            if not (world := _world(request.config)):
+                raise
+            end_job(request.config, world, f"{request.node.nodeid} with {case}", traceback.format_exc())
+
+    return run
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     if report.failed and (world := _world(item.config)):
-        sys.stderr.write(f"\nrank {world.rank} of {world.size} failed in {item.nodeid}:\n{report.longreprtext}\n")
-        sys.stderr.flush()
-        world.Abort(1)
+        end_job(item.config, world, item.nodeid, report.longreprtext)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector):
+    report = (yield).get_result()
+    if report.failed and (world := _world(collector.config)):
+        end_job(collector.config, world, f"collecting {collector.nodeid}", report.longreprtext)
 
 
 # pytest-timeout's own ways are a signal, which does not reach into a waiting MPI call, and a report that

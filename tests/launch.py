@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +22,9 @@ ENVIRONMENT = {
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
+
+
+TOKEN = "PYCOLL_TEST_JOB"
 
 
 class Job(NamedTuple):
@@ -41,49 +47,49 @@ def mpiexec() -> str:
 
 def run(ranks: int, arguments: list[str], limit: float, show: bool = False) -> Job:
     """Run ``python ARGUMENTS`` on so many ranks for at most `limit` seconds; `show` lets the output through."""
-    command = [mpiexec(), "-n", str(ranks), sys.executable, *arguments]
+    token = uuid.uuid4().hex  # in the environment of all that belongs to the job, whatever its session
     output = None if show else subprocess.PIPE
     job = subprocess.Popen(
-        command,
-        env={**os.environ, **ENVIRONMENT},
+        [mpiexec(), "-n", str(ranks), sys.executable, *arguments],
+        env={**os.environ, **ENVIRONMENT, TOKEN: token},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=None if show else subprocess.STDOUT,
         text=True,
         errors="replace",
-        start_new_session=True,
     )
     timed_out = False
     try:
         text, _ = job.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         timed_out = True
-        os.killpg(job.pid, signal.SIGTERM)
+        job.terminate()
         try:
             text, _ = job.communicate(timeout=10)
         except subprocess.TimeoutExpired:
-            _end_session(job.pid)
+            _end(token)
             text, _ = job.communicate()
     except BaseException:
-        _end_session(job.pid)
+        _end(token)
         raise
-    left = _end_session(job.pid)
-    return Job(job.returncode, text or "", left, timed_out)
+    return Job(job.returncode, text or "", _end(token, patience=5.0), timed_out)
 
 
-def _end_session(session: int) -> list[int]:
-    """Kill every process of a session, whatever its process group; returns the ids of those it found."""
-    members = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] != "Z":
-            members.append(int(entry.parent.name))
+def _end(token: str, patience: float = 0.0) -> list[int]:
+    """Kill what is still there of a job after so many seconds; returns the ids of those processes."""
+    deadline = time.monotonic() + patience
+    while (members := _members(token)) and time.monotonic() < deadline:
+        time.sleep(0.1)
     for member in members:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(member, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
     return members
+
+
+def _members(token: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"{TOKEN}={token}".encode() in entry.read_bytes():
+                found.append(int(entry.parent.name))
+    return found

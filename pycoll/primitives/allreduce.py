@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..schedule import (
     AFTER,
     BEFORE,
@@ -143,18 +141,17 @@ class _Tree:
 
     def moves(self, step: int, segments: int, k: int) -> list[Move]:
         """Segment s leaves depth d upwards in step height - d + s, and downwards in height + d + s."""
-        moves: list[Move] = []
 
-        def add(first: int, make: Callable[[list[int]], list[Move]]) -> None:
-            if 0 <= step - first < segments:
-                moves.extend(make([2 * (step - first) + k]))
+        def block(first: int) -> list[int]:
+            """The one block that moves in this step, if it moves in step `first` + s; else none."""
+            return [2 * (step - first) + k] if 0 <= step - first < segments else []
 
         up, down = self.height - self.depth, self.height + self.depth
-        add(up - 1, lambda block: [Reduce(child, block, order) for child, order in self.children])
-        add(up, lambda block: [Send(parent, block) for parent in self.parents])
-        add(down - 1, lambda block: [Recv(parent, block) for parent in self.parents])
-        add(down, lambda block: [Send(child, block) for child, _ in self.children])
-        return moves
+        moves: list[Move] = [Reduce(child, block(up - 1), order) for child, order in self.children]
+        moves += [Send(parent, block(up)) for parent in self.parents]
+        moves += [Recv(parent, block(down - 1)) for parent in self.parents]
+        moves += [Send(child, block(down)) for child, _ in self.children]
+        return [move for move in moves if move[1]]
 
 
 @algorithm()

@@ -4,9 +4,13 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from pycoll.schedule import PRIMITIVES, algorithms_of
 
 from ..launch import run
+
+pytestmark = pytest.mark.timeout(200)
 
 
 def test_bench_of_everything(tmp_path):

@@ -134,6 +134,31 @@ def test_operations_of_the_user_refused(affine):
         pycoll.allreduce(np.zeros(4, ">f8"), op=affine)
 
 
+def test_floating_point_errors_leave_nobody_waiting():
+    """Where they are errors, by numpy.errstate or by a warnings filter, they come when all is done."""
+    values = np.array([np.inf if RANK == 0 else -np.inf, 1.0])
+    for _ in range(2):
+        for algorithm in pycoll.algorithms("allreduce"):
+            result = np.empty(2)
+            try:
+                with np.errstate(all="raise"):
+                    pycoll.allreduce(values, result, algorithm=algorithm)
+                assert SIZE == 1 or np.isnan(result[0])
+            except FloatingPointError:
+                assert SIZE > 1
+            assert result[1] == SIZE
+    with np.errstate(all="ignore"):
+        assert pycoll.allreduce(np.ones(3))[0] == SIZE
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_subclasses_of_arrays():
+    matrix = np.matrix(np.ones((2, SIZE)))
+    np.testing.assert_array_equal(pycoll.reduce_scatter(MPI.IN_PLACE, matrix), [SIZE, SIZE])
+    with pytest.raises(ValueError, match="read-only"):
+        pycoll.allreduce(np.ones(1), np.float64(7))
+
+
 def test_what_does_not_count_is_not_looked_at():
     garbage = [object(), np.arange(3)] if RANK else np.arange(2.0 * SIZE)
     np.testing.assert_array_equal(pycoll.scatter(garbage, np.empty(2)), [2 * RANK, 2 * RANK + 1])

@@ -1,6 +1,7 @@
 """Private duplicates, bound programs and scratch: isolation, lifetimes, and nothing kept too long."""
 
 import gc
+import time
 import weakref
 
 import numpy as np
@@ -68,12 +69,24 @@ def test_callers_arrays_are_not_kept_alive():
 
 def test_an_address_that_comes_again_with_something_else_in_it():
     memory = np.zeros(64)
-    for dtype in ("f8", "f4", "i4", "i8"):
+    for dtype in ("f8", "i8", "f4", "i4", "u4"):
         for count in (8, 4, 8):
             send, recv = memory[:16].view(dtype)[:count], memory[32:48].view(dtype)[:count]
-            send[...] = RANK + 1
+            send[...] = 100_000_000 * (RANK + 1)
             pycoll.allreduce(send, recv)
-            np.testing.assert_array_equal(recv, np.full(count, SIZE * (SIZE + 1) // 2, dtype))
+            np.testing.assert_array_equal(recv, np.full(count, 100_000_000 * SIZE * (SIZE + 1) // 2).astype(dtype))
+
+
+def test_one_array_whose_dtype_changes():
+    send, recv = np.zeros(4), np.zeros(4)
+    for dtype in ("f8", "i8", "f8", "i8"):
+        send.dtype = recv.dtype = dtype
+        send[...] = 100_000_000 * (RANK + 1)
+        pycoll.allreduce(send, recv)
+        np.testing.assert_array_equal(recv, np.full(4, 100_000_000 * SIZE * (SIZE + 1) // 2).astype(dtype))
+    send.dtype = "f8"
+    with pytest.raises(TypeError, match="sendbuf has dtype float64, recvbuf has dtype int64"):
+        pycoll.allreduce(send, recv)
 
 
 def test_one_array_that_changes_between_calls():
@@ -108,8 +121,7 @@ def test_uneven_arrivals():
     numbers = np.random.default_rng(RANK)
     for turn in range(100):
         if numbers.random() < 0.1:
-            MPI.Wtime()
-            gc.collect()
+            time.sleep(0.002)
         values = np.full(7, float(turn))
         assert pycoll.allreduce(values, op="max")[0] == turn
         pycoll.bcast(values, turn % SIZE)

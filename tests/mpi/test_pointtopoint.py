@@ -66,6 +66,13 @@ def test_on_the_callers_own_communicator():
 def test_wrong_buffers():
     with pytest.raises(TypeError, match="buf must be an array"):
         pycoll.send([1, 2], RIGHT)
+    with pytest.raises(TypeError, match="comm must be a communicator"):
+        pycoll.send(np.zeros(2), RIGHT, comm="world")
+    with pytest.raises(ValueError, match="overlap"):
+        both = np.zeros(2)
+        pycoll.sendrecv(both, RIGHT, recvbuf=both)
+    with pytest.raises(ValueError, match="read-only"):
+        pycoll.recv(np.float64(0), LEFT)
     readonly = np.zeros(2)
     readonly.flags.writeable = False
     with pytest.raises(ValueError, match="buf is read-only"):

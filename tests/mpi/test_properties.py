@@ -32,9 +32,12 @@ def cases(draw):
 
 
 @settings(max_examples=300 if SIZE < 5 else 60)
-@given(cases())
-def test_drawn(case):
-    primitive, algorithm, op, dtype, count, root, segment, pipeline = case
+@given(case=cases())
+def test_drawn(together, case):
+    together(check, *case)
+
+
+def check(primitive, algorithm, op, dtype, count, root, segment, pipeline):
     before = engine.SEGMENT, engine.PIPELINE
     engine.configure(segment=segment, pipeline=pipeline)
     try:

@@ -43,7 +43,7 @@ def test_every_number_of_segments(algorithm):
 
 def test_the_table_of_algorithms():
     """What the package promises to have, by name."""
-    assert {name: list(algorithms_of(name)) for name in PRIMITIVES} == {
+    promised = {
         "bcast": ["naive", "tree", "ring", "scatter_allgather"],
         "scatter": ["naive", "tree", "ring"],
         "gather": ["naive", "tree", "ring"],
@@ -54,6 +54,9 @@ def test_the_table_of_algorithms():
         "alltoall": ["naive", "tree", "ring", "pairwise"],
         "barrier": ["naive", "tree", "ring", "dissemination"],
     }
+    assert set(promised) <= set(PRIMITIVES)
+    for primitive, names in promised.items():
+        assert set(names) <= set(algorithms_of(primitive))
 
 
 def test_rounds_that_send_and_write_the_same_block_are_listed():
