@@ -162,8 +162,7 @@ def _calls(
                 calls.append(requests[number].Wait)
             case Apply():
                 assert operation is not None
-                left, right, out = (_array(region, bases, dtype) for region in step)
-                calls.append(partial(operation.combine, left, right, out=out))
+                calls.append(operation.bound(*(_array(region, bases, dtype) for region in step)))
             case CopyBytes(source, to):
                 calls.append(partial(np.copyto, _array(to, bases, _BYTE), _array(source, bases, _BYTE)))
     return calls

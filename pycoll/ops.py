@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ AVG = "avg"
 
 
 class Operation(NamedTuple):
-    """How two arrays are combined; ``combine(left, right, out=...)``, where `out` may be one of the two."""
+    """How two arrays are combined; ``combine(left, right, out)``, where `out` may be one of the two."""
 
     name: str
     combine: Callable
@@ -30,23 +31,28 @@ class Operation(NamedTuple):
             hint = "; convert to floating point, or use SUM" if self.mean and dtype.kind in "iu" else ""
             raise TypeError(f"op={self.name} is not defined for dtype {dtype}{hint}")
 
+    def bound(self, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> Callable[[], object]:
+        """The combination of these arrays as a call without arguments."""
+        if self.combine is np.multiply and out.dtype.kind == "c":
+            return partial(_complex_product, left, right, out)
+        if self.combine in (np.minimum, np.maximum):  # which want `out` by name; the others are quicker without
+            return partial(self.combine, left, right, out=out)
+        return partial(self.combine, left, right, out)
+
     def _try(self, dtype: np.dtype) -> None:
         nothing = np.empty(0, dtype)
         try:
-            self.combine(nothing, nothing, out=nothing)
+            self.combine(nothing, nothing, nothing)
         except (BufferError, KeyError, ValueError) as error:
             raise TypeError(f"op={self.name}: MPI has no type for dtype {dtype}") from error
 
 
-def _multiply(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+def _complex_product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
     """Products with the same bits wherever the operands lie.
 
-    NumPy rounds complex products differently in place and out of place, so they are put together from real
-    ones, whose rounding is that of the standard.
+    NumPy's own are rounded differently in place and out of place; these are put together from real ones,
+    whose rounding is that of the standard.
     """
-    if out.dtype.kind != "c":
-        np.multiply(left, right, out=out)
-        return
     real = left.real * right.real - left.imag * right.imag
     imag = left.real * right.imag + left.imag * right.real
     out.real, out.imag = real, imag
@@ -56,7 +62,7 @@ def _multiply(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
 # complex (c), logical (b).
 _PREDEFINED = {
     "sum": (MPI.SUM, Operation("SUM", np.add, "iufc")),
-    "prod": (MPI.PROD, Operation("PROD", _multiply, "iufc")),
+    "prod": (MPI.PROD, Operation("PROD", np.multiply, "iufc")),
     "min": (MPI.MIN, Operation("MIN", np.minimum, "iuf")),
     "max": (MPI.MAX, Operation("MAX", np.maximum, "iuf")),
     "land": (MPI.LAND, Operation("LAND", np.logical_and, "iub")),
