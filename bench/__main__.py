@@ -128,11 +128,11 @@ def main(argv: list[str]) -> int:
     records = [measure(comm, point, options.dtype, options.budget / len(todo)) for point in shown]
     if comm.rank == 0:
         where = environment(comm)
+        if options.json:  # before printing, which may fail
+            write_json(options.json, {"environment": where, "records": records})
         print("  ".join(f"{key}: {value}" for key, value in where.items()))
         headings, formats = zip(*COLUMNS.values())
         print(tabulate([[record[key] for key in COLUMNS] for record in records], headings, floatfmt=formats))
-        if options.json:
-            write_json(options.json, {"environment": where, "records": records})
     return int(any(record["wrong"] for record in records))
 
 
