@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import traceback
 from types import TracebackType
 
 from mpi4py import MPI
+
+PAUSE = 0.5  # seconds: launchers pass output on in their own time, and drop what they have not read at an abort
 
 
 def abort_on_exception(comm: MPI.Comm | None = None) -> None:
@@ -27,10 +30,14 @@ def abort_on_exception(comm: MPI.Comm | None = None) -> None:
 
 
 def abort(error: BaseException, comm: MPI.Comm | None = None) -> None:
-    """Print the error's traceback with this rank's number, and abort the job."""
-    world = MPI.COMM_WORLD if comm is None else comm
-    text = "".join(traceback.format_exception(error))
-    sys.stderr.write(f"pycoll: rank {world.rank} of {world.size} failed and ends the job:\n{text}")
+    """Print the error's traceback with this rank's number, and end the job of `comm` (COMM_WORLD by default)."""
+    end_job("".join(traceback.format_exception(error)), MPI.COMM_WORLD if comm is None else comm)
+
+
+def end_job(message: str, comm: MPI.Comm) -> None:
+    """Print a message on stderr, and end all ranks."""
     sys.stdout.flush()
+    sys.stderr.write(f"\npycoll: rank {comm.rank} of {comm.size} failed and ends the job:\n{message}\n")
     sys.stderr.flush()
-    world.Abort(1)
+    time.sleep(PAUSE)
+    comm.Abort(1)

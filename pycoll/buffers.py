@@ -13,7 +13,7 @@ from .schedule import Primitive
 IN_PLACE = MPI.IN_PLACE
 
 
-@dataclass(frozen=True)
+@dataclass
 class Arguments:
     """One rank's part in a collective, checked."""
 

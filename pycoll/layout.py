@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 from .compiler import compile_rounds
 from .program import RECV, SEND, Layout, Program, Region
@@ -23,11 +23,10 @@ def _regions(buffer: int, places: dict[Block, int], sizes: Sequence[int]) -> dic
     return {block: Region(buffer, starts[place], sizes[place]) for block, place in places.items()}
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One rank's part in a collective, but for the addresses: all that its program depends on.
 
-    `count` is the number of elements of the vector for bcast, reduce and allreduce, and of one rank's block
+    `length` is the number of elements of the vector for bcast, reduce and allreduce, and of one rank's block
     for the others.  With `in_place` the rank's input lies in its receive buffer; for scatter, its output
     stays in the root's send buffer.  `segments` is a pipelined algorithm's number of them, `longest` the
     longest message in bytes.
@@ -37,7 +36,7 @@ class Call:
     rank: int
     size: int
     root: int
-    count: int
+    length: int
     itemsize: int
     in_place: bool
     segments: int
@@ -47,8 +46,8 @@ class Call:
 def layout(call: Call) -> Layout:
     """Where the blocks lie for one rank."""
     primitive, parts = call.algorithm.primitive, call.algorithm.parts(call.size, call.segments)
-    block_size = call.count * call.itemsize
-    sizes = [n * call.itemsize for n in split(call.count, parts)] if primitive.cuts else [block_size] * parts
+    block_size = call.length * call.itemsize
+    sizes = [n * call.itemsize for n in split(call.length, parts)] if primitive.cuts else [block_size] * parts
     where = (call.rank, call.size, call.root, parts)
     scatter_in_place = call.in_place and primitive.name == "scatter"
     holds = primitive.holds_in_place if call.in_place and primitive.holds_in_place else primitive.holds

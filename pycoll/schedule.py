@@ -234,8 +234,10 @@ def algorithms_of(primitive: str) -> dict[str, Algorithm]:
     """All algorithms of a primitive by name, in the order in which its file lists them."""
     if not isinstance(primitive, str) or primitive not in PRIMITIVES:
         raise ValueError(f"primitive={primitive!r} is not one of: {', '.join(PRIMITIVES)}")
-    importlib.import_module(f"pycoll.primitives.{primitive}")
-    return PRIMITIVES[primitive].algorithms
+    catalogue = PRIMITIVES[primitive].algorithms
+    if not catalogue:
+        importlib.import_module(f"pycoll.primitives.{primitive}")
+    return catalogue
 
 
 def lanes(*columns: Sequence[Move | None]) -> Schedule:

@@ -4,6 +4,7 @@ import faulthandler
 import os
 import sys
 import threading
+import time
 import traceback
 
 import hypothesis
@@ -34,9 +35,9 @@ def pytest_configure(config):
 def end_job(config, world, where, text):
     """Say what failed, past pytest's capturing, and end all ranks."""
     config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
-    sys.stderr.write(f"\nrank {world.rank} of {world.size} failed in {where}:\n{text}\n")
-    sys.stderr.flush()
-    world.Abort(1)
+    from pycoll import abort
+
+    abort.end_job(f"{where}:\n{text}", world)
 
 
 @pytest.fixture
@@ -93,4 +94,5 @@ def _give_up(item, world, seconds):
     sys.stderr.write(f"\nrank {world.rank} of {world.size}: Timeout after {seconds:.0f} s in {item.nodeid}\n")
     faulthandler.dump_traceback(sys.stderr)
     sys.stderr.flush()
+    time.sleep(0.5)  # for the launcher to pass it on
     os._exit(1)

@@ -41,6 +41,11 @@ def test_the_given_buffer_is_what_comes_back():
     assert again is everything if RANK == 0 else again is None
 
 
+def test_all_public_names_are_there():
+    for name in pycoll.__all__:
+        assert getattr(pycoll, name)
+
+
 def test_names_and_handles_of_operations():
     for name, handle in (("max", MPI.MAX), ("MAX", MPI.MAX), ("sum", MPI.SUM)):
         np.testing.assert_array_equal(pycoll.allreduce(TWO, op=name), pycoll.allreduce(TWO, op=handle))
