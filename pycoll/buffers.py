@@ -25,15 +25,10 @@ class Arguments:
     result: Any  # the caller's receive buffer, or the array that was allocated
 
 
-def is_in_place(buffer: Any) -> bool:
-    """Whether this is MPI.IN_PLACE."""
-    return buffer is IN_PLACE
-
-
 def as_array(name: str, buffer: Any) -> np.ndarray:
     """A NumPy array on the memory of any object with the buffer protocol or `__array_interface__`."""
     if type(buffer) is not np.ndarray:
-        if is_in_place(buffer):
+        if buffer is IN_PLACE:
             raise ValueError(f"{name}=MPI.IN_PLACE is not allowed here")
         if hasattr(buffer, "__array_interface__"):
             buffer = np.asarray(buffer)  # of a subclass of ndarray too: only its memory counts
@@ -67,14 +62,14 @@ def recv_array(name: str, buffer: Any) -> np.ndarray:
 
 def arrange(primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> Arguments:
     """Check one rank's buffers for a collective, and allocate its result if it gave none."""
-    gives = bool(primitive.holds(rank, size, root, 1))
-    gets = bool(primitive.wants(rank, size, root, 1))
     if primitive.name == "bcast":
         return _bcast(recvbuf, rank == root)
-    if primitive.name == "scatter" and gives and is_in_place(recvbuf):
+    gives = bool(primitive.holds(rank, size, root, 1))
+    gets = bool(primitive.wants(rank, size, root, 1))
+    if primitive.name == "scatter" and gives and recvbuf is IN_PLACE:
         send = send_array("sendbuf", sendbuf)
         return Arguments(send, None, _blocks("sendbuf", send, size), send.dtype, True, None)
-    if gives and gets and is_in_place(sendbuf):
+    if gives and gets and sendbuf is IN_PLACE:
         return _in_place(primitive, recvbuf, size)
 
     if not gives and not gets:

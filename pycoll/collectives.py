@@ -229,10 +229,10 @@ def _prepare(
     segments = engine.segments(arguments.count * itemsize) if chosen.pipelined else 1
     call = Call(chosen, rank, size, int(root), arguments.count, itemsize, arguments.in_place, segments, engine.SEGMENT)
     channel = engine.attach(comm)
-    calls = channel.bind(compiled(call), arguments, operation)
+    bound = channel.bind(compiled(call), arguments, operation)
     if arguments.result is recvbuf and (operation is None or operation.predefined):
-        channel.remember(key, arguments, sendbuf, recvbuf, op)
-    return calls, arguments.result
+        channel.remember(bound, key, arguments, sendbuf, recvbuf, op)
+    return bound.calls, arguments.result
 
 
 def _algorithm(

@@ -38,9 +38,9 @@ _FUNCTIONS = {"lg": lg, "bruck": bruck}
 
 
 def documented(algorithm: Algorithm) -> dict[str, str]:
-    """The named lines of an algorithm's docstring, and its first line as ``Summary``."""
+    """The named lines of an algorithm's docstring."""
     text = inspect.getdoc(algorithm.generator) or ""
-    found = {"Summary": text.partition("\n")[0]}
+    found = {}
     for match in re.finditer(rf"^({'|'.join(FIELDS)}): (.*(?:\n {{4}}.*)*)", text, re.MULTILINE):
         found[match[1]] = re.sub(r"\s+", " ", match[2])
     return found

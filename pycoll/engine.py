@@ -43,7 +43,7 @@ Calls = list[Callable[[], object]]
 
 
 @dataclass
-class _Bound:
+class Bound:
     """A program bound to addresses.  It holds the program, whose id is part of its key."""
 
     program: Program
@@ -72,11 +72,11 @@ class Channel:
         self.comm = comm.Dup()
         self.size = comm.size
         self.shortcuts: dict[tuple, Shortcut] = {}  # at most one for each bound program
-        self._bound: dict[tuple, _Bound] = {}  # the one that `bind` gave out last stands last
+        self._bound: dict[tuple, Bound] = {}  # the one that `bind` gave out last stands last
         self._scratch = np.empty(1 << 16, np.uint8)
 
-    def bind(self, program: Program, arguments: Arguments, operation: Operation | None) -> Calls:
-        """The program as calls on these buffers; the last `KEPT` are kept."""
+    def bind(self, program: Program, arguments: Arguments, operation: Operation | None) -> Bound:
+        """The program bound to these buffers; the last `KEPT` are kept."""
         if program.scratch > self._scratch.size:  # all programs share it, so they must be bound anew
             self.clear()
             self._scratch = np.empty(program.scratch, np.uint8)
@@ -84,27 +84,26 @@ class Channel:
         bases = [0 if array is None else MPI.Get_address(array) for array in arrays]
         if operation and not operation.predefined:  # its handle may be freed and used again, so nothing is kept
             bound = self._bind(program, bases, arguments, operation)
-            return bound.calls + [request.Free for request in bound.requests]
+            bound.calls.extend(request.Free for request in bound.requests)
+            return bound
         key = (id(program), bases[0], bases[1], arguments.dtype, operation and operation.name)
         bound = self._bound.pop(key) if key in self._bound else self._bind(program, bases, arguments, operation)
         if len(self._bound) >= KEPT:
             self._drop(next(iter(self._bound)))
         self._bound[key] = bound
-        return bound.calls
+        return bound
 
-    def remember(self, key: tuple, arguments: Arguments, sendbuf: object, recvbuf: object, op: object) -> None:
-        """Let later calls with the very same objects find the program that was bound last under `key`.
-
-        `key` has the objects' ids.
-        """
+    def remember(
+        self, bound: Bound, key: tuple, arguments: Arguments, sendbuf: object, recvbuf: object, op: object
+    ) -> None:
+        """Let later calls with the very same objects find the bound program under `key`, which has their ids."""
         send, recv = _reference(sendbuf, arguments.send), _reference(recvbuf, arguments.recv)
-        if send and recv and self._bound:
-            bound = next(reversed(self._bound.values()))
+        if send and recv:
             self.shortcuts.pop(bound.shortcut, None)
             self.shortcuts[key] = Shortcut(bound.calls, send, recv, arguments.dtype, op)
             bound.shortcut = key
 
-    def _bind(self, program: Program, bases: list[int], arguments: Arguments, operation: Operation | None) -> _Bound:
+    def _bind(self, program: Program, bases: list[int], arguments: Arguments, operation: Operation | None) -> Bound:
         requests = []
         for message in program.messages:
             init = self.comm.Send_init if message.outgoing else self.comm.Recv_init
@@ -115,7 +114,7 @@ class Channel:
             real = np.empty(0, arguments.dtype).real.dtype
             result = _array(Region(RECV, 0, arguments.count * arguments.dtype.itemsize), bases, real)
             calls.append(partial(np.divide, result, self.size, out=result))
-        return _Bound(program, calls, requests)
+        return Bound(program, calls, requests)
 
     def _drop(self, key: tuple) -> None:
         bound = self._bound.pop(key)

@@ -51,10 +51,12 @@ def _complex_product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> No
     """Products with the same bits wherever the operands lie.
 
     NumPy's own are rounded differently in place and out of place; these are put together from real ones,
-    whose rounding is that of the standard.
+    whose rounding is that of the standard.  The result is written whatever errors are to be raised on the
+    way, since other ranks wait for it.
     """
-    real = left.real * right.real - left.imag * right.imag
-    imag = left.real * right.imag + left.imag * right.real
+    with np.errstate(all="ignore"):
+        real = left.real * right.real - left.imag * right.imag
+        imag = left.real * right.imag + left.imag * right.real
     out.real, out.imag = real, imag
 
 

@@ -34,9 +34,9 @@ def pytest_configure(config):
 
 def end_job(config, world, where, text):
     """Say what failed, past pytest's capturing, and end all ranks."""
-    config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
     from pycoll import abort
 
+    config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
     abort.end_job(f"{where}:\n{text}", world)
 
 
@@ -90,9 +90,11 @@ def pytest_timeout_cancel_timer(item):
 
 
 def _give_up(item, world, seconds):
+    from pycoll import abort
+
     item.config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
     sys.stderr.write(f"\nrank {world.rank} of {world.size}: Timeout after {seconds:.0f} s in {item.nodeid}\n")
     faulthandler.dump_traceback(sys.stderr)
     sys.stderr.flush()
-    time.sleep(0.5)  # for the launcher to pass it on
+    time.sleep(abort.PAUSE)
     os._exit(1)

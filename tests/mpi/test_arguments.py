@@ -156,6 +156,16 @@ def test_floating_point_errors_leave_nobody_waiting():
         assert pycoll.allreduce(np.ones(3))[0] == SIZE
 
 
+def test_complex_products_are_written_though_errors_are_raised():
+    """Else a rank that raises would have sent others what it had not computed."""
+    values = np.full(2 * SIZE, np.inf + 0j if RANK == 0 else 0j)
+    for algorithm in pycoll.algorithms("allreduce"):
+        result = np.ones(2 * SIZE, complex)
+        with np.errstate(all="raise"):
+            pycoll.allreduce(values, result, op="prod", algorithm=algorithm)
+        assert SIZE == 1 or np.isnan(result).all()
+
+
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 def test_subclasses_of_arrays():
     matrix = np.matrix(np.ones((2, SIZE)))
