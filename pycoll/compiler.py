@@ -114,7 +114,7 @@ class _Compiler:
 
     def post(self, outgoing: bool, peer: int, pieces: list[Region]) -> list[int]:
         first = len(self.messages)
-        self.messages += [Message(outgoing, peer, piece) for piece in pieces]
+        self.messages += [Message(outgoing, peer, piece, self.blocks.now) for piece in pieces]
         return list(range(first, len(self.messages)))
 
     def interleave(self, sends: list[_Transfer], receives: list[_Transfer]) -> None:

@@ -34,7 +34,7 @@ def bruck(p: int) -> int:
     return sum(distance.bit_count() for distance in range(p))
 
 
-_FUNCTIONS = {"lg": lg, "bruck": bruck}
+_FUNCTIONS = {"lg": lg, "bruck": bruck, "min": min, "max": max}
 
 
 def documented(algorithm: Algorithm) -> dict[str, str]:

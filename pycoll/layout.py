@@ -9,7 +9,11 @@ from typing import NamedTuple
 
 from .compiler import compile_rounds
 from .program import RECV, SEND, Layout, Program, Region
-from .schedule import Algorithm, Block
+from .schedule import Algorithm, Block, Round, counts_of
+
+COUNT_BYTES = 8  # of a count that ranks tell each other
+
+Extents = tuple[tuple[int, int], ...]  # (start, size) in bytes, for each place of a buffer
 
 
 def split(count: int, parts: int) -> list[int]:
@@ -18,18 +22,20 @@ def split(count: int, parts: int) -> list[int]:
     return [small + 1] * larger + [small] * (parts - larger)
 
 
-def _regions(buffer: int, places: dict[Block, int], sizes: Sequence[int]) -> dict[Block, Region]:
-    starts = [0, *accumulate(sizes)]
-    return {block: Region(buffer, starts[place], sizes[place]) for block, place in places.items()}
+def side_by_side(sizes: Sequence[int]) -> Extents:
+    """The extents of blocks of these sizes, without gaps."""
+    return tuple(zip(accumulate(sizes, initial=0), sizes))
 
 
 class Call(NamedTuple):
     """One rank's part in a collective, but for the addresses: all that its program depends on.
 
-    `length` is the number of elements of the vector for bcast, reduce and allreduce, and of one rank's block
-    for the others.  With `in_place` the rank's input lies in its receive buffer; for scatter, its output
+    `length` is the number of elements of the vector for bcast, reductions to vectors and scans, and of one
+    rank's block for the others; where the blocks' sizes vary, it is 0 and `sends` and `recvs` give the places
+    of input and output.  With `in_place` the rank's input lies in its receive buffer; for scatter, its output
     stays in the root's send buffer.  `segments` is a pipelined algorithm's number of them, `longest` the
-    longest message in bytes.
+    longest message in bytes.  `counts` are the bytes of blocks that other ranks told this one, row by row: of an
+    algorithm that learns counts, a call without them is the part that learns them.
     """
 
     algorithm: Algorithm
@@ -41,29 +47,67 @@ class Call(NamedTuple):
     in_place: bool
     segments: int
     longest: int
+    sends: Extents | None = None
+    recvs: Extents | None = None
+    counts: tuple[int, ...] | None = None
+
+    @property
+    def learning(self) -> bool:
+        """Whether this is the part in which the ranks tell each other their counts."""
+        return self.counts is None and bool(self.algorithm.told(self.size, self.root))
 
 
 def layout(call: Call) -> Layout:
     """Where the blocks lie for one rank."""
+    if call.learning:
+        return _table_of_counts(call)
     primitive, parts = call.algorithm.primitive, call.algorithm.parts(call.size, call.segments)
     block_size = call.length * call.itemsize
     sizes = [n * call.itemsize for n in split(call.length, parts)] if primitive.cuts else [block_size] * parts
+    even = side_by_side(sizes)
+    sends, recvs = call.sends or even, call.recvs or even
     where = (call.rank, call.size, call.root, parts)
-    scatter_in_place = call.in_place and primitive.name == "scatter"
+    scatter_in_place = call.in_place and primitive.takes_all and primitive.rooted
     holds = primitive.holds_in_place if call.in_place and primitive.holds_in_place else primitive.holds
-    held = _regions(RECV if call.in_place and not scatter_in_place else SEND, holds(*where), sizes)
-    wanted = {} if scatter_in_place else _regions(RECV, primitive.wants(*where), sizes)
+    source = RECV if call.in_place and not scatter_in_place else SEND
+    held = {block: Region(source, *sends[place]) for block, place in holds(*where).items()}
+    wanted = {}
+    if not scatter_in_place:
+        wanted = {block: Region(RECV, *recvs[place]) for block, place in primitive.wants(*where).items()}
 
     def nbytes(block: Block) -> int:
-        if not primitive.cuts:
+        if primitive.cuts:
+            return sizes[block[-1] if isinstance(block, tuple) else block]  # type: ignore[index]
+        if not primitive.varies and not call.sends:
             return block_size
-        return sizes[block[-1] if isinstance(block, tuple) else block]  # type: ignore[index]
+        known = wanted.get(block) or held.get(block)
+        if known is None and call.counts is not None:
+            row, column = block if isinstance(block, tuple) else (0, block)
+            return call.counts[row * call.size + column]  # type: ignore[operator]
+        return known.size  # type: ignore[union-attr]
 
     return Layout(nbytes, held, wanted)
+
+
+def _table_of_counts(call: Call) -> Layout:
+    """A row of counts for each rank that tells its own, in the receive buffer."""
+    row = call.size * COUNT_BYTES
+    told = call.algorithm.told(call.size, call.root)
+    table = {counts_of(teller): Region(RECV, i * row, row) for i, teller in enumerate(told)}
+    held = {block: region for block, region in table.items() if block == counts_of(call.rank)}
+    return Layout(lambda block: row, held, table)
 
 
 @lru_cache(maxsize=512)
 def compiled(call: Call) -> Program:
     """The program of one rank; its messages have whole elements."""
-    rounds = call.algorithm.schedule(call.rank, call.size, call.root, call.segments)
+    rounds = list(call.algorithm.schedule(call.rank, call.size, call.root, call.segments))
+    if call.algorithm.learns:
+        first = sum(map(_tells, rounds))
+        rounds = rounds[:first] if call.learning else rounds[first:]
     return compile_rounds(rounds, layout(call), max(1, call.longest // call.itemsize) * call.itemsize)
+
+
+def _tells(moves: Round) -> bool:
+    blocks = [block for move in moves for block in move[1]]  # type: ignore[union-attr]
+    return all(isinstance(block, tuple) and block[0] == counts_of(0)[0] for block in blocks)  # type: ignore[index]

@@ -40,11 +40,12 @@ EMPTY = Region(SCRATCH, 0, 0)
 
 
 class Message(NamedTuple):
-    """One message of a program: at most a segment of bytes."""
+    """One message of a program: at most a segment of bytes, in one of the schedule's rounds."""
 
     outgoing: bool
     peer: int
     region: Region
+    round: int
 
 
 class Start(NamedTuple):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .schedule import AFTER, Algorithm, Block, Combine, Copy, Recv, Reduce, Round, Send, check_round
+from .schedule import AFTER, Algorithm, Block, Combine, Copy, Recv, Reduce, Round, Send, check_round, counts_of
 
 Bytes = Callable[[Block], float]
 
@@ -104,6 +104,8 @@ class _Run:
             held = {
                 block: self.values.leaf(rank, block) for block in algorithm.primitive.holds(rank, size, root, parts)
             }
+            if rank in algorithm.told(size, root):
+                held[counts_of(rank)] = self.values.leaf(rank, counts_of(rank))
             rounds = list(algorithm.schedule(rank, size, root, segments))
             self.ranks.append(_Rank(held, rounds, heard=1 << rank))
 
@@ -254,22 +256,23 @@ def prove(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, nby
 
 
 def _check_goal(run: _Run, algorithm: Algorithm, size: int, root: int, segments: int) -> None:
-    primitive, everyone = algorithm.primitive, tuple(range(size))
-    parts = algorithm.parts(size, segments)
-    results: dict[Block, int] = {}
+    primitive, parts = algorithm.primitive, algorithm.parts(size, segments)
+    results: dict[tuple, int] = {}
     for rank, state in enumerate(run.ranks):
         if primitive.name == "barrier" and state.heard != (1 << size) - 1:
             raise ProofError(f"rank {rank} leaves having heard of {state.heard:b} only")
-        for block in primitive.wants(rank, size, root, parts):
+        promised = tuple(primitive.contributors(rank, size))
+        told = [counts_of(teller) for teller in algorithm.told(size, root)]
+        for block in [*primitive.wants(rank, size, root, parts), *told]:
             if block not in state.held:
                 raise ProofError(f"rank {rank} ends without block {block}")
             value = state.held[block]
             contributors = run.values.contributors[value]
             if run.values.origin[value] != block:
                 raise ProofError(f"rank {rank} ends with block {run.values.origin[value]} as block {block}")
-            if primitive.reduces and tuple(sorted(contributors)) != everyone:
+            if primitive.reduces and tuple(sorted(contributors)) != promised:
                 raise ProofError(f"rank {rank}, block {block}: contributions of {contributors}")
-            if primitive.reduces and algorithm.ordered and contributors != everyone:
+            if primitive.reduces and algorithm.ordered and contributors != promised:
                 raise ProofError(f"rank {rank}, block {block}: combined in the order {contributors}")
-            if results.setdefault(block, value) != value:
+            if results.setdefault((block, promised), value) != value:
                 raise ProofError(f"rank {rank}, block {block}: not the value that other ranks end with")

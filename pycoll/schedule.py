@@ -20,7 +20,7 @@ import importlib
 import inspect
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 Block = Hashable
@@ -119,6 +119,38 @@ def _at_root(places: Callable[..., Places]) -> Callable[..., Places]:
     return lambda rank, size, root, parts: places(rank, size, root, parts) if rank == root else {}
 
 
+def _but_first(rank: int, size: int, root: int, parts: int) -> Places:
+    return _vector(rank, size, root, parts) if rank > 0 else {}
+
+
+# Whose contributions a rank's result of a reduction combines, and who knows the counts that others need.
+
+
+def _everyone(rank: int, size: int) -> range:
+    return range(size)
+
+
+def _up_to_me(rank: int, size: int) -> range:
+    return range(rank + 1)
+
+
+def _before_me(rank: int, size: int) -> range:
+    return range(rank)
+
+
+def _the_root(size: int, root: int) -> Sequence[int]:
+    return [root]
+
+
+def _all_ranks(size: int, root: int) -> Sequence[int]:
+    return range(size)
+
+
+def counts_of(rank: int) -> Block:
+    """The block with the counts that `rank` was given, 8 bytes for each rank: see `algorithm(learns=True)`."""
+    return ("counts", rank)
+
+
 @dataclass(frozen=True, eq=False)
 class Primitive:
     """A collective: which blocks a rank holds before, which it wants after, and where they lie."""
@@ -132,6 +164,9 @@ class Primitive:
     takes_all: bool = False  # the input has a block for every rank (else it is one block, or a vector)
     gives_all: bool = False  # the result has a block of every rank (else it is one block, or a vector)
     holds_in_place: Callable[..., Places] | None = None  # with MPI.IN_PLACE, if elsewhere than `holds`
+    contributors: Callable[[int, int], range] = _everyone  # to a rank's result of a reduction
+    varies: bool = False  # blocks have counts of their own, and places anywhere in the buffers
+    tellers: Callable[[int, int], Sequence[int]] | None = None  # where counts differ: who knows those that others need
     algorithms: dict[str, Algorithm] = field(default_factory=dict)
 
 
@@ -145,11 +180,27 @@ _TABLE = [
     Primitive("reduce_scatter", _vector, _own, reduces=True, takes_all=True),
     Primitive("alltoall", _outgoing, _incoming, takes_all=True, gives_all=True),
     Primitive("barrier", _nothing, _nothing),
+    Primitive("scan", _vector, _vector, reduces=True, cuts=True, contributors=_up_to_me),
+    Primitive("exscan", _vector, _but_first, reduces=True, cuts=True, contributors=_before_me),
+    Primitive("scatterv", _at_root(_vector), _own, rooted=True, takes_all=True, varies=True, tellers=_the_root),
+    Primitive(
+        "gatherv",
+        _own,
+        _at_root(_vector),
+        rooted=True,
+        gives_all=True,
+        holds_in_place=_own_in_place,
+        varies=True,
+        tellers=_the_root,
+    ),
+    Primitive("allgatherv", _own, _vector, gives_all=True, holds_in_place=_own_in_place, varies=True),
+    Primitive("alltoallv", _outgoing, _incoming, takes_all=True, gives_all=True, varies=True, tellers=_all_ranks),
+    Primitive("alltoallw", _outgoing, _incoming, takes_all=True, gives_all=True, varies=True),
 ]
 PRIMITIVES: dict[str, Primitive] = {primitive.name: primitive for primitive in _TABLE}
 
 
-# Into how many parts an algorithm cuts the vector (bcast, reduce and allreduce only).
+# Into how many parts an algorithm cuts the vector (bcast, reduce, allreduce, scan and exscan only).
 
 
 def whole(size: int, segments: int) -> int:
@@ -182,6 +233,7 @@ class Algorithm:
     cut: Callable[[int, int], int]
     ordered: bool
     parameters: tuple[str, ...]
+    learns: bool = False
 
     @property
     def pipelined(self) -> bool:
@@ -192,6 +244,10 @@ class Algorithm:
         """Into how many blocks the primitive's vector (or buffer) is cut."""
         return self.cut(size, segments) if self.primitive.cuts else size
 
+    def told(self, size: int, root: int) -> list[int]:
+        """The ranks whose counts all others learn in the first rounds."""
+        return list(self.primitive.tellers(size, root)) if self.learns and self.primitive.tellers else []
+
     def schedule(self, rank: int, size: int, root: int = 0, segments: int = 1) -> Schedule:
         """The rounds of one rank."""
         given = {"rank": rank, "size": size, "root": root, "segments": segments}
@@ -201,12 +257,14 @@ class Algorithm:
         return f"{self.primitive.name}.{self.name}"
 
 
-def algorithm(cut: Callable[[int, int], int] = whole, ordered: bool = True) -> Callable:
+def algorithm(cut: Callable[[int, int], int] = whole, ordered: bool = True, learns: bool = False) -> Callable:
     """Register a generator under its function's name, for the primitive that its file is named after.
 
     `cut` says into how many parts the vector is cut, `ordered` whether reductions keep rank order, so
-    that operations which are associative but not commutative come out right.  Only the parameters
-    ``rank, size, root, segments`` are passed by the registry; others need defaults.
+    that operations which are associative but not commutative come out right.  With `learns`, where ranks hand
+    on blocks whose sizes only others know, the first rounds carry the blocks `counts_of` those who know them to
+    everyone, and nothing else.  Only the parameters ``rank, size, root, segments`` are passed by the registry;
+    others need defaults.
     """
 
     def register(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
@@ -214,10 +272,17 @@ def algorithm(cut: Callable[[int, int], int] = whole, ordered: bool = True) -> C
         wanted = ("rank", "size", "root", "segments")
         parameters = tuple(name for name in inspect.signature(generator).parameters if name in wanted)
         name = generator.__name__
-        primitive.algorithms[name] = Algorithm(primitive, name, generator, cut, ordered, parameters)
+        primitive.algorithms[name] = Algorithm(primitive, name, generator, cut, ordered, parameters, learns)
         return generator
 
     return register
+
+
+def adopt(primitive: str, source: str, *names: str) -> None:
+    """Register algorithms of another primitive (all, if none is named) for this one too."""
+    for name, other in algorithms_of(source).items():
+        if not names or name in names:
+            PRIMITIVES[primitive].algorithms[name] = replace(other, primitive=PRIMITIVES[primitive])
 
 
 def find(primitive: str, name: str) -> Algorithm:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..schedule import Recv, Schedule, Send, algorithm
+from collections.abc import Callable
+
+from ..schedule import Block, Recv, Schedule, Send, algorithm
 from . import bcast, gather
 from .topology import halvings
 
@@ -56,7 +58,7 @@ def ring(rank: int, size: int) -> Schedule:
 
 
 @algorithm()
-def bruck(rank: int, size: int) -> Schedule:
+def bruck(rank: int, size: int, name: Callable[[int], Block] = int) -> Schedule:
     """Each round doubles the run of consecutive blocks that a rank holds, starting with its own.
 
     Rounds: lg(p)
@@ -72,8 +74,8 @@ def bruck(rank: int, size: int) -> Schedule:
         count = min(held, size - held)
         below, above = (rank - held) % size, (rank + held) % size
         yield (
-            Send(below, [(rank + i) % size for i in range(count)]),
-            Recv(above, [(above + i) % size for i in range(count)]),
+            Send(below, [name((rank + i) % size) for i in range(count)]),
+            Recv(above, [name((above + i) % size) for i in range(count)]),
         )
         held *= 2
 

@@ -53,6 +53,13 @@ def test_the_table_of_algorithms():
         "reduce_scatter": ["naive", "tree", "ring", "recursive_halving", "pairwise"],
         "alltoall": ["naive", "tree", "ring", "pairwise"],
         "barrier": ["naive", "tree", "ring", "dissemination"],
+        "scan": ["naive", "tree", "ring"],
+        "exscan": ["naive", "tree", "ring"],
+        "scatterv": ["naive", "tree", "ring"],
+        "gatherv": ["naive", "tree", "ring"],
+        "allgatherv": ["naive", "tree", "ring", "bruck", "neighbor"],
+        "alltoallv": ["naive", "pairwise", "tree", "ring"],
+        "alltoallw": ["naive", "pairwise"],
     }
     assert set(promised) <= set(PRIMITIVES)
     for primitive, names in promised.items():

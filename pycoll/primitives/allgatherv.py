@@ -1,0 +1,8 @@
+"""All-gather of blocks of different lengths: every rank gets the blocks of all ranks.
+
+All ranks know all counts, so every algorithm of `allgather` serves; its formulas are for equal blocks.
+"""
+
+from ..schedule import adopt
+
+adopt("allgatherv", "allgather")

@@ -1,0 +1,60 @@
+"""Scan: rank r gets the combination of the vectors of ranks 0 to r, in rank order."""
+
+from __future__ import annotations
+
+from ..schedule import BEFORE, Reduce, Schedule, Send, algorithm, lanes, per_segment
+
+
+@algorithm()
+def naive(rank: int, size: int, first: int = 0) -> Schedule:
+    """Rank after rank: each combines what its predecessor has with its own vector, and hands the result on.
+
+    Rounds: p-1
+    Messages: 1
+    Sent: Z
+    Received: Z
+    Cost: (p-1)*alpha + (p-1)*Z*beta + (p-1)*Z*gamma
+    Source: the definition of MPI_Scan in the MPI standard.
+    """
+    if rank > first:
+        yield (Reduce(rank - 1, [0], BEFORE),)
+    if first <= rank < size - 1:
+        yield (Send(rank + 1, [0]),)
+
+
+@algorithm()
+def tree(rank: int, size: int, first: int = 0) -> Schedule:
+    """Recursive doubling: in round k each rank hands what it has to the rank 2**k after it.
+
+    Rounds: lg(p)
+    Messages: lg(p)
+    Sent: lg(p)*Z
+    Received: lg(p)*Z
+    Cost: lg(p)*alpha + lg(p)*Z*beta + lg(p)*Z*gamma
+    Limits: best for short vectors.
+    Source: Hillis and Steele, "Data parallel algorithms", Communications of the ACM 29 (1986).
+    """
+    distance = 1
+    while distance < size - first and rank >= first:
+        sends = [Send(rank + distance, [0])] if rank + distance < size else []
+        receives = [Reduce(rank - distance, [0], BEFORE)] if rank - distance >= first else []
+        yield (*sends, *receives)
+        distance *= 2
+
+
+@algorithm(cut=per_segment)
+def ring(rank: int, size: int, segments: int, first: int = 0) -> Schedule:
+    """A pipelined chain: each rank combines a segment while it hands on the one before.
+
+    Rounds: S+p-2
+    Messages: S
+    Sent: Z
+    Received: Z
+    Cost: (S+p-2)*alpha + (S+p-2)/S*Z*beta + (S+p-2)/S*Z*gamma
+    Limits: best for long vectors cut into many segments.
+    Source: Sanders and Traeff, "Parallel prefix (scan) algorithms for MPI", EuroPVM/MPI 2006, the linear pipeline.
+    """
+    if rank >= first:
+        incoming = [Reduce(rank - 1, [s], BEFORE) for s in range(segments)] if rank > first else []
+        outgoing = [Send(rank + 1, [s]) for s in range(segments)] if rank < size - 1 else []
+        yield from lanes(incoming, [None, *outgoing] if incoming else outgoing)

@@ -1,0 +1,46 @@
+"""Scatter of blocks of different lengths: block r of the root's buffer goes to rank r.
+
+A rank that hands on others' blocks must know their sizes, which only the root does: those algorithms broadcast
+them first.  In the formulas the blocks are equal.
+"""
+
+from __future__ import annotations
+
+from ..schedule import Schedule, adopt, algorithm, counts_of
+from . import bcast, scatter
+
+
+adopt("scatterv", "scatter", "naive")
+
+
+@algorithm(learns=True)
+def tree(rank: int, size: int, root: int) -> Schedule:
+    """The root broadcasts the counts; then blocks go down a binomial tree.
+
+    Rounds: 2*lg(p)
+    Messages: 2*lg(p)
+    Sent: lg(p)*8*p + (p-1)/p*Z
+    Received: 8*p + (p//2)/p*Z
+    Cost: 2*lg(p)*alpha + (lg(p)*8*p + (p-1)/p*Z)*beta
+    Limits: an inner rank needs scratch for its subtree's blocks.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
+    """
+    yield from bcast.tree(rank, size, root, [counts_of(root)])
+    yield from scatter.tree(rank, size, root)
+
+
+@algorithm(learns=True)
+def ring(rank: int, size: int, root: int) -> Schedule:
+    """The root broadcasts the counts down a tree; then blocks go down a chain, the farthest rank's first.
+
+    Rounds: lg(p)+p-1
+    Messages: lg(p)+p-1
+    Sent: lg(p)*8*p + (p-1)/p*Z
+    Received: 8*p + (p-1)/p*Z
+    Cost: (lg(p)+p-1)*alpha + (lg(p)*8*p + (p-1)/p*Z)*beta
+    Limits: scratch for the two largest blocks.
+    Source: Bertsekas and Tsitsiklis, Parallel and Distributed Computation (1989), section 1.3, on a
+        linear array.
+    """
+    yield from bcast.tree(rank, size, root, [counts_of(root)])
+    yield from scatter.ring(rank, size, root)

@@ -1,0 +1,120 @@
+"""Blocks of different lengths, with gaps and zeros, on the machine without MPI."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pycoll.layout import COUNT_BYTES, Call, compiled, side_by_side
+from pycoll.schedule import algorithms_of, find
+
+from .machine import Machine
+
+VARYING = [a for name in ("scatterv", "gatherv", "allgatherv", "alltoallv", "alltoallw") for a in algorithms_of(name).values()]
+ITEM = 8
+
+
+def spread(counts, gaps):
+    """Extents in bytes of blocks in a buffer, in rank order or backwards, with gaps between; and its length."""
+    starts, end = {}, 0
+    order = range(len(counts)) if gaps >= 0 else reversed(range(len(counts)))
+    for place in order:
+        starts[place] = end
+        end += ITEM * (counts[place] + abs(gaps))
+    return tuple((starts[place], ITEM * n) for place, n in enumerate(counts)), end // ITEM
+
+
+def fill(extents, length, blocks):
+    """A buffer of -1 with these blocks in their places."""
+    buffer = np.full(length, -1)
+    for (start, size), block in zip(extents, blocks):
+        buffer[start // ITEM : (start + size) // ITEM] = block
+    return buffer
+
+
+def parts(name, rank, root, counts, blocks, gaps):
+    """What a rank has: extents, send buffer, extents, receive buffer as it must be in the end (or None)."""
+    size, nothing = len(counts), np.zeros(0, int)
+    if name == "scatterv":
+        sends, length = spread(counts[0], gaps) if rank == root else ((), 0)
+        send = fill(sends, length, blocks[0]) if rank == root else nothing
+        return sends, send, side_by_side([ITEM * counts[0][rank]]), blocks[0][rank]
+    if name in ("gatherv", "allgatherv"):
+        recvs, length = spread(counts[0], gaps) if rank == root or name == "allgatherv" else ((), 0)
+        recv = fill(recvs, length, blocks[0]) if recvs else nothing
+        return side_by_side([ITEM * counts[0][rank]]), blocks[0][rank], recvs, recv
+    sends, length = spread(counts[rank], gaps)
+    column = [counts[source][rank] for source in range(size)]
+    recvs, room = spread(column, -gaps)
+    came = fill(recvs, room, [blocks[source][rank] for source in range(size)])
+    return sends, fill(sends, length, blocks[rank]), recvs, came
+
+
+def learn(algorithm, size, root, rows, segment, eager, order):
+    """Run the part in which counts are told; each rank's table of bytes."""
+    calls = [Call(algorithm, rank, size, root, 0, 1, False, 1, segment, (), ()) for rank in range(size)]
+    if not calls[0].learning:
+        return [None] * size
+    told = algorithm.told(size, root)
+    tables = [np.full((len(told), size), -1) for _ in range(size)]
+    for i, teller in enumerate(told):
+        tables[teller][i] = ITEM * np.array(rows[teller if len(told) > 1 else 0])
+    nothing = np.zeros(0, int)
+    Machine([compiled(call) for call in calls], [[nothing, table] for table in tables], np.add, eager).run(order)
+    expected = ITEM * np.array(rows if len(told) > 1 else rows[:1])
+    for table in tables:
+        np.testing.assert_array_equal(table, expected)
+    return [tuple(map(int, table.reshape(-1))) for table in tables]
+
+
+def run(algorithm, counts, root=0, segment=1 << 20, gaps=0, eager=False, seed=0):
+    """All ranks' programs on drawn data; `counts[i][j]` elements go from i to j (row 0 alone where there is one root)."""
+    size, name, numbers = len(counts), algorithm.primitive.name, np.random.default_rng(seed)
+    blocks = [[numbers.integers(0, 1000, n) for n in row] for row in counts]
+    order = list(range(size))
+    random.Random(seed).shuffle(order)
+    tables = learn(algorithm, size, root, counts, segment, eager, order)
+    programs, memory, wanted = [], [], []
+    for rank in range(size):
+        sends, send, recvs, expected = parts(name, rank, root, counts, blocks, gaps)
+        call = Call(algorithm, rank, size, root, 0, 1, False, 1, segment, sends, recvs, tables[rank])
+        programs.append(compiled(call))
+        memory.append([send, np.full(expected.size, -1)])
+        wanted.append(expected)
+    Machine(programs, memory, np.add, eager).run(order)
+    for (_, recv), expected in zip(memory, wanted):
+        np.testing.assert_array_equal(recv, expected)
+
+
+@pytest.mark.parametrize("algorithm", VARYING, ids=str)
+def test_counts_of_all_kinds(algorithm):
+    for size in (1, 2, 3, 4, 5, 8):
+        for root in {0, size // 2, size - 1} if algorithm.primitive.rooted else {0}:
+            for seed, gaps, segment in ((0, 0, 1 << 20), (1, 3, 40), (2, -2, 24)):
+                counts = np.random.default_rng(seed).choice([0, 1, 5, 12], (size, size)).tolist()
+                for eager in (False, True):
+                    run(algorithm, counts, root, segment, gaps, eager, seed)
+
+
+@settings(max_examples=40)
+@given(st.data())
+@pytest.mark.parametrize("algorithm", VARYING, ids=str)
+def test_drawn_counts(algorithm, data):
+    size = data.draw(st.integers(1, 9), "size")
+    row = st.lists(st.integers(0, 20), min_size=size, max_size=size)
+    run(
+        algorithm,
+        data.draw(st.lists(row, min_size=size, max_size=size), "counts"),
+        root=data.draw(st.integers(0, size - 1), "root"),
+        segment=data.draw(st.integers(1, 200), "segment"),
+        gaps=data.draw(st.integers(-3, 3), "gaps"),
+        eager=data.draw(st.booleans(), "eager"),
+        seed=data.draw(st.integers(0, 99), "seed"),
+    )
+
+
+def test_counts_are_eight_bytes():
+    program = compiled(Call(find("scatterv", "tree"), 0, 4, 0, 0, 1, False, 1, 1 << 20, (), ()))
+    assert {message.region.size for message in program.messages} == {4 * COUNT_BYTES}
