@@ -9,37 +9,90 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .abort import abort_on_exception
+    from .check import MismatchError
     from .collectives import (
         algorithms,
         allgather,
+        allgatherv,
         allreduce,
         alltoall,
+        alltoallv,
+        alltoallw,
         barrier,
         bcast,
+        exscan,
         gather,
+        gatherv,
         reduce,
         reduce_scatter,
+        scan,
         scatter,
+        scatterv,
+    )
+    from .comm import Comm
+    from .engine import attach
+    from .nonblocking import (
+        allgather_init,
+        allgatherv_init,
+        allreduce_init,
+        alltoall_init,
+        alltoallv_init,
+        alltoallw_init,
+        barrier_init,
+        bcast_init,
+        exscan_init,
+        gather_init,
+        gatherv_init,
+        iallgather,
+        iallgatherv,
+        iallreduce,
+        ialltoall,
+        ialltoallv,
+        ialltoallw,
+        ibarrier,
+        ibcast,
+        iexscan,
+        igather,
+        igatherv,
+        ireduce,
+        ireduce_scatter,
+        iscan,
+        iscatter,
+        iscatterv,
+        reduce_init,
+        reduce_scatter_init,
+        scan_init,
+        scatter_init,
+        scatterv_init,
     )
     from .ops import AVG
-    from .pointtopoint import irecv, isend, recv, send, sendrecv
+    from .pointtopoint import (
+        irecv,
+        isend,
+        recv,
+        send,
+        sendrecv,
+    )
+    from .progress import CollectiveTimeout, progress_thread
+    from .requests import (
+        Persistent,
+        Request,
+        testall,
+        waitall,
+        waitany,
+    )
 
 _HOMES = {
     "abort": ["abort_on_exception"],
-    "collectives": [
-        "algorithms",
-        "allgather",
-        "allreduce",
-        "alltoall",
-        "barrier",
-        "bcast",
-        "gather",
-        "reduce",
-        "reduce_scatter",
-        "scatter",
-    ],
+    "check": ["MismatchError"],
+    "collectives": ["algorithms", "allgather", "allgatherv", "allreduce", "alltoall", "alltoallv", "alltoallw", "barrier", "bcast", "exscan", "gather", "gatherv", "reduce", "reduce_scatter", "scan", "scatter", "scatterv"],
+    "comm": ["Comm"],
+    "engine": ["attach"],
+    "nonblocking": ["allgather_init", "allgatherv_init", "allreduce_init", "alltoall_init", "alltoallv_init", "alltoallw_init", "barrier_init", "bcast_init", "exscan_init", "gather_init", "gatherv_init", "iallgather", "iallgatherv", "iallreduce", "ialltoall", "ialltoallv", "ialltoallw", "ibarrier", "ibcast", "iexscan", "igather", "igatherv", "ireduce", "ireduce_scatter", "iscan", "iscatter", "iscatterv", "reduce_init", "reduce_scatter_init", "scan_init", "scatter_init", "scatterv_init"],
     "ops": ["AVG"],
     "pointtopoint": ["irecv", "isend", "recv", "send", "sendrecv"],
+    "progress": ["CollectiveTimeout", "progress_thread"],
+    "requests": ["Persistent", "Request", "testall", "waitall", "waitany"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

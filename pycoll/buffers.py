@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
+from .layout import Extents, side_by_side
 from .schedule import Primitive
 
 IN_PLACE = MPI.IN_PLACE
+Action = Callable[[], object]
 
 
 @dataclass
@@ -23,20 +30,35 @@ class Arguments:
     dtype: np.dtype
     in_place: bool
     result: Any  # the caller's receive buffer, or the array that was allocated
+    sends: Extents | None = None  # where blocks have counts of their own: the input's places, in bytes
+    recvs: Extents | None = None  # and the output's
+    before: list[Action] = field(default_factory=list)  # to be done on this rank before each run: packing
+    after: list[Action] = field(default_factory=list)
+
+    def mean_size(self, size: int) -> int:
+        """The bytes of the vector or of one rank's block; their mean where blocks differ and all ranks know it."""
+        extents = self.recvs if self.recvs and len(self.recvs) == size else self.sends
+        if extents is None:
+            return self.count * self.dtype.itemsize
+        return sum(nbytes for _, nbytes in extents) // size
 
 
 def as_array(name: str, buffer: Any) -> np.ndarray:
-    """A NumPy array on the memory of any object with the buffer protocol or `__array_interface__`."""
+    """A NumPy array on the memory of an object with `__array_interface__`, DLPack or the buffer protocol."""
     if type(buffer) is not np.ndarray:
         if buffer is IN_PLACE:
             raise ValueError(f"{name}=MPI.IN_PLACE is not allowed here")
         if hasattr(buffer, "__array_interface__"):
             buffer = np.asarray(buffer)  # of a subclass of ndarray too: only its memory counts
+        elif hasattr(buffer, "__dlpack__"):
+            buffer = _from_dlpack(name, buffer)
         else:
             try:
                 buffer = np.asarray(memoryview(buffer))
             except TypeError:
-                raise TypeError(f"{name} must be an array or have the buffer protocol, not {buffer!r}") from None
+                raise TypeError(
+                    f"{name} must be an array or have the buffer protocol or DLPack, not {buffer!r}"
+                ) from None
     if buffer.dtype.hasobject:
         raise TypeError(f"{name} has dtype {buffer.dtype}; Python objects cannot be sent as memory")
     if buffer.dtype.itemsize == 0:
@@ -44,10 +66,48 @@ def as_array(name: str, buffer: Any) -> np.ndarray:
     return buffer
 
 
+_HOST_DEVICES = (1, 3)  # DLPack's numbers for memory that the CPU reads: kDLCPU, kDLCUDAHost
+
+
+def _from_dlpack(name: str, buffer: Any) -> np.ndarray:
+    device, _ = buffer.__dlpack_device__()
+    if device not in _HOST_DEVICES:
+        raise TypeError(f"{name} lies on a device that NumPy cannot read (DLPack device type {int(device)})")
+    if str(buffer.dtype) == "torch.bfloat16":
+        return _torch_bfloat16(name, buffer)
+    try:
+        return np.from_dlpack(buffer)
+    except BufferError as error:
+        raise TypeError(f"{name} cannot be used: {error}") from None
+    except RuntimeError:  # a dtype that DLPack has and NumPy has not
+        array = np.asarray(buffer)
+        array.flags.writeable = False  # it may be a copy
+        return array
+
+
+def _torch_bfloat16(name: str, tensor: Any) -> np.ndarray:
+    """PyTorch's bfloat16, which NumPy knows by ml_dtypes alone."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError(f"{name} has dtype torch.bfloat16, which needs the package ml_dtypes") from None
+    return np.from_dlpack(tensor.detach().view(sys.modules["torch"].int16)).view(ml_dtypes.bfloat16)
+
+
 def send_array(name: str, buffer: Any) -> np.ndarray:
     """A buffer to read from; packed if it is not C-contiguous."""
     array = as_array(name, buffer)
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def _source(name: str, buffer: Any, before: list[Action]) -> np.ndarray:
+    """A buffer to read from; if it is not C-contiguous, memory into which `before` packs it."""
+    array = as_array(name, buffer)
+    if array.flags.c_contiguous:
+        return array
+    packed = np.empty(array.shape, array.dtype)
+    before.append(partial(np.copyto, packed, array))
+    return packed
 
 
 def recv_array(name: str, buffer: Any) -> np.ndarray:
@@ -60,32 +120,110 @@ def recv_array(name: str, buffer: Any) -> np.ndarray:
     return array
 
 
-def arrange(primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int) -> Arguments:
+def arrange(
+    primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any = None
+) -> Arguments:
     """Check one rank's buffers for a collective, and allocate its result if it gave none."""
+    before: list[Action] = []
+    if primitive.name in ("bcast", "allreduce") and (isinstance(sendbuf, list) or isinstance(recvbuf, list)):
+        return _fused(primitive, sendbuf, recvbuf, rank == root)
     if primitive.name == "bcast":
-        return _bcast(recvbuf, rank == root)
+        return _bcast(recvbuf, rank == root, before)
+    if recvcounts is not None:
+        return _by_counts(sendbuf, recvbuf, rank, size, recvcounts, before)
     gives = bool(primitive.holds(rank, size, root, 1))
     gets = bool(primitive.wants(rank, size, root, 1))
     if primitive.name == "scatter" and gives and recvbuf is IN_PLACE:
-        send = send_array("sendbuf", sendbuf)
-        return Arguments(send, None, _blocks("sendbuf", send, size), send.dtype, True, None)
-    if gives and gets and sendbuf is IN_PLACE:
+        send = _source("sendbuf", sendbuf, before)
+        return Arguments(send, None, _blocks("sendbuf", send, size), send.dtype, True, None, before=before)
+    if gives and sendbuf is IN_PLACE and (gets or primitive.name == "exscan"):
         return _in_place(primitive, recvbuf, size)
 
     if not gives and not gets:
         return Arguments(None, None, 0, np.dtype(np.uint8), False, recvbuf)
     if not gives:
         return _receive(primitive, recvbuf)
-    send = send_array("sendbuf", sendbuf)
+    send = _source("sendbuf", sendbuf, before)
     count = _blocks("sendbuf", send, size) if primitive.takes_all else send.size
     if not gets:
-        return Arguments(send, None, count, send.dtype, False, None)
+        untouched = recvbuf if primitive.name == "exscan" else None
+        return Arguments(send, None, count, send.dtype, False, untouched, before=before)
     if recvbuf is None:
         recv = np.empty(_result_shape(primitive, send.shape, send.size, size), send.dtype)
-        return Arguments(send, recv, count, send.dtype, False, recv)
+        return Arguments(send, recv, count, send.dtype, False, recv, before=before)
     recv = recv_array("recvbuf", recvbuf)
     _check_pair(send, recv, count * size if primitive.gives_all else count)
-    return Arguments(send, recv, count, send.dtype, False, recvbuf)
+    return Arguments(send, recv, count, send.dtype, False, recvbuf, before=before)
+
+
+def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> Arguments:
+    """Several arrays that travel as one; all of one dtype where they are combined."""
+    reduces = primitive.reduces
+    if not reduces or sendbuf is IN_PLACE or recvbuf is None:
+        sendbuf = recvbuf = recvbuf if isinstance(recvbuf, list) else sendbuf
+    if not isinstance(sendbuf, list) or not isinstance(recvbuf, list) or len(sendbuf) != len(recvbuf):
+        raise TypeError("sendbuf and recvbuf must be lists of as many arrays if one of them is a list")
+    sources = [as_array(f"sendbuf[{i}]", buffer) for i, buffer in enumerate(sendbuf)]
+    targets = [as_array(f"recvbuf[{i}]", buffer) for i, buffer in enumerate(recvbuf)]
+    for i, (source, target) in enumerate(zip(sources, targets)):
+        if (source.shape, source.dtype) != (target.shape, target.dtype):
+            raise ValueError(
+                f"sendbuf[{i}] has shape {source.shape} and dtype {source.dtype}, "
+                f"recvbuf[{i}] {target.shape} and {target.dtype}"
+            )
+        if reduces and source.dtype != sources[0].dtype:
+            raise TypeError(f"sendbuf[{i}] has dtype {source.dtype}, sendbuf[0] has dtype {sources[0].dtype}")
+        if not target.flags.writeable and (reduces or not is_root):
+            raise ValueError(f"recvbuf[{i}] is read-only")
+    ends = list(accumulate((array.nbytes for array in sources), initial=0))
+    together = np.empty(ends[-1], np.uint8)
+    slots = [
+        together[start:end].view(array.dtype).reshape(array.shape)
+        for start, end, array in zip(ends, ends[1:], sources)
+    ]
+    vector = together.view(sources[0].dtype) if reduces and sources else together
+    before: list[Action] = [partial(np.copyto, slot, array) for slot, array in zip(slots, sources)]
+    after: list[Action] = [partial(np.copyto, array, slot) for slot, array in zip(slots, targets)]
+    if not reduces:
+        before, after = (before, []) if is_root else ([], after)
+    return Arguments(
+        None, vector, vector.size, vector.dtype, reduces or is_root, recvbuf, before=before, after=after
+    )
+
+
+def _by_counts(
+    sendbuf: Any, recvbuf: Any, rank: int, size: int, recvcounts: Any, before: list[Action]
+) -> Arguments:
+    """Reduce-scatter in blocks of these counts."""
+    counts = counts_array("recvcounts", recvcounts, size)
+    name, inside = ("recvbuf", recvbuf) if sendbuf is IN_PLACE else ("sendbuf", sendbuf)
+    vector = recv_array(name, inside) if sendbuf is IN_PLACE else _source(name, inside, before)
+    if vector.size != sum(counts):
+        raise ValueError(f"{name} has {vector.size} elements, but recvcounts add up to {sum(counts)}")
+    itemsize = vector.dtype.itemsize
+    sends = side_by_side([n * itemsize for n in counts])
+    own = ((0, counts[rank] * itemsize),)
+    if sendbuf is IN_PLACE:
+        result = vector.reshape(-1)[: counts[rank]]
+        return Arguments(None, vector, counts[rank], vector.dtype, True, result, sends, own)
+    if recvbuf is None:
+        recvbuf = np.empty(counts[rank], vector.dtype)
+    recv = recv_array("recvbuf", recvbuf)
+    _check_pair(vector, recv, counts[rank])
+    return Arguments(vector, recv, counts[rank], vector.dtype, False, recvbuf, sends, own, before)
+
+
+def counts_array(name: str, counts: Any, size: int) -> list[int]:
+    """Counts (or displacements) as a list, one for each rank; none is negative."""
+    try:
+        numbers = [operator.index(n) for n in counts]
+    except TypeError:
+        raise TypeError(f"{name}={counts!r} is not a sequence of {size} integers") from None
+    if len(numbers) != size:
+        raise ValueError(f"{name} has {len(numbers)} entries, expecting {size} items, one for each rank")
+    if any(n < 0 for n in numbers):
+        raise ValueError(f"{name}={numbers} has negative entries")
+    return numbers
 
 
 def _receive(primitive: Primitive, recvbuf: Any) -> Arguments:
@@ -95,10 +233,10 @@ def _receive(primitive: Primitive, recvbuf: Any) -> Arguments:
     return Arguments(None, recv, recv.size, recv.dtype, False, recvbuf)
 
 
-def _bcast(buf: Any, is_root: bool) -> Arguments:
+def _bcast(buf: Any, is_root: bool, before: list[Action]) -> Arguments:
     # the root's buffer may be read-only or have gaps: it is only read
-    array = send_array("buf", buf) if is_root else recv_array("buf", buf)
-    return Arguments(None, array, array.size, array.dtype, is_root, buf)
+    array = _source("buf", buf, before) if is_root else recv_array("buf", buf)
+    return Arguments(None, array, array.size, array.dtype, is_root, buf, before=before)
 
 
 def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> Arguments:

@@ -17,17 +17,18 @@ are not seen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from . import engine
-from .buffers import IN_PLACE, Arguments, arrange
-from .layout import Call, compiled
-from .ops import Operation, resolve
-from .schedule import PRIMITIVES, Algorithm, algorithms_of, find
-from .selection import choose
+from . import engine, settings
+from .buffers import IN_PLACE, arrange
+from .prepare import Prepared, Reader, prepare
+from .progress import flights
+from .schedule import algorithms_of
+from .specs import read_varying
 
 
 def algorithms(primitive: str) -> list[str]:
@@ -42,7 +43,7 @@ def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorit
     Raises TypeError for a wrong type, ValueError for a buffer that cannot be written, a root out of range
     or an unknown algorithm.  Algorithms: see `pycoll.primitives.bcast`.
     """
-    return _collective("bcast", None, buf, None, root, comm, algorithm)
+    return run("bcast", None, buf, None, root, comm, algorithm)
 
 
 def scatter(
@@ -62,7 +63,7 @@ def scatter(
     Raises TypeError for wrong or unequal dtypes, ValueError for sizes that do not fit.
     Algorithms: see `pycoll.primitives.scatter`.
     """
-    return _collective("scatter", sendbuf, recvbuf, None, root, comm, algorithm)
+    return run("scatter", sendbuf, recvbuf, None, root, comm, algorithm)
 
 
 def gather(
@@ -80,7 +81,7 @@ def gather(
     ``(size, *sendbuf.shape)``.  Returns `recvbuf` at the root, None elsewhere.  Raises TypeError for wrong
     or unequal dtypes, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.gather`.
     """
-    return _collective("gather", sendbuf, recvbuf, None, root, comm, algorithm)
+    return run("gather", sendbuf, recvbuf, None, root, comm, algorithm)
 
 
 def reduce(
@@ -102,7 +103,7 @@ def reduce(
     operation that the dtype does not have, ValueError for sizes that do not fit.
     Algorithms: see `pycoll.primitives.reduce`.
     """
-    return _collective("reduce", sendbuf, recvbuf, op, root, comm, algorithm)
+    return run("reduce", sendbuf, recvbuf, op, root, comm, algorithm)
 
 
 def allgather(
@@ -115,7 +116,7 @@ def allgather(
     TypeError for wrong or unequal dtypes, ValueError for sizes that do not fit.
     Algorithms: see `pycoll.primitives.allgather`.
     """
-    return _collective("allgather", sendbuf, recvbuf, None, 0, comm, algorithm)
+    return run("allgather", sendbuf, recvbuf, None, 0, comm, algorithm)
 
 
 def allreduce(
@@ -133,7 +134,7 @@ def allreduce(
     same bits on every rank.  Raises TypeError for wrong or unequal dtypes and for an operation that the
     dtype does not have, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.allreduce`.
     """
-    return _collective("allreduce", sendbuf, recvbuf, op, 0, comm, algorithm)
+    return run("allreduce", sendbuf, recvbuf, op, 0, comm, algorithm)
 
 
 def reduce_scatter(
@@ -141,18 +142,20 @@ def reduce_scatter(
     recvbuf: Any = None,
     op: MPI.Op | str = MPI.SUM,
     *,
+    recvcounts: Sequence[int] | None = None,
     comm: MPI.Intracomm | None = None,
     algorithm: str | None = None,
 ) -> np.ndarray:
-    """Reduce-scatter in equal blocks: the ranks' `sendbuf` are combined, and rank r gets block r.
+    """Reduce-scatter: the ranks' `sendbuf` are combined element by element, and rank r gets block r.
 
     `sendbuf` has size * n elements; MPI.IN_PLACE says that the input is in `recvbuf`, whose first n
     elements then hold the block.  Otherwise `recvbuf` has n elements; None allocates it, with the shape that `scatter`
-    would give it.  `op` as in `reduce`.  Returns the block.  Raises TypeError for wrong or unequal dtypes
+    would give it.  With `recvcounts`, the same on all ranks, block r has recvcounts[r] elements instead of n, and None
+    allocates a flat `recvbuf`.  `op` as in `reduce`.  Returns the block.  Raises TypeError for wrong or unequal dtypes
     and for an operation that the dtype does not have, ValueError for sizes that do not fit.
     Algorithms: see `pycoll.primitives.reduce_scatter`.
     """
-    return _collective("reduce_scatter", sendbuf, recvbuf, op, 0, comm, algorithm)
+    return run("reduce_scatter", sendbuf, recvbuf, op, 0, comm, algorithm, recvcounts)
 
 
 def alltoall(
@@ -164,7 +167,111 @@ def alltoall(
     recvbuf=None it is allocated with sendbuf's shape.  Returns `recvbuf`.  Raises TypeError for wrong or
     unequal dtypes, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.alltoall`.
     """
-    return _collective("alltoall", sendbuf, recvbuf, None, 0, comm, algorithm)
+    return run("alltoall", sendbuf, recvbuf, None, 0, comm, algorithm)
+
+
+def scan(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    op: MPI.Op | str = MPI.SUM,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray:
+    """Scan: rank r's `recvbuf` becomes the combination of the `sendbuf` of ranks 0 to r, in rank order.
+
+    Arguments, result and errors as in `allreduce`; "avg" is refused.  Algorithms: see `pycoll.primitives.scan`.
+    """
+    return run("scan", sendbuf, recvbuf, op, 0, comm, algorithm)
+
+
+def exscan(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    op: MPI.Op | str = MPI.SUM,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray | None:
+    """Exclusive scan: rank r's `recvbuf` becomes the combination of the `sendbuf` of ranks 0 to r-1, in rank order.
+
+    Rank 0's `recvbuf` stays as it is, and is allocated nowhere: with recvbuf=None rank 0 gets None.  Otherwise as
+    `scan`.  Algorithms: see `pycoll.primitives.exscan`.
+    """
+    return run("exscan", sendbuf, recvbuf, op, 0, comm, algorithm)
+
+
+def scatterv(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    root: int = 0,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> Any:
+    """Scatter of blocks of different lengths: block r of the root's `sendbuf` goes to rank r's `recvbuf`.
+
+    `sendbuf` is significant only at the root: ``[buf, counts]``, ``[buf, (counts, displs)]`` or
+    ``[buf, counts, displs, type]`` as in mpi4py, with a count and a displacement in elements for each rank;
+    without displacements the blocks lie side by side.  `recvbuf` has as many elements as its block; it must be
+    given at the non-roots, at the root None allocates it and MPI.IN_PLACE leaves the block where it is.  Returns
+    `recvbuf`.  Raises TypeError or ValueError for counts and displacements that are no lists of `size` integers, or
+    lead out of the buffer.  Algorithms: see `pycoll.primitives.scatterv`.
+    """
+    return run("scatterv", sendbuf, recvbuf, None, root, comm, algorithm, None, read_varying)
+
+
+def gatherv(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    root: int = 0,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> Any:
+    """Gather of blocks of different lengths: rank r's `sendbuf` becomes block r of the root's `recvbuf`.
+
+    `recvbuf` is significant only at the root: ``[buf, counts]``, ``[buf, (counts, displs)]`` or
+    ``[buf, counts, displs, type]``, where ``[None, counts]`` allocates it; blocks must not overlap.  With
+    sendbuf=MPI.IN_PLACE the root's block is in its place already.  Returns the root's array, None elsewhere.
+    Errors as in `scatterv`.  Algorithms: see `pycoll.primitives.gatherv`.
+    """
+    return run("gatherv", sendbuf, recvbuf, None, root, comm, algorithm, None, read_varying)
+
+
+def allgatherv(
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+) -> Any:
+    """All-gather of blocks of different lengths: rank r's `sendbuf` becomes block r of every rank's `recvbuf`.
+
+    `recvbuf` as in `gatherv`, on all ranks with the same counts.  Returns its array.  Errors as in `scatterv`.
+    Algorithms: see `pycoll.primitives.allgatherv`.
+    """
+    return run("allgatherv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
+
+
+def alltoallv(
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+) -> Any:
+    """All-to-all of blocks of different lengths: block j of rank i's `sendbuf` becomes block i of rank j's `recvbuf`.
+
+    Both are ``[buf, counts]``, ``[buf, (counts, displs)]`` or ``[buf, counts, displs, type]``; ``[None, counts]``
+    allocates `recvbuf`, and with sendbuf=MPI.IN_PLACE its blocks are replaced.  Returns `recvbuf`'s array.  Errors
+    as in `scatterv`.  Algorithms: see `pycoll.primitives.alltoallv`.
+    """
+    return run("alltoallv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
+
+
+def alltoallw(
+    sendbuf: Any, recvbuf: Any, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+) -> Any:
+    """All-to-all of blocks of different lengths and datatypes.
+
+    Both buffers are ``[buf, counts, displs, types]``, with displacements in bytes, or ``[buf, types]`` with one
+    element of each datatype at the buffer's start; with sendbuf=MPI.IN_PLACE the blocks of `recvbuf` are replaced.
+    Returns `recvbuf`'s array.  Errors as in `scatterv`.  Algorithms: see `pycoll.primitives.alltoallw`.
+    """
+    return run("alltoallw", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
 
 def barrier(*, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> None:
@@ -172,77 +279,92 @@ def barrier(*, comm: MPI.Intracomm | None = None, algorithm: str | None = None) 
 
     Raises ValueError for an unknown algorithm.  Algorithms: see `pycoll.primitives.barrier`.
     """
-    _collective("barrier", _EMPTY, _EMPTY, None, 0, comm, algorithm)
+    run("barrier", _EMPTY, _EMPTY, None, 0, comm, algorithm)
 
 
 _EMPTY = np.empty(0, np.uint8)
 
 
-def _collective(
-    primitive: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, comm: MPI.Intracomm | None, algorithm: str | None
+def run(
+    primitive: str,
+    sendbuf: Any,
+    recvbuf: Any,
+    op: Any,
+    root: int,
+    comm: MPI.Intracomm | None,
+    algorithm: str | None,
+    recvcounts: Any = None,
+    read: Reader = arrange,
 ) -> Any:
     """Run the program bound to these very buffers, if there is one; else check the arguments first."""
     comm = MPI.COMM_WORLD if comm is None else comm
     key = (primitive, id(sendbuf), id(recvbuf), id(op), root, algorithm)
     try:
-        calls, send, recv, dtype, _ = engine.channels[comm.handle].shortcuts[key]
+        bound, send, recv, dtype, _ = engine.channels[comm.handle].shortcuts[key]
         known = (
             send() is sendbuf
             and recv() is recvbuf
+            and recvcounts is None
             # the same arrays, but are they still what they were?
             and (recvbuf is None or (recvbuf.flags.writeable and recvbuf.dtype is dtype))
             and (sendbuf is None or sendbuf is IN_PLACE or sendbuf.dtype is dtype)
         )
     except (AttributeError, KeyError, TypeError):  # a new call, a closed communicator, arguments of wrong types
         known = False
-    result = recvbuf
-    if not known:
-        calls, result = _prepare(primitive, sendbuf, recvbuf, op, root, comm, algorithm, key)
-    steps = iter(calls)
+    if not known or flights:
+        return _run_carefully(primitive, sendbuf, recvbuf, op, root, comm, algorithm, recvcounts, read, key)
+    _run_calls(bound)
+    return recvbuf
+
+
+def _run_calls(bound: engine.Bound) -> None:
+    calls = iter(bound.calls)
     try:
-        for step in steps:
-            step()
+        for call in calls:
+            call()
     except (ArithmeticError, Warning):  # floating-point errors that the caller wants raised: when all is done
-        engine.finish(steps)
+        engine.finish(calls)
         raise
-    return result
 
 
-def _prepare(
-    name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, comm: Any, algorithm: str | None, key: tuple
-) -> tuple[engine.Calls, Any]:
-    """Check the arguments, and bind the program to the buffers if it is not yet; its calls, and the result.
-
-    The next such call will look for the program under `key`, if its result is the very receive buffer given.
-    """
-    engine.check_communicator(comm)
-    primitive, rank, size = PRIMITIVES[name], comm.rank, comm.size
-    if primitive.rooted and not (isinstance(root, int | np.integer) and 0 <= root < size):
-        raise ValueError(f"root={root!r} is not a rank of the communicator of size {size}")
-    arguments = arrange(primitive, sendbuf, recvbuf, rank, size, root)
-    operation = resolve(op) if primitive.reduces else None
-    if operation:
-        operation.check(arguments.dtype)
-    chosen = _algorithm(name, algorithm, arguments, size, operation)
-
-    itemsize = arguments.dtype.itemsize
-    segments = engine.segments(arguments.count * itemsize) if chosen.pipelined else 1
-    call = Call(chosen, rank, size, int(root), arguments.count, itemsize, arguments.in_place, segments, engine.SEGMENT)
+def _run_carefully(
+    primitive: str,
+    sendbuf: Any,
+    recvbuf: Any,
+    op: Any,
+    root: int,
+    comm: MPI.Intracomm,
+    algorithm: str | None,
+    recvcounts: Any,
+    read: Reader,
+    key: tuple,
+) -> Any:
+    """Check the arguments, and run; the next such call will look for the program under `key`, if it can."""
     channel = engine.attach(comm)
-    bound = channel.bind(compiled(call), arguments, operation)
-    if arguments.result is recvbuf and (operation is None or operation.predefined):
-        channel.remember(bound, key, arguments, sendbuf, recvbuf, op)
-    return bound.calls, arguments.result
+    prepared = prepare(
+        primitive, sendbuf, recvbuf, op, root, comm, algorithm, recvcounts, read, channel, channel.bind
+    )
+    arguments, operation = prepared.arguments, prepared.operation
+    if flights or settings.TIMEOUT:
+        flight = prepared.flight(prepared.parts())
+        flight.take_off()
+        flight.arrive()
+    elif prepared.simple:
+        bound = prepared.bound()
+        if arguments.result is recvbuf and recvcounts is None and (operation is None or operation.predefined):
+            channel.remember(bound, key, arguments, sendbuf, recvbuf, op)
+        _run_calls(bound)
+    else:
+        _run_parts(prepared)
+    return arguments.result
 
 
-def _algorithm(
-    primitive: str, name: str | None, arguments: Arguments, size: int, operation: Operation | None
-) -> Algorithm:
-    commutative = operation is None or operation.commutative
-    if name is None:
-        return find(primitive, choose(primitive, arguments.count * arguments.dtype.itemsize, size, commutative))
-    algorithm = find(primitive, name)
-    if not commutative and not algorithm.ordered:
-        ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
-        raise ValueError(f"algorithm={name!r} does not keep rank order, which op needs; these do: {ordered}")
-    return algorithm
+def _run_parts(prepared: Prepared) -> None:
+    error = None
+    for bound in prepared.parts():
+        try:
+            _run_calls(bound)
+        except (ArithmeticError, Warning) as caught:
+            error = caught
+    if error:
+        raise error

@@ -8,35 +8,22 @@ caller's array alive; it runs only in calls that bring arrays with just these ad
 from __future__ import annotations
 
 import contextlib
-import os
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
+from . import settings
 from .buffers import IN_PLACE, Arguments
 from .ops import Operation
 from .program import RECV, Apply, CopyBytes, Program, Region, Start, Wait
 
-
-def _bytes_from(variable: str, default: int) -> int:
-    text = os.environ.get(variable, str(default))
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"environment variable {variable}={text!r} is not a positive number of bytes")
-    return int(text)
-
-
-SEGMENT = _bytes_from("PYCOLL_SEGMENT", 4 << 20)
-"""The longest message in bytes; the same on all ranks (environment variable PYCOLL_SEGMENT)."""
-PIPELINE = _bytes_from("PYCOLL_PIPELINE", 128 << 10)
-"""Into segments of how many bytes pipelined algorithms cut a vector (PYCOLL_PIPELINE)."""
-
 KEPT = 256  # bound programs kept for each communicator
-_TAG = 1
+BLOCKING = 1  # the tag of blocking collectives; each of the others in flight has its own
 _BYTE = np.dtype(np.uint8)
 
 Calls = list[Callable[[], object]]
@@ -44,21 +31,33 @@ Calls = list[Callable[[], object]]
 
 @dataclass
 class Bound:
-    """A program bound to addresses.  It holds the program, whose id is part of its key."""
+    """A program bound to addresses.  It holds the program, whose id is part of its key, and the scratch."""
 
     program: Program
     calls: Calls
     requests: list[MPI.Prequest]
+    scratch: np.ndarray
     shortcut: tuple = ()
+
+    @cached_property
+    def waits(self) -> list[MPI.Prequest | None]:
+        """For each call the request that it waits for, if it does."""
+        waits = [self.requests[step.message] if type(step) is Wait else None for step in self.program.steps]
+        return waits + [None] * (len(self.calls) - len(waits))
+
+    def free(self) -> None:
+        """Give the requests back to MPI."""
+        for request in self.requests:
+            request.Free()
 
 
 class Shortcut(NamedTuple):
-    """Leads from the very objects of a call to its calls.
+    """Leads from the very objects of a call to its program.
 
     An array with a weak reference to it cannot be resized: while it lives, its address stays.
     """
 
-    calls: Calls
+    bound: Bound
     send: Callable[[], Any]
     recv: Callable[[], Any]
     dtype: np.dtype
@@ -68,30 +67,40 @@ class Shortcut(NamedTuple):
 class Channel:
     """What pycoll keeps for one communicator: a private duplicate, scratch memory, bound programs."""
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
-        self.comm = comm.Dup()
+    def __init__(self, comm: MPI.Intracomm, private: MPI.Intracomm) -> None:
+        self.comm = private
         self.size = comm.size
+        self.choices = settings.Choices(self.shortcuts_forgotten)
         self.shortcuts: dict[tuple, Shortcut] = {}  # at most one for each bound program
+        self.broken: str | None = None  # why it cannot be used any more
         self._bound: dict[tuple, Bound] = {}  # the one that `bind` gave out last stands last
         self._scratch = np.empty(1 << 16, np.uint8)
+        self._tags = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) - BLOCKING
+        self._started = 0
+
+    def next_tag(self) -> int:
+        """The tag of the next collective that is not blocking; all ranks start these in the same order."""
+        self._started += 1
+        return BLOCKING + 1 + (self._started - 1) % self._tags
 
     def bind(self, program: Program, arguments: Arguments, operation: Operation | None) -> Bound:
-        """The program bound to these buffers; the last `KEPT` are kept."""
+        """The program bound to these buffers, for a blocking call; the last `KEPT` are kept."""
         if program.scratch > self._scratch.size:  # all programs share it, so they must be bound anew
             self.clear()
             self._scratch = np.empty(program.scratch, np.uint8)
-        arrays = (arguments.send, arguments.recv, self._scratch)
-        bases = [0 if array is None else MPI.Get_address(array) for array in arrays]
         if operation and not operation.predefined:  # its handle may be freed and used again, so nothing is kept
-            bound = self._bind(program, bases, arguments, operation)
-            bound.calls.extend(request.Free for request in bound.requests)
-            return bound
-        key = (id(program), bases[0], bases[1], arguments.dtype, operation and operation.name)
-        bound = self._bound.pop(key) if key in self._bound else self._bind(program, bases, arguments, operation)
+            return freed_at_its_end(self._bind(program, arguments, operation, self._scratch, BLOCKING))
+        addresses = (_address(arguments.send), _address(arguments.recv))
+        key = (id(program), *addresses, arguments.dtype, operation and operation.name)
+        bound = self._bound.pop(key, None) or self._bind(program, arguments, operation, self._scratch, BLOCKING)
         if len(self._bound) >= KEPT:
             self._drop(next(iter(self._bound)))
         self._bound[key] = bound
         return bound
+
+    def bind_apart(self, program: Program, arguments: Arguments, operation: Operation | None, tag: int) -> Bound:
+        """The program bound to these buffers with scratch and a tag of its own, so that others can run meanwhile."""
+        return self._bind(program, arguments, operation, np.empty(program.scratch, np.uint8), tag)
 
     def remember(
         self, bound: Bound, key: tuple, arguments: Arguments, sendbuf: object, recvbuf: object, op: object
@@ -100,27 +109,33 @@ class Channel:
         send, recv = _reference(sendbuf, arguments.send), _reference(recvbuf, arguments.recv)
         if send and recv:
             self.shortcuts.pop(bound.shortcut, None)
-            self.shortcuts[key] = Shortcut(bound.calls, send, recv, arguments.dtype, op)
+            self.shortcuts[key] = Shortcut(bound, send, recv, arguments.dtype, op)
             bound.shortcut = key
 
-    def _bind(self, program: Program, bases: list[int], arguments: Arguments, operation: Operation | None) -> Bound:
+    def shortcuts_forgotten(self) -> None:
+        """Look at all arguments anew."""
+        self.shortcuts.clear()
+
+    def _bind(
+        self, program: Program, arguments: Arguments, operation: Operation | None, scratch: np.ndarray, tag: int
+    ) -> Bound:
+        bases = [_address(arguments.send), _address(arguments.recv), _address(scratch)]
         requests = []
         for message in program.messages:
             init = self.comm.Send_init if message.outgoing else self.comm.Recv_init
-            requests.append(init([_memory(message.region, bases), MPI.BYTE], message.peer, _TAG))
+            requests.append(init([_memory(message.region, bases), MPI.BYTE], message.peer, tag))
         calls = _calls(program, requests, bases, arguments.dtype, operation)
         if operation and operation.mean and arguments.recv is not None and arguments.count:
             # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
             real = np.empty(0, arguments.dtype).real.dtype
             result = _array(Region(RECV, 0, arguments.count * arguments.dtype.itemsize), bases, real)
             calls.append(partial(np.divide, result, self.size, out=result))
-        return Bound(program, calls, requests)
+        return Bound(program, calls, requests, scratch)
 
     def _drop(self, key: tuple) -> None:
         bound = self._bound.pop(key)
         self.shortcuts.pop(bound.shortcut, None)
-        for request in bound.requests:
-            request.Free()
+        bound.free()
 
     def clear(self) -> None:
         """Forget all bound programs."""
@@ -129,8 +144,19 @@ class Channel:
 
     def free(self) -> None:
         """Give everything back to MPI."""
-        self.clear()
-        self.comm.Free()
+        if not self.broken:  # else messages are under way that will never end
+            self.clear()
+            self.comm.Free()
+
+
+def freed_at_its_end(bound: Bound) -> Bound:
+    """The same, whose last calls free its requests."""
+    bound.calls.extend(request.Free for request in bound.requests)
+    return bound
+
+
+def _address(array: np.ndarray | None) -> int:
+    return 0 if array is None else MPI.Get_address(array)
 
 
 def _reference(buffer: object, array: np.ndarray | None) -> Callable[[], object] | None:
@@ -189,11 +215,19 @@ def check_communicator(comm: object) -> None:
         raise TypeError(f"comm must be an intracommunicator, not {comm!r}")
 
 
-def attach(comm: MPI.Intracomm) -> Channel:
+def attached(comm: MPI.Intracomm) -> Channel | None:
+    """The communicator's channel, if it has one."""
+    return channels.get(comm.handle)
+
+
+def attach(comm: MPI.Intracomm | None = None) -> Channel:
     """The communicator's channel; the first time, all its ranks must call this together."""
+    comm = MPI.COMM_WORLD if comm is None else comm
+    check_communicator(comm)
     channel = channels.get(comm.handle)
     if channel is None:
-        channel = Channel(comm)
+        channel = Channel(comm, MPI.Intracomm(comm).Dup())  # not by a subclass's Dup, which would attach again
+        channel.choices.update(getattr(comm, "inherited", {}))
         comm.Set_attr(_keyval(), channel)
         channels[comm.handle] = channel
     return channel
@@ -208,16 +242,16 @@ def finish(steps: Iterator[Callable[[], object]]) -> None:
 
 def segments(nbytes: int) -> int:
     """Into how many segments a pipelined algorithm cuts a vector."""
-    return max(1, -(-nbytes // PIPELINE))
+    return max(1, -(-nbytes // settings.PIPELINE))
 
 
 def configure(*, segment: int | None = None, pipeline: int | None = None) -> None:
     """Set the sizes of segments in bytes, on all ranks alike; programs bound before are forgotten."""
-    global SEGMENT, PIPELINE
-    for name, value in (("segment", segment), ("pipeline", pipeline)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value} is not a positive number of bytes")
-    SEGMENT = SEGMENT if segment is None else segment
-    PIPELINE = PIPELINE if pipeline is None else pipeline
+    for name, value in (("SEGMENT", segment), ("PIPELINE", pipeline)):
+        if value is None:
+            continue
+        if value < 1:
+            raise ValueError(f"{name.lower()}={value} is not a positive number of bytes")
+        setattr(settings, name, value)
     for channel in channels.values():
         channel.clear()

@@ -12,6 +12,8 @@ KIB = 1024
 def choose(primitive: str, nbytes: int, size: int, commutative: bool = True) -> str:
     """The name of an algorithm for `nbytes` bytes (of the vector, or of one rank's block) on `size` ranks.
 
+    Where blocks differ, `nbytes` is their mean for allgatherv and reduce_scatter, and means nothing elsewhere.
+
     Depends on what all ranks know alike.  A non-commutative operation gets an algorithm that keeps rank
     order.
     """
@@ -64,6 +66,14 @@ _RULES = {
     "reduce_scatter": _reduce_scatter,
     "alltoall": _alltoall,
     "barrier": lambda nbytes, size: "dissemination",
+    "scan": lambda nbytes, size: "tree" if nbytes <= 64 * KIB else "ring",
+    "exscan": lambda nbytes, size: "tree" if nbytes <= 64 * KIB else "ring",
+    # ranks do not know each other's counts alike
+    "scatterv": lambda nbytes, size: "naive",
+    "gatherv": lambda nbytes, size: "naive",
+    "allgatherv": _allgather,
+    "alltoallv": lambda nbytes, size: "naive" if size < 16 else "pairwise",
+    "alltoallw": lambda nbytes, size: "naive" if size < 16 else "pairwise",
 }
 _ORDERED = {
     "reduce": lambda nbytes: "tree",

@@ -7,7 +7,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine
+from pycoll import engine, settings
 from pycoll.schedule import PRIMITIVES, algorithms_of
 
 from .native import RANK, SIZE, WORLD
@@ -119,7 +119,7 @@ def test_operations_of_the_user_keep_rank_order(affine):
     for theirs in pycoll.allgather(maps):
         a, b = theirs[:, 0] * a, theirs[:, 0] * b + theirs[:, 1]
     expected = np.stack([a, b], axis=1).copy().view("i8").reshape(-1)
-    before = engine.SEGMENT, engine.PIPELINE
+    before = settings.SEGMENT, settings.PIPELINE
     for segment in (64, before[0]):
         engine.configure(segment=segment, pipeline=segment)
         for algorithm in [None, *(a.name for a in algorithms_of("allreduce").values() if a.ordered)]:

@@ -7,7 +7,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine
+from pycoll import engine, settings
 from pycoll.schedule import PRIMITIVES, algorithms_of
 
 from .native import KINDS, OPERATIONS, RANK, SIZE, WORLD, assert_same, inputs, native
@@ -25,7 +25,7 @@ ROOTS = sorted({0, SIZE // 2, SIZE - 1})
 
 @pytest.fixture(autouse=True)
 def short_segments():
-    before = engine.SEGMENT, engine.PIPELINE
+    before = settings.SEGMENT, settings.PIPELINE
     engine.configure(segment=SEGMENT, pipeline=SEGMENT)
     yield
     engine.configure(segment=before[0], pipeline=before[1])

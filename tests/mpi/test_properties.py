@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pycoll
-from pycoll import engine
+from pycoll import engine, settings
 from pycoll.schedule import PRIMITIVES, algorithms_of
 
 from .native import KINDS, OPERATIONS, SIZE
@@ -38,7 +38,7 @@ def test_drawn(together, case):
 
 
 def check(primitive, algorithm, op, dtype, count, root, segment, pipeline):
-    before = engine.SEGMENT, engine.PIPELINE
+    before = settings.SEGMENT, settings.PIPELINE
     engine.configure(segment=segment, pipeline=pipeline)
     try:
         if op:

@@ -1,0 +1,189 @@
+"""From a call's arguments to what is to be run: check, choose an algorithm, compile, bind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from . import check, engine, settings
+from .buffers import Arguments
+from .engine import Bound, Channel
+from .layout import COUNT_BYTES, Call, compiled
+from .ops import Operation, resolve
+from .program import Program
+from .progress import CollectiveTimeout, Flight
+from .schedule import PRIMITIVES, Algorithm, Primitive, algorithms_of, find
+from .selection import choose
+
+# (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> Arguments
+Reader = Callable[[Primitive, Any, Any, int, int, int, Any], Arguments]
+Binder = Callable[[Program, Arguments, Operation | None], Bound]
+
+
+@dataclass
+class Prepared:
+    """A collective whose arguments are in order."""
+
+    channel: Channel
+    call: Call
+    arguments: Arguments
+    operation: Operation | None
+    op: object
+    bind: Binder
+
+    @property
+    def name(self) -> str:
+        """For messages to people."""
+        primitive, algorithm = self.call.algorithm.primitive.name, self.call.algorithm.name
+        return f"{primitive} by {algorithm} on rank {self.call.rank} of {self.call.size}"
+
+    @property
+    def simple(self) -> bool:
+        """Whether it is one part, with nothing to do before and after."""
+        return not (settings.CHECK or self.call.learning or self.arguments.before or self.arguments.after)
+
+    def parts(self) -> Iterator[Bound]:
+        """What is to be run, part by part."""
+        yield from self.openings()
+        yield from self.body(self.bound())
+
+    def openings(self) -> Iterator[Bound]:
+        """What comes before the collective proper: comparing the arguments across ranks, learning the counts."""
+        if settings.CHECK:
+            yield from check.compare(self.call, self.arguments, self.op, self.bind)
+        if self.call.learning:
+            yield from self._learn()
+
+    def bound(self) -> Bound:
+        """The collective proper, bound to its buffers."""
+        return self.bind(compiled(self.call), self.arguments, self.operation)
+
+    def body(self, bound: Bound) -> Iterator[Bound]:
+        """The collective proper, with what is to be done on this rank before and after."""
+        for load in self.arguments.before:
+            load()
+        yield bound
+        for store in self.arguments.after:
+            store()
+
+    def flight(self, parts: Iterator[Bound]) -> Flight:
+        """These parts, to be run while other things happen."""
+        return Flight(parts, self.name, self.channel)
+
+    def _learn(self) -> Iterator[Bound]:
+        told = self.call.algorithm.told(self.call.size, self.call.root)
+        table = np.zeros((len(told), self.call.size), f"i{COUNT_BYTES}")
+        if self.call.rank in told:
+            places = self.call.sends if self.call.algorithm.primitive.takes_all else self.call.recvs
+            table[told.index(self.call.rank)] = [size for _, size in places or ()]
+        arguments = Arguments(None, table, 0, table.dtype, True, None)
+        yield self.bind(compiled(self.call._replace(sends=(), recvs=())), arguments, None)
+        self.call = self.call._replace(counts=tuple(map(int, table.reshape(-1))))
+
+
+def apart(channel: Channel) -> Binder:
+    """A function that binds parts of one collective so that others can run meanwhile."""
+    tag = channel.next_tag()
+    return lambda program, arguments, operation: channel.bind_apart(program, arguments, operation, tag)
+
+
+def prepare(
+    name: str,
+    sendbuf: Any,
+    recvbuf: Any,
+    op: Any,
+    root: int,
+    comm: Any,
+    algorithm: str | None,
+    recvcounts: Any,
+    read: Reader,
+    channel: Channel,
+    bind: Binder,
+) -> Prepared:
+    """Check the arguments and choose an algorithm; raises what `pycoll.collectives` says.
+
+    `bind` binds each part of it to its buffers: `Channel.bind`, or what `apart` gives.
+    """
+    if channel.broken:
+        raise CollectiveTimeout(f"this communicator cannot be used any more: {channel.broken}")
+    primitive, rank, size = PRIMITIVES[name], comm.rank, comm.size
+    try:
+        if primitive.rooted and not (isinstance(root, int | np.integer) and 0 <= root < size):
+            raise ValueError(f"root={root!r} is not a rank of the communicator of size {size}")
+        arguments = read(primitive, sendbuf, recvbuf, rank, size, root, recvcounts)
+        operation = resolve(op) if primitive.reduces else None
+        if operation:
+            operation.check(arguments.dtype)
+            if operation.mean and primitive.name in ("scan", "exscan"):
+                raise ValueError(f"op={operation.name} is not one of {name}'s, whose ranks combine different numbers")
+        chosen = _algorithm(channel, name, algorithm, arguments, size, operation)
+    except (TypeError, ValueError) as error:
+        if settings.CHECK:
+            _tell(error, primitive, comm, bind)
+        raise
+    # what is only moved is moved as bytes, so that all ranks cut it alike whatever its dtype
+    itemsize = arguments.dtype.itemsize if operation else 1
+    length = arguments.count * arguments.dtype.itemsize // itemsize
+    segments = engine.segments(length * itemsize) if chosen.pipelined else 1
+    call = Call(
+        chosen,
+        rank,
+        size,
+        int(root) if primitive.rooted else 0,
+        0 if arguments.sends or arguments.recvs else length,
+        itemsize,
+        arguments.in_place,
+        segments,
+        settings.SEGMENT,
+        arguments.sends,
+        arguments.recvs,
+    )
+    return Prepared(channel, call, arguments, operation, op, bind)
+
+
+def _tell(error: Exception, primitive: Primitive, comm: MPI.Intracomm, bind: Binder) -> None:
+    """Let the other ranks know that this one raises an error, where they compare their arguments."""
+    for bound in check.exchange(comm.rank, comm.size, check.Failed(primitive.name, str(error)), [], bind):
+        for call in bound.calls:
+            call()
+
+
+def _algorithm(
+    channel: Channel, primitive: str, name: str | None, arguments: Arguments, size: int, operation: Operation | None
+) -> Algorithm:
+    commutative = operation is None or operation.commutative
+    nbytes = arguments.mean_size(size)
+    reason = "as the call asks"
+    if name is None:
+        if primitive in channel.choices:
+            name, reason = channel.choices[primitive], "as the communicator's `algorithm` asks"
+        elif name := settings.algorithm_from_environment(primitive):
+            reason = f"as PYCOLL_{primitive.upper()} asks"
+    if name is not None and reason != "as the call asks" and not commutative and not find(primitive, name).ordered:
+        name = None  # a wish for all calls, which this one cannot follow
+    if name is None:
+        name = choose(primitive, nbytes, size, commutative)
+        reason = f"by the rules for {nbytes} bytes" + ("" if commutative else " and an operation that does not commute")
+    algorithm = find(primitive, name)
+    if not commutative and not algorithm.ordered:
+        ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
+        raise ValueError(f"algorithm={name!r} does not keep rank order, which op needs; these do: {ordered}")
+    if settings.logger.isEnabledFor(logging.INFO):
+        _log(primitive, algorithm.name, size, nbytes, arguments.dtype, reason)
+    return algorithm
+
+
+_told: set[tuple] = set()
+
+
+def _log(primitive: str, algorithm: str, size: int, nbytes: int, dtype: np.dtype, reason: str) -> None:
+    """Tell of each new kind of call once."""
+    kind = (primitive, algorithm, size, nbytes, dtype, reason)
+    if kind not in _told:
+        _told.add(kind)
+        settings.logger.info("%s of %d bytes (%s) on %d ranks: %s, %s", primitive, nbytes, dtype, size, algorithm, reason)

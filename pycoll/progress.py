@@ -1,0 +1,212 @@
+"""Collectives in flight: each is a list of calls that goes on whenever what it waits for has come.
+
+There is no progress between calls, unless `progress_thread` makes it: every flight of a thread goes on while
+that thread waits for one of them, tests one, or is in another pycoll call.  A flight waits for one message at a
+time, so a thread that has nothing else to do sleeps in ``Waitany`` on what its flights wait for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+
+from mpi4py import MPI
+
+from . import settings
+from .engine import Bound, Channel
+from .program import Start
+
+
+class CollectiveTimeout(RuntimeError):
+    """A collective did not finish in PYCOLL_TIMEOUT seconds; its communicator cannot be used any more."""
+
+
+class Flight:
+    """A collective under way: its parts one after the other, each a bound program.
+
+    `parts` may compute between two parts, with what the one before has brought.
+    """
+
+    def __init__(self, parts: Iterable[Bound], name: str, channel: Channel) -> None:
+        self.name = name  # for messages to people
+        self._channel = channel
+        self.thread = threading.get_ident()
+        self.error: BaseException | None = None
+        self.done = False
+        self._parts = iter(parts)
+        self._bound: Bound | None = None
+        self._at = 0
+
+    def take_off(self) -> None:
+        """Start, and go on as far as that needs no waiting."""
+        with _lock:
+            flights.append(self)
+            self._next_part()
+            self.advance()
+
+    @property
+    def awaited(self) -> MPI.Request:
+        """What it waits for now."""
+        assert self._bound
+        request = self._bound.waits[self._at]
+        assert request
+        return request
+
+    def advance(self) -> bool:
+        """Go on as far as that needs no waiting; whether it is at its end."""
+        try:
+            while not self.done:
+                assert self._bound
+                for at in range(self._at, len(self._bound.calls)):
+                    self._at = at
+                    request = self._bound.waits[at]
+                    if request is None:
+                        self._do(self._bound.calls[at])
+                    elif not request.Test():
+                        return False
+                self._next_part()
+        except Exception as error:  # raised where it is waited for, not where it goes on
+            self._land(error)
+        return True
+
+    def _do(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except (ArithmeticError, Warning) as error:  # the other ranks wait for what comes after
+            self.error = self.error or error
+
+    def _next_part(self) -> None:
+        try:
+            self._bound, self._at = next(self._parts, None), 0
+        except Exception as error:
+            self._land(error)
+        else:
+            if self._bound is None:
+                self._land(None)
+
+    def _land(self, error: Exception | None) -> None:
+        self.error = self.error or error
+        self.done = True
+        flights.remove(self)
+
+    def arrive(self) -> None:
+        """Until it is done, with all flights of this thread going on; raises what went wrong in it."""
+        deadline = time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else None
+        while not self.done:
+            progress()
+            if self.done:
+                break
+            if deadline and time.monotonic() > deadline:
+                self.give_up()
+            elif deadline or _background:
+                os.sched_yield()
+            else:
+                MPI.Request.Waitany([flight.awaited for flight in flights if flight.thread == self.thread])
+        self.raise_error()
+
+    def raise_error(self) -> None:
+        """What went wrong, once."""
+        if self.error:
+            error, self.error = self.error, None
+            raise error
+
+    def give_up(self) -> None:
+        """It takes too long: raise CollectiveTimeout."""
+        with _lock:
+            flights.remove(self)
+            _given_up.append(self)
+        self.done = True
+        problem = f"{self.name} did not finish in {settings.TIMEOUT:g} s: {self._state()}"
+        self._channel.broken = problem
+        raise CollectiveTimeout(problem)
+
+    def _state(self) -> str:
+        assert self._bound
+        program = self._bound.program
+        started = [step.message for step in program.steps[: self._at] if type(step) is Start]
+        open_ones = [number for number in started if not self._bound.requests[number].Test()]
+        now = min((program.messages[number].round for number in open_ones), default=0)
+        waits = [program.messages[number] for number in open_ones if program.messages[number].round == now]
+        peers = sorted({f"rank {m.peer} to {'take' if m.outgoing else 'send'} its message" for m in waits})
+        return f"in round {now + 1} it waits for {', '.join(peers)}"
+
+
+flights: list[Flight] = []
+_given_up: list[Flight] = []  # their messages may still come, into memory that must be there
+_lock = threading.RLock()
+_background: ProgressThread | None = None
+
+
+def in_background() -> bool:
+    """Whether there is a progress thread."""
+    return _background is not None
+
+
+def progress() -> None:
+    """Let everything in flight go on, as far as that needs no waiting."""
+    if flights:
+        me = threading.get_ident()
+        with _lock:
+            for flight in list(flights):
+                if _background or flight.thread == me:
+                    flight.advance()
+
+
+def until(done: Callable[[], object]) -> None:
+    """Wait for what is not a flight, with all flights going on."""
+    deadline = time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else None
+    while not done():
+        progress()
+        if deadline and time.monotonic() > deadline:
+            raise CollectiveTimeout(f"a request did not complete in {settings.TIMEOUT:g} s")
+        os.sched_yield()
+
+
+class ProgressThread:
+    """Lets collectives in flight go on in the background, until `stop` or the end of its with block."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pycoll progress", daemon=True)
+        self._thread.start()
+        atexit.register(self.stop)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            progress()
+            time.sleep(self._interval)
+
+    def stop(self) -> None:
+        """End it; what is in flight then goes on in Test, Wait and other calls again."""
+        global _background
+        self._stop.set()
+        self._thread.join()
+        atexit.unregister(self.stop)
+        if _background is self:
+            _background = None
+
+    def __enter__(self) -> ProgressThread:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+
+def progress_thread(interval: float = 20e-6) -> ProgressThread:
+    """Start a background thread in which collectives in flight go on while the program computes.
+
+    It looks at them every `interval` seconds.  RuntimeError if MPI was not started with MPI_THREAD_MULTIPLE, or if
+    there is one already.  Start it before there is anything in flight.
+    """
+    global _background
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise RuntimeError("progress_thread needs MPI_THREAD_MULTIPLE, which this MPI was not started with")
+    if _background or flights:
+        raise RuntimeError("progress_thread: " + ("there is one already" if _background else "collectives are in flight"))
+    _background = ProgressThread(interval)
+    return _background

@@ -1,0 +1,121 @@
+"""Settings, from environment variables or `configure`; they must be the same on all ranks.
+
+| variable | meaning |
+|---|---|
+| ``PYCOLL_SEGMENT`` | the longest message in bytes (4 MiB) |
+| ``PYCOLL_PIPELINE`` | into segments of how many bytes pipelined algorithms cut a vector (128 KiB) |
+| ``PYCOLL_ALLREDUCE``, ``PYCOLL_BCAST``, ... | the algorithm of a primitive where a call and its communicator name none |
+| ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
+| ``PYCOLL_TIMEOUT`` | seconds that a collective may take |
+| ``PYCOLL_LOG`` | ``algorithms``: tell which algorithm each new kind of call gets, and why |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, MutableMapping
+
+from .schedule import PRIMITIVES, find
+
+
+def _bytes_from(variable: str, default: int) -> int:
+    text = os.environ.get(variable, str(default))
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"environment variable {variable}={text!r} is not a positive number of bytes")
+    return int(text)
+
+
+def _seconds_from(variable: str) -> float | None:
+    text = os.environ.get(variable, "")
+    try:
+        seconds = float(text) if text else None
+    except ValueError:
+        seconds = 0.0
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"environment variable {variable}={text!r} is not a positive number of seconds")
+    return seconds
+
+
+def _switch_from(variable: str) -> bool:
+    text = os.environ.get(variable, "0")
+    if text not in ("", "0", "1"):
+        raise ValueError(f"environment variable {variable}={text!r} is neither 0 nor 1")
+    return text == "1"
+
+
+SEGMENT = _bytes_from("PYCOLL_SEGMENT", 4 << 20)
+PIPELINE = _bytes_from("PYCOLL_PIPELINE", 128 << 10)
+CHECK = _switch_from("PYCOLL_CHECK")
+TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
+
+logger = logging.getLogger("pycoll.algorithms")
+
+
+def start_logging() -> None:
+    """As `PYCOLL_LOG` asks for."""
+    text = os.environ.get("PYCOLL_LOG", "")
+    if text not in ("", "algorithms"):
+        raise ValueError(f"environment variable PYCOLL_LOG={text!r} is not 'algorithms'")
+    if text:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+
+
+start_logging()
+
+
+def primitive_called(name: str) -> str:
+    """The primitive that a function, or a method of an MPI communicator, of this name runs; KeyError names the others."""
+    primitive = {"reduce_scatter_block": "reduce_scatter"}.get(name.lower(), name.lower())
+    if primitive not in PRIMITIVES:
+        raise KeyError(f"{name!r} is not one of: {', '.join(PRIMITIVES)}")
+    return primitive
+
+
+class Choices(MutableMapping[str, str]):
+    """Which algorithm runs where a call names none: ``choices["Allreduce"] = "ring"``.
+
+    Keys are names of primitives, in small letters or as MPI writes them.
+    """
+
+    def __init__(self, changed: Callable[[], object] = lambda: None) -> None:
+        self._names: dict[str, str] = {}
+        self._changed = changed
+
+    def __getitem__(self, primitive: str) -> str:
+        return self._names[primitive_called(primitive)]
+
+    def __setitem__(self, primitive: str, algorithm: str) -> None:
+        primitive = primitive_called(primitive)
+        find(primitive, algorithm)
+        self._names[primitive] = algorithm
+        self._changed()
+
+    def __delitem__(self, primitive: str) -> None:
+        del self._names[primitive_called(primitive)]
+        self._changed()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"Choices({self._names})"
+
+
+def algorithm_from_environment(primitive: str) -> str | None:
+    """What ``PYCOLL_<PRIMITIVE>`` asks for; ValueError if there is no such algorithm."""
+    variable = f"PYCOLL_{primitive.upper()}"
+    name = os.environ.get(variable)
+    if name:
+        try:
+            find(primitive, name)
+        except ValueError as error:
+            raise ValueError(f"environment variable {variable}={name!r}: {error}") from None
+    return name or None
