@@ -73,7 +73,7 @@ def _from_dlpack(name: str, buffer: Any) -> np.ndarray:
     device, _ = buffer.__dlpack_device__()
     if device not in _HOST_DEVICES:
         raise TypeError(f"{name} lies on a device that NumPy cannot read (DLPack device type {int(device)})")
-    if str(buffer.dtype) == "torch.bfloat16":
+    if str(getattr(buffer, "dtype", "")) == "torch.bfloat16":
         return _torch_bfloat16(name, buffer)
     try:
         return np.from_dlpack(buffer)
@@ -214,9 +214,9 @@ def _by_counts(
 
 
 def counts_array(name: str, counts: Any, size: int) -> list[int]:
-    """Counts (or displacements) as a list, one for each rank; none is negative."""
+    """Counts (or displacements) as a list, one for each rank, where one number is for all; none is negative."""
     try:
-        numbers = [operator.index(n) for n in counts]
+        numbers = [operator.index(n) for n in ([counts] * size if np.ndim(counts) == 0 else counts)]
     except TypeError:
         raise TypeError(f"{name}={counts!r} is not a sequence of {size} integers") from None
     if len(numbers) != size:

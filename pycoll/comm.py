@@ -7,14 +7,15 @@
 | Bcast, Scatter(v), Gather(v), Allgather(v), Reduce, Allreduce, Reduce_scatter(_block), Alltoall(v, w), Scan, Exscan, Barrier; their nonblocking and persistent forms | pycoll's schedules |
 | datatypes with gaps, MPI.BOTTOM, blocks of several datatypes, where data is only moved | pycoll's schedules, packed and unpacked on each rank |
 | reductions of datatypes that NumPy has no dtype for (derived ones; only operations of the user's can combine them) | MPI's own collective |
+| buffers in a GPU's memory, given by all ranks | MPI's own collective |
 | lower-case methods (pickled objects), point to point, windows, neighbourhood collectives | mpi4py, unchanged |
 | Cartesian, graph and inter-communicators, whatever makes them | mpi4py's classes with MPI's own collectives |
 """  # noqa: E501
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from mpi4py import MPI
@@ -23,7 +24,7 @@ from . import engine
 from .collectives import run
 from .requests import derived, initialize, start
 from .settings import Choices, logger, primitive_called
-from .specs import Unserved, read
+from .specs import Unserved, elements, read
 
 
 class Comm(MPI.Intracomm):
@@ -56,72 +57,59 @@ class Comm(MPI.Intracomm):
 
     def Barrier(self, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        run("barrier", None, None, None, 0, self, algorithm, read=read)
+        self._run("Barrier", "barrier", None, None, None, 0, algorithm)
 
     def Bcast(self, buf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        run("bcast", None, buf, None, root, self, algorithm, read=read)
+        self._run("Bcast", "bcast", None, buf, None, root, algorithm)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        run("scatter", sendbuf, recvbuf, None, root, self, algorithm, read=read)
+        self._run("Scatter", "scatter", sendbuf, recvbuf, None, root, algorithm)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        run("scatterv", sendbuf, recvbuf, None, root, self, algorithm, read=read)
+        self._run("Scatterv", "scatterv", sendbuf, recvbuf, None, root, algorithm)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        run("gather", sendbuf, recvbuf, None, root, self, algorithm, read=read)
+        self._run("Gather", "gather", sendbuf, recvbuf, None, root, algorithm)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        run("gatherv", sendbuf, recvbuf, None, root, self, algorithm, read=read)
+        self._run("Gatherv", "gatherv", sendbuf, recvbuf, None, root, algorithm)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        run("allgather", sendbuf, recvbuf, None, 0, self, algorithm, read=read)
+        self._run("Allgather", "allgather", sendbuf, recvbuf, None, 0, algorithm)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        run("allgatherv", sendbuf, recvbuf, None, 0, self, algorithm, read=read)
+        self._run("Allgatherv", "allgatherv", sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        run("alltoall", sendbuf, recvbuf, None, 0, self, algorithm, read=read)
+        self._run("Alltoall", "alltoall", sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        run("alltoallv", sendbuf, recvbuf, None, 0, self, algorithm, read=read)
+        self._run("Alltoallv", "alltoallv", sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        run("alltoallw", sendbuf, recvbuf, None, 0, self, algorithm, read=read)
+        self._run("Alltoallw", "alltoallw", sendbuf, recvbuf, None, 0, algorithm)
 
-    def Reduce(
-        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, algorithm: str | None = None
-    ) -> None:
+    def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        try:
-            run("reduce", sendbuf, recvbuf, op, root, self, algorithm, read=read)
-        except Unserved:
-            _native(self, "Reduce")(sendbuf, recvbuf, op, root)
+        self._run("Reduce", "reduce", sendbuf, recvbuf, op, root, algorithm)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        try:
-            run("allreduce", sendbuf, recvbuf, op, 0, self, algorithm, read=read)
-        except Unserved:
-            _native(self, "Allreduce")(sendbuf, recvbuf, op)
+        self._run("Allreduce", "allreduce", sendbuf, recvbuf, op, 0, algorithm)
 
-    def Reduce_scatter_block(
-        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None
-    ) -> None:
+    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        try:
-            run("reduce_scatter", sendbuf, recvbuf, op, 0, self, algorithm, read=read)
-        except Unserved:
-            _native(self, "Reduce_scatter_block")(sendbuf, recvbuf, op)
+        self._run("Reduce_scatter_block", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter(
         self,
@@ -133,25 +121,33 @@ class Comm(MPI.Intracomm):
         algorithm: str | None = None,
     ) -> None:
         """As mpi4py's: without `recvcounts` the ranks tell each other first how much they receive."""
-        try:
-            counts = _counts(self, sendbuf, recvbuf, recvcounts)
-            run("reduce_scatter", sendbuf, recvbuf, op, 0, self, algorithm, counts, read)
-        except Unserved:
-            _native(self, "Reduce_scatter")(sendbuf, recvbuf, recvcounts, op)
+        counts = _counts(self, sendbuf, recvbuf, recvcounts)
+        self._run("Reduce_scatter", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, counts)
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
-        try:
-            run("scan", sendbuf, recvbuf, op, 0, self, algorithm, read=read)
-        except Unserved:
-            _native(self, "Scan")(sendbuf, recvbuf, op)
+        self._run("Scan", "scan", sendbuf, recvbuf, op, 0, algorithm)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        self._run("Exscan", "exscan", sendbuf, recvbuf, op, 0, algorithm)
+
+    def _run(
+        self,
+        method: str,
+        primitive: str,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any,
+        root: int,
+        algorithm: str | None,
+        recvcounts: Any = None,
+    ) -> None:
         try:
-            run("exscan", sendbuf, recvbuf, op, 0, self, algorithm, read=read)
-        except Unserved:
-            _native(self, "Exscan")(sendbuf, recvbuf, op)
+            run(primitive, sendbuf, recvbuf, op, root, self, algorithm, recvcounts, read)
+        except Unserved as why:
+            given = {"sendbuf": sendbuf, "recvbuf": recvbuf, "op": op, "root": root, "recvcounts": recvcounts}
+            _native(self, method, why, given | {"buf": recvbuf})
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
         """As mpi4py's, a `pycoll.Comm`."""
@@ -203,22 +199,22 @@ class Comm(MPI.Intracomm):
     inherited: dict[str, str] = {}
 
 
-def _native(comm: Comm, name: str) -> Callable[..., Any]:
-    """mpi4py's own method."""
-    logger.info("%s of elements without a NumPy dtype: MPI's own", name)
-    return partial(getattr(MPI.Intracomm, name), comm)
+def _native(comm: Comm, method: str, why: Unserved, given: dict[str, Any]) -> Any:
+    """MPI's own collective, by mpi4py's method, with those of the arguments that it has."""
+    logger.info("%s: MPI's own, because %s", method, why)
+    function = getattr(MPI.Intracomm, method)
+    names = [name for name in inspect.signature(function).parameters if name in given]
+    return function(comm, **{name: given[name] for name in names})
 
 
 def _counts(comm: Comm, sendbuf: Any, recvbuf: Any, recvcounts: Any) -> Any:
     """The counts of Reduce_scatter where none are given."""
     if recvcounts is not None or sendbuf is MPI.IN_PLACE:
         return recvcounts
-    from .specs import read_side
-
-    side = read_side("recvbuf", recvbuf, 1, writable=True)
-    if side.dtype is None:
-        raise Unserved("reduce_scatter")
-    return comm.allgather(side.places[0][1] // side.dtype.itemsize)
+    try:
+        return comm.allgather(elements("recvbuf", recvbuf))
+    except Unserved:  # nor will the call be served, whose native method finds out by itself
+        return None
 
 
 _BLOCKING = (
@@ -233,18 +229,14 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str) -> Non
     primitive = primitive_called(method)
 
     def begun(self: Comm, info: MPI.Info = MPI.INFO_NULL, **given: Any) -> Any:
-        recvcounts = given.pop("recvcounts", None)
+        if method == "Reduce_scatter":
+            given["recvcounts"] = _counts(self, given["sendbuf"], given["recvbuf"], given["recvcounts"])
         try:
-            if method == "Reduce_scatter":
-                recvcounts = _counts(self, given["sendbuf"], given["recvbuf"], recvcounts)
-            begun_ = begin(primitive, read, self, recvcounts=recvcounts, **given)
-        except Unserved:
-            given.pop("algorithm")
-            if method == "Reduce_scatter":
-                given["recvcounts"] = recvcounts
-            return _native(self, name)(**given)
-        begun_.forget_result()
-        return begun_
+            under_way = begin(primitive, read, self, **given)
+        except Unserved as why:
+            return _native(self, name, why, given)
+        under_way.forget_result()
+        return under_way
 
     setattr(Comm, name, derived(getattr(Comm, method), begun, name, kind))
 

@@ -22,7 +22,7 @@ from .schedule import Primitive
 
 
 class Unserved(Exception):
-    """Only MPI's own collective can do this: a reduction of elements that NumPy has no dtype for."""
+    """Only MPI's own collective can do this: reduce elements that NumPy has no dtype for, or reach a GPU's memory."""
 
 
 class Spec(NamedTuple):
@@ -58,7 +58,10 @@ def parse(spec: Any, vector: bool) -> Spec:
 def _datatype(given: Any) -> MPI.Datatype | None:
     if given is None or isinstance(given, MPI.Datatype):
         return given
-    return MPI.Datatype.fromcode(given)
+    try:
+        return MPI.Datatype.fromcode(given)
+    except ValueError:
+        raise KeyError(f"cannot map {given!r} to MPI datatype") from None
 
 
 # MPI's types for MINLOC and MAXLOC, with the type of their values; the index is an int
@@ -99,6 +102,8 @@ def memory(name: str, buffer: Any, writable: bool) -> np.ndarray:
     """The bytes of a contiguous buffer, in the order of their addresses."""
     if buffer is None:
         return np.empty(0, np.uint8)
+    if hasattr(buffer, "__cuda_array_interface__"):
+        raise Unserved(f"{name} lies on a GPU")
     array = as_array(name, buffer)
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise ValueError(f"{name} is not contiguous (shape {array.shape}, strides {array.strides})")
@@ -132,6 +137,7 @@ def read_side(name: str, spec: Any, blocks: int, writable: bool, vector: bool = 
     """A buffer of so many blocks; with `vector` each has a count and a displacement of its own."""
     buffer, counts, displs, datatype = parse(spec, vector)
     if buffer is MPI.BOTTOM:
+        counts = 0 if counts is None else counts
         return _packed(MPI.BOTTOM, _listed(counts, displs, blocks, vector, 1), datatype)
     array = memory(name, buffer, writable)
     dtype = as_array(name, buffer).dtype if buffer is not None else None
@@ -148,6 +154,16 @@ def read_side(name: str, spec: Any, blocks: int, writable: bool, vector: bool = 
     for count, displ in listed:
         _check_fits(name, array.size, count, displ, extent, datatype)
     return side
+
+
+def elements(name: str, spec: Any) -> int:
+    """How many elements a buffer has."""
+    buffer, counts, displs, datatype = parse(spec, vector=False)
+    if counts is not None:
+        return operator.index(counts)
+    array = memory(name, buffer, writable=False)
+    extent = datatype.extent if datatype else as_array(name, buffer).dtype.itemsize
+    return _infer(name, array.size, extent, displs, 1, vector=False)
 
 
 def _infer(name: str, nbytes: int, extent: int, displs: Any, blocks: int, vector: bool) -> Any:
@@ -183,12 +199,10 @@ def _listed(counts: Any, displs: Any, blocks: int, vector: bool, extent: int) ->
         if displ < 0:
             raise ValueError(f"message: negative displacement {displ}")
         return [(count, displ + i * count) for i in range(blocks)]
-    if hasattr(counts, "__index__"):
-        counts = [counts] * blocks
     counts = counts_array("counts", counts, blocks)
     if displs is None:
         displs = [start for start, _ in side_by_side(counts)]
-    elif hasattr(displs, "__index__"):
+    elif np.ndim(displs) == 0:
         displs = [operator.index(displs) * i for i in range(blocks)]
     return list(zip(counts, counts_array("displs", displs, blocks)))
 
@@ -235,7 +249,11 @@ def read_side_w(name: str, spec: Any, blocks: int, writable: bool) -> Side:
     if not isinstance(spec, list | tuple) or not 2 <= len(spec) <= 4:
         raise ValueError("message: expecting 2 to 4 items")
     buffer, *middle, types = spec
-    counts, displs = (middle[0] if len(middle) == 1 else middle) if middle else ([1] * blocks, [0] * blocks)
+    counts, displs = (middle[0] if len(middle) == 1 else middle) if middle else (None, None)
+    if counts is None and displs is None and buffer is not MPI.BOTTOM:
+        counts, displs = [1] * blocks, [0] * blocks
+    if counts is None or displs is None:
+        raise ValueError(f"message: counts {counts} or displs {displs} are missing")
     counts, displs = counts_array("counts", counts, blocks), counts_array("displs", displs, blocks)
     if len(types) != blocks:
         raise ValueError(f"types has {len(types)} entries, expecting {blocks} items, one for each rank")
@@ -275,7 +293,12 @@ def _whole(side: Side) -> np.ndarray:
 def read(
     primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any = None
 ) -> Arguments:
-    """The arguments of a communicator's method, as mpi4py takes them."""
+    """The arguments of a communicator's method, as mpi4py takes them: None means MPI.IN_PLACE where that may be."""
+    gives, gets = _parts_of(primitive, rank, size, root)
+    if gives and gets and primitive.takes_all and primitive.rooted:
+        recvbuf = IN_PLACE if recvbuf is None else recvbuf
+    elif gives and gets:
+        sendbuf = IN_PLACE if sendbuf is None else sendbuf
     if primitive.varies:
         return read_varying(primitive, sendbuf, recvbuf, rank, size, root)
     if primitive.name == "barrier" or (recvcounts is None and _plain(sendbuf) and _plain(recvbuf)):
@@ -286,6 +309,12 @@ def read(
             except (TypeError, ValueError):
                 pass  # such as arrays of other dtypes with as many bytes, which MPI does not see
     return _read_simple(primitive, sendbuf, recvbuf, rank, size, root, recvcounts)
+
+
+def _parts_of(primitive: Primitive, rank: int, size: int, root: int) -> tuple[bool, bool]:
+    """Whether a rank has a send buffer, and whether it has a receive buffer."""
+    gives = bool(primitive.holds(rank, size, root, size)) and primitive.name != "bcast"
+    return gives, bool(primitive.wants(rank, size, root, size)) or primitive.name == "exscan"
 
 
 def _plain(buffer: Any) -> bool:
@@ -299,8 +328,7 @@ def _address(buffer: Any) -> int | None:
 def _read_simple(
     primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any
 ) -> Arguments:
-    gives = bool(primitive.holds(rank, size, root, 1)) and primitive.name != "bcast"
-    gets = bool(primitive.wants(rank, size, root, 1)) or primitive.name == "exscan"
+    gives, gets = _parts_of(primitive, rank, size, root)
     inside = sendbuf is IN_PLACE and gets and gives
     stays = recvbuf is IN_PLACE and primitive.name == "scatter" and rank == root
     send = recv = None
@@ -356,8 +384,7 @@ def read_varying(
     primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any = None
 ) -> Arguments:
     """The arguments of a v-variant."""
-    gives = bool(primitive.holds(rank, size, root, size))
-    gets = bool(primitive.wants(rank, size, root, size))
+    gives, gets = _parts_of(primitive, rank, size, root)
     inside = sendbuf is IN_PLACE and gets
     stays = recvbuf is IN_PLACE and primitive.name == "scatterv" and gives
     send = recv = None
@@ -396,7 +423,8 @@ def _read_blocks(name: str, spec: Any, size: int, all_blocks: bool, primitive: s
 def _allocated(primitive: Primitive, recvbuf: Any, send: Side | None, rank: int, size: int) -> tuple[Any, Any]:
     """The receive buffer's specification and the result; memory for it where there is none but its counts."""
     if isinstance(recvbuf, list | tuple):
-        if recvbuf[0] is None and primitive.gives_all and send and send.dtype and primitive.name != "alltoallw":
+        given_counts = len(recvbuf) > 1 and not isinstance(recvbuf[1], MPI.Datatype | str)
+        if recvbuf[0] is None and given_counts and primitive.name != "scatterv" and send and send.dtype:
             counts = counts_array("counts", recvbuf[1], size)
             room = np.empty(sum(counts), send.dtype)
             return [room, *recvbuf[1:]], room
