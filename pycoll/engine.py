@@ -178,6 +178,11 @@ def _calls(
     program: Program, requests: list[MPI.Prequest], bases: list[int], dtype: np.dtype, operation: Operation | None
 ) -> Calls:
     """Each step of a program as a call without arguments."""
+
+    @cache  # NumPy need not look for overlaps where operand and result are one object
+    def array(region: Region) -> np.ndarray:
+        return _array(region, bases, dtype)
+
     calls: Calls = []
     for step in program.steps:
         match step:
@@ -187,7 +192,7 @@ def _calls(
                 calls.append(requests[number].Wait)
             case Apply():
                 assert operation is not None
-                calls.append(operation.bound(*(_array(region, bases, dtype) for region in step)))
+                calls.append(operation.bound(*map(array, step)))
             case CopyBytes(source, to):
                 calls.append(partial(np.copyto, _array(to, bases, _BYTE), _array(source, bases, _BYTE)))
     return calls

@@ -1,8 +1,7 @@
 """Collectives in flight: each is a list of calls that goes on whenever what it waits for has come.
 
 There is no progress between calls, unless `progress_thread` makes it: every flight of a thread goes on while
-that thread waits for one of them, tests one, or is in another pycoll call.  A flight waits for one message at a
-time, so a thread that has nothing else to do sleeps in ``Waitany`` on what its flights wait for.
+that thread waits for one of them, tests one, or is in another pycoll call.
 """
 
 from __future__ import annotations
@@ -102,10 +101,10 @@ class Flight:
                 break
             if deadline and time.monotonic() > deadline:
                 self.give_up()
-            elif deadline or _background:
+            elif len(flights) > 1 or deadline or background:
                 os.sched_yield()
             else:
-                MPI.Request.Waitany([flight.awaited for flight in flights if flight.thread == self.thread])
+                self.awaited.Wait()
         self.raise_error()
 
     def raise_error(self) -> None:
@@ -138,12 +137,7 @@ class Flight:
 flights: list[Flight] = []
 _given_up: list[Flight] = []  # their messages may still come, into memory that must be there
 _lock = threading.RLock()
-_background: ProgressThread | None = None
-
-
-def in_background() -> bool:
-    """Whether there is a progress thread."""
-    return _background is not None
+background: list[ProgressThread] = []  # at most one
 
 
 def progress() -> None:
@@ -152,7 +146,7 @@ def progress() -> None:
         me = threading.get_ident()
         with _lock:
             for flight in list(flights):
-                if _background or flight.thread == me:
+                if background or flight.thread == me:
                     flight.advance()
 
 
@@ -183,12 +177,10 @@ class ProgressThread:
 
     def stop(self) -> None:
         """End it; what is in flight then goes on in Test, Wait and other calls again."""
-        global _background
         self._stop.set()
         self._thread.join()
         atexit.unregister(self.stop)
-        if _background is self:
-            _background = None
+        background.clear()
 
     def __enter__(self) -> ProgressThread:
         return self
@@ -203,10 +195,9 @@ def progress_thread(interval: float = 20e-6) -> ProgressThread:
     It looks at them every `interval` seconds.  RuntimeError if MPI was not started with MPI_THREAD_MULTIPLE, or if
     there is one already.  Start it before there is anything in flight.
     """
-    global _background
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError("progress_thread needs MPI_THREAD_MULTIPLE, which this MPI was not started with")
-    if _background or flights:
-        raise RuntimeError("progress_thread: " + ("there is one already" if _background else "collectives are in flight"))
-    _background = ProgressThread(interval)
-    return _background
+    if background or flights:
+        raise RuntimeError("progress_thread: " + ("there is one already" if background else "collectives are in flight"))
+    background.append(ProgressThread(interval))
+    return background[0]

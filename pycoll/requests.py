@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from . import engine, progress, settings
 from .prepare import Prepared, apart, prepare
-from .progress import Flight, flights
+from .progress import Flight, background, flights
 
 
 class Request:
@@ -64,7 +64,7 @@ class Persistent(Flight):
 
     def __init__(self, prepared: Prepared, result: Any) -> None:
         super().__init__((), prepared.name, prepared.channel)
-        self.done = True
+        self.done, self._fresh = True, False  # fresh: started by `Start`, and not gone on since
         self._prepared, self._result = prepared, result
         opening = prepared.flight(prepared.openings())
         opening.take_off()
@@ -77,21 +77,24 @@ class Persistent(Flight):
 
     def Start(self) -> None:
         """Start it; RuntimeError if it is under way, or freed."""
+        if self.done and self._quick:
+            self.done, self._fresh = False, True
+            for call in self._starting:
+                call()
+            flights.append(self)
+        else:
+            self._start_anew()
+
+    def _start_anew(self) -> None:
         if not self.done or self._fixed is None:
             raise RuntimeError(f"Start: {self.name} is {'freed' if self.done else 'still under way'}")
         self.done = False
-        if self._quick and not progress.in_background():
-            self._bound, self._at = self._fixed, self._first
-            flights.append(self)
-            for call in self._starting:
-                call()
-        else:
-            self._parts = self._prepared.body(self._fixed)
-            self.take_off()
+        self._parts = self._prepared.body(self._fixed)
+        self.take_off()
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until it is complete; True."""
-        if self._quick and self._at == self._first and len(flights) == 1 and flights[0] is self:
+        if self._fresh and len(flights) == 1 and not background:
             calls = iter(self._ending)
             try:
                 for call in calls:
@@ -101,10 +104,16 @@ class Persistent(Flight):
                 raise
             finally:
                 flights.clear()
-                self.done = True
+                self.done, self._fresh = True, False
             return True
         self.arrive()
         return True
+
+    def advance(self) -> bool:
+        """Go on as far as that needs no waiting; whether it is at its end."""
+        if self._fresh:
+            self._fresh, self._bound, self._at = False, self._fixed, self._first
+        return super().advance()
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Whether it is complete, or not started; raises what went wrong in it."""
@@ -134,7 +143,7 @@ class Persistent(Flight):
             raise RuntimeError(f"Free: {self.name} is still under way")
         if self._fixed:
             self._fixed.free()
-            self._fixed = None
+            self._fixed, self._quick = None, False
 
     def __enter__(self) -> Persistent:
         return self
@@ -237,12 +246,15 @@ def _prepared(
 def derived(blocking: Callable[..., Any], begin: Callable[..., Any], name: str, kind: str) -> Callable[..., Any]:
     """The form of a blocking function that hands its arguments, by name, to `begin`."""
     signature = inspect.signature(blocking)
+    defaults = {key: p.default for key, p in signature.parameters.items() if p.default is not p.empty}
+    positional = [key for key, p in signature.parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
 
     @functools.wraps(blocking)
     def function(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        return begin(**given.arguments)
+        given = defaults | dict(zip(positional, args)) | kwargs
+        if len(given) != len(signature.parameters) or len(args) > len(positional):
+            signature.bind(*args, **kwargs)  # which says what is wrong
+        return begin(**given)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{kind} `{blocking.__name__}`, with its arguments and errors."
