@@ -178,22 +178,17 @@ def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> A
     ends = list(accumulate((array.nbytes for array in sources), initial=0))
     together = np.empty(ends[-1], np.uint8)
     slots = [
-        together[start:end].view(array.dtype).reshape(array.shape)
-        for start, end, array in zip(ends, ends[1:], sources)
+        together[start:end].view(array.dtype).reshape(array.shape) for start, end, array in zip(ends, ends[1:], sources)
     ]
     vector = together.view(sources[0].dtype) if reduces and sources else together
     before: list[Action] = [partial(np.copyto, slot, array) for slot, array in zip(slots, sources)]
     after: list[Action] = [partial(np.copyto, array, slot) for slot, array in zip(slots, targets)]
     if not reduces:
         before, after = (before, []) if is_root else ([], after)
-    return Arguments(
-        None, vector, vector.size, vector.dtype, reduces or is_root, recvbuf, before=before, after=after
-    )
+    return Arguments(None, vector, vector.size, vector.dtype, reduces or is_root, recvbuf, before=before, after=after)
 
 
-def _by_counts(
-    sendbuf: Any, recvbuf: Any, rank: int, size: int, recvcounts: Any, before: list[Action]
-) -> Arguments:
+def _by_counts(sendbuf: Any, recvbuf: Any, rank: int, size: int, recvcounts: Any, before: list[Action]) -> Arguments:
     """Reduce-scatter in blocks of these counts."""
     counts = counts_array("recvcounts", recvcounts, size)
     name, inside = ("recvbuf", recvbuf) if sendbuf is IN_PLACE else ("sendbuf", sendbuf)

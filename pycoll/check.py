@@ -37,7 +37,7 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(call: Call, arguments: Arguments, op: Any) -> Fingerprint:
-    """This rank's."""
+    """What a rank tells the others of its call."""
     primitive = call.algorithm.primitive
     same: dict[str, Any] = {"primitive": primitive.name, "algorithm": call.algorithm.name, "longest": call.longest}
     if primitive.rooted:
@@ -83,7 +83,9 @@ def differences(told: list) -> Iterator[str]:
             yield f"on rank {rank} the call of {one.primitive} has wrong arguments ({one.error})"
     right = {rank: one for rank, one in enumerate(told) if isinstance(one, Fingerprint)}
     primitives = {one.same["primitive"] for one in right.values()}
-    keys = ["primitive"] if len(primitives) > 1 else list(dict.fromkeys(key for one in right.values() for key in one.same))
+    keys = (
+        ["primitive"] if len(primitives) > 1 else list(dict.fromkeys(key for one in right.values() for key in one.same))
+    )
     different = 0
     for key in keys:
         values = defaultdict(list)

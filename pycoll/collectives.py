@@ -1,7 +1,8 @@
 """The collectives: check arguments, choose an algorithm, run it.
 
-Buffers are NumPy arrays, or anything with the buffer protocol or ``__array_interface__``.  A send buffer
-with gaps is packed; a receive buffer must be C-contiguous and writeable, and not overlap the send buffer.
+Buffers are NumPy arrays, or anything with the buffer protocol, ``__array_interface__`` or DLPack (PyTorch's and JAX's
+arrays on the CPU), used without a copy.  A send buffer with gaps is packed; a receive buffer must be C-contiguous and
+writeable, and not overlap the send buffer.  Where it is given back, it is the very object that was given.
 All ranks of the communicator call the same function with matching arguments.  ``comm=None`` is COMM_WORLD,
 ``algorithm=None`` lets pycoll choose (see `pycoll.selection`).
 
@@ -39,7 +40,8 @@ def algorithms(primitive: str) -> list[str]:
 def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> np.ndarray:
     """Broadcast: every rank's `buf` becomes the root's.
 
-    `buf` has the same number of elements and the same dtype on all ranks, in any shape.  Returns `buf`.
+    `buf` has the same number of elements and the same dtype on all ranks, in any shape.  A list of arrays travels
+    as one message a round.  Returns `buf`.
     Raises TypeError for a wrong type, ValueError for a buffer that cannot be written, a root out of range
     or an unknown algorithm.  Algorithms: see `pycoll.primitives.bcast`.
     """
@@ -97,8 +99,9 @@ def reduce(
 
     `sendbuf` has n elements on every rank; MPI.IN_PLACE at the root says that its input is in `recvbuf`.
     `recvbuf` is significant only at the root: n elements; None allocates it with sendbuf's shape.  `op` is an
-    `MPI.Op` or a name: "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "avg"; a
-    user-defined operation works on any number of elements, since vectors are cut.
+    `MPI.Op` or a name: "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor",
+    "minloc", "maxloc" (on structured arrays of a value and an index), "avg"; a user-defined operation
+    works on any number of elements, since vectors are cut.
     Returns `recvbuf` at the root, None elsewhere.  Raises TypeError for wrong or unequal dtypes and for an
     operation that the dtype does not have, ValueError for sizes that do not fit.
     Algorithms: see `pycoll.primitives.reduce`.
@@ -130,8 +133,9 @@ def allreduce(
     """All-reduce: the ranks' `sendbuf` are combined element by element into every rank's `recvbuf`.
 
     `sendbuf` has n elements; MPI.IN_PLACE says that the input is in `recvbuf`.  `recvbuf` has n elements;
-    None allocates it with sendbuf's shape.  `op` as in `reduce`.  Returns `recvbuf`, which ends with the
-    same bits on every rank.  Raises TypeError for wrong or unequal dtypes and for an operation that the
+    None allocates it with sendbuf's shape.  Lists of arrays of one dtype travel as one message a round; of a list
+    without `recvbuf` the results go into the very arrays given.  `op` as in `reduce`.  Returns `recvbuf`, which
+    ends with the same bits on every rank.  Raises TypeError for wrong or unequal dtypes and for an operation that the
     dtype does not have, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.allreduce`.
     """
     return run("allreduce", sendbuf, recvbuf, op, 0, comm, algorithm)
@@ -262,9 +266,7 @@ def alltoallv(
     return run("alltoallv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
 
-def alltoallw(
-    sendbuf: Any, recvbuf: Any, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
-) -> Any:
+def alltoallw(sendbuf: Any, recvbuf: Any, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> Any:
     """All-to-all of blocks of different lengths and datatypes.
 
     Both buffers are ``[buf, counts, displs, types]``, with displacements in bytes, or ``[buf, types]`` with one
@@ -341,9 +343,7 @@ def _run_carefully(
 ) -> Any:
     """Check the arguments, and run; the next such call will look for the program under `key`, if it can."""
     channel = engine.attach(comm)
-    prepared = prepare(
-        primitive, sendbuf, recvbuf, op, root, comm, algorithm, recvcounts, read, channel, channel.bind
-    )
+    prepared = prepare(primitive, sendbuf, recvbuf, op, root, comm, algorithm, recvcounts, read, channel, channel.bind)
     arguments, operation = prepared.arguments, prepared.operation
     if flights or settings.TIMEOUT:
         flight = prepared.flight(prepared.parts())

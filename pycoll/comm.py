@@ -15,7 +15,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from mpi4py import MPI
@@ -38,7 +39,10 @@ class Comm(MPI.Intracomm):
     Communicators made from this one inherit it.
     """
 
+    inherited: Mapping[str, str] = MappingProxyType({})  # choices for a private duplicate that is yet to be made
+
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Comm:
+        """The same communicator, which is not duplicated."""
         if comm is not None and (not isinstance(comm, MPI.Intracomm) or isinstance(comm, MPI.Topocomm)):
             raise TypeError(
                 f"pycoll.Comm takes an intracommunicator without a topology, not {comm!r}; "
@@ -99,7 +103,9 @@ class Comm(MPI.Intracomm):
         """As mpi4py's."""
         self._run("Alltoallw", "alltoallw", sendbuf, recvbuf, None, 0, algorithm)
 
-    def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, algorithm: str | None = None) -> None:
+    def Reduce(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, algorithm: str | None = None
+    ) -> None:
         """As mpi4py's."""
         self._run("Reduce", "reduce", sendbuf, recvbuf, op, root, algorithm)
 
@@ -107,7 +113,9 @@ class Comm(MPI.Intracomm):
         """As mpi4py's."""
         self._run("Allreduce", "allreduce", sendbuf, recvbuf, op, 0, algorithm)
 
-    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
+    def Reduce_scatter_block(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None
+    ) -> None:
         """As mpi4py's."""
         self._run("Reduce_scatter_block", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm)
 
@@ -185,8 +193,8 @@ class Comm(MPI.Intracomm):
         """As mpi4py's, a `pycoll.Comm`, usable once the request is complete."""
         return self._later(*super().Idup_with_info(info))
 
-    def _child(self, comm: MPI.Intracomm) -> Comm:
-        child = Comm(comm)
+    def _child(self, comm: MPI.Comm) -> Comm:
+        child = Comm(MPI.Intracomm(comm))
         if child != MPI.COMM_NULL:
             child.algorithm.update(self.algorithm)
         return child
@@ -195,8 +203,6 @@ class Comm(MPI.Intracomm):
         child = Comm.__new__(Comm, comm)  # without a private duplicate, which no rank must wait for now
         child.inherited = dict(self.algorithm)
         return child, request
-
-    inherited: dict[str, str] = {}
 
 
 def _native(comm: Comm, method: str, why: Unserved, given: dict[str, Any]) -> Any:

@@ -75,7 +75,7 @@ class Channel:
         self.broken: str | None = None  # why it cannot be used any more
         self._bound: dict[tuple, Bound] = {}  # the one that `bind` gave out last stands last
         self._scratch = np.empty(1 << 16, np.uint8)
-        self._tags = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) - BLOCKING
+        self._tags = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - BLOCKING
         self._started = 0
 
     def next_tag(self) -> int:

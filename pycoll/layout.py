@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .compiler import compile_rounds
 from .program import RECV, SEND, Layout, Program, Region
-from .schedule import Algorithm, Block, Round, counts_of
+from .schedule import Algorithm, Block, Recv, Round, Send, counts_of
 
 COUNT_BYTES = 8  # of a count that ranks tell each other
 
@@ -93,8 +93,8 @@ def _table_of_counts(call: Call) -> Layout:
     """A row of counts for each rank that tells its own, in the receive buffer."""
     row = call.size * COUNT_BYTES
     told = call.algorithm.told(call.size, call.root)
-    table = {counts_of(teller): Region(RECV, i * row, row) for i, teller in enumerate(told)}
-    held = {block: region for block, region in table.items() if block == counts_of(call.rank)}
+    table: dict[Block, Region] = {counts_of(teller): Region(RECV, i * row, row) for i, teller in enumerate(told)}
+    held: dict[Block, Region] = {block: region for block, region in table.items() if block == counts_of(call.rank)}
     return Layout(lambda block: row, held, table)
 
 
@@ -109,5 +109,6 @@ def compiled(call: Call) -> Program:
 
 
 def _tells(moves: Round) -> bool:
-    blocks = [block for move in moves for block in move[1]]  # type: ignore[union-attr]
-    return all(isinstance(block, tuple) and block[0] == counts_of(0)[0] for block in blocks)  # type: ignore[index]
+    """Whether a round carries counts alone."""
+    blocks = [block for move in moves if isinstance(move, Send | Recv) for block in move.blocks]
+    return bool(blocks) and all(isinstance(block, tuple) and block[0] == counts_of(0)[0] for block in blocks)

@@ -27,7 +27,7 @@ class Operation(NamedTuple):
         """TypeError if the operation is not defined on this dtype."""
         if not self.predefined:
             self._try(dtype)
-        elif dtype.kind not in self.kinds:
+        elif kind_of(dtype) not in self.kinds:
             hint = "; convert to floating point, or use SUM" if self.mean and dtype.kind in "iu" else ""
             raise TypeError(f"op={self.name} is not defined for dtype {dtype}{hint}")
 
@@ -47,6 +47,27 @@ class Operation(NamedTuple):
             raise TypeError(f"op={self.name}: MPI has no type for dtype {dtype}") from error
 
 
+def kind_of(dtype: np.dtype) -> str:
+    """NumPy's letter for the kind of dtype; "f" also for ml_dtypes' bfloat16 and the like, "p" for pairs.
+
+    A pair is what MINLOC and MAXLOC work on: a structured dtype of a number and an integer.
+    """
+    if dtype.type.__module__.partition(".")[0] == "ml_dtypes":
+        return "i" if dtype.name.startswith("int") else "u" if dtype.name.startswith("uint") else "f"
+    if dtype.names and len(dtype.names) == 2:
+        value, index = (dtype[name] for name in dtype.names)
+        return "p" if value.kind in "iuf" and index.kind in "iu" else dtype.kind
+    return dtype.kind
+
+
+def _better(comparison: np.ufunc, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+    """Of each two pairs the one whose value is better, or of equal values the one with the smaller index."""
+    value, index = left.dtype.names or ()
+    better = comparison(right[value], left[value])
+    better |= (right[value] == left[value]) & (right[index] < left[index])
+    out[...] = np.where(better, right, left)
+
+
 def _complex_product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
     """Products with the same bits wherever the operands lie.
 
@@ -61,7 +82,7 @@ def _complex_product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> No
 
 
 # MPI's table of which operation goes with which type: integers (signed i, unsigned u), floating point (f),
-# complex (c), logical (b).
+# complex (c), logical (b), pairs of a value and an index (p).
 _PREDEFINED = {
     "sum": (MPI.SUM, Operation("SUM", np.add, "iufc")),
     "prod": (MPI.PROD, Operation("PROD", np.multiply, "iufc")),
@@ -73,6 +94,8 @@ _PREDEFINED = {
     "band": (MPI.BAND, Operation("BAND", np.bitwise_and, "iu")),
     "bor": (MPI.BOR, Operation("BOR", np.bitwise_or, "iu")),
     "bxor": (MPI.BXOR, Operation("BXOR", np.bitwise_xor, "iu")),
+    "minloc": (MPI.MINLOC, Operation("MINLOC", partial(_better, np.less), "p")),
+    "maxloc": (MPI.MAXLOC, Operation("MAXLOC", partial(_better, np.greater), "p")),
 }
 _BY_NAME = {name: operation for name, (_, operation) in _PREDEFINED.items()}
 _BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True)

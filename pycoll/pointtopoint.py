@@ -13,6 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 from .buffers import check_apart, recv_array, send_array
+from .progress import flights, until
 
 
 def _spec(array: np.ndarray) -> list:
@@ -32,11 +33,18 @@ def _world(comm: MPI.Comm | None) -> MPI.Comm:
     return MPI.COMM_WORLD if comm is None else comm
 
 
+def _finish(request: MPI.Request, status: MPI.Status | None = None) -> None:
+    """Wait while collectives in flight go on."""
+    until(lambda: request.Test(status))
+
+
 def send(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> None:
     """Send `buf` (an array, or anything with the buffer protocol) to rank `dest`.
 
     Returns when `buf` may be written again; a buffer with gaps is packed.  As MPI_Send in the MPI standard.
     """
+    if flights:
+        return _finish(isend(buf, dest, tag, comm=comm))
     _world(comm).Send(_spec(send_array("buf", buf)), dest, tag)
 
 
@@ -52,7 +60,10 @@ def recv(
 
     `status` tells source, tag and count.  As MPI_Recv in the MPI standard.
     """
-    _world(comm).Recv(_spec(recv_array("buf", buf)), source, tag, status)
+    if flights:
+        _finish(irecv(buf, source, tag, comm=comm), status)
+    else:
+        _world(comm).Recv(_spec(recv_array("buf", buf)), source, tag, status)
     return buf
 
 
@@ -94,5 +105,10 @@ def sendrecv(
     recvbuf = np.empty_like(outgoing) if recvbuf is None else recvbuf
     incoming = recv_array("recvbuf", recvbuf)
     check_apart(outgoing, incoming)
+    if flights:
+        coming = irecv(recvbuf, source, recvtag, comm=comm)
+        _finish(isend(outgoing, dest, sendtag, comm=comm))
+        _finish(coming, status)
+        return recvbuf
     _world(comm).Sendrecv(_spec(outgoing), dest, sendtag, _spec(incoming), source, recvtag, status)
     return recvbuf

@@ -186,4 +186,6 @@ def _log(primitive: str, algorithm: str, size: int, nbytes: int, dtype: np.dtype
     kind = (primitive, algorithm, size, nbytes, dtype, reason)
     if kind not in _told:
         _told.add(kind)
-        settings.logger.info("%s of %d bytes (%s) on %d ranks: %s, %s", primitive, nbytes, dtype, size, algorithm, reason)
+        settings.logger.info(
+            "%s of %d bytes (%s) on %d ranks: %s, %s", primitive, nbytes, dtype, size, algorithm, reason
+        )

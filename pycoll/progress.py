@@ -198,6 +198,8 @@ def progress_thread(interval: float = 20e-6) -> ProgressThread:
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError("progress_thread needs MPI_THREAD_MULTIPLE, which this MPI was not started with")
     if background or flights:
-        raise RuntimeError("progress_thread: " + ("there is one already" if background else "collectives are in flight"))
+        raise RuntimeError(
+            "progress_thread: " + ("there is one already" if background else "collectives are in flight")
+        )
     background.append(ProgressThread(interval))
     return background[0]

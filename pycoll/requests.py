@@ -238,9 +238,7 @@ def _prepared(
     **buffer: Any,
 ) -> Prepared:
     recvbuf = buffer.get("buf", recvbuf)
-    return prepare(
-        primitive, sendbuf, recvbuf, op, root, comm, algorithm, recvcounts, read, channel, apart(channel)
-    )
+    return prepare(primitive, sendbuf, recvbuf, op, root, comm, algorithm, recvcounts, read, channel, apart(channel))
 
 
 def derived(blocking: Callable[..., Any], begin: Callable[..., Any], name: str, kind: str) -> Callable[..., Any]:

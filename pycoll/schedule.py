@@ -146,7 +146,7 @@ def _all_ranks(size: int, root: int) -> Sequence[int]:
     return range(size)
 
 
-def counts_of(rank: int) -> Block:
+def counts_of(rank: int) -> tuple[str, int]:
     """The block with the counts that `rank` was given, 8 bytes for each rank: see `algorithm(learns=True)`."""
     return ("counts", rank)
 

@@ -4,7 +4,7 @@
 |---|---|
 | ``PYCOLL_SEGMENT`` | the longest message in bytes (4 MiB) |
 | ``PYCOLL_PIPELINE`` | into segments of how many bytes pipelined algorithms cut a vector (128 KiB) |
-| ``PYCOLL_ALLREDUCE``, ``PYCOLL_BCAST``, ... | the algorithm of a primitive where a call and its communicator name none |
+| ``PYCOLL_ALLREDUCE``, ... | a primitive's algorithm, where a call and its communicator name none |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
 | ``PYCOLL_TIMEOUT`` | seconds that a collective may take |
 | ``PYCOLL_LOG`` | ``algorithms``: tell which algorithm each new kind of call gets, and why |
@@ -69,7 +69,7 @@ start_logging()
 
 
 def primitive_called(name: str) -> str:
-    """The primitive that a function, or a method of an MPI communicator, of this name runs; KeyError names the others."""
+    """The primitive that a function or a communicator's method of this name runs; KeyError names all."""
     primitive = {"reduce_scatter_block": "reduce_scatter"}.get(name.lower(), name.lower())
     if primitive not in PRIMITIVES:
         raise KeyError(f"{name!r} is not one of: {', '.join(PRIMITIVES)}")

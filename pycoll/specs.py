@@ -257,10 +257,10 @@ def read_side_w(name: str, spec: Any, blocks: int, writable: bool) -> Side:
     counts, displs = counts_array("counts", counts, blocks), counts_array("displs", displs, blocks)
     if len(types) != blocks:
         raise ValueError(f"types has {len(types)} entries, expecting {blocks} items, one for each rank")
-    array = buffer if buffer is MPI.BOTTOM else memory(name, buffer, writable)
+    array: Any = buffer if buffer is MPI.BOTTOM else memory(name, buffer, writable)
     sides = []
     for count, displ, given in zip(counts, displs, types):
-        datatype = _datatype(given)
+        datatype = _datatype(given) or MPI.BYTE
         if buffer is not MPI.BOTTOM:
             _check_fits(name, array.size - displ, count, 0, datatype.extent, datatype)
         if buffer is not MPI.BOTTOM and is_dense(datatype):
@@ -375,7 +375,7 @@ def _reduction(
             arrays[0] = IN_PLACE
     elif recv and primitive.cuts and arrays[0].size != arrays[1].size:
         raise ValueError(f"mismatch in send count {arrays[0].size} and receive count {arrays[1].size}")
-    arguments = arrange(primitive, *arrays, rank, size, root, recvcounts)
+    arguments = arrange(primitive, arrays[0], arrays[1], rank, size, root, recvcounts)
     arguments.result = None
     return arguments
 
@@ -461,5 +461,7 @@ def _check_disjoint(places: Extents | None) -> None:
     end = 0
     for start, size in sorted(place for place in places or () if place[1]):
         if start < end:
-            raise ValueError(f"recvbuf's blocks overlap: one starts at byte {start}, before byte {end} where another ends")
+            raise ValueError(
+                f"recvbuf's blocks overlap: one starts at byte {start}, before byte {end} where another ends"
+            )
         end = start + size

@@ -9,7 +9,6 @@ from __future__ import annotations
 from ..schedule import Schedule, adopt, algorithm, counts_of
 from . import bcast, gather
 
-
 adopt("gatherv", "gather", "naive")
 
 

@@ -60,6 +60,9 @@ def _native_reduction(primitive: str, send: np.ndarray, op: MPI.Op, root: int) -
     elif primitive == "allreduce":
         result = np.empty_like(send)
         WORLD.Allreduce(send, result, op)
+    elif primitive in ("scan", "exscan"):
+        result = np.empty_like(send) if primitive == "scan" or RANK else None
+        getattr(WORLD, primitive.capitalize())(send, np.empty_like(send) if result is None else result, op)
     else:
         result = np.empty(send.size // SIZE, send.dtype)
         WORLD.Reduce_scatter_block(send, result, op)

@@ -9,7 +9,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine, settings
+from pycoll import engine
 from pycoll.layout import compiled
 
 from .native import RANK, SIZE, WORLD

@@ -15,7 +15,10 @@ from .native import KINDS, OPERATIONS, RANK, SIZE, WORLD, assert_same, inputs, n
 pytestmark = pytest.mark.mpi
 
 MOVING = [
-    (name, a) for name, p in PRIMITIVES.items() if not p.reduces and name != "barrier" for a in algorithms_of(name)
+    (name, a)
+    for name, p in PRIMITIVES.items()
+    if not (p.reduces or p.varies or name == "barrier")
+    for a in algorithms_of(name)
 ]
 REDUCING = [(name, a) for name, p in PRIMITIVES.items() if p.reduces for a in algorithms_of(name)]
 SEGMENT = 256  # bytes, so that 1009 elements span several
@@ -43,7 +46,7 @@ def call(primitive, algorithm, send, op=None, root=0, recv=None):
 def test_reductions(primitive, algorithm):
     for op in OPERATIONS:
         for dtype in ("int32", "uint8", "int64", "float32", "float64", "complex128", "bool"):
-            if np.dtype(dtype).kind not in KINDS[op]:
+            if np.dtype(dtype).kind not in KINDS[op] or (op == "avg" and "scan" in primitive):
                 continue
             for count in COUNTS if dtype in ("int64", "float32", "bool", "complex128") else [37]:
                 check_reduction(primitive, algorithm, op, dtype, count, root=count % SIZE)
@@ -78,7 +81,7 @@ def check_reduction(primitive, algorithm, op, dtype, count, root):
 def check(ours, theirs, primitive, send, op):
     # the bound is computed together, so all ranks must come here
     if theirs is None:
-        assert ours is None
+        assert ours is None or primitive == "exscan"  # in place, rank 0 gets its buffer back
         theirs = ours = np.zeros_like(send)
     assert_same(ours, theirs, primitive, send, op)
 
@@ -149,7 +152,7 @@ def test_barrier_waits_for_the_last(algorithm):
         assert min(WORLD.allgather(left)) >= max(WORLD.allgather(came))
 
 
-@pytest.mark.parametrize("primitive", [name for name in PRIMITIVES if name != "barrier"])
+@pytest.mark.parametrize("primitive", [name for name, p in PRIMITIVES.items() if name != "barrier" and not p.varies])
 def test_above_every_eager_limit(primitive):
     """Several megabytes a block, where schedules that count on buffering would hang."""
     engine.configure(segment=1 << 20, pipeline=2 << 20)

@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pycoll
-from pycoll import engine, settings
+import pycoll.settings
+from pycoll import engine
 from pycoll.schedule import PRIMITIVES, algorithms_of
 
 from .native import KINDS, OPERATIONS, SIZE
 from .test_native import check_movement, check_reduction
 
 pytestmark = pytest.mark.mpi
-PAIRS = [(name, algorithm) for name in PRIMITIVES if name != "barrier" for algorithm in algorithms_of(name)]
+EVEN = [name for name, primitive in PRIMITIVES.items() if name != "barrier" and not primitive.varies]
+PAIRS = [(name, algorithm) for name in EVEN for algorithm in algorithms_of(name)]
 DTYPES = ["int32", "int64", "uint64", "float32", "float64", "complex64", "complex128", "bool"]
 
 
@@ -25,7 +26,7 @@ def cases(draw):
     primitive, algorithm = draw(st.sampled_from(PAIRS))
     op, dtype = None, draw(st.sampled_from(DTYPES))
     if PRIMITIVES[primitive].reduces:
-        op = draw(st.sampled_from(OPERATIONS))
+        op = draw(st.sampled_from(OPERATIONS[:-1] if "scan" in primitive else OPERATIONS))  # no "avg" for scans
         dtype = draw(st.sampled_from([name for name in DTYPES if np.dtype(name).kind in KINDS[op]]))
     count, root = draw(st.integers(0, 3000)), draw(st.integers(0, SIZE - 1))
     return primitive, algorithm, op, dtype, count, root, draw(st.integers(16, 5000)), draw(st.integers(16, 5000))
@@ -38,7 +39,7 @@ def test_drawn(together, case):
 
 
 def check(primitive, algorithm, op, dtype, count, root, segment, pipeline):
-    before = settings.SEGMENT, settings.PIPELINE
+    before = pycoll.settings.SEGMENT, pycoll.settings.PIPELINE
     engine.configure(segment=segment, pipeline=pipeline)
     try:
         if op:

@@ -12,7 +12,9 @@ from pycoll.schedule import algorithms_of, find
 
 from .machine import Machine
 
-VARYING = [a for name in ("scatterv", "gatherv", "allgatherv", "alltoallv", "alltoallw") for a in algorithms_of(name).values()]
+VARYING = [
+    a for name in ("scatterv", "gatherv", "allgatherv", "alltoallv", "alltoallw") for a in algorithms_of(name).values()
+]
 ITEM = 8
 
 
@@ -70,7 +72,7 @@ def learn(algorithm, size, root, rows, segment, eager, order):
 
 
 def run(algorithm, counts, root=0, segment=1 << 20, gaps=0, eager=False, seed=0):
-    """All ranks' programs on drawn data; `counts[i][j]` elements go from i to j (row 0 alone where there is one root)."""
+    """All ranks' programs on drawn data; `counts[i][j]` elements go from i to j (row 0 alone: one root)."""
     size, name, numbers = len(counts), algorithm.primitive.name, np.random.default_rng(seed)
     blocks = [[numbers.integers(0, 1000, n) for n in row] for row in counts]
     order = list(range(size))
