@@ -14,9 +14,8 @@ from tabulate import tabulate
 from tqdm import tqdm
 
 import pycoll
-from pycoll.schedule import PRIMITIVES
 
-from .cases import IN_PLACE, Case, busbw_factor
+from .cases import IN_PLACE, MEASURED, Case, busbw_factor
 from .results import environment, write_json
 from .timing import medians
 
@@ -48,7 +47,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """The command line; what is wrong with it ends the program."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "primitives", nargs="*", metavar="primitive", help=f"of: {', '.join(PRIMITIVES)} (default: all)"
+        "primitives", nargs="*", metavar="primitive", help=f"of: {', '.join(MEASURED)} (default: all)"
     )
     parser.add_argument("--sizes", default="8,1K,32K,1M,8M", help="total bytes, with commas between (%(default)s)")
     parser.add_argument("--algorithm", help="algorithms, with commas between; 'auto' is pycoll's choice (default: all)")
@@ -58,9 +57,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", help="also write the records there")
     options = parser.parse_args(argv)
     for name in options.primitives:
-        if name not in PRIMITIVES:
-            parser.error(f"primitive {name!r} is not one of: {', '.join(PRIMITIVES)}")
-    options.primitives = options.primitives or list(PRIMITIVES)
+        if name not in MEASURED:
+            parser.error(f"primitive {name!r} is not one of: {', '.join(MEASURED)}")
+    options.primitives = options.primitives or MEASURED
     known = dict.fromkeys(name for primitive in options.primitives for name in pycoll.algorithms(primitive))
     options.algorithm = options.algorithm.split(",") if options.algorithm else []
     for name in options.algorithm:

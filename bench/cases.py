@@ -11,14 +11,15 @@ from mpi4py import MPI
 import pycoll
 from pycoll.schedule import PRIMITIVES
 
+MEASURED = [name for name, primitive in PRIMITIVES.items() if not primitive.varies]
 NATIVE = {name: name.capitalize() for name in PRIMITIVES} | {"reduce_scatter": "Reduce_scatter_block"}
-IN_PLACE = ("allgather", "allreduce", "alltoall", "reduce_scatter")  # where every rank can work in place
+IN_PLACE = ("allgather", "allreduce", "alltoall", "reduce_scatter", "scan")  # where every rank can work in place
 
 
 def busbw_factor(primitive: str, size: int) -> float:
-    """What algbw is multiplied with to get bus bandwidth, as nccl-tests defines it."""
+    """What algbw is multiplied with to get bus bandwidth, as nccl-tests defines it; it has no scans."""
     share = (size - 1) / size
-    return {"bcast": 1.0, "reduce": 1.0, "barrier": 0.0, "allreduce": 2 * share}.get(primitive, share)
+    return {"bcast": 1.0, "reduce": 1.0, "scan": 1.0, "exscan": 1.0, "barrier": 0.0, "allreduce": 2 * share}.get(primitive, share)
 
 
 class Case:
@@ -36,12 +37,13 @@ class Case:
         self.count = total if shape.cuts else max(1, total // size)
         self.nbytes = self.count * dtype.itemsize * (1 if shape.cuts else size)
 
-        def room(wanted: dict, all_blocks: bool) -> np.ndarray | None:
+        def room(wanted: object, all_blocks: bool) -> np.ndarray | None:
             return np.zeros(self.count * (size if all_blocks else 1), dtype) if wanted else None
 
         self.send = room(shape.holds(rank, size, 0, 1), shape.takes_all)
         inside = in_place and shape.takes_all and not shape.gives_all  # the input of reduce_scatter
-        self.ours = room(shape.wants(rank, size, 0, 1), shape.gives_all or inside)
+        gets = shape.wants(rank, size, 0, 1) or primitive == "exscan"  # whose rank 0 has a buffer that stays as it is
+        self.ours = room(gets, shape.gives_all or inside)
         self.native = None if self.ours is None else self.ours.copy()
         if primitive == "bcast" and rank == 0:
             self.send = None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         scatterv,
     )
     from .comm import Comm
-    from .engine import attach
+    from .engine import CollectiveTimeout, attach
     from .nonblocking import (
         allgather_init,
         allgatherv_init,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
         send,
         sendrecv,
     )
-    from .progress import CollectiveTimeout, progress_thread
+    from .progress import progress_thread
     from .requests import (
         Persistent,
         Request,
@@ -105,7 +105,7 @@ _HOMES = {
         "scatterv",
     ],
     "comm": ["Comm"],
-    "engine": ["attach"],
+    "engine": ["CollectiveTimeout", "attach"],
     "nonblocking": [
         "allgather_init",
         "allgatherv_init",
@@ -142,7 +142,7 @@ _HOMES = {
     ],
     "ops": ["AVG"],
     "pointtopoint": ["irecv", "isend", "recv", "send", "sendrecv"],
-    "progress": ["CollectiveTimeout", "progress_thread"],
+    "progress": ["progress_thread"],
     "requests": ["Persistent", "Request", "testall", "waitall", "waitany"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

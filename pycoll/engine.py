@@ -8,10 +8,12 @@ caller's array alive; it runs only in calls that bring arrays with just these ad
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +31,10 @@ _BYTE = np.dtype(np.uint8)
 Calls = list[Callable[[], object]]
 
 
+class CollectiveTimeout(RuntimeError):
+    """A collective did not finish in PYCOLL_TIMEOUT seconds; its communicator cannot be used any more."""
+
+
 @dataclass
 class Bound:
     """A program bound to addresses.  It holds the program, whose id is part of its key, and the scratch."""
@@ -38,12 +44,15 @@ class Bound:
     requests: list[MPI.Prequest]
     scratch: np.ndarray
     shortcut: tuple = ()
+    _waits: list[MPI.Prequest | None] | None = None
 
-    @cached_property
+    @property
     def waits(self) -> list[MPI.Prequest | None]:
         """For each call the request that it waits for, if it does."""
-        waits = [self.requests[step.message] if type(step) is Wait else None for step in self.program.steps]
-        return waits + [None] * (len(self.calls) - len(waits))
+        if self._waits is None:
+            self._waits = [self.requests[step.message] if type(step) is Wait else None for step in self.program.steps]
+            self._waits += [None] * (len(self.calls) - len(self._waits))
+        return self._waits
 
     def free(self) -> None:
         """Give the requests back to MPI."""
@@ -162,7 +171,7 @@ def _address(array: np.ndarray | None) -> int:
 def _reference(buffer: object, array: np.ndarray | None) -> Callable[[], object] | None:
     """A weak reference to a caller's array; None where a copy or a view stands in for it."""
     if isinstance(buffer, np.ndarray):
-        return weakref.ref(buffer) if buffer is array else None
+        return weakref.ref(buffer) if array is None or buffer is array else None
     return (lambda: buffer) if buffer is None or buffer is IN_PLACE else None
 
 
@@ -178,10 +187,12 @@ def _calls(
     program: Program, requests: list[MPI.Prequest], bases: list[int], dtype: np.dtype, operation: Operation | None
 ) -> Calls:
     """Each step of a program as a call without arguments."""
+    arrays: dict[Region, np.ndarray] = {}  # NumPy looks for no overlaps where operand and result are one object
 
-    @cache  # NumPy need not look for overlaps where operand and result are one object
     def array(region: Region) -> np.ndarray:
-        return _array(region, bases, dtype)
+        if region not in arrays:
+            arrays[region] = _array(region, bases, dtype)
+        return arrays[region]
 
     calls: Calls = []
     for step in program.steps:
@@ -220,6 +231,20 @@ def check_communicator(comm: object) -> None:
         raise TypeError(f"comm must be an intracommunicator, not {comm!r}")
 
 
+def _duplicate(comm: MPI.Intracomm) -> MPI.Intracomm:
+    if not settings.TIMEOUT:
+        return comm.Dup()
+    private, request = comm.Idup()
+    deadline = time.monotonic() + settings.TIMEOUT
+    while not request.Test():
+        if time.monotonic() > deadline:
+            raise CollectiveTimeout(
+                f"not all ranks came in {settings.TIMEOUT:g} s to make the private duplicate of their communicator"
+            )
+        os.sched_yield()
+    return private
+
+
 def attached(comm: MPI.Intracomm) -> Channel | None:
     """The communicator's channel, if it has one."""
     return channels.get(comm.handle)
@@ -231,7 +256,7 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     check_communicator(comm)
     channel = channels.get(comm.handle)
     if channel is None:
-        channel = Channel(comm, MPI.Intracomm(comm).Dup())  # not by a subclass's Dup, which would attach again
+        channel = Channel(comm, _duplicate(MPI.Intracomm(comm)))  # not a subclass's, whose Dup would attach again
         channel.choices.update(getattr(comm, "inherited", {}))
         comm.Set_attr(_keyval(), channel)
         channels[comm.handle] = channel

@@ -12,11 +12,11 @@ from mpi4py import MPI
 
 from . import check, engine, settings
 from .buffers import Arguments
-from .engine import Bound, Channel
+from .engine import Bound, Channel, CollectiveTimeout
 from .layout import COUNT_BYTES, Call, compiled
 from .ops import Operation, resolve
 from .program import Program
-from .progress import CollectiveTimeout, Flight
+from .progress import Flight
 from .schedule import PRIMITIVES, Algorithm, Primitive, algorithms_of, find
 from .selection import choose
 
@@ -160,15 +160,9 @@ def _algorithm(
     nbytes = arguments.mean_size(size)
     reason = "as the call asks"
     if name is None:
-        if primitive in channel.choices:
-            name, reason = channel.choices[primitive], "as the communicator's `algorithm` asks"
-        elif name := settings.algorithm_from_environment(primitive):
-            reason = f"as PYCOLL_{primitive.upper()} asks"
-    if name is not None and reason != "as the call asks" and not commutative and not find(primitive, name).ordered:
-        name = None  # a wish for all calls, which this one cannot follow
+        name, reason = _wish(channel, primitive, commutative)
     if name is None:
         name = choose(primitive, nbytes, size, commutative)
-        reason = f"by the rules for {nbytes} bytes" + ("" if commutative else " and an operation that does not commute")
     algorithm = find(primitive, name)
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
@@ -176,6 +170,17 @@ def _algorithm(
     if settings.logger.isEnabledFor(logging.INFO):
         _log(primitive, algorithm.name, size, nbytes, arguments.dtype, reason)
     return algorithm
+
+
+def _wish(channel: Channel, primitive: str, commutative: bool) -> tuple[str | None, str]:
+    """The algorithm that the communicator or the environment asks for, if this call can follow; and the reason."""
+    if name := channel.choices.of(primitive):
+        reason = "as the communicator's `algorithm` asks"
+    elif name := settings.algorithm_from_environment(primitive):
+        reason = f"as PYCOLL_{primitive.upper()} asks"
+    if name and (commutative or find(primitive, name).ordered):
+        return name, reason
+    return None, "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
 
 
 _told: set[tuple] = set()

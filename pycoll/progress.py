@@ -16,12 +16,8 @@ from types import TracebackType
 from mpi4py import MPI
 
 from . import settings
-from .engine import Bound, Channel
+from .engine import Bound, Channel, CollectiveTimeout
 from .program import Start
-
-
-class CollectiveTimeout(RuntimeError):
-    """A collective did not finish in PYCOLL_TIMEOUT seconds; its communicator cannot be used any more."""
 
 
 class Flight:
@@ -60,13 +56,14 @@ class Flight:
         try:
             while not self.done:
                 assert self._bound
-                for at in range(self._at, len(self._bound.calls)):
-                    self._at = at
-                    request = self._bound.waits[at]
+                calls, waits = self._bound.calls, self._bound.waits
+                while self._at < len(calls):
+                    request = waits[self._at]
                     if request is None:
-                        self._do(self._bound.calls[at])
+                        self._do(calls[self._at])
                     elif not request.Test():
                         return False
+                    self._at += 1
                 self._next_part()
         except Exception as error:  # raised where it is waited for, not where it goes on
             self._land(error)

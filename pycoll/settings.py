@@ -16,6 +16,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
+from functools import cache
 
 from .schedule import PRIMITIVES, find
 
@@ -86,6 +87,10 @@ class Choices(MutableMapping[str, str]):
         self._names: dict[str, str] = {}
         self._changed = changed
 
+    def of(self, primitive: str) -> str | None:
+        """The choice for a primitive, by its name in small letters; None if there is none."""
+        return self._names.get(primitive)
+
     def __getitem__(self, primitive: str) -> str:
         return self._names[primitive_called(primitive)]
 
@@ -109,6 +114,7 @@ class Choices(MutableMapping[str, str]):
         return f"Choices({self._names})"
 
 
+@cache
 def algorithm_from_environment(primitive: str) -> str | None:
     """What ``PYCOLL_<PRIMITIVE>`` asks for; ValueError if there is no such algorithm."""
     variable = f"PYCOLL_{primitive.upper()}"
