@@ -300,7 +300,7 @@ def read(
     elif gives and gets:
         sendbuf = IN_PLACE if sendbuf is None else sendbuf
     if primitive.varies:
-        return read_varying(primitive, sendbuf, recvbuf, rank, size, root)
+        return read_varying(primitive, sendbuf, recvbuf, rank, size, root, strict=False)
     if primitive.name == "barrier" or (recvcounts is None and _plain(sendbuf) and _plain(recvbuf)):
         same = sendbuf is not None and recvbuf is not None and _address(sendbuf) == _address(recvbuf)
         if not (same and primitive.reduces):
@@ -381,14 +381,23 @@ def _reduction(
 
 
 def read_varying(
-    primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any = None
+    primitive: Primitive,
+    sendbuf: Any,
+    recvbuf: Any,
+    rank: int,
+    size: int,
+    root: int,
+    recvcounts: Any = None,
+    strict: bool = True,
 ) -> Arguments:
-    """The arguments of a v-variant."""
+    """The arguments of a v-variant; not `strict`, None is an empty buffer and dtypes may differ, as in mpi4py."""
     gives, gets = _parts_of(primitive, rank, size, root)
     inside = sendbuf is IN_PLACE and gets
     stays = recvbuf is IN_PLACE and primitive.name == "scatterv" and gives
     send = recv = None
     if gives and not inside:
+        if strict and sendbuf is None:
+            raise TypeError(f"sendbuf=None: {primitive.name} needs a send buffer on rank {rank}")
         send = _read_blocks("sendbuf", sendbuf, size, primitive.takes_all, primitive.name, False)
     result = recvbuf
     if gets and not stays:
@@ -397,6 +406,8 @@ def read_varying(
     places = None if recv is None else recv.places
     sends = places if inside else None if send is None else send.places
     if send and recv:
+        if strict and primitive.name != "alltoallw":
+            _check_dtypes(sendbuf, recvbuf, send, recv)
         _check_own_block(primitive, send, recv, rank)
         _check_apart(send, recv)
     _check_disjoint(places)
@@ -422,11 +433,13 @@ def _read_blocks(name: str, spec: Any, size: int, all_blocks: bool, primitive: s
 
 def _allocated(primitive: Primitive, recvbuf: Any, send: Side | None, rank: int, size: int) -> tuple[Any, Any]:
     """The receive buffer's specification and the result; memory for it where there is none but its counts."""
+    if isinstance(recvbuf, list | tuple) and primitive.name == "alltoallw":
+        return recvbuf, recvbuf[0]
     if isinstance(recvbuf, list | tuple):
-        given_counts = len(recvbuf) > 1 and not isinstance(recvbuf[1], MPI.Datatype | str)
-        if recvbuf[0] is None and given_counts and primitive.name != "scatterv" and send and send.dtype:
-            counts = counts_array("counts", recvbuf[1], size)
-            room = np.empty(sum(counts), send.dtype)
+        buffer, counts, displs, _ = parse(recvbuf, vector=True)
+        if buffer is None and counts is not None and primitive.gives_all and send and send.dtype:
+            listed = _listed(counts, displs, size, True, 1)
+            room = np.zeros(max(displ + count for count, displ in listed), send.dtype)
             return [room, *recvbuf[1:]], room
         return recvbuf, recvbuf[0]
     if recvbuf is None and primitive.name == "scatterv" and send and send.dtype:
@@ -435,6 +448,13 @@ def _allocated(primitive: Primitive, recvbuf: Any, send: Side | None, rank: int,
     if recvbuf is None:
         raise TypeError(f"recvbuf=None: {primitive.name} needs a receive buffer, or [None, counts]")
     return recvbuf, recvbuf
+
+
+def _check_dtypes(sendbuf: Any, recvbuf: Any, send: Side, recv: Side) -> None:
+    """TypeError if arrays without a datatype beside them differ in theirs."""
+    named = any(parse(spec, vector=True).datatype for spec in (sendbuf, recvbuf))
+    if not named and send.dtype and recv.dtype and send.dtype != recv.dtype:
+        raise TypeError(f"sendbuf has dtype {send.dtype}, recvbuf has dtype {recv.dtype}")
 
 
 def _check_own_block(primitive: Primitive, send: Side, recv: Side, rank: int) -> None:
