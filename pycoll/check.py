@@ -55,7 +55,10 @@ def fingerprint(call: Call, arguments: Arguments, op: Any) -> Fingerprint:
         same["recvcounts"] = _sizes(call.sends)
     if not primitive.varies:
         return Fingerprint(same, None, None)
-    return Fingerprint(same, _sizes(call.sends), _sizes(call.recvs))
+    sends = _sizes(call.sends)
+    if call.in_place and not primitive.takes_all and sends:  # the input lies among the blocks of the output
+        sends = sends[call.rank : call.rank + 1]
+    return Fingerprint(same, sends, _sizes(call.recvs))
 
 
 def _name_of(op: Any) -> str:

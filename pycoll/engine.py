@@ -87,6 +87,11 @@ class Channel:
         self._tags = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - BLOCKING
         self._started = 0
 
+    def check_usable(self) -> None:
+        """CollectiveTimeout if a collective on it did not finish in time."""
+        if self.broken:
+            raise CollectiveTimeout(f"this communicator cannot be used any more: {self.broken}")
+
     def next_tag(self) -> int:
         """The tag of the next collective that is not blocking; all ranks start these in the same order."""
         self._started += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from mpi4py import MPI
 
 from . import check, engine, settings
 from .buffers import Arguments
-from .engine import Bound, Channel, CollectiveTimeout
+from .engine import Bound, Channel, CollectiveTimeout, freed_at_its_end
 from .layout import COUNT_BYTES, Call, compiled
 from .ops import Operation, resolve
 from .program import Program
@@ -59,9 +60,9 @@ class Prepared:
         if self.call.learning:
             yield from self._learn()
 
-    def bound(self) -> Bound:
+    def bound(self, bind: Binder | None = None) -> Bound:
         """The collective proper, bound to its buffers."""
-        return self.bind(compiled(self.call), self.arguments, self.operation)
+        return (bind or self.bind)(compiled(self.call), self.arguments, self.operation)
 
     def body(self, bound: Bound) -> Iterator[Bound]:
         """The collective proper, with what is to be done on this rank before and after."""
@@ -86,10 +87,21 @@ class Prepared:
         self.call = self.call._replace(counts=tuple(map(int, table.reshape(-1))))
 
 
-def apart(channel: Channel) -> Binder:
-    """A function that binds parts of one collective so that others can run meanwhile."""
-    tag = channel.next_tag()
-    return lambda program, arguments, operation: channel.bind_apart(program, arguments, operation, tag)
+class Apart:
+    """Binds parts of one collective so that others can run meanwhile; their requests are freed at their ends."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._tag = 0
+
+    def __call__(self, program: Program, arguments: Arguments, operation: Operation | None) -> Bound:
+        """A part that is run once."""
+        return freed_at_its_end(self.kept(program, arguments, operation))
+
+    def kept(self, program: Program, arguments: Arguments, operation: Operation | None) -> Bound:
+        """A part that is run again and again."""
+        self._tag = self._tag or self._channel.next_tag()  # not before the arguments are known to be right
+        return self._channel.bind_apart(program, arguments, operation, self._tag)
 
 
 def prepare(
@@ -107,10 +119,9 @@ def prepare(
 ) -> Prepared:
     """Check the arguments and choose an algorithm; raises what `pycoll.collectives` says.
 
-    `bind` binds each part of it to its buffers: `Channel.bind`, or what `apart` gives.
+    `bind` binds each part of it to its buffers: `Channel.bind`, or an `Apart`.
     """
-    if channel.broken:
-        raise CollectiveTimeout(f"this communicator cannot be used any more: {channel.broken}")
+    channel.check_usable()
     primitive, rank, size = PRIMITIVES[name], comm.rank, comm.size
     try:
         if primitive.rooted and not (isinstance(root, int | np.integer) and 0 <= root < size):
@@ -124,7 +135,7 @@ def prepare(
         chosen = _algorithm(channel, name, algorithm, arguments, size, operation)
     except (TypeError, ValueError) as error:
         if settings.CHECK:
-            _tell(error, primitive, comm, bind)
+            _tell(error, primitive, comm, channel, bind)
         raise
     # what is only moved is moved as bytes, so that all ranks cut it alike whatever its dtype
     itemsize = arguments.dtype.itemsize if operation else 1
@@ -146,11 +157,13 @@ def prepare(
     return Prepared(channel, call, arguments, operation, op, bind)
 
 
-def _tell(error: Exception, primitive: Primitive, comm: MPI.Intracomm, bind: Binder) -> None:
+def _tell(error: Exception, primitive: Primitive, comm: MPI.Intracomm, channel: Channel, bind: Binder) -> None:
     """Let the other ranks know that this one raises an error, where they compare their arguments."""
-    for bound in check.exchange(comm.rank, comm.size, check.Failed(primitive.name, str(error)), [], bind):
-        for call in bound.calls:
-            call()
+    parts = check.exchange(comm.rank, comm.size, check.Failed(primitive.name, str(error)), [], bind)
+    telling = Flight(parts, f"comparing the arguments of {primitive.name} on rank {comm.rank} of {comm.size}", channel)
+    telling.take_off()
+    with contextlib.suppress(CollectiveTimeout):  # the error says more
+        telling.arrive()
 
 
 def _algorithm(

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 
+import numpy as np
 from mpi4py import MPI
 
 from . import settings
 from .engine import Bound, Channel, CollectiveTimeout
-from .program import Start
+from .program import Program, Start
 
 
 class Flight:
@@ -40,7 +41,7 @@ class Flight:
         """Start, and go on as far as that needs no waiting."""
         with _lock:
             flights.append(self)
-            self._next_part()
+            self._bound, self._at = _NOTHING, 0
             self.advance()
 
     @property
@@ -54,8 +55,7 @@ class Flight:
     def advance(self) -> bool:
         """Go on as far as that needs no waiting; whether it is at its end."""
         try:
-            while not self.done:
-                assert self._bound
+            while self._bound:
                 calls, waits = self._bound.calls, self._bound.waits
                 while self._at < len(calls):
                     request = waits[self._at]
@@ -64,7 +64,8 @@ class Flight:
                     elif not request.Test():
                         return False
                     self._at += 1
-                self._next_part()
+                if not self._next_part():
+                    break
         except Exception as error:  # raised where it is waited for, not where it goes on
             self._land(error)
         return True
@@ -75,22 +76,27 @@ class Flight:
         except (ArithmeticError, Warning) as error:  # the other ranks wait for what comes after
             self.error = self.error or error
 
-    def _next_part(self) -> None:
-        try:
-            self._bound, self._at = next(self._parts, None), 0
-        except Exception as error:
-            self._land(error)
-        else:
-            if self._bound is None:
-                self._land(None)
+    def _next_part(self) -> bool:
+        self._bound, self._at = next(self._parts, None), 0
+        if self._bound is None:
+            self._land(None)
+        return self._bound is not None
 
     def _land(self, error: Exception | None) -> None:
         self.error = self.error or error
         self.done = True
         flights.remove(self)
 
+    def go_on(self) -> bool:
+        """Let all flights of this thread go on, this one among them; whether it is done."""
+        if not self.done:
+            self.thread = threading.get_ident()
+            progress()
+        return self.done
+
     def arrive(self) -> None:
-        """Until it is done, with all flights of this thread going on; raises what went wrong in it."""
+        """Wait for its end, with all flights of this thread going on; raises what went wrong in it."""
+        self.thread = threading.get_ident()
         deadline = time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else None
         while not self.done:
             progress()
@@ -131,6 +137,8 @@ class Flight:
         return f"in round {now + 1} it waits for {', '.join(peers)}"
 
 
+_NOTHING = Bound(Program([], [], 0), [], [], np.empty(0, np.uint8))  # the part before the first
+
 flights: list[Flight] = []
 _given_up: list[Flight] = []  # their messages may still come, into memory that must be there
 _lock = threading.RLock()
@@ -147,13 +155,15 @@ def progress() -> None:
                     flight.advance()
 
 
-def until(done: Callable[[], object]) -> None:
-    """Wait for what is not a flight, with all flights going on."""
+def until(done: Callable[[], object], concerned: Iterable[Flight] = ()) -> None:
+    """Wait for what is not one flight, with all flights going on; CollectiveTimeout speaks of those concerned."""
     deadline = time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else None
     while not done():
         progress()
         if deadline and time.monotonic() > deadline:
-            raise CollectiveTimeout(f"a request did not complete in {settings.TIMEOUT:g} s")
+            for flight in concerned:
+                flight.give_up()
+            raise CollectiveTimeout(f"a message did not come or go in {settings.TIMEOUT:g} s")
         os.sched_yield()
 
 
@@ -189,8 +199,8 @@ class ProgressThread:
 def progress_thread(interval: float = 20e-6) -> ProgressThread:
     """Start a background thread in which collectives in flight go on while the program computes.
 
-    It looks at them every `interval` seconds.  RuntimeError if MPI was not started with MPI_THREAD_MULTIPLE, or if
-    there is one already.  Start it before there is anything in flight.
+    It looks at them every `interval` seconds, and combines with NumPy's default error state.  RuntimeError if MPI was
+    not started with MPI_THREAD_MULTIPLE, or if there is one already.  Start it before there is anything in flight.
     """
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError("progress_thread needs MPI_THREAD_MULTIPLE, which this MPI was not started with")

@@ -14,7 +14,7 @@ from typing import Any
 from mpi4py import MPI
 
 from . import engine, progress, settings
-from .prepare import Prepared, apart, prepare
+from .prepare import Apart, Prepared, prepare
 from .progress import Flight, background, flights
 
 
@@ -26,19 +26,21 @@ class Request:
     """
 
     def __init__(self, flight: Flight, result: Any) -> None:
-        self._flight, self._result = flight, result
+        self.flight, self._result = flight, result
+        self.active = True  # until its completion has been told
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Whether it is complete; raises what went wrong in it.  `status` is there for mpi4py's sake."""
-        if not self._flight.done:
-            progress.progress()
-        if self._flight.done:
-            self._flight.raise_error()
-        return self._flight.done
+        self.flight.go_on()
+        if self.flight.done:
+            self.active = False
+            self.flight.raise_error()
+        return self.flight.done
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until it is complete; True."""
-        self._flight.arrive()
+        self.active = False
+        self.flight.arrive()
         return True
 
     def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
@@ -62,23 +64,29 @@ class Persistent(Flight):
     Each `Start` needs a `Wait`, or a `Test` that says True.  Started ones complete in any order.
     """
 
-    def __init__(self, prepared: Prepared, result: Any) -> None:
+    def __init__(self, prepared: Prepared, bind: Apart) -> None:
         super().__init__((), prepared.name, prepared.channel)
-        self.done, self._fresh = True, False  # fresh: started by `Start`, and not gone on since
-        self._prepared, self._result = prepared, result
+        self._prepared, self._result = prepared, prepared.arguments.result
         opening = prepared.flight(prepared.openings())
         opening.take_off()
         opening.arrive()
-        self._fixed: engine.Bound | None = prepared.bound()
+        self._fixed: engine.Bound | None = prepared.bound(bind.kept)
         waits = self._fixed.waits
         self._first = next((at for at, request in enumerate(waits) if request is not None), len(waits))
         self._starting, self._ending = self._fixed.calls[: self._first], self._fixed.calls[self._first :]
         self._quick = not (prepared.arguments.before or prepared.arguments.after or settings.TIMEOUT)
+        self._fresh = False  # started by `Start`, and not gone on since
+        self.active, self.done = False, True  # active: started, and its completion not told yet
+
+    @property
+    def flight(self) -> Flight:
+        """What is under way."""
+        return self
 
     def Start(self) -> None:
-        """Start it; RuntimeError if it is under way, or freed."""
-        if self.done and self._quick:
-            self.done, self._fresh = False, True
+        """Start it; RuntimeError if it is active, or freed."""
+        if self._quick and not self.active:
+            self.active, self.done, self._fresh = True, False, True
             for call in self._starting:
                 call()
             flights.append(self)
@@ -86,14 +94,16 @@ class Persistent(Flight):
             self._start_anew()
 
     def _start_anew(self) -> None:
-        if not self.done or self._fixed is None:
-            raise RuntimeError(f"Start: {self.name} is {'freed' if self.done else 'still under way'}")
-        self.done = False
+        if self.active or self._fixed is None:
+            raise RuntimeError(f"Start: {self.name} is {'still active' if self.active else 'freed'}")
+        self._prepared.channel.check_usable()
+        self.active, self.done = True, False
         self._parts = self._prepared.body(self._fixed)
         self.take_off()
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until it is complete; True."""
+        self.active = False
         if self._fresh and len(flights) == 1 and not background:
             calls = iter(self._ending)
             try:
@@ -117,9 +127,9 @@ class Persistent(Flight):
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Whether it is complete, or not started; raises what went wrong in it."""
-        if not self.done:
-            progress.progress()
+        self.go_on()
         if self.done:
+            self.active = False
             self.raise_error()
         return self.done
 
@@ -138,9 +148,9 @@ class Persistent(Flight):
         self._result = None
 
     def Free(self) -> None:
-        """Give its requests back to MPI; RuntimeError if it is under way."""
-        if not self.done:
-            raise RuntimeError(f"Free: {self.name} is still under way")
+        """Give its requests back to MPI; RuntimeError if it is active."""
+        if self.active:
+            raise RuntimeError(f"Free: {self.name} is still active")
         if self._fixed:
             self._fixed.free()
             self._fixed, self._quick = None, False
@@ -151,50 +161,64 @@ class Persistent(Flight):
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             self.Wait()
-        if self.done:
+        if not self.active:
             self.Free()
 
 
-def waitall(requests: Sequence[Request | Persistent | MPI.Request]) -> list:
+AnyRequest = Request | Persistent | MPI.Request
+
+
+def waitall(requests: Sequence[AnyRequest]) -> list:
     """Wait for all of them, pycoll's and MPI's mixed; the results, as each one's `wait` gives them."""
-    results: dict[int, Any] = {}
-    progress.until(lambda: _test_each(requests, results))
-    return [results[i] for i in range(len(requests))]
+    return [_wait(request) for request in requests]
 
 
-def waitany(requests: Sequence[Request | Persistent | MPI.Request]) -> tuple[int, Any]:
+def _wait(request: AnyRequest) -> Any:
+    if not isinstance(request, MPI.Request):
+        return request.wait()
+    outcome: list[tuple[bool, Any]] = [(False, None)]
+
+    def done() -> bool:
+        outcome[0] = request.test()
+        return outcome[0][0]
+
+    progress.until(done)
+    return outcome[0][1]
+
+
+def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
     """Wait for one of them, pycoll's and MPI's mixed; its index, and its result as its `wait` gives it.
 
-    Without requests the index is MPI.UNDEFINED.
+    Those whose completion has been told already do not count; if there are no others, the index is MPI.UNDEFINED.
     """
-    results: dict[int, Any] = {}
-    progress.until(lambda: not requests or _test_each(requests, results, enough=1) or results)
-    return next(iter(results.items()), (MPI.UNDEFINED, None))
+    found: list[tuple[int, Any]] = []
+    waiting = [(i, request) for i, request in enumerate(requests) if _is_active(request)]
+
+    def done() -> bool:
+        for i, request in waiting:
+            complete, result = request.test()
+            if complete:
+                found.append((i, result))
+                break
+        return bool(found)
+
+    if not waiting:
+        return MPI.UNDEFINED, None
+    progress.until(done, [request.flight for _, request in waiting if not isinstance(request, MPI.Request)])
+    return found[0]
 
 
-def testall(requests: Sequence[Request | Persistent | MPI.Request]) -> tuple[bool, list | None]:
+def _is_active(request: AnyRequest) -> bool:
+    return request != MPI.REQUEST_NULL if isinstance(request, MPI.Request) else request.active
+
+
+def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list | None]:
     """Whether all of them are complete, pycoll's and MPI's mixed; the results too if they are."""
-    results: dict[int, Any] = {}
     progress.progress()
-    pending = [request for request in requests if not isinstance(request, MPI.Request)]
-    if not all(request.Test() for request in pending) or not _all_complete(requests):
-        return False, None
-    _test_each(requests, results)
-    return True, [results[i] for i in range(len(requests))]
-
-
-def _all_complete(requests: Sequence[Request | Persistent | MPI.Request]) -> bool:
-    return all(request.Get_status() for request in requests if isinstance(request, MPI.Request))
-
-
-def _test_each(requests: Sequence[Request | Persistent | MPI.Request], results: dict, enough: int = 0) -> bool:
-    """Test those without a result, till there are enough; whether all have one."""
-    for i, request in enumerate(requests):
-        if i not in results and not (enough and len(results) >= enough):
-            done, result = request.test()
-            if done:
-                results[i] = result
-    return len(results) == len(requests)
+    for request in requests:
+        if not (request.Get_status() if isinstance(request, MPI.Request) else request.flight.go_on()):
+            return False, None
+    return True, [request.test()[1] for request in requests]
 
 
 def _channel(comm: MPI.Intracomm) -> engine.Channel:
@@ -211,7 +235,8 @@ def _channel(comm: MPI.Intracomm) -> engine.Channel:
 def start(primitive: str, read: Any, comm: MPI.Intracomm | None = None, **given: Any) -> Request:
     """Start a collective that does not block; arguments as its blocking form has."""
     comm = MPI.COMM_WORLD if comm is None else comm
-    prepared = _prepared(primitive, read, comm, _channel(comm), **given)
+    channel = _channel(comm)
+    prepared = _prepared(primitive, read, comm, channel, Apart(channel), **given)
     flight = prepared.flight(prepared.parts())
     flight.take_off()
     return Request(flight, prepared.arguments.result)
@@ -220,8 +245,9 @@ def start(primitive: str, read: Any, comm: MPI.Intracomm | None = None, **given:
 def initialize(primitive: str, read: Any, comm: MPI.Intracomm | None = None, **given: Any) -> Persistent:
     """Make a persistent collective; all ranks of the communicator call this together."""
     comm = MPI.COMM_WORLD if comm is None else comm
-    prepared = _prepared(primitive, read, comm, engine.attach(comm), **given)
-    return Persistent(prepared, prepared.arguments.result)
+    channel = engine.attach(comm)
+    bind = Apart(channel)
+    return Persistent(_prepared(primitive, read, comm, channel, bind, **given), bind)
 
 
 def _prepared(
@@ -229,6 +255,7 @@ def _prepared(
     read: Any,
     comm: MPI.Intracomm,
     channel: engine.Channel,
+    bind: Apart,
     sendbuf: Any = None,
     recvbuf: Any = None,
     op: Any = None,
@@ -238,7 +265,7 @@ def _prepared(
     **buffer: Any,
 ) -> Prepared:
     recvbuf = buffer.get("buf", recvbuf)
-    return prepare(primitive, sendbuf, recvbuf, op, root, comm, algorithm, recvcounts, read, channel, apart(channel))
+    return prepare(primitive, sendbuf, recvbuf, op, root, comm, algorithm, recvcounts, read, channel, bind)
 
 
 def derived(blocking: Callable[..., Any], begin: Callable[..., Any], name: str, kind: str) -> Callable[..., Any]:
@@ -250,7 +277,8 @@ def derived(blocking: Callable[..., Any], begin: Callable[..., Any], name: str, 
     @functools.wraps(blocking)
     def function(*args: Any, **kwargs: Any) -> Any:
         given = defaults | dict(zip(positional, args)) | kwargs
-        if len(given) != len(signature.parameters) or len(args) > len(positional):
+        again = kwargs and not kwargs.keys().isdisjoint(positional[: len(args)])
+        if len(given) != len(signature.parameters) or len(args) > len(positional) or again:
             signature.bind(*args, **kwargs)  # which says what is wrong
         return begin(**given)
 

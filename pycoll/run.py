@@ -6,6 +6,7 @@ MPI.COMM_WORLD and MPI.COMM_SELF are `pycoll.Comm`s in it, and an uncaught excep
 from __future__ import annotations
 
 import argparse
+import os
 import runpy
 import sys
 
@@ -29,6 +30,7 @@ def main(argv: list[str]) -> None:
         sys.path[0] = ""
         runpy.run_module(options.program, run_name="__main__", alter_sys=True)
     else:
+        sys.path[0] = os.path.realpath(os.path.dirname(options.program))
         runpy.run_path(options.program, run_name="__main__")
 
 

@@ -64,6 +64,9 @@ def _datatype(given: Any) -> MPI.Datatype | None:
         raise KeyError(f"cannot map {given!r} to MPI datatype") from None
 
 
+# quadruple precision, for whose size and code NumPy has another type
+_WITHOUT_DTYPE = [datatype for datatype in (MPI.REAL16, MPI.COMPLEX32) if datatype != MPI.DATATYPE_NULL]
+
 # MPI's types for MINLOC and MAXLOC, with the type of their values; the index is an int
 _PAIRS = [
     (MPI.FLOAT_INT, "f"),
@@ -77,6 +80,8 @@ _PAIRS = [
 
 def dtype_of(datatype: MPI.Datatype) -> np.dtype | None:
     """The NumPy dtype of an MPI datatype's elements; None if it has none."""
+    if any(datatype == other for other in _WITHOUT_DTYPE):
+        return None
     for pair, value in _PAIRS:
         if datatype == pair:
             return np.dtype([("value", value), ("index", "i")], align=True)
@@ -133,8 +138,11 @@ def _copy(source: list, to: list) -> None:
     _self().Sendrecv(source, 0, 0, to, 0, 0)
 
 
-def read_side(name: str, spec: Any, blocks: int, writable: bool, vector: bool = False) -> Side:
-    """A buffer of so many blocks; with `vector` each has a count and a displacement of its own."""
+def read_side(name: str, spec: Any, blocks: int, writable: bool, vector: bool = False, typed: bool = False) -> Side:
+    """A buffer of so many blocks; with `vector` each has a count and a displacement of its own.
+
+    Elements with gaps are packed, unless they are to be combined as the NumPy dtype that they have (`typed`).
+    """
     buffer, counts, displs, datatype = parse(spec, vector)
     if buffer is MPI.BOTTOM:
         counts = 0 if counts is None else counts
@@ -147,7 +155,7 @@ def read_side(name: str, spec: Any, blocks: int, writable: bool, vector: bool = 
     listed = _listed(counts, displs, blocks, vector, extent)
     if datatype:
         dtype = dtype_of(datatype)
-    if datatype and not is_dense(datatype) and not (dtype and not vector):
+    if datatype and not is_dense(datatype) and not (typed and dtype):
         side = _packed(array, listed, datatype)
     else:
         side = Side(array, tuple((displ * extent, count * extent) for count, displ in listed), dtype)
@@ -334,11 +342,11 @@ def _read_simple(
     send = recv = None
     if gives and not inside:
         blocks = size if primitive.takes_all and recvcounts is None else 1
-        send = read_side("sendbuf", sendbuf, blocks, writable=False)
+        send = read_side("sendbuf", sendbuf, blocks, writable=False, typed=primitive.reduces)
     if gets and not stays:
         blocks = size if (primitive.gives_all or (inside and primitive.takes_all)) and recvcounts is None else 1
         writable = primitive.name != "bcast" or rank != root
-        recv = read_side("recvbuf" if gives else "buf", recvbuf, blocks, writable)
+        recv = read_side("recvbuf" if gives else "buf", recvbuf, blocks, writable, typed=primitive.reduces)
     if primitive.reduces:
         return _reduction(primitive, send, recv, rank, size, root, recvcounts)
     before = [*(send.load if send else []), *(recv.load if recv and (inside or primitive.name == "bcast") else [])]
