@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -73,16 +73,17 @@ def _from_dlpack(name: str, buffer: Any) -> np.ndarray:
     device, _ = buffer.__dlpack_device__()
     if device not in _HOST_DEVICES:
         raise TypeError(f"{name} lies on a device that NumPy cannot read (DLPack device type {int(device)})")
-    if str(getattr(buffer, "dtype", "")) == "torch.bfloat16":
-        return _torch_bfloat16(name, buffer)
     try:
-        return np.from_dlpack(buffer)
-    except BufferError as error:
+        if str(getattr(buffer, "dtype", "")) == "torch.bfloat16":
+            return _torch_bfloat16(name, buffer)
+        try:
+            return np.from_dlpack(buffer)
+        except RuntimeError:  # a dtype that DLPack has and NumPy has not
+            array = np.asarray(buffer)
+            array.flags.writeable = False  # it may be a copy
+            return array
+    except (BufferError, TypeError) as error:
         raise TypeError(f"{name} cannot be used: {error}") from None
-    except RuntimeError:  # a dtype that DLPack has and NumPy has not
-        array = np.asarray(buffer)
-        array.flags.writeable = False  # it may be a copy
-        return array
 
 
 def _torch_bfloat16(name: str, tensor: Any) -> np.ndarray:
@@ -91,7 +92,7 @@ def _torch_bfloat16(name: str, tensor: Any) -> np.ndarray:
         import ml_dtypes
     except ImportError:
         raise TypeError(f"{name} has dtype torch.bfloat16, which needs the package ml_dtypes") from None
-    return np.from_dlpack(tensor.detach().view(sys.modules["torch"].int16)).view(ml_dtypes.bfloat16)
+    return np.from_dlpack(tensor.view(sys.modules["torch"].int16)).view(ml_dtypes.bfloat16)
 
 
 def send_array(name: str, buffer: Any) -> np.ndarray:
@@ -113,11 +114,15 @@ def _source(name: str, buffer: Any, before: list[Action]) -> np.ndarray:
 def recv_array(name: str, buffer: Any) -> np.ndarray:
     """A buffer to write to: it must be writeable and C-contiguous."""
     array = as_array(name, buffer)
-    if not array.flags.writeable or isinstance(buffer, np.generic):  # a scalar's array is a copy
-        raise ValueError(f"{name} is read-only")
+    _check_writeable(name, buffer, array)
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} is not C-contiguous (shape {array.shape}, strides {array.strides})")
     return array
+
+
+def _check_writeable(name: str, buffer: Any, array: np.ndarray) -> None:
+    if not array.flags.writeable or isinstance(buffer, np.generic):  # a scalar's array is a copy
+        raise ValueError(f"{name} is read-only")
 
 
 def arrange(
@@ -145,9 +150,11 @@ def arrange(
         return _receive(primitive, recvbuf)
     send = _source("sendbuf", sendbuf, before)
     count = _blocks("sendbuf", send, size) if primitive.takes_all else send.size
-    if not gets:
-        untouched = recvbuf if primitive.name == "exscan" else None
-        return Arguments(send, None, count, send.dtype, False, untouched, before=before)
+    if not gets and (primitive.name != "exscan" or recvbuf is None):
+        return Arguments(send, None, count, send.dtype, False, None, before=before)
+    if not gets:  # rank 0 of an exclusive scan, whose receive buffer stays as it is
+        _check_pair(send, recv_array("recvbuf", recvbuf), count)
+        return Arguments(send, None, count, send.dtype, False, recvbuf, before=before)
     if recvbuf is None:
         recv = np.empty(_result_shape(primitive, send.shape, send.size, size), send.dtype)
         return Arguments(send, recv, count, send.dtype, False, recv, before=before)
@@ -163,8 +170,11 @@ def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> A
         sendbuf = recvbuf = recvbuf if isinstance(recvbuf, list) else sendbuf
     if not isinstance(sendbuf, list) or not isinstance(recvbuf, list) or len(sendbuf) != len(recvbuf):
         raise TypeError("sendbuf and recvbuf must be lists of as many arrays if one of them is a list")
-    sources = [as_array(f"sendbuf[{i}]", buffer) for i, buffer in enumerate(sendbuf)]
-    targets = [as_array(f"recvbuf[{i}]", buffer) for i, buffer in enumerate(recvbuf)]
+    names = ("sendbuf", "recvbuf") if reduces else ("buf", "buf")
+    sources, targets = (
+        [as_array(f"{name}[{i}]", buffer) for i, buffer in enumerate(buffers)]
+        for name, buffers in zip(names, (sendbuf, recvbuf))
+    )
     for i, (source, target) in enumerate(zip(sources, targets)):
         if (source.shape, source.dtype) != (target.shape, target.dtype):
             raise ValueError(
@@ -173,8 +183,10 @@ def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> A
             )
         if reduces and source.dtype != sources[0].dtype:
             raise TypeError(f"sendbuf[{i}] has dtype {source.dtype}, sendbuf[0] has dtype {sources[0].dtype}")
-        if not target.flags.writeable and (reduces or not is_root):
-            raise ValueError(f"recvbuf[{i}] is read-only")
+        if reduces or not is_root:
+            _check_writeable(f"{names[1]}[{i}]", recvbuf[i], target)
+    if recvbuf is not sendbuf:
+        _check_each_apart(targets)
     ends = list(accumulate((array.nbytes for array in sources), initial=0))
     together = np.empty(ends[-1], np.uint8)
     slots = [
@@ -186,6 +198,14 @@ def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> A
     if not reduces:
         before, after = (before, []) if is_root else ([], after)
     return Arguments(None, vector, vector.size, vector.dtype, reduces or is_root, recvbuf, before=before, after=after)
+
+
+def _check_each_apart(arrays: list[np.ndarray]) -> None:
+    """ValueError if two of the arrays share memory."""
+    bounds = sorted((*np.lib.array_utils.byte_bounds(array), i) for i, array in enumerate(arrays) if array.size)
+    for (_, end, i), (start, _, j) in pairwise(bounds):
+        if start < end and np.shares_memory(arrays[i], arrays[j]):
+            raise ValueError(f"recvbuf[{min(i, j)}] and recvbuf[{max(i, j)}] overlap in memory")
 
 
 def _by_counts(sendbuf: Any, recvbuf: Any, rank: int, size: int, recvcounts: Any, before: list[Action]) -> Arguments:

@@ -215,7 +215,9 @@ def _native(comm: Comm, method: str, why: Unserved, given: dict[str, Any]) -> An
 
 def _counts(comm: Comm, sendbuf: Any, recvbuf: Any, recvcounts: Any) -> Any:
     """The counts of Reduce_scatter where none are given."""
-    if recvcounts is not None or sendbuf is MPI.IN_PLACE:
+    if recvcounts is None and (sendbuf is MPI.IN_PLACE or sendbuf is None):
+        raise TypeError("recvcounts=None: with MPI.IN_PLACE the counts must be given")
+    if recvcounts is not None:
         return recvcounts
     try:
         return comm.allgather(elements("recvbuf", recvbuf))
@@ -230,7 +232,10 @@ _BLOCKING = (
 _REDUCING = ("Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan")
 
 
-def _derive(method: str, begin: Callable[..., Any], name: str, kind: str) -> None:
+_INFO = inspect.Parameter("info", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=MPI.INFO_NULL)
+
+
+def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more: inspect.Parameter) -> None:
     """Give the class a nonblocking or a persistent form of one of its methods."""
     primitive = primitive_called(method)
 
@@ -244,9 +249,9 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str) -> Non
         under_way.forget_result()
         return under_way
 
-    setattr(Comm, name, derived(getattr(Comm, method), begun, name, kind))
+    setattr(Comm, name, derived(getattr(Comm, method), begun, name, kind, more))
 
 
 for _method in (*_BLOCKING, *_REDUCING):
     _derive(_method, start, f"I{_method.lower()}", "Nonblocking")
-    _derive(_method, initialize, f"{_method}_init", "Persistent")
+    _derive(_method, initialize, f"{_method}_init", "Persistent", _INFO)

@@ -245,16 +245,21 @@ class Placement:
         """Copy blocks to where they are wanted, if they are not there."""
         wanted = self.layout.wanted
         pending = [block for block in blocks if self.where[block] != wanted[block] and wanted[block].size]
+        in_the_way = [block for block in pending if self.where[block].buffer == RECV]
         while pending:
-            in_the_way = [block for block in pending if self.where[block].buffer == RECV]
+            stuck = []
             for block in pending:
-                if not any(wanted[block].overlaps(self.where[other]) for other in in_the_way if other != block):
-                    self.steps.append(CopyBytes(self.where[block], wanted[block]))
-                    self.place([block], wanted[block])
-                    break
-            else:  # they lie in each other's places: set one aside
-                block = pending[0]
+                if any(wanted[block].overlaps(self.where[other]) for other in in_the_way if other != block):
+                    stuck.append(block)
+                    continue
+                self.steps.append(CopyBytes(self.where[block], wanted[block]))
+                self.place([block], wanted[block])
+                if block in in_the_way:
+                    in_the_way.remove(block)
+            if len(stuck) == len(pending):  # they lie in each other's places: set one aside
+                block = next(block for block in stuck if block in in_the_way)
                 aside = self.scratch.allocate(wanted[block].size, [block])
                 self.pack([block], aside)
                 self.place([block], aside)
-            pending = [block for block in pending if self.where[block] != wanted[block]]
+                in_the_way.remove(block)
+            pending = stuck

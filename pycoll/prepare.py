@@ -124,12 +124,13 @@ def prepare(
     channel.check_usable()
     primitive, rank, size = PRIMITIVES[name], comm.rank, comm.size
     try:
-        if primitive.rooted and not (isinstance(root, int | np.integer) and 0 <= root < size):
-            raise ValueError(f"root={root!r} is not a rank of the communicator of size {size}")
+        if primitive.rooted:
+            _check_root(root, size)
         arguments = read(primitive, sendbuf, recvbuf, rank, size, root, recvcounts)
         operation = resolve(op) if primitive.reduces else None
         if operation:
-            operation.check(arguments.dtype)
+            if not isinstance(arguments.result, list) or arguments.result:  # an empty list of arrays has no dtype
+                operation.check(arguments.dtype)
             if operation.mean and primitive.name in ("scan", "exscan"):
                 raise ValueError(f"op={operation.name} is not one of {name}'s, whose ranks combine different numbers")
         chosen = _algorithm(channel, name, algorithm, arguments, size, operation)
@@ -155,6 +156,13 @@ def prepare(
         arguments.recvs,
     )
     return Prepared(channel, call, arguments, operation, op, bind)
+
+
+def _check_root(root: object, size: int) -> None:
+    if not isinstance(root, int | np.integer):
+        raise TypeError(f"root={root!r} is not an integer")
+    if not 0 <= root < size:
+        raise ValueError(f"root={root!r} is not a rank of the communicator of size {size}")
 
 
 def _tell(error: Exception, primitive: Primitive, comm: MPI.Intracomm, channel: Channel, bind: Binder) -> None:

@@ -268,11 +268,19 @@ def _prepared(
     return prepare(primitive, sendbuf, recvbuf, op, root, comm, algorithm, recvcounts, read, channel, bind)
 
 
-def derived(blocking: Callable[..., Any], begin: Callable[..., Any], name: str, kind: str) -> Callable[..., Any]:
-    """The form of a blocking function that hands its arguments, by name, to `begin`."""
-    signature = inspect.signature(blocking)
+def derived(
+    blocking: Callable[..., Any],
+    begin: Callable[..., Any],
+    name: str,
+    kind: str,
+    more: Sequence[inspect.Parameter] = (),
+) -> Callable[..., Any]:
+    """The form of a blocking function that hands its arguments, by name, to `begin`; `more` of them come last."""
+    parameters = list(inspect.signature(blocking).parameters.values())
+    named = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    signature = inspect.Signature([*named, *more, *parameters[len(named) :]])
     defaults = {key: p.default for key, p in signature.parameters.items() if p.default is not p.empty}
-    positional = [key for key, p in signature.parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    positional = [p.name for p in (*named, *more)]
 
     @functools.wraps(blocking)
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -284,4 +292,5 @@ def derived(blocking: Callable[..., Any], begin: Callable[..., Any], name: str, 
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{kind} `{blocking.__name__}`, with its arguments and errors."
+    function.__signature__ = signature  # type: ignore[attr-defined]
     return function

@@ -307,6 +307,8 @@ def read(
         recvbuf = IN_PLACE if recvbuf is None else recvbuf
     elif gives and gets:
         sendbuf = IN_PLACE if sendbuf is None else sendbuf
+    if gets and recvbuf is None:
+        raise TypeError(f"message: expecting buffer or list/tuple: recvbuf=None on rank {rank}")
     if primitive.varies:
         return read_varying(primitive, sendbuf, recvbuf, rank, size, root, strict=False)
     if primitive.name == "barrier" or (recvcounts is None and _plain(sendbuf) and _plain(recvbuf)):
