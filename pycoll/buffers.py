@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -73,9 +73,9 @@ def _from_dlpack(name: str, buffer: Any) -> np.ndarray:
     device, _ = buffer.__dlpack_device__()
     if device not in _HOST_DEVICES:
         raise TypeError(f"{name} lies on a device that NumPy cannot read (DLPack device type {int(device)})")
+    if str(getattr(buffer, "dtype", "")) == "torch.bfloat16":
+        return _torch_bfloat16(name, buffer)
     try:
-        if str(getattr(buffer, "dtype", "")) == "torch.bfloat16":
-            return _torch_bfloat16(name, buffer)
         try:
             return np.from_dlpack(buffer)
         except RuntimeError:  # a dtype that DLPack has and NumPy has not
@@ -88,6 +88,8 @@ def _from_dlpack(name: str, buffer: Any) -> np.ndarray:
 
 def _torch_bfloat16(name: str, tensor: Any) -> np.ndarray:
     """PyTorch's bfloat16, which NumPy knows by ml_dtypes alone."""
+    if tensor.requires_grad:
+        raise TypeError(f"{name} requires a gradient; use tensor.detach()")
     try:
         import ml_dtypes
     except ImportError:
@@ -203,9 +205,12 @@ def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> A
 def _check_each_apart(arrays: list[np.ndarray]) -> None:
     """ValueError if two of the arrays share memory."""
     bounds = sorted((*np.lib.array_utils.byte_bounds(array), i) for i, array in enumerate(arrays) if array.size)
-    for (_, end, i), (start, _, j) in pairwise(bounds):
-        if start < end and np.shares_memory(arrays[i], arrays[j]):
-            raise ValueError(f"recvbuf[{min(i, j)}] and recvbuf[{max(i, j)}] overlap in memory")
+    for at, (_, end, i) in enumerate(bounds):
+        for start, _, j in bounds[at + 1 :]:
+            if start >= end:
+                break
+            if np.shares_memory(arrays[i], arrays[j]):
+                raise ValueError(f"recvbuf[{min(i, j)}] and recvbuf[{max(i, j)}] overlap in memory")
 
 
 def _by_counts(sendbuf: Any, recvbuf: Any, rank: int, size: int, recvcounts: Any, before: list[Action]) -> Arguments:

@@ -12,6 +12,7 @@ import numpy as np
 from .buffers import Arguments
 from .engine import Bound
 from .layout import Call, Extents, compiled, side_by_side
+from .ops import Operation
 from .schedule import find
 
 _LENGTH = np.dtype("i8")
@@ -36,14 +37,15 @@ class Fingerprint(NamedTuple):
     recvs: list[int] | None
 
 
-def fingerprint(call: Call, arguments: Arguments, op: Any) -> Fingerprint:
+def fingerprint(call: Call, arguments: Arguments, operation: Operation | None) -> Fingerprint:
     """What a rank tells the others of its call."""
     primitive = call.algorithm.primitive
     same: dict[str, Any] = {"primitive": primitive.name, "algorithm": call.algorithm.name, "longest": call.longest}
     if primitive.rooted:
         same["root"] = call.root
-    if primitive.reduces:
-        same["op"] = _name_of(op)
+    if operation:
+        same["op"] = operation.name
+        same["commutative"] = operation.commutative
         same["dtype"] = str(arguments.dtype)
     varies = bool(call.sends or call.recvs)
     if not varies:
@@ -61,20 +63,16 @@ def fingerprint(call: Call, arguments: Arguments, op: Any) -> Fingerprint:
     return Fingerprint(same, sends, _sizes(call.recvs))
 
 
-def _name_of(op: Any) -> str:
-    if isinstance(op, str):
-        return op.upper()
-    return op.name if op.is_predefined else f"user-defined, {'' if op.Is_commutative() else 'not '}commutative"
-
-
 def _sizes(extents: Extents | None) -> list[int] | None:
     return None if extents is None else [size for _, size in extents]
 
 
-def compare(call: Call, arguments: Arguments, op: Any, bind: Callable[..., Bound]) -> Iterator[Bound]:
+def compare(
+    call: Call, arguments: Arguments, operation: Operation | None, bind: Callable[..., Bound]
+) -> Iterator[Bound]:
     """The parts in which fingerprints go to all ranks; MismatchError if they do not fit together."""
     told: list = []
-    yield from exchange(call.rank, call.size, fingerprint(call, arguments, op), told, bind)
+    yield from exchange(call.rank, call.size, fingerprint(call, arguments, operation), told, bind)
     if problem := "; ".join(differences(told)):
         raise MismatchError(f"the ranks' calls do not fit together: {problem}")
 

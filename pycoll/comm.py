@@ -240,6 +240,8 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more:
     primitive = primitive_called(method)
 
     def begun(self: Comm, info: MPI.Info = MPI.INFO_NULL, **given: Any) -> Any:
+        if not isinstance(info, MPI.Info):
+            raise TypeError(f"info must be an MPI.Info, not {info!r}")
         if method == "Reduce_scatter":
             given["recvcounts"] = _counts(self, given["sendbuf"], given["recvbuf"], given["recvcounts"])
         try:

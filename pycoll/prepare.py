@@ -34,7 +34,6 @@ class Prepared:
     call: Call
     arguments: Arguments
     operation: Operation | None
-    op: object
     bind: Binder
 
     @property
@@ -56,7 +55,7 @@ class Prepared:
     def openings(self) -> Iterator[Bound]:
         """What comes before the collective proper: comparing the arguments across ranks, learning the counts."""
         if settings.CHECK:
-            yield from check.compare(self.call, self.arguments, self.op, self.bind)
+            yield from check.compare(self.call, self.arguments, self.operation, self.bind)
         if self.call.learning:
             yield from self._learn()
 
@@ -155,7 +154,7 @@ def prepare(
         arguments.sends,
         arguments.recvs,
     )
-    return Prepared(channel, call, arguments, operation, op, bind)
+    return Prepared(channel, call, arguments, operation, bind)
 
 
 def _check_root(root: object, size: int) -> None:

@@ -369,7 +369,7 @@ def _read_simple(
 def _reduction(
     primitive: Primitive, send: Side | None, recv: Side | None, rank: int, size: int, root: int, recvcounts: Any
 ) -> Arguments:
-    """As typed arrays; a send buffer that is the receive buffer means MPI.IN_PLACE, as in mpi4py."""
+    """As typed arrays; a send buffer that is the receive buffer means MPI.IN_PLACE, as in later mpi4py."""
     for side in (send, recv):
         if side and side.dtype is None:
             raise Unserved(primitive.name)
@@ -380,11 +380,10 @@ def _reduction(
     arrays: list[Any] = [_whole(side).view(side.dtype) if side else None for side in (send, recv)]
     if send is None:
         arrays[0] = IN_PLACE
-    elif recv and arrays[0].size and arrays[0].size == arrays[1].size:
-        if MPI.Get_address(arrays[0]) == MPI.Get_address(arrays[1]):
-            arrays[0] = IN_PLACE
     elif recv and primitive.cuts and arrays[0].size != arrays[1].size:
         raise ValueError(f"mismatch in send count {arrays[0].size} and receive count {arrays[1].size}")
+    elif recv and arrays[0].size and arrays[1].size and _address(arrays[0]) == _address(arrays[1]):
+        arrays = [IN_PLACE, max(arrays, key=len)]
     arguments = arrange(primitive, arrays[0], arrays[1], rank, size, root, recvcounts)
     arguments.result = None
     return arguments
@@ -427,7 +426,7 @@ def read_varying(
         0,
         np.dtype(np.uint8),
         inside or stays,
-        None if stays else result,
+        None if stays or not gets else result,
         sends or (),
         places or (),
         before=[*(send.load if send else []), *(recv.load if recv and inside else [])],
