@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 import pycoll
 
-from .cases import IN_PLACE, MEASURED, Case, busbw_factor
+from .cases import FORMS, IN_PLACE, MEASURED, Case, busbw_factor
 from .results import environment, write_json
 from .timing import medians
 
@@ -23,6 +23,7 @@ COLUMNS = {  # of a record: heading, number format
     "primitive": ("primitive", ""),
     "algorithm": ("algorithm", ""),
     "place": ("place", ""),
+    "form": ("form", ""),
     "bytes": ("bytes", ""),
     "count": ("count", ""),
     "dtype": ("dtype", ""),
@@ -46,13 +47,12 @@ def nbytes(text: str) -> int:
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line; what is wrong with it ends the program."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "primitives", nargs="*", metavar="primitive", help=f"of: {', '.join(MEASURED)} (default: all)"
-    )
+    parser.add_argument("primitives", nargs="*", metavar="primitive", help=f"of: {', '.join(MEASURED)} (default: all)")
     parser.add_argument("--sizes", default="8,1K,32K,1M,8M", help="total bytes, with commas between (%(default)s)")
     parser.add_argument("--algorithm", help="algorithms, with commas between; 'auto' is pycoll's choice (default: all)")
     parser.add_argument("--dtype", default="float32", type=np.dtype, help="(%(default)s)")
     parser.add_argument("--place", choices=["out", "in", "both"], default="out", help="in place or out of place")
+    parser.add_argument("--form", choices=FORMS, default="blocking", help="of pycoll's call; MPI's own is blocking")
     parser.add_argument("--budget", type=float, default=60.0, help="about how many seconds of timing (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="also write the records there")
     options = parser.parse_args(argv)
@@ -88,19 +88,21 @@ def points(options: argparse.Namespace) -> Iterator[tuple[str, str, int, bool]]:
                     yield primitive, name, size, True
 
 
-def measure(comm: MPI.Intracomm, point: tuple[str, str, int, bool], dtype: np.dtype, budget: float) -> dict:
+def measure(comm: MPI.Intracomm, point: tuple[str, str, int, bool], dtype: np.dtype, form: str, budget: float) -> dict:
     """One record."""
     primitive, name, size, in_place = point
     case = Case(comm, primitive, size, dtype, in_place)
     algorithm = None if name == "auto" else name
-    wrong = case.wrong(algorithm)
+    call = case.call(algorithm, form)
+    wrong = case.wrong(call)
     case.zero()
-    seconds, native = medians(comm, [case.call(algorithm), case.call_native()], budget)
+    seconds, native = medians(comm, [call, case.call_native()], budget)
     algbw = case.nbytes / seconds / 1e9
     return {
         "primitive": primitive,
         "algorithm": name,
         "place": "in" if in_place else "out",
+        "form": form,
         "bytes": case.nbytes,
         "count": case.count,
         "dtype": dtype.name,
@@ -123,8 +125,9 @@ def main(argv: list[str]) -> int:
         sys.stderr = sys.__stderr__
     pycoll.abort_on_exception()
     todo = list(points(options))
+    pycoll.attach(comm)
     shown = tqdm(todo, unit="point", leave=False, disable=None if comm.rank == 0 else True)
-    records = [measure(comm, point, options.dtype, options.budget / len(todo)) for point in shown]
+    records = [measure(comm, point, options.dtype, options.form, options.budget / len(todo)) for point in shown]
     if comm.rank == 0:
         where = environment(comm)
         if options.json:  # before printing, which may fail

@@ -13,13 +13,16 @@ from pycoll.schedule import PRIMITIVES
 
 MEASURED = [name for name, primitive in PRIMITIVES.items() if not primitive.varies]
 NATIVE = {name: name.capitalize() for name in PRIMITIVES} | {"reduce_scatter": "Reduce_scatter_block"}
+FORMS = {"blocking": "{}", "nonblocking": "i{}", "persistent": "{}_init"}  # and what pycoll calls them
 IN_PLACE = ("allgather", "allreduce", "alltoall", "reduce_scatter", "scan")  # where every rank can work in place
 
 
 def busbw_factor(primitive: str, size: int) -> float:
     """What algbw is multiplied with to get bus bandwidth, as nccl-tests defines it; it has no scans."""
     share = (size - 1) / size
-    return {"bcast": 1.0, "reduce": 1.0, "scan": 1.0, "exscan": 1.0, "barrier": 0.0, "allreduce": 2 * share}.get(primitive, share)
+    return {"bcast": 1.0, "reduce": 1.0, "scan": 1.0, "exscan": 1.0, "barrier": 0.0, "allreduce": 2 * share}.get(
+        primitive, share
+    )
 
 
 class Case:
@@ -70,20 +73,31 @@ class Case:
             return (recv,)
         return (MPI.IN_PLACE if self.in_place else self.send, recv)
 
-    def call(self, algorithm: str | None) -> Callable[[], object]:
-        """The collective by one of pycoll's algorithms (None: the one that pycoll would choose)."""
-        function = getattr(pycoll, self.primitive)
-        return partial(function, *self._arguments(self.ours), comm=self.comm, algorithm=algorithm)
+    def call(self, algorithm: str | None, form: str = "blocking") -> Callable[[], object]:
+        """The collective by one of pycoll's algorithms (None: the one that pycoll would choose), in one of `FORMS`."""
+        function = getattr(pycoll, FORMS[form].format(self.primitive))
+        given = partial(function, *self._arguments(self.ours), comm=self.comm, algorithm=algorithm)
+        if form == "blocking":
+            return given
+        if form == "nonblocking":
+            return lambda: given().Wait()
+        persistent = given()
+
+        def start_and_wait() -> None:
+            persistent.Start()
+            persistent.Wait()
+
+        return start_and_wait
 
     def call_native(self) -> Callable[[], object]:
         """MPI's own collective on the same input."""
         function = getattr(self.comm, NATIVE[self.primitive])
         return partial(function, *self._arguments(self.native))
 
-    def wrong(self, algorithm: str | None) -> int:
+    def wrong(self, call: Callable[[], object]) -> int:
         """Run both; how many elements differ, over all ranks."""
         self.fill()
-        self.call(algorithm)()
+        call()
         self.call_native()()
         different = 0
         if self.ours is not None:
