@@ -28,8 +28,8 @@ from . import engine, settings
 from .buffers import IN_PLACE, arrange
 from .prepare import Prepared, Reader, prepare
 from .progress import flights
+from .readers import read_varying
 from .schedule import algorithms_of
-from .specs import read_varying
 
 
 def algorithms(primitive: str) -> list[str]:

@@ -23,9 +23,10 @@ from mpi4py import MPI
 
 from . import engine
 from .collectives import run
+from .readers import read
 from .requests import derived, initialize, start
 from .settings import Choices, logger, primitive_called
-from .specs import Unserved, elements, read
+from .specs import Unserved, elements
 
 
 class Comm(MPI.Intracomm):

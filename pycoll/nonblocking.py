@@ -12,9 +12,9 @@ from typing import Any, ParamSpec
 
 from . import collectives
 from .buffers import arrange
+from .readers import read_varying
 from .requests import Persistent, Request, derived, initialize, start
 from .schedule import PRIMITIVES
-from .specs import read_varying
 
 P = ParamSpec("P")
 

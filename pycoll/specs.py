@@ -1,13 +1,15 @@
 """mpi4py's buffer specifications: ``buf``, ``[buf, type]``, ``[buf, count, type]``, ``[buf, (counts, displs), type]``.
 
-They are read as mpi4py reads them (its ``msgbuffer.pxi``), and become memory and the places of blocks in it.
-Counts and displacements are in elements of the datatype, for alltoallw displacements in bytes.  Blocks of a datatype
-with gaps are packed into memory of their own before a collective and unpacked after it, by messages to oneself.
+They are read as mpi4py reads them (its ``msgbuffer.pxi``), and become memory and the places of blocks in it: a
+`Side` of a call.  Counts and displacements are in elements of the datatype, for alltoallw displacements in bytes.
+Blocks of a datatype with gaps are packed into memory of their own before a collective and unpacked after it, by
+messages to oneself.
 """
 
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -16,9 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from .buffers import IN_PLACE, Action, Arguments, arrange, as_array, check_apart, counts_array
+from .buffers import Action, as_array, counts_array
 from .layout import Extents, side_by_side
-from .schedule import Primitive
 
 
 class Unserved(Exception):
@@ -127,6 +128,11 @@ class Side:
     load: list[Action] = field(default_factory=list)
     store: list[Action] = field(default_factory=list)
 
+    def whole(self) -> np.ndarray:
+        """The memory of blocks that lie side by side."""
+        start, end = self.places[0][0], sum(self.places[-1])
+        return self.array[start:end]
+
 
 @cache
 def _self() -> MPI.Intracomm:
@@ -146,13 +152,13 @@ def read_side(name: str, spec: Any, blocks: int, writable: bool, vector: bool = 
     buffer, counts, displs, datatype = parse(spec, vector)
     if buffer is MPI.BOTTOM:
         counts = 0 if counts is None else counts
-        return _packed(MPI.BOTTOM, _listed(counts, displs, blocks, vector, 1), datatype)
+        return _packed(MPI.BOTTOM, spans(counts, displs, blocks, vector), datatype)
     array = memory(name, buffer, writable)
     dtype = as_array(name, buffer).dtype if buffer is not None else None
     extent = datatype.extent if datatype else dtype.itemsize if dtype else 1
     if counts is None:
         counts = _infer(name, array.size, extent, displs, blocks, vector)
-    listed = _listed(counts, displs, blocks, vector, extent)
+    listed = spans(counts, displs, blocks, vector)
     if datatype:
         dtype = dtype_of(datatype)
     if datatype and not is_dense(datatype) and not (typed and dtype):
@@ -196,7 +202,7 @@ def _infer(name: str, nbytes: int, extent: int, displs: Any, blocks: int, vector
     return count
 
 
-def _listed(counts: Any, displs: Any, blocks: int, vector: bool, extent: int) -> list[tuple[int, int]]:
+def spans(counts: Any, displs: Any, blocks: int, vector: bool) -> list[tuple[int, int]]:
     """(count, displacement) in elements of each block."""
     if counts is None:
         raise ValueError("message: cannot infer count")
@@ -238,18 +244,15 @@ def _packed_at(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatyp
     side = Side(array, places, None)
     for (count, displ), (start, size) in zip(listed, places):
         if count:
+            # a datatype of our own, since the caller may free his while a request is under way; mpi4py itself
+            # takes no displacement from MPI.BOTTOM
+            own = datatype.Create_hindexed([count], [displ if buffer is MPI.BOTTOM else 0]).Commit()
+            weakref.finalize(array, own.Free).atexit = False
+            outside = [buffer if buffer is MPI.BOTTOM else buffer[displ:], 1, own]
             inside = [array[start : start + size], MPI.PACKED]
-            outside = _elements(buffer, displ, count, datatype)
             side.load.append(partial(_copy, outside, inside))
             side.store.append(partial(_copy, inside, outside))
     return side
-
-
-def _elements(buffer: Any, start: int, count: int, datatype: MPI.Datatype) -> list:
-    """So many elements from byte `start` on; mpi4py itself takes no displacement from MPI.BOTTOM."""
-    if buffer is not MPI.BOTTOM:
-        return [buffer[start:], count, datatype]
-    return [buffer, 1, datatype.Create_hindexed([count], [start]).Commit()] if start else [buffer, count, datatype]
 
 
 def read_side_w(name: str, spec: Any, blocks: int, writable: bool) -> Side:
@@ -290,207 +293,3 @@ def _joined(sides: Sequence[Side]) -> Side:
         joined.load += [*side.load, partial(np.copyto, here, there)]
         joined.store += [partial(np.copyto, there, here), *side.store]
     return joined
-
-
-def _whole(side: Side) -> np.ndarray:
-    """The memory of blocks that lie side by side."""
-    start, end = side.places[0][0], sum(side.places[-1])
-    return side.array[start:end]
-
-
-def read(
-    primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any = None
-) -> Arguments:
-    """The arguments of a communicator's method, as mpi4py takes them: None means MPI.IN_PLACE where that may be."""
-    gives, gets = _parts_of(primitive, rank, size, root)
-    if gives and gets and primitive.takes_all and primitive.rooted:
-        recvbuf = IN_PLACE if recvbuf is None else recvbuf
-    elif gives and gets:
-        sendbuf = IN_PLACE if sendbuf is None else sendbuf
-    if gets and recvbuf is None:
-        raise TypeError(f"message: expecting buffer or list/tuple: recvbuf=None on rank {rank}")
-    if primitive.varies:
-        return read_varying(primitive, sendbuf, recvbuf, rank, size, root, strict=False)
-    if primitive.name == "barrier" or (recvcounts is None and _plain(sendbuf) and _plain(recvbuf)):
-        same = sendbuf is not None and recvbuf is not None and _address(sendbuf) == _address(recvbuf)
-        if not (same and primitive.reduces):
-            try:
-                return arrange(primitive, sendbuf, recvbuf, rank, size, root)
-            except (TypeError, ValueError):
-                pass  # such as arrays of other dtypes with as many bytes, which MPI does not see
-    return _read_simple(primitive, sendbuf, recvbuf, rank, size, root, recvcounts)
-
-
-def _parts_of(primitive: Primitive, rank: int, size: int, root: int) -> tuple[bool, bool]:
-    """Whether a rank has a send buffer, and whether it has a receive buffer."""
-    gives = bool(primitive.holds(rank, size, root, size)) and primitive.name != "bcast"
-    return gives, bool(primitive.wants(rank, size, root, size)) or primitive.name == "exscan"
-
-
-def _plain(buffer: Any) -> bool:
-    return buffer is None or buffer is IN_PLACE or (type(buffer) is np.ndarray and buffer.flags.c_contiguous)
-
-
-def _address(buffer: Any) -> int | None:
-    return MPI.Get_address(buffer) if type(buffer) is np.ndarray and buffer.size else None
-
-
-def _read_simple(
-    primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any
-) -> Arguments:
-    gives, gets = _parts_of(primitive, rank, size, root)
-    inside = sendbuf is IN_PLACE and gets and gives
-    stays = recvbuf is IN_PLACE and primitive.name == "scatter" and rank == root
-    send = recv = None
-    if gives and not inside:
-        blocks = size if primitive.takes_all and recvcounts is None else 1
-        send = read_side("sendbuf", sendbuf, blocks, writable=False, typed=primitive.reduces)
-    if gets and not stays:
-        blocks = size if (primitive.gives_all or (inside and primitive.takes_all)) and recvcounts is None else 1
-        writable = primitive.name != "bcast" or rank != root
-        recv = read_side("recvbuf" if gives else "buf", recvbuf, blocks, writable, typed=primitive.reduces)
-    if primitive.reduces:
-        return _reduction(primitive, send, recv, rank, size, root, recvcounts)
-    before = [*(send.load if send else []), *(recv.load if recv and (inside or primitive.name == "bcast") else [])]
-    arguments = arrange(
-        primitive,
-        IN_PLACE if inside else _whole(send) if send else None,
-        IN_PLACE if stays else _whole(recv) if recv else None,
-        rank,
-        size,
-        root,
-    )
-    arguments.before = before
-    arguments.after = recv.store if recv and not (primitive.name == "bcast" and rank == root) else []
-    arguments.result = None
-    return arguments
-
-
-def _reduction(
-    primitive: Primitive, send: Side | None, recv: Side | None, rank: int, size: int, root: int, recvcounts: Any
-) -> Arguments:
-    """As typed arrays; a send buffer that is the receive buffer means MPI.IN_PLACE, as in later mpi4py."""
-    for side in (send, recv):
-        if side and side.dtype is None:
-            raise Unserved(primitive.name)
-    if send and recv and send.dtype != recv.dtype:
-        raise ValueError(
-            f"mismatch in send and receive MPI datatypes: sendbuf has dtype {send.dtype}, recvbuf {recv.dtype}"
-        )
-    arrays: list[Any] = [_whole(side).view(side.dtype) if side else None for side in (send, recv)]
-    if send is None:
-        arrays[0] = IN_PLACE
-    elif recv and primitive.cuts and arrays[0].size != arrays[1].size:
-        raise ValueError(f"mismatch in send count {arrays[0].size} and receive count {arrays[1].size}")
-    elif recv and arrays[0].size and arrays[1].size and _address(arrays[0]) == _address(arrays[1]):
-        arrays = [IN_PLACE, max(arrays, key=len)]
-    arguments = arrange(primitive, arrays[0], arrays[1], rank, size, root, recvcounts)
-    arguments.result = None
-    return arguments
-
-
-def read_varying(
-    primitive: Primitive,
-    sendbuf: Any,
-    recvbuf: Any,
-    rank: int,
-    size: int,
-    root: int,
-    recvcounts: Any = None,
-    strict: bool = True,
-) -> Arguments:
-    """The arguments of a v-variant; not `strict`, None is an empty buffer and dtypes may differ, as in mpi4py."""
-    gives, gets = _parts_of(primitive, rank, size, root)
-    inside = sendbuf is IN_PLACE and gets
-    stays = recvbuf is IN_PLACE and primitive.name == "scatterv" and gives
-    send = recv = None
-    if gives and not inside:
-        if strict and sendbuf is None:
-            raise TypeError(f"sendbuf=None: {primitive.name} needs a send buffer on rank {rank}")
-        send = _read_blocks("sendbuf", sendbuf, size, primitive.takes_all, primitive.name, False)
-    result = recvbuf
-    if gets and not stays:
-        recvbuf, result = _allocated(primitive, recvbuf, send, rank, size)
-        recv = _read_blocks("recvbuf", recvbuf, size, primitive.gives_all, primitive.name, True)
-    places = None if recv is None else recv.places
-    sends = places if inside else None if send is None else send.places
-    if send and recv:
-        if strict and primitive.name != "alltoallw":
-            _check_dtypes(sendbuf, recvbuf, send, recv)
-        _check_own_block(primitive, send, recv, rank)
-        _check_apart(send, recv)
-    _check_disjoint(places)
-    return Arguments(
-        None if send is None else send.array,
-        None if recv is None else recv.array,
-        0,
-        np.dtype(np.uint8),
-        inside or stays,
-        None if stays or not gets else result,
-        sends or (),
-        places or (),
-        before=[*(send.load if send else []), *(recv.load if recv and inside else [])],
-        after=recv.store if recv else [],
-    )
-
-
-def _read_blocks(name: str, spec: Any, size: int, all_blocks: bool, primitive: str, writable: bool) -> Side:
-    if primitive == "alltoallw":
-        return read_side_w(name, spec, size, writable)
-    return read_side(name, spec, size if all_blocks else 1, writable, vector=all_blocks)
-
-
-def _allocated(primitive: Primitive, recvbuf: Any, send: Side | None, rank: int, size: int) -> tuple[Any, Any]:
-    """The receive buffer's specification and the result; memory for it where there is none but its counts."""
-    if isinstance(recvbuf, list | tuple) and primitive.name == "alltoallw":
-        return recvbuf, recvbuf[0]
-    if isinstance(recvbuf, list | tuple):
-        buffer, counts, displs, _ = parse(recvbuf, vector=True)
-        if buffer is None and counts is not None and primitive.gives_all and send and send.dtype:
-            listed = _listed(counts, displs, size, True, 1)
-            room = np.zeros(max(displ + count for count, displ in listed), send.dtype)
-            return [room, *recvbuf[1:]], room
-        return recvbuf, recvbuf[0]
-    if recvbuf is None and primitive.name == "scatterv" and send and send.dtype:
-        room = np.empty(send.places[rank][1] // send.dtype.itemsize, send.dtype)
-        return room, room
-    if recvbuf is None:
-        raise TypeError(f"recvbuf=None: {primitive.name} needs a receive buffer, or [None, counts]")
-    return recvbuf, recvbuf
-
-
-def _check_dtypes(sendbuf: Any, recvbuf: Any, send: Side, recv: Side) -> None:
-    """TypeError if arrays without a datatype beside them differ in theirs."""
-    named = any(parse(spec, vector=True).datatype for spec in (sendbuf, recvbuf))
-    if not named and send.dtype and recv.dtype and send.dtype != recv.dtype:
-        raise TypeError(f"sendbuf has dtype {send.dtype}, recvbuf has dtype {recv.dtype}")
-
-
-def _check_own_block(primitive: Primitive, send: Side, recv: Side, rank: int) -> None:
-    sent = send.places[rank if primitive.takes_all else 0][1]
-    expected = recv.places[rank if primitive.gives_all else 0][1]
-    if sent != expected:
-        raise ValueError(
-            f"rank {rank} sends itself {sent} bytes by sendbuf's counts and receives {expected} by recvbuf's"
-        )
-
-
-def _check_apart(send: Side, recv: Side) -> None:
-    """ValueError if a block is received where one is sent from."""
-    if not np.shares_memory(send.array, recv.array):
-        return
-    for start, size in send.places:
-        for other, room in recv.places:
-            if size and room:
-                check_apart(send.array[start : start + size], recv.array[other : other + room])
-
-
-def _check_disjoint(places: Extents | None) -> None:
-    """ValueError if two blocks would be received in one place."""
-    end = 0
-    for start, size in sorted(place for place in places or () if place[1]):
-        if start < end:
-            raise ValueError(
-                f"recvbuf's blocks overlap: one starts at byte {start}, before byte {end} where another ends"
-            )
-        end = start + size
