@@ -1,0 +1,138 @@
+"""Unchanged mpi4py programs under ``python -m pycoll.run``."""
+
+import pytest
+
+from ..launch import run
+
+pytestmark = pytest.mark.timeout(100)
+
+PROGRAM = """
+import sys
+import numpy as np
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+rank, size = comm.Get_rank(), comm.Get_size()
+total, everything = np.zeros(4), np.zeros((size, 4), "i")
+comm.Allreduce(np.full(4, float(rank)), total)
+comm.Allgather([np.full(4, rank, "i"), MPI.INT], [everything, MPI.INT])
+assert (total == sum(range(size))).all() and (everything[:, 0] == range(size)).all()
+alone = np.zeros(1)
+MPI.COMM_SELF.Allreduce(np.ones(1), alone)
+assert alone[0] == 1 and comm.allreduce(1) == size
+half = comm.Split(rank % 2)
+half.Barrier()
+cart = comm.Create_cart([size])
+cart.Barrier()
+if rank == 0:
+    print(__name__, type(comm).__module__, type(MPI.COMM_SELF).__name__, type(half).__name__, type(cart).__name__)
+    print(sys.argv[1:], __file__ == sys.argv[0])
+"""
+
+FAILING = """
+import numpy as np
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 1:
+    raise RuntimeError("the second rank has had enough")
+MPI.COMM_WORLD.Allreduce(np.ones(2), np.empty(2))
+"""
+
+CHOOSING = """
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+comm.Allreduce(np.ones(1), np.empty(1))
+comm.algorithm["Allreduce"] = "tree"
+comm.Allreduce(np.ones(2), np.empty(2))
+comm.Allreduce(np.ones(3), np.empty(3), algorithm="naive")
+"""
+
+
+def runs(ranks, *arguments, code=0):
+    job = run(ranks, ["-m", "pycoll.run", *map(str, arguments)], limit=60)
+    assert not job.timed_out and job.left == []
+    assert (job.code == 0) == (code == 0), job.output
+    return job.output
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_program(program, ranks):
+    output = runs(ranks, program, "--first", "-m", "two words")
+    assert "__main__ pycoll.comm Comm Comm Cartcomm" in output
+    assert "['--first', '-m', 'two words'] True" in output
+
+
+def test_what_lies_beside_a_program_is_found(tmp_path):
+    (tmp_path / "beside.py").write_text("VALUE = 17")
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import beside, sys\nfrom mpi4py import MPI\nprint('beside', beside.VALUE)\nMPI.COMM_WORLD.Barrier()"
+    )
+    assert "beside 17" in runs(2, path)
+
+
+def test_exit_codes_pass(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text("import sys\nfrom mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\nsys.exit(3)")
+    runs(2, path, code=3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["helloworld"], "Hello, World! I am process 1 of 3"),
+        (["ringtest", "-l", "3", "-n", "100"], "time for 3 loops"),
+        (["futures", "-t", "2", "-m", "1", "-n", "4", "-l", "2", "-s", "1"], "Futures"),
+        (["pingpong", "-m", "1", "-n", "64"], "MPI PingPong Test"),
+    ],
+    ids=lambda value: value[0],
+)
+def test_mpi4pys_benchmarks(arguments, expected):
+    ranks = 2 if "pingpong" in arguments else 3
+    assert expected in runs(ranks, "-m", "mpi4py.bench", *arguments)
+
+
+def test_an_exception_on_one_rank_ends_the_job(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(FAILING)
+    output = runs(3, path, code=1)
+    assert "rank 1 of 3 failed" in output and f'File "{path}", line 5' in output
+    assert "RuntimeError: the second rank has had enough" in output
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    assert "No such file" in runs(2, tmp_path / "nothing.py", code=1)
+
+
+def test_the_environment_chooses(program, monkeypatch):
+    monkeypatch.setenv("PYCOLL_ALLREDUCE", "ring")
+    monkeypatch.setenv("PYCOLL_LOG", "algorithms")
+    output = runs(2, program)
+    assert "pycoll.algorithms: allreduce of 32 bytes (float64) on 2 ranks: ring, as PYCOLL_ALLREDUCE asks" in output
+
+
+def test_a_communicator_s_choice_goes_before_the_environment_s(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYCOLL_ALLREDUCE", "ring")
+    monkeypatch.setenv("PYCOLL_LOG", "algorithms")
+    path = tmp_path / "program.py"
+    path.write_text(CHOOSING)
+    output = runs(2, path)
+    for count, expected in (
+        (1, "ring, as PYCOLL_"),
+        (2, "tree, as the communicator's"),
+        (3, "naive, as the call asks"),
+    ):
+        assert f"allreduce of {8 * count} bytes (float64) on 2 ranks: {expected}" in output
+
+
+def test_a_wrong_choice_in_the_environment(program, monkeypatch):
+    monkeypatch.setenv("PYCOLL_ALLREDUCE", "fastest")
+    output = runs(2, program, code=1)
+    assert "ValueError: environment variable PYCOLL_ALLREDUCE='fastest':" in output and "recursive_doubling" in output
