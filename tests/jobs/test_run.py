@@ -89,7 +89,7 @@ def test_exit_codes_pass(tmp_path):
     [
         (["helloworld"], "Hello, World! I am process 1 of 3"),
         (["ringtest", "-l", "3", "-n", "100"], "time for 3 loops"),
-        (["futures", "-t", "2", "-m", "1", "-n", "4", "-l", "2", "-s", "1"], "Futures"),
+        (["futures", "-t", "2", "-m", "1", "-n", "4", "-l", "2", "-s", "1"], "MPIPoolExecutor - "),
         (["pingpong", "-m", "1", "-n", "64"], "MPI PingPong Test"),
     ],
     ids=lambda value: value[0],
