@@ -44,7 +44,8 @@ class Comm(MPI.Intracomm):
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Comm:
         """The same communicator, which is not duplicated."""
-        if comm is not None and (not isinstance(comm, MPI.Intracomm) or isinstance(comm, MPI.Topocomm)):
+        plain = comm is None or isinstance(comm, MPI.Intracomm)
+        if not plain or (comm and comm.Get_topology() != MPI.UNDEFINED):
             raise TypeError(
                 f"pycoll.Comm takes an intracommunicator without a topology, not {comm!r}; "
                 "Cartesian, graph and inter-communicators stay MPI's own"

@@ -78,8 +78,9 @@ def assert_same(ours: np.ndarray, theirs: np.ndarray, primitive: str, send: np.n
     assert ours.dtype == theirs.dtype and ours.size == theirs.size
     ours, theirs = ours.reshape(-1), theirs.reshape(-1)
     if send.dtype.kind in "fc" and op in ("sum", "avg", "prod"):
-        name = primitive if primitive == "reduce_scatter" else "allreduce"
+        name = primitive if primitive in ("reduce_scatter", "scan", "exscan") else "allreduce"
         magnitude = _native_reduction(name, np.abs(send), MPI.PROD if op == "prod" else MPI.SUM, 0)
+        magnitude = 0.0 if magnitude is None else magnitude  # rank 0 of an exclusive scan
         bound = 2 * 4 * SIZE * np.finfo(send.dtype).eps * magnitude / (SIZE if op == "avg" else 1)
         assert np.all(np.abs(ours - theirs) <= bound + np.finfo(send.dtype).tiny)
     else:
