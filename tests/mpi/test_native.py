@@ -22,7 +22,8 @@ MOVING = [
 ]
 REDUCING = [(name, a) for name, p in PRIMITIVES.items() if p.reduces for a in algorithms_of(name)]
 SEGMENT = 256  # bytes, so that 1009 elements span several
-COUNTS = sorted({0, 1, SIZE - 1, SIZE, 37, 1009})
+MANY = SIZE > 4  # more ranks than cores are slow: fewer cases
+COUNTS = [0, SIZE - 1, 37] if MANY else sorted({0, 1, SIZE - 1, SIZE, 37, 1009})
 ROOTS = sorted({0, SIZE // 2, SIZE - 1})
 
 
@@ -45,7 +46,7 @@ def call(primitive, algorithm, send, op=None, root=0, recv=None):
 @pytest.mark.parametrize("primitive, algorithm", REDUCING)
 def test_reductions(primitive, algorithm):
     for op in OPERATIONS:
-        for dtype in ("int32", "uint8", "int64", "float32", "float64", "complex128", "bool"):
+        for dtype in ("int64", "float32", "complex128", "bool", *(() if MANY else ("int32", "uint8", "float64"))):
             if np.dtype(dtype).kind not in KINDS[op] or (op == "avg" and "scan" in primitive):
                 continue
             for count in COUNTS if dtype in ("int64", "float32", "bool", "complex128") else [37]:

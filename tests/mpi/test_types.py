@@ -148,7 +148,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("datatype, value", PAIRS, ids=[value for _, value in PAIRS])
+@pytest.mark.parametrize("datatype, value", PAIRS if SIZE < 5 else PAIRS[1:3])
 @pytest.mark.parametrize("op", ["minloc", "maxloc"])
 def test_pairs(datatype, value, op):
     """Few values, so that there are ties, which the smallest index wins; it is the rank's, or any."""
