@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .abort import abort_on_exception
-    from .check import MismatchError
     from .collectives import (
         algorithms,
         allgather,
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
         scatterv,
     )
     from .comm import Comm
-    from .engine import CollectiveTimeout, attach
+    from .engine import attach
+    from .errors import CollectiveTimeout, MismatchError
     from .nonblocking import (
         allgather_init,
         allgatherv_init,
@@ -84,7 +84,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "abort": ["abort_on_exception"],
-    "check": ["MismatchError"],
     "collectives": [
         "algorithms",
         "allgather",
@@ -105,7 +104,8 @@ _HOMES = {
         "scatterv",
     ],
     "comm": ["Comm"],
-    "engine": ["CollectiveTimeout", "attach"],
+    "engine": ["attach"],
+    "errors": ["CollectiveTimeout", "MismatchError"],
     "nonblocking": [
         "allgather_init",
         "allgatherv_init",

@@ -11,15 +11,12 @@ import numpy as np
 
 from .buffers import Arguments
 from .engine import Bound
+from .errors import MismatchError
 from .layout import Call, Extents, compiled, side_by_side
 from .ops import Operation
 from .schedule import find
 
 _LENGTH = np.dtype("i8")
-
-
-class MismatchError(ValueError):
-    """Ranks called a collective with arguments that do not fit together; raised on all of them."""
 
 
 class Failed(NamedTuple):

@@ -21,6 +21,7 @@ from mpi4py import MPI
 
 from . import settings
 from .buffers import IN_PLACE, Arguments
+from .errors import CollectiveTimeout
 from .ops import Operation
 from .program import RECV, Apply, CopyBytes, Program, Region, Start, Wait
 
@@ -29,10 +30,6 @@ BLOCKING = 1  # the tag of blocking collectives; each of the others in flight ha
 _BYTE = np.dtype(np.uint8)
 
 Calls = list[Callable[[], object]]
-
-
-class CollectiveTimeout(RuntimeError):
-    """A collective did not finish in PYCOLL_TIMEOUT seconds; its communicator cannot be used any more."""
 
 
 @dataclass

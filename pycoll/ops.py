@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from .errors import WrongOperation
+
 AVG = "avg"
 """The arithmetic mean over the ranks: the sum, divided in floating point by the number of ranks."""
 
@@ -29,7 +31,7 @@ class Operation(NamedTuple):
             self._try(dtype)
         elif kind_of(dtype) not in self.kinds:
             hint = "; convert to floating point, or use SUM" if self.mean and dtype.kind in "iu" else ""
-            raise TypeError(f"op={self.name} is not defined for dtype {dtype}{hint}")
+            raise WrongOperation(f"op={self.name} is not defined for dtype {dtype}{hint}")
 
     def bound(self, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> Callable[[], object]:
         """The combination of these arrays as a call without arguments."""
@@ -44,7 +46,7 @@ class Operation(NamedTuple):
         try:
             self.combine(nothing, nothing, nothing)
         except (BufferError, KeyError, ValueError) as error:
-            raise TypeError(f"op={self.name}: MPI has no type for dtype {dtype}") from error
+            raise WrongOperation(f"op={self.name}: MPI has no type for dtype {dtype}") from error
 
 
 def kind_of(dtype: np.dtype) -> str:

@@ -13,7 +13,8 @@ from mpi4py import MPI
 
 from . import check, engine, settings
 from .buffers import Arguments
-from .engine import Bound, Channel, CollectiveTimeout, freed_at_its_end
+from .engine import Bound, Channel, freed_at_its_end
+from .errors import CollectiveTimeout, WrongRoot
 from .layout import COUNT_BYTES, Call, compiled
 from .ops import Operation, resolve
 from .program import Program
@@ -161,7 +162,7 @@ def _check_root(root: object, size: int) -> None:
     if not isinstance(root, int | np.integer):
         raise TypeError(f"root={root!r} is not an integer")
     if not 0 <= root < size:
-        raise ValueError(f"root={root!r} is not a rank of the communicator of size {size}")
+        raise WrongRoot(f"root={root!r} is not a rank of the communicator of size {size}")
 
 
 def _tell(error: Exception, primitive: Primitive, comm: MPI.Intracomm, channel: Channel, bind: Binder) -> None:

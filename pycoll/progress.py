@@ -17,7 +17,8 @@ import numpy as np
 from mpi4py import MPI
 
 from . import settings
-from .engine import Bound, Channel, CollectiveTimeout
+from .engine import Bound, Channel
+from .errors import CollectiveTimeout
 from .program import Program, Start
 
 

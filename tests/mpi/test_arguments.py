@@ -198,6 +198,7 @@ def test_wrong_roots():
     for root in (-1, SIZE):
         wrong(ValueError, rf"root={root!r} is not a rank of .* size {SIZE}", pycoll.bcast, TWO.copy(), root)
         wrong(ValueError, "root=", pycoll.gather, TWO, root=root)
+        wrong(MPI.Exception, "root=", pycoll.gather, TWO, root=root)
     for root in (1.0, None):
         wrong(TypeError, f"root={root!r} is not an integer", pycoll.bcast, TWO.copy(), root)
 
@@ -240,6 +241,7 @@ def test_wrong_operations():
     wrong(TypeError, "AVG is not defined for dtype int64.*floating point", pycoll.allreduce, np.arange(2), op="avg")
     wrong(TypeError, "MAX is not defined for dtype complex128", pycoll.allreduce, TWO + 1j, op=MPI.MAX)
     wrong(TypeError, "SUM is not defined for dtype bool", pycoll.allreduce, TWO > 0)
+    wrong(MPI.Exception, "SUM is not defined for dtype bool", pycoll.allreduce, TWO > 0)
     wrong(ValueError, "op=", pycoll.allreduce, TWO, op=MPI.REPLACE)
 
 
