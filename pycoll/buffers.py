@@ -91,7 +91,7 @@ def _torch_bfloat16(name: str, tensor: Any) -> np.ndarray:
     if tensor.requires_grad:
         raise TypeError(f"{name} requires a gradient; use tensor.detach()")
     try:
-        import ml_dtypes
+        import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         raise TypeError(f"{name} has dtype torch.bfloat16, which needs the package ml_dtypes") from None
     return np.from_dlpack(tensor.view(sys.modules["torch"].int16)).view(ml_dtypes.bfloat16)
