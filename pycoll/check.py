@@ -34,7 +34,7 @@ class Fingerprint(NamedTuple):
     recvs: list[int] | None
 
 
-def fingerprint(call: Call, arguments: Arguments, operation: Operation | None) -> Fingerprint:
+def fingerprint(call: Call, arguments: Arguments, operation: Operation | None, typed: bool) -> Fingerprint:
     """What a rank tells the others of its call."""
     primitive = call.algorithm.primitive
     same: dict[str, Any] = {"primitive": primitive.name, "algorithm": call.algorithm.name, "longest": call.longest}
@@ -43,6 +43,7 @@ def fingerprint(call: Call, arguments: Arguments, operation: Operation | None) -
     if operation:
         same["op"] = operation.name
         same["commutative"] = operation.commutative
+    if typed and (arguments.send is not None or arguments.recv is not None):
         same["dtype"] = str(arguments.dtype)
     varies = bool(call.sends or call.recvs)
     if not varies:
@@ -65,11 +66,11 @@ def _sizes(extents: Extents | None) -> list[int] | None:
 
 
 def compare(
-    call: Call, arguments: Arguments, operation: Operation | None, bind: Callable[..., Bound]
+    call: Call, arguments: Arguments, operation: Operation | None, typed: bool, bind: Callable[..., Bound]
 ) -> Iterator[Bound]:
     """The parts in which fingerprints go to all ranks; MismatchError if they do not fit together."""
     told: list = []
-    yield from exchange(call.rank, call.size, fingerprint(call, arguments, operation), told, bind)
+    yield from exchange(call.rank, call.size, fingerprint(call, arguments, operation, typed), told, bind)
     if problem := "; ".join(differences(told)):
         raise MismatchError(f"the ranks' calls do not fit together: {problem}")
 
@@ -88,7 +89,8 @@ def differences(told: list) -> Iterator[str]:
     for key in keys:
         values = defaultdict(list)
         for rank, one in right.items():
-            values[repr(one.same.get(key))].append(rank)
+            if key in one.same:
+                values[repr(one.same[key])].append(rank)
         if len(values) > 1:
             different += 1
             yield f"{key} is " + ", ".join(f"{value} on {_ranks(ranks)}" for value, ranks in values.items())

@@ -15,14 +15,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 from . import engine
-from .collectives import run
+from .collectives import allgather, run
+from .progress import settle
 from .readers import read
 from .requests import derived, initialize, start
 from .settings import Choices, logger, primitive_called
@@ -32,15 +33,16 @@ from .specs import Unserved, elements
 class Comm(MPI.Intracomm):
     """An intracommunicator whose collectives run by pycoll's schedules.
 
-    Making one is collective over `comm`, as is any method that makes another; Idup makes its private duplicate at the
-    first blocking collective.  Methods take mpi4py's arguments, and `algorithm=`.  What is no intracommunicator, and
-    what has a topology, raises TypeError.
+    Making one is collective over `comm`, as is any method that makes another.  Methods take mpi4py's arguments, and
+    `algorithm=`.  What is no intracommunicator, and what has a topology, raises TypeError.
 
     `algorithm` says which algorithm runs where a call names none: ``comm.algorithm["Allreduce"] = "ring"``.
     Communicators made from this one inherit it.
     """
 
-    inherited: Mapping[str, str] = MappingProxyType({})  # choices for a private duplicate that is yet to be made
+    # of one that Idup made, till its first use: its private duplicate under way, and the choices for it
+    pending: tuple[MPI.Intracomm, MPI.Request] | None = None
+    inherited = Choices()
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Comm:
         """The same communicator, which is not duplicated."""
@@ -59,7 +61,7 @@ class Comm(MPI.Intracomm):
     @property
     def algorithm(self) -> Choices:
         """The algorithms chosen for this communicator, by primitive."""
-        return engine.attach(self).choices
+        return self.inherited if self.pending else engine.attach(self).choices
 
     def Barrier(self, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
@@ -161,55 +163,60 @@ class Comm(MPI.Intracomm):
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
         """As mpi4py's, a `pycoll.Comm`."""
-        return self._child(super().Split(color, key))
+        return self._child(Comm, super().Split, color, key)
 
     def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
         """As mpi4py's, a `pycoll.Comm`."""
-        return self._child(super().Split_type(split_type, key, info))
+        return self._child(Comm, super().Split_type, split_type, key, info)
 
     def Create(self, group: MPI.Group) -> Comm:
         """As mpi4py's, a `pycoll.Comm`."""
-        return self._child(super().Create(group))
+        return self._child(Comm, super().Create, group)
 
     def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
         """As mpi4py's, a `pycoll.Comm`."""
-        return self._child(super().Create_group(group, tag))
+        return self._child(Comm, super().Create_group, group, tag)
 
     def Dup(self, info: MPI.Info | None = None) -> Comm:
-        """As mpi4py's, a `pycoll.Comm`."""
-        return self._child(super().Dup(info))
+        """As mpi4py's, of the same class."""
+        return self._child(type(self), super().Dup, info)
 
     def Dup_with_info(self, info: MPI.Info) -> Comm:
-        """As mpi4py's, a `pycoll.Comm`."""
-        return self._child(super().Dup_with_info(info))
+        """As mpi4py's, of the same class."""
+        return self._child(type(self), super().Dup_with_info, info)
 
     def Clone(self) -> Comm:
-        """As mpi4py's, a `pycoll.Comm`."""
-        return self._child(super().Clone())
+        """As mpi4py's, of the same class."""
+        return self._child(type(self), super().Clone)
 
     def Idup(self, info: MPI.Info | None = None) -> tuple[Comm, MPI.Request]:
-        """As mpi4py's, a `pycoll.Comm`, usable once the request is complete."""
+        """As mpi4py's, of the same class, usable once the request is complete."""
         return self._later(*super().Idup(info))
 
     def Idup_with_info(self, info: MPI.Info) -> tuple[Comm, MPI.Request]:
-        """As mpi4py's, a `pycoll.Comm`, usable once the request is complete."""
+        """As mpi4py's, of the same class, usable once the request is complete."""
         return self._later(*super().Idup_with_info(info))
 
-    def _child(self, comm: MPI.Comm) -> Comm:
-        child = Comm(MPI.Intracomm(comm))
+    def _child(self, kind: type[Comm], make: Callable[..., MPI.Comm], *arguments: Any) -> Comm:
+        settle(engine.attached(self))
+        child = kind.__new__(kind, MPI.Intracomm(make(*arguments)))
         if child != MPI.COMM_NULL:
-            child.algorithm.update(self.algorithm)
+            engine.attach(child).choices.update(self.algorithm)
         return child
 
     def _later(self, comm: MPI.Intracomm, request: MPI.Request) -> tuple[Comm, MPI.Request]:
-        child = Comm.__new__(Comm, comm)  # without a private duplicate, which no rank must wait for now
-        child.inherited = dict(self.algorithm)
+        child = type(self).__new__(type(self), comm)
+        # its private duplicate, of which no rank must wait for another now
+        child.pending = MPI.Intracomm(self).Idup()
+        child.inherited = Choices()
+        child.inherited.update(self.algorithm)
         return child, request
 
 
 def _native(comm: Comm, method: str, why: Unserved, given: dict[str, Any]) -> Any:
     """MPI's own collective, by mpi4py's method, with those of the arguments that it has."""
     logger.info("%s: MPI's own, because %s", method, why)
+    settle(engine.attached(comm))
     function = getattr(MPI.Intracomm, method)
     names = [name for name in inspect.signature(function).parameters if name in given]
     return function(comm, **{name: given[name] for name in names})
@@ -222,9 +229,10 @@ def _counts(comm: Comm, sendbuf: Any, recvbuf: Any, recvcounts: Any) -> Any:
     if recvcounts is not None:
         return recvcounts
     try:
-        return comm.allgather(elements("recvbuf", recvbuf))
+        mine = np.array([elements("recvbuf", recvbuf)])
     except Unserved:  # nor will the call be served, whose native method finds out by itself
         return None
+    return allgather(mine, comm=comm).reshape(-1).tolist()
 
 
 _BLOCKING = (

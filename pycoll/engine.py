@@ -8,8 +8,6 @@ caller's array alive; it runs only in calls that bring arrays with just these ad
 from __future__ import annotations
 
 import contextlib
-import os
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -217,6 +215,9 @@ channels: dict[int, Channel] = {}
 
 
 def _detach(comm: MPI.Comm, keyval: int, channel: Channel) -> None:
+    from .progress import settle
+
+    settle(channel)
     for handle in [handle for handle, other in channels.items() if other is channel]:
         del channels[handle]
     channel.free()
@@ -234,35 +235,44 @@ def check_communicator(comm: object) -> None:
 
 
 def _duplicate(comm: MPI.Intracomm) -> MPI.Intracomm:
-    if not settings.TIMEOUT:
-        return comm.Dup()
-    private, request = comm.Idup()
-    deadline = time.monotonic() + settings.TIMEOUT
-    while not request.Test():
-        if time.monotonic() > deadline:
-            raise CollectiveTimeout(
-                f"not all ranks came in {settings.TIMEOUT:g} s to make the private duplicate of their communicator"
-            )
-        os.sched_yield()
+    from .progress import until  # which builds on this module
+
+    private, request = comm.Idup()  # what is in flight must go on meanwhile
+    until(request.Test)
     return private
+
+
+def _finish_duplicate(comm: MPI.Intracomm) -> Channel | None:
+    """The channel of a communicator whose private duplicate all ranks have begun to make, by Idup."""
+    from .progress import until
+
+    pending = getattr(comm, "pending", None)
+    if pending is None:
+        return None
+    private, request = pending
+    until(request.Test)
+    comm.pending = None  # type: ignore[attr-defined]
+    return _register(comm, private)
+
+
+def _register(comm: MPI.Intracomm, private: MPI.Intracomm) -> Channel:
+    channel = Channel(comm, private)
+    channel.choices.update(getattr(comm, "inherited", {}))
+    comm.Set_attr(_keyval(), channel)
+    channels[comm.handle] = channel
+    return channel
 
 
 def attached(comm: MPI.Intracomm) -> Channel | None:
     """The communicator's channel, if it has one."""
-    return channels.get(comm.handle)
+    return channels.get(comm.handle) or _finish_duplicate(comm)
 
 
 def attach(comm: MPI.Intracomm | None = None) -> Channel:
     """The communicator's channel; the first time, all its ranks must call this together."""
     comm = MPI.COMM_WORLD if comm is None else comm
     check_communicator(comm)
-    channel = channels.get(comm.handle)
-    if channel is None:
-        channel = Channel(comm, _duplicate(MPI.Intracomm(comm)))  # not a subclass's, whose Dup would attach again
-        channel.choices.update(getattr(comm, "inherited", {}))
-        comm.Set_attr(_keyval(), channel)
-        channels[comm.handle] = channel
-    return channel
+    return attached(comm) or _register(comm, _duplicate(MPI.Intracomm(comm)))  # not by a subclass's Dup
 
 
 def finish(steps: Iterator[Callable[[], object]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 from . import check, engine, settings
-from .buffers import Arguments
+from .buffers import Arguments, arrange
 from .engine import Bound, Channel, freed_at_its_end
 from .errors import CollectiveTimeout, WrongRoot
 from .layout import COUNT_BYTES, Call, compiled
@@ -36,6 +37,7 @@ class Prepared:
     arguments: Arguments
     operation: Operation | None
     bind: Binder
+    typed: bool  # whether the ranks' buffers must have one dtype
 
     @property
     def name(self) -> str:
@@ -56,7 +58,7 @@ class Prepared:
     def openings(self) -> Iterator[Bound]:
         """What comes before the collective proper: comparing the arguments across ranks, learning the counts."""
         if settings.CHECK:
-            yield from check.compare(self.call, self.arguments, self.operation, self.bind)
+            yield from check.compare(self.call, self.arguments, self.operation, self.typed, self.bind)
         if self.call.learning:
             yield from self._learn()
 
@@ -155,13 +157,16 @@ def prepare(
         arguments.sends,
         arguments.recvs,
     )
-    return Prepared(channel, call, arguments, operation, bind)
+    typed = bool(operation) or read is arrange
+    return Prepared(channel, call, arguments, operation, bind, typed)
 
 
 def _check_root(root: object, size: int) -> None:
-    if not isinstance(root, int | np.integer):
-        raise TypeError(f"root={root!r} is not an integer")
-    if not 0 <= root < size:
+    try:
+        rank = operator.index(root)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"root={root!r} is not an integer") from None
+    if not 0 <= rank < size:
         raise WrongRoot(f"root={root!r} is not a rank of the communicator of size {size}")
 
 

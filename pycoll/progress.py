@@ -30,7 +30,7 @@ class Flight:
 
     def __init__(self, parts: Iterable[Bound], name: str, channel: Channel) -> None:
         self.name = name  # for messages to people
-        self._channel = channel
+        self.channel = channel
         self.thread = threading.get_ident()
         self.error: BaseException | None = None
         self.done = False
@@ -124,7 +124,7 @@ class Flight:
             _given_up.append(self)
         self.done = True
         problem = f"{self.name} did not finish in {settings.TIMEOUT:g} s: {self._state()}"
-        self._channel.broken = problem
+        self.channel.broken = problem
         raise CollectiveTimeout(problem)
 
     def _state(self) -> str:
@@ -166,6 +166,15 @@ def until(done: Callable[[], object], concerned: Iterable[Flight] = ()) -> None:
                 flight.give_up()
             raise CollectiveTimeout(f"a message did not come or go in {settings.TIMEOUT:g} s")
         os.sched_yield()
+
+
+def settle(channel: Channel | None) -> None:
+    """Wait for the end of what is in flight on a channel, before MPI is called to block on its communicator.
+
+    All ranks have started the same collectives on it before they come to that call.
+    """
+    if flights:
+        until(lambda: all(flight.channel is not channel for flight in flights))
 
 
 class ProgressThread:

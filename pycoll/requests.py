@@ -113,7 +113,7 @@ class Persistent(Flight):
                 engine.finish(calls)
                 raise
             finally:
-                flights.clear()
+                flights.remove(self)
                 self.done, self._fresh = True, False
             return True
         self.arrive()
