@@ -18,16 +18,12 @@ from .prepare import Apart, Prepared, prepare
 from .progress import Flight, background, flights
 
 
-class Request:
-    """A collective under way.
+class _Waited:
+    """What callers ask of either kind of request: mpi4py's `Test`, `Wait`, `test` and `wait`."""
 
-    It goes on in `Test` and `Wait` of any request and in any other call of pycoll's.  The buffers must stay as they
-    are until it is complete.
-    """
-
-    def __init__(self, flight: Flight, result: Any) -> None:
-        self.flight, self._result = flight, result
-        self.active = True  # until its completion has been told
+    flight: Flight
+    active: bool  # its completion has not been told yet
+    _result: Any
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Whether it is complete; raises what went wrong in it.  `status` is there for mpi4py's sake."""
@@ -58,7 +54,19 @@ class Request:
         self._result = None
 
 
-class Persistent(Flight):
+class Request(_Waited):
+    """A collective under way.
+
+    It goes on in `Test` and `Wait` of any request and in any other call of pycoll's.  The buffers must stay as they
+    are until it is complete.
+    """
+
+    def __init__(self, flight: Flight, result: Any) -> None:
+        self.flight, self._result = flight, result
+        self.active = True
+
+
+class Persistent(_Waited, Flight):
     """A collective on fixed buffers, to be started many times; a context manager that frees it at its end.
 
     Each `Start` needs a `Wait`, or a `Test` that says True.  Started ones complete in any order.
@@ -79,7 +87,7 @@ class Persistent(Flight):
         self.active, self.done = False, True  # active: started, and its completion not told yet
 
     @property
-    def flight(self) -> Flight:
+    def flight(self) -> Flight:  # type: ignore[override]
         """What is under way."""
         return self
 
@@ -124,28 +132,6 @@ class Persistent(Flight):
         if self._fresh:
             self._fresh, self._bound, self._at = False, self._fixed, self._first
         return super().advance()
-
-    def Test(self, status: MPI.Status | None = None) -> bool:
-        """Whether it is complete, or not started; raises what went wrong in it."""
-        self.go_on()
-        if self.done:
-            self.active = False
-            self.raise_error()
-        return self.done
-
-    def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
-        """Whether it is complete, and the collective's result if it is."""
-        done = self.Test()
-        return done, self._result if done else None
-
-    def wait(self, status: MPI.Status | None = None) -> Any:
-        """Wait until it is complete; the collective's result."""
-        self.Wait()
-        return self._result
-
-    def forget_result(self) -> None:
-        """Let `wait` return None, as mpi4py's methods do."""
-        self._result = None
 
     def Free(self) -> None:
         """Give its requests back to MPI; RuntimeError if it is active."""
