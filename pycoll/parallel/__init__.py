@@ -1,0 +1,34 @@
+"""Data-parallel drivers, on the public functions of pycoll alone, for models of NumPy or CuPy arrays.
+
+- `ParameterServer`: workers push gradients to servers, synchronously, asynchronously, or with bounded staleness;
+- `DistributedDataParallel`: replicas, whose gradients are averaged in buckets during the backward pass;
+- `FullyShardedDataParallel`: parameters, gradients and optimizer state in shards, gathered unit by unit.
+"""
+
+from .buckets import Bucket, average_gradients
+from .checkpoint import load, save
+from .clipping import clip_by_global_norm
+from .compression import Cast, TopK
+from .ddp import DistributedDataParallel
+from .flat import Piece
+from .fsdp import FullyShardedDataParallel
+from .optimizers import SGD, Adam, AdamW, Optimizer
+from .parameter_server import ParameterServer
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Bucket",
+    "Cast",
+    "DistributedDataParallel",
+    "FullyShardedDataParallel",
+    "Optimizer",
+    "ParameterServer",
+    "Piece",
+    "TopK",
+    "average_gradients",
+    "clip_by_global_norm",
+    "load",
+    "save",
+]

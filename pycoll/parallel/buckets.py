@@ -1,0 +1,107 @@
+"""Buckets: gradients that travel together, as one flat vector.
+
+Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from mpi4py import MPI
+
+import pycoll
+
+from .flat import Array, Arrays, Layout, by_dtype, empty
+
+
+class Bucket:
+    """Gradients of one dtype in a flat vector, which a hook replaces by its average over the ranks.
+
+    `index` is its number, the same on all ranks; `vector` the gradients; `views` the same by name; `comm` the
+    communicator.
+    """
+
+    def __init__(self, index: int, arrays: Arrays, comm: MPI.Intracomm, algorithm: str | None) -> None:
+        layout = Layout(arrays)
+        self.index, self.comm = index, comm
+        self.vector = empty(next(iter(arrays.values())), layout.size)
+        self.views = layout.views(self.vector)
+        self.missing = set(self.views)  # not announced yet in this step
+        self.started = False
+        self._algorithm = algorithm
+        self._reduction: pycoll.Persistent | None = None
+        self._reduced: Array = None
+        self._hook: Iterator[Any] = iter(())
+        self._awaited: list[Any] = []
+
+    def allreduce(self, vector: Array, op: Any) -> pycoll.Persistent:
+        """Start the all-reduce of `vector` in place; it should be the same array in each step, with the same `op`."""
+        if vector is not self._reduced:
+            self.free()
+            arguments = {"op": op, "comm": self.comm, "algorithm": self._algorithm}
+            self._reduction = pycoll.allreduce_init(MPI.IN_PLACE, vector, **arguments)
+            self._reduced = vector
+        assert self._reduction
+        self._reduction.Start()
+        return self._reduction
+
+    def start(self, hook: Any) -> None:
+        """Run the hook as far as its first yield."""
+        self.started = True
+        self._hook = iter(hook(self))
+        self._go_on()
+
+    def _go_on(self) -> bool:
+        awaited = next(self._hook, None)
+        self._awaited = [] if awaited is None else awaited if isinstance(awaited, list) else [awaited]
+        return awaited is not None
+
+    def progress(self) -> bool:
+        """Let communication go on; whether this bucket's is complete, but for what its hook does then."""
+        return pycoll.testall(self._awaited)[0]
+
+    def finish(self) -> None:
+        """Run the hook to its end, and get ready for the next step."""
+        pycoll.waitall(self._awaited)
+        while self._go_on():
+            pycoll.waitall(self._awaited)
+        self.missing, self.started = set(self.views), False
+
+    def free(self) -> None:
+        """Give its requests back to MPI."""
+        if self._reduction:
+            self._reduction.Free()
+            self._reduction = self._reduced = None
+
+
+def assign(arrays: Arrays, limit: int, first_limit: int) -> list[list[str]]:
+    """Which arrays go into which bucket: in reverse order, of one dtype, up to so many bytes.
+
+    The first bucket has a limit of its own, and an array that is longer than the limit a bucket of its own.  Buckets
+    come in the order in which they will be complete.
+    """
+    order = {name: place for place, name in enumerate(reversed(list(arrays)))}
+    buckets: list[list[str]] = []
+    for group in by_dtype(dict(reversed(list(arrays.items())))).values():
+        filled = 0
+        for name, array in group.items():
+            room = first_limit if len(buckets) <= 1 else limit
+            if not filled or filled + array.nbytes > room:
+                buckets.append([])
+                filled = 0
+            buckets[-1].append(name)
+            filled += max(1, array.nbytes)
+    return sorted(buckets, key=lambda names: max(order[name] for name in names))
+
+
+def average_gradients(gradients: Arrays, comm: MPI.Intracomm | None = None, bucket_bytes: int = 25 << 20) -> Arrays:
+    """Average arrays over the ranks, in place, several together as one message; returns `gradients`.
+
+    Names, shapes and dtypes are the same on all ranks, in the same order.  TypeError for integers.
+    """
+    comm = MPI.COMM_WORLD if comm is None else comm
+    pycoll.attach(comm)
+    groups = [[gradients[name] for name in names] for names in assign(gradients, bucket_bytes, bucket_bytes)]
+    pycoll.waitall([pycoll.iallreduce(group, op=pycoll.AVG, comm=comm, algorithm="ring") for group in groups])
+    return gradients

@@ -1,0 +1,205 @@
+"""Checkpoints: a driver's parameters and its optimizer's state on disk, whole again at any number of ranks.
+
+A checkpoint is a directory.  Each rank that has something to save writes it into a file of its own, as pieces of
+flattened parameters; ``manifest.json``, which is replaced last and atomically, names these files.  So the directory
+always holds the checkpoint before or the whole new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+
+from .flat import Array, Arrays, Piece, fill, named_dtype
+from .optimizers import Optimizer
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+class Driver(Protocol):
+    """What a checkpoint needs of a driver."""
+
+    comm: MPI.Intracomm
+
+    @property
+    def saved(self) -> Mapping[str, Arrays]:
+        """Arrays by kind and by the driver's own keys; the kind "parameters" is there."""
+
+    @property
+    def private(self) -> dict[str, Array]:
+        """Arrays of each rank's own."""
+
+    @property
+    def saves(self) -> bool:
+        """Whether this rank's arrays are to be written: not where it holds a replica."""
+
+    def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
+        """Arrays keyed like `saved`'s as (key, parameter's name, piece of it)."""
+
+    def loaded(self) -> None:
+        """The arrays have been changed."""
+
+
+def save(path: str | os.PathLike, driver: Driver, optimizer: Optimizer | None = None, extra: Any = None) -> None:
+    """Write a checkpoint into the directory `path`; all ranks of the driver together.
+
+    `extra` is anything that JSON can hold, rank 0's, such as the number of the epoch.  What is there before is
+    replaced, atomically.  OSError on the rank whose disk fails, RuntimeError on the others.
+    """
+    optimizer = getattr(driver, "optimizer", None) or optimizer
+    directory, comm = Path(path), driver.comm
+    generation = _new_generation(comm)
+    with _together(comm, "make the directory"):
+        if comm.rank == 0:
+            directory.mkdir(parents=True, exist_ok=True)
+    with _together(comm, "write its part"):
+        _write_part(directory / f"{generation}-{comm.rank}.npz", driver, optimizer)
+    document = {"format": FORMAT, "generation": generation, "ranks": comm.size, "extra": extra}
+    with _together(comm, "write the manifest"):
+        if comm.rank == 0:
+            _write_manifest(directory, document)
+
+
+def _new_generation(comm: MPI.Intracomm) -> str:
+    """A name for the files of one save, the same on all ranks."""
+    number = np.frombuffer(uuid.uuid4().bytes[:8], np.uint64).copy()
+    return f"{pycoll.bcast(number, comm=comm)[0]:016x}"
+
+
+@contextlib.contextmanager
+def _together(comm: MPI.Intracomm, what: str) -> Iterator[None]:
+    """What is inside is done on all ranks; if it fails on one, all raise an error."""
+    error = None
+    try:
+        yield
+    except Exception as caught:
+        error = caught
+    failed = pycoll.allgather(np.array([error is not None]), comm=comm)
+    if error:
+        raise error
+    if failed.any():
+        raise RuntimeError(f"checkpoint: rank {int(failed.argmax())} could not {what}")
+
+
+def _write_part(path: Path, driver: Driver, optimizer: Optimizer | None) -> None:
+    entries = list(_entries(driver, optimizer)) if driver.saves else []
+    arrays = {str(i): _host(piece.values) for i, (_, _, piece) in enumerate(entries)}
+    arrays |= {f"private/{name}": _host(array) for name, array in driver.private.items()}
+    about = {
+        "index": [
+            [kind, name, piece.start, piece.stop, piece.shape, str(piece.values.dtype)] for kind, name, piece in entries
+        ],
+        "private": {name: str(array.dtype) for name, array in driver.private.items()},
+        "steps": _steps(driver, optimizer) if optimizer and driver.saves else {},
+    }
+    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    _write(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+
+
+def _write_manifest(directory: Path, document: dict) -> None:
+    _write(directory / MANIFEST, lambda file: file.write(json.dumps(document, indent=1).encode()))
+    for old in directory.glob("*.npz"):
+        if not old.name.startswith(document["generation"]):
+            old.unlink()
+
+
+def _write(path: Path, fill_file: Callable[[Any], object]) -> None:
+    """Write a file so that it is either the old one or the whole new one, also after a loss of power."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, suffix=".tmp", delete=False) as file:
+        try:
+            fill_file(file)
+            file.flush()
+            os.fsync(file.fileno())
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def load(path: str | os.PathLike, driver: Driver, optimizer: Optimizer | None = None) -> Any:
+    """Read a checkpoint into a driver and an optimizer, all ranks of the driver together; returns `extra`.
+
+    The numbers of ranks, units and servers may differ from those that saved it; what ranks had of their own (the
+    errors that a hook feeds back) is read if the number of ranks is the same.  FileNotFoundError if there is none,
+    ValueError if it does not fit.
+    """
+    optimizer = getattr(driver, "optimizer", None) or optimizer
+    directory = Path(path)
+    manifest = json.loads((directory / MANIFEST).read_text())
+    if manifest.get("format") != FORMAT:
+        raise ValueError(f"{directory / MANIFEST} has format {manifest.get('format')!r}, not {FORMAT}")
+    parts = [_Part(directory / f"{manifest['generation']}-{rank}.npz") for rank in range(manifest["ranks"])]
+    for kind, name, piece in _entries(driver, optimizer):
+        fill(piece, name, [found for part in parts for found in part.find(kind, name, piece)])
+    if optimizer:
+        steps = {name: count for part in parts for name, count in part.about["steps"].items()}
+        for key, name, _ in driver.pieces(driver.saved["parameters"]):
+            if key in optimizer.steps:
+                optimizer.steps[key] = steps.get(name, 0)
+    if manifest["ranks"] == driver.comm.size:
+        driver.private.update(parts[driver.comm.rank].private())
+    driver.loaded()
+    return manifest["extra"]
+
+
+def _entries(driver: Driver, optimizer: Optimizer | None) -> Iterator[tuple[str, str, Piece]]:
+    """All that is saved, as (kind, parameter's name, piece)."""
+    groups = dict(driver.saved)
+    if optimizer:
+        groups |= {f"optimizer.{kept}": arrays for kept, arrays in optimizer.state.items()}
+    for kind, arrays in groups.items():
+        for _, name, piece in driver.pieces(arrays):
+            yield kind, name, piece
+
+
+def _steps(driver: Driver, optimizer: Optimizer) -> dict[str, int]:
+    named = ((key, name) for key, name, _ in driver.pieces(driver.saved["parameters"]))
+    return {name: optimizer.steps[key] for key, name in named if key in optimizer.steps}
+
+
+def _host(array: Array) -> np.ndarray:
+    return array.get() if hasattr(array, "get") else array
+
+
+def _typed(array: np.ndarray, dtype: str) -> np.ndarray:
+    """An array as it was saved: NumPy reads dtypes that are not its own as bytes."""
+    return array.view(named_dtype(dtype)) if array.dtype.kind == "V" else array
+
+
+class _Part:
+    """What one rank wrote; arrays are read when they are needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = np.load(path, allow_pickle=False)
+        self.about = json.loads(self._file["about"].tobytes())
+        self._places: dict[tuple[str, str], list[tuple]] = {}
+        for i, (kind, name, *place) in enumerate(self.about["index"]):
+            self._places.setdefault((kind, name), []).append((i, *place))
+
+    def find(self, kind: str, name: str, wanted: Piece) -> Iterator[Piece]:
+        """Those pieces of a parameter that it has and that overlap what is wanted."""
+        for i, start, stop, shape, dtype in self._places.get((kind, name), ()):
+            if start < wanted.stop and wanted.start < stop:
+                yield Piece(start, _typed(self._file[str(i)], dtype), tuple(shape))
+
+    def private(self) -> dict[str, np.ndarray]:
+        """What its rank had of its own."""
+        return {name: _typed(self._file[f"private/{name}"], dtype) for name, dtype in self.about["private"].items()}

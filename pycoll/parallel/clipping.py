@@ -1,0 +1,38 @@
+"""Clipping of gradients by their global norm.
+
+Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+
+from .flat import Arrays
+
+
+def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm | None = None) -> float:
+    """Scale gradients in place so that their norm, taken over all of them, is at most `max_norm`.
+
+    With `comm`, each of its ranks holds a shard of them.  Returns the norm that they had, as
+    torch.nn.utils.clip_grad_norm_ does; ValueError for a negative `max_norm`.
+    """
+    if not max_norm >= 0:
+        raise ValueError(f"max_norm={max_norm} is negative")
+    squares = np.array([sum(_square(gradient.reshape(-1)) for gradient in gradients.values())], np.float64)
+    if comm is not None:
+        squares = pycoll.allreduce(squares, comm=comm)
+    norm = float(np.sqrt(squares[0]))
+    scale = max_norm / (norm + 1e-6)
+    if scale < 1:
+        for gradient in gradients.values():
+            np.multiply(gradient, scale, out=gradient)
+    return norm
+
+
+def _square(vector: np.ndarray, block: int = 1 << 16) -> float:
+    """The sum of squares, in double precision."""
+    blocks = (vector[i : i + block].astype(np.float64, copy=False) for i in range(0, len(vector), block))
+    return sum(float(np.vdot(block, block)) for block in blocks)

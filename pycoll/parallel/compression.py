@@ -1,0 +1,82 @@
+"""Hooks: what is done with a bucket of gradients that is full.
+
+A hook is a generator function of a `Bucket`.  It starts nonblocking collectives and yields their requests, one or a
+list; once they are complete it goes on, and at its end `bucket.vector` holds the average over all ranks of
+`bucket.comm`.  What comes before the first yield runs while the backward pass goes on; what comes after runs in
+`synchronize`, bucket by bucket, so that all ranks start what is to be started in one order.
+
+    def in_half(bucket):
+        wire = (bucket.vector / bucket.comm.size).astype(np.float16)
+        yield pycoll.iallreduce(MPI.IN_PLACE, wire, comm=bucket.comm)
+        bucket.vector[:] = wire
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+
+from .buckets import Bucket
+from .flat import Array, empty, named_dtype
+
+Hook = Callable[[Bucket], Iterator[Any]]
+
+
+def average(bucket: Bucket) -> Iterator[Any]:
+    """The average as it is, without compression."""
+    yield bucket.allreduce(bucket.vector, pycoll.AVG)
+
+
+class Cast:
+    """Gradients are sent and summed in another dtype: half the bytes of float32 in float16 or bfloat16.
+
+    They are divided by the number of ranks first, so that float16 overflows no sooner than the average does.
+    """
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = named_dtype(dtype)
+        self._wires: dict[int, Array] = {}
+
+    def __call__(self, bucket: Bucket) -> Iterator[Any]:
+        """The hook."""
+        if bucket.index not in self._wires:
+            self._wires[bucket.index] = empty(bucket.vector, len(bucket.vector), self.dtype)
+        wire = self._wires[bucket.index]
+        np.divide(bucket.vector, bucket.comm.size, out=wire, casting="unsafe")
+        yield bucket.allreduce(wire, MPI.SUM)
+        np.copyto(bucket.vector, wire, casting="unsafe")
+
+
+class TopK:
+    """Only the largest of each rank's gradients, a share `ratio`, are sent; the rest is added to those of later steps.
+
+    Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", 2018.  `state` holds, for each bucket, what has not
+    been sent yet.
+    """
+
+    def __init__(self, ratio: float = 0.01) -> None:
+        if not 0 < ratio <= 1:
+            raise ValueError(f"ratio={ratio} is not in 0 < ratio <= 1")
+        self.ratio = ratio
+        self.state: dict[str, Array] = {}
+
+    def __call__(self, bucket: Bucket) -> Iterator[Any]:
+        """The hook."""
+        error = self.state.setdefault(str(bucket.index), np.zeros_like(bucket.vector))
+        error += bucket.vector
+        count = max(1, int(self.ratio * len(error)))
+        chosen = np.argpartition(np.abs(error), len(error) - count)[-count:].astype(np.int32)
+        values = error[chosen]
+        error[chosen] = 0
+        requests = [pycoll.iallgather(part, comm=bucket.comm) for part in (chosen, values)]
+        yield requests
+        places, parts = (request.wait() for request in requests)
+        bucket.vector[...] = 0
+        for rank in range(bucket.comm.size):  # in this order everywhere: the same bits everywhere
+            bucket.vector[places[rank]] += parts[rank]
+        bucket.vector /= bucket.comm.size

@@ -1,0 +1,250 @@
+"""Distributed data parallel: each rank trains on its share of every batch, and gradients are averaged."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import TracebackType
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+
+from .agreement import check_same
+from .buckets import Bucket, assign
+from .clipping import clip_by_global_norm
+from .compression import Hook, average
+from .flat import Array, Arrays, Piece, check_arrays, fill, whole_pieces
+
+
+class DistributedDataParallel:
+    """Averages gradients over the ranks while the backward pass still computes others.
+
+    `parameters` maps names to arrays in forward order; they, and the `buffers`, become those of rank 0, and must have
+    the same names, shapes and dtypes on all ranks (ValueError on all of them names the first difference).  Gradients
+    are put into buckets of `bucket_bytes` (the first of `first_bucket_bytes`, so that communication begins early), in
+    reverse order of the parameters; a bucket that is full is averaged at once, by `hook` (see
+    `pycoll.parallel.compression`) or else an all-reduce by `algorithm`, in the order of the buckets on all ranks.
+
+    In each step, `ready` announces each parameter's gradient, in any order, and `synchronize` gives the averages.
+    Communication goes on in `ready`, `progress` and `synchronize`, and within `pycoll.progress_thread` all the time.
+
+    Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020; the ring
+    all-reduce for gradients: Sergeev and Del Balso, "Horovod", 2018.
+    """
+
+    def __init__(
+        self,
+        parameters: Arrays,
+        buffers: Arrays | None = None,
+        *,
+        comm: MPI.Intracomm | None = None,
+        bucket_bytes: int = 25 << 20,
+        first_bucket_bytes: int = 1 << 20,
+        hook: Hook = average,
+        find_unused: bool = False,
+        algorithm: str | None = "ring",
+    ) -> None:
+        self.parameters = check_arrays("parameters", parameters)
+        self.buffers = check_arrays("buffers", {} if buffers is None else buffers)
+        for name, limit in (("bucket_bytes", bucket_bytes), ("first_bucket_bytes", first_bucket_bytes)):
+            if limit < 1:
+                raise ValueError(f"{name}={limit} is not a positive number of bytes")
+        self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()  # its collectives come in an order of their own
+        pycoll.attach(self.comm)
+        self.hook, self.find_unused = hook, find_unused
+        check_same("parameter", self.parameters, self.comm)
+        check_same("buffer", self.buffers, self.comm)
+        self._broadcast(0)
+        self._buckets = [
+            Bucket(index, {name: self.parameters[name] for name in names}, self.comm, algorithm)
+            for index, names in enumerate(assign(self.parameters, bucket_bytes, first_bucket_bytes))
+        ]
+        self._home = {name: bucket for bucket in self._buckets for name in bucket.views}
+        self._next = 0  # the bucket to be started next
+        self._added: set[str] = set()  # whose views hold gradients of earlier backward passes
+        self._accumulating = False
+        self._joining = False
+        self._active: pycoll.Request | None = None  # how many ranks have a batch in this step
+        self._steps = 0
+
+    @property
+    def gradients(self) -> dict[str, Array]:
+        """The views into the buckets, in the order of the parameters.
+
+        A gradient computed right there, and given to `ready`, needs no copy.
+        """
+        return {name: self._home[name].views[name] for name in self.parameters}
+
+    def ready(self, name: str, gradient: Array) -> None:
+        """Announce a parameter's gradient; once its bucket is full, the average begins.
+
+        ValueError for an unknown name, a second gradient for the same parameter, or a wrong shape.
+        """
+        if name not in self._home:
+            raise ValueError(f"name={name!r} is not a parameter")
+        bucket = self._home[name]
+        view = bucket.views[name]
+        if name not in bucket.missing:
+            raise ValueError(f"name={name!r}: its gradient was announced before in this step")
+        if gradient.shape != view.shape:
+            raise ValueError(f"the gradient of {name!r} has shape {gradient.shape}, its parameter has {view.shape}")
+        if gradient is view:
+            pass
+        elif name in self._added:
+            np.add(view, gradient, out=view, casting="same_kind")
+        else:
+            np.copyto(view, gradient, casting="same_kind")
+        if self._accumulating:
+            self._added.add(name)
+            return
+        self._begin_step()
+        bucket.missing.discard(name)
+        self._start_full_ones()
+        self.progress()
+
+    def progress(self) -> bool:
+        """Let communication go on; whether all that has begun is complete."""
+        return all(bucket.progress() for bucket in self._buckets if bucket.started)
+
+    def synchronize(self) -> dict[str, Array]:
+        """Wait for the averages; they are views into the buckets, valid until the next step begins.
+
+        With ``find_unused=True`` parameters without a gradient count as zero, and those that have one on no rank are
+        left out.  Otherwise a missing gradient is a RuntimeError.
+        """
+        if self._accumulating:
+            raise RuntimeError("synchronize: gradients are not averaged within no_sync()")
+        missing = [name for name in self.parameters if name in self._home[name].missing - self._added]
+        if missing and not self.find_unused:
+            raise RuntimeError(
+                f"synchronize: no gradient was announced for {', '.join(map(repr, missing))}; "
+                "pass find_unused=True if a step does not use all parameters"
+            )
+        self._steps += 1
+        used = self._average(missing)
+        return {name: view for (name, view), is_used in zip(self.gradients.items(), used) if is_used}
+
+    def average_gradients(self, gradients: Arrays) -> dict[str, Array]:
+        """All gradients in one call: `ready` for each, last one first, and `synchronize`."""
+        for name in reversed(list(gradients)):
+            self.ready(name, gradients[name])
+        return self.synchronize()
+
+    def clip_grad_norm(self, max_norm: float) -> float:
+        """Scale the averages so that their global norm is at most `max_norm`; returns the norm that they had."""
+        return clip_by_global_norm(self.gradients, max_norm)
+
+    def _begin_step(self) -> None:
+        if self._joining and self._active is None:
+            self._active = pycoll.iallreduce(np.array([1]), comm=self.comm)
+
+    def _average(self, missing: list[str]) -> list[bool]:
+        """Average what is there, with zeros for what is missing; which parameters have a gradient on any rank."""
+        self._begin_step()
+        for name in missing:
+            self._home[name].views[name][...] = 0
+        for bucket in self._buckets:
+            bucket.missing.clear()
+        self._start_full_ones()
+        using = None
+        if self.find_unused:
+            mine = np.array([name not in missing for name in self.parameters])
+            using = pycoll.iallreduce(mine, op="lor", comm=self.comm)
+        for bucket in self._buckets:
+            bucket.finish()
+        if self._active:
+            active, self._active = int(self._active.wait()[0]), None
+            if 0 < active < self.comm.size:
+                for bucket in self._buckets:
+                    bucket.vector *= self.comm.size / active
+        self._next = 0
+        self._added.clear()
+        return [True] * len(self.parameters) if using is None else using.wait().tolist()
+
+    def _start_full_ones(self) -> None:
+        while self._next < len(self._buckets) and not self._buckets[self._next].missing:
+            self._buckets[self._next].start(self.hook)
+            self._next += 1
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within it gradients are only added up, for the step that follows it; nothing is sent."""
+        before, self._accumulating = self._accumulating, True
+        try:
+            yield
+        finally:
+            self._accumulating = before
+
+    @contextlib.contextmanager
+    def join(self) -> Iterator[None]:
+        """For ranks with different numbers of steps: all of them train within it.
+
+        A rank that comes to its end takes part in the steps of the others, which average over the ranks that are still
+        active; when all are at the end, parameters and buffers become those of the rank that took most steps.
+        Optimizers' state does not.  As torch.distributed.algorithms.join.
+        """
+        self._joining, self._steps = True, 0
+        try:
+            yield
+            while self._others_are_active():
+                self._average(list(self.parameters))
+            steps = pycoll.allgather(np.array([self._steps]), comm=self.comm)
+            self._broadcast(int(steps.argmax()))
+        finally:
+            self._joining, self._active = False, None
+
+    def _others_are_active(self) -> bool:
+        """Count for those who begin a step, without being one of them; whether there are any."""
+        self._active = pycoll.iallreduce(np.array([0]), comm=self.comm)
+        return bool(self._active.wait()[0])
+
+    def _broadcast(self, root: int) -> None:
+        for array in (*self.parameters.values(), *self.buffers.values()):
+            pycoll.bcast(array, root, comm=self.comm)
+
+    def state_dict(self) -> dict[str, Array]:
+        """Copies of parameters and buffers, by name."""
+        return {name: array.copy() for name, array in (self.parameters | self.buffers).items()}
+
+    def load_state_dict(self, state: Arrays) -> None:
+        """Set parameters and buffers; ValueError for a missing one or a wrong shape."""
+        for name, piece in whole_pieces(self.parameters | self.buffers):
+            fill(piece, name, [found for _, found in whole_pieces({name: state[name]})] if name in state else [])
+
+    @property
+    def saved(self) -> dict[str, Arrays]:
+        """What a checkpoint holds."""
+        return {"parameters": self.parameters, "buffers": self.buffers}
+
+    @property
+    def private(self) -> dict[str, Array]:
+        """What a checkpoint holds of each rank: what the hook keeps from step to step."""
+        return getattr(self.hook, "state", {})
+
+    def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
+        """Arrays by the names of parameters, as (name, name, piece)."""
+        for name, piece in whole_pieces(arrays):
+            yield name, name, piece
+
+    @property
+    def saves(self) -> bool:
+        """Whether this rank's arrays go into a checkpoint: one replica is enough."""
+        return self.comm.rank == 0
+
+    def loaded(self) -> None:
+        """A checkpoint has been loaded."""
+
+    def free(self) -> None:
+        """Give requests and communicator back to MPI; also at the end of a with block."""
+        for bucket in self._buckets:
+            bucket.free()
+        self.comm.Free()
+
+    def __enter__(self) -> DistributedDataParallel:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.free()

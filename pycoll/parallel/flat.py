@@ -1,0 +1,126 @@
+"""Named arrays side by side in one flat vector, whole or in shards.
+
+Everything here goes by NumPy's functions, which CuPy's arrays answer with CuPy's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = Any  # NumPy's or CuPy's
+Arrays = Mapping[str, Array]
+
+
+class Piece(NamedTuple):
+    """Elements `start`, `start` + 1, ... of a flattened array of this shape."""
+
+    start: int
+    values: Array  # flat; a view, so that it can be read and written
+    shape: tuple[int, ...]
+
+    @property
+    def stop(self) -> int:
+        """The element after the last."""
+        return self.start + len(self.values)
+
+
+class Layout:
+    """Where arrays of one dtype lie in one vector, in their order."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        self.shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+        self._starts: dict[str, int] = {}
+        self.size = 0
+        for name, shape in self.shapes.items():
+            self._starts[name] = self.size
+            self.size += math.prod(shape)
+
+    def views(self, vector: Array) -> dict[str, Array]:
+        """The arrays inside a vector of `size` elements or more."""
+        return {
+            name: vector[start : start + math.prod(self.shapes[name])].reshape(self.shapes[name])
+            for name, start in self._starts.items()
+        }
+
+    def pieces(self, shard: Array, start: int) -> Iterator[tuple[str, Piece]]:
+        """The pieces of arrays in a shard that begins at element `start` of the vector."""
+        for name, first in self._starts.items():
+            shape = self.shapes[name]
+            begin, end = max(first, start), min(first + math.prod(shape), start + len(shard))
+            if begin < end:
+                yield name, Piece(begin - first, shard[begin - start : end - start], shape)
+
+
+def whole_pieces(arrays: Arrays) -> Iterator[tuple[str, Piece]]:
+    """Whole C-contiguous arrays, as pieces."""
+    for name, array in arrays.items():
+        yield name, Piece(0, array.reshape(-1), tuple(array.shape))
+
+
+def fill(piece: Piece, name: str, sources: list[Piece]) -> None:
+    """Fill a piece from those pieces of the same array that overlap it; ValueError if they do not cover it."""
+    filled = 0
+    for source in sources:
+        if source.shape != piece.shape:
+            raise ValueError(f"{name!r} has shape {piece.shape}, but what is to be loaded has shape {source.shape}")
+        begin, end = max(source.start, piece.start), min(source.stop, piece.stop)
+        if begin < end:
+            copy(
+                piece.values[begin - piece.start : end - piece.start],
+                source.values[begin - source.start : end - source.start],
+            )
+            filled += end - begin
+    if filled != len(piece.values):
+        raise ValueError(f"{name!r}: of {len(piece.values)} elements {filled} were found")
+
+
+def by_dtype(arrays: Arrays) -> dict[np.dtype, dict[str, Array]]:
+    """The arrays grouped by dtype, in their order."""
+    groups: dict[np.dtype, dict[str, Array]] = {}
+    for name, array in arrays.items():
+        groups.setdefault(array.dtype, {})[name] = array
+    return groups
+
+
+def empty(like: Array, size: int, dtype: Any = None) -> Array:
+    """A vector where `like` lies: in the host's memory or on the device."""
+    return np.empty_like(like, shape=(size,), dtype=dtype)
+
+
+def copy(to: Array, source: Array) -> None:
+    """Copy elements, converted to the dtype of `to`, also between the host and a device."""
+    if hasattr(source, "get") and not hasattr(to, "set"):
+        source = source.get()
+    if hasattr(to, "set") and not hasattr(source, "get"):
+        to.set(np.asarray(source, to.dtype))
+    else:
+        np.copyto(to, source, casting="same_kind")
+
+
+def named_dtype(dtype: Any) -> np.dtype:
+    """A dtype, also by the name "bfloat16", which NumPy knows by ml_dtypes alone."""
+    if str(dtype) != "bfloat16":
+        return np.dtype(dtype)
+    try:
+        import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        raise TypeError("dtype 'bfloat16' needs the package ml_dtypes (the extra bfloat16)") from None
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def check_arrays(name: str, arrays: Any) -> dict[str, Array]:
+    """A dict of arrays by name; TypeError or ValueError says which entry is wrong."""
+    if not isinstance(arrays, Mapping):
+        raise TypeError(f"{name} must be a mapping from names to arrays, not {type(arrays).__name__}")
+    for key, array in arrays.items():
+        if not (isinstance(key, str) and hasattr(array, "dtype") and hasattr(array, "flags")):
+            raise TypeError(f"{name}[{key!r}] must be an array with a name, not {type(array).__name__}")
+        if not array.flags.c_contiguous:
+            raise ValueError(f"{name}[{key!r}] is not C-contiguous")
+        if not getattr(array.flags, "writeable", True):
+            raise ValueError(f"{name}[{key!r}] is read-only")
+    return dict(arrays)

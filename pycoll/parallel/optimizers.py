@@ -1,0 +1,168 @@
+"""Optimizers: they update arrays in place, given a gradient for each, by PyTorch's formulas.
+
+The arrays may be whole parameters or flat shards of them; all operations go element by element, so the outcome does
+not depend on how parameters are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .flat import Array, Arrays, check_arrays
+
+BLOCK = 32 * 1024  # elements updated at once on the host: what is computed in between stays in cache
+
+
+class Optimizer:
+    """What SGD and Adam have in common.
+
+    `parameters` maps names to arrays, which `step` changes.  `state` maps the name of a quantity that is kept (such
+    as ``"momentum"``) to arrays like the parameters, by the parameters' names; `steps` counts each one's updates.
+    """
+
+    kept: tuple[str, ...] = ()
+
+    def __init__(self, parameters: Arrays, **rates: float) -> None:
+        self.parameters = check_arrays("parameters", parameters)
+        for name, rate in rates.items():
+            if not rate >= 0:
+                raise ValueError(f"{name}={rate} is negative")
+        self.steps = dict.fromkeys(self.parameters, 0)
+        self.state: dict[str, dict[str, Array]] = {
+            kept: {name: np.zeros_like(array) for name, array in self.parameters.items()} for kept in self.kept
+        }
+
+    def step(self, gradients: Arrays) -> None:
+        """Update the parameters that a gradient is given for; ValueError for a name or shape that does not fit."""
+        for name, gradient in gradients.items():
+            if name not in self.parameters:
+                raise ValueError(f"gradients[{name!r}]: there is no such parameter")
+            if gradient.shape != self.parameters[name].shape:
+                shape = self.parameters[name].shape
+                raise ValueError(f"gradients[{name!r}] has shape {gradient.shape}, its parameter has {shape}")
+        for name, gradient in gradients.items():
+            self.steps[name] += 1
+            update = self._update(self.steps[name])
+            for arrays in _blocks(self.parameters[name], gradient, *(self.state[kept][name] for kept in self.kept)):
+                update(*arrays)
+
+    def _update(self, steps: int) -> Callable[..., None]:
+        """What a parameter's update with this number does with (parameter, gradient, *kept); not to the gradient."""
+        raise NotImplementedError
+
+
+def _blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Blocks of arrays of one shape; on a device the whole, since each operation there costs a launch."""
+    flat = [array.reshape(-1) for array in arrays]
+    block = BLOCK if isinstance(arrays[0], np.ndarray) else max(1, flat[0].size)
+    for start in range(0, flat[0].size, block):
+        yield tuple(vector[start : start + block] for vector in flat)
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, as torch.optim.SGD: momentum, Nesterov's variant, L2 weight decay.
+
+    Nesterov's momentum as in Sutskever et al., "On the importance of initialization and momentum in deep learning",
+    2013.
+    """
+
+    def __init__(
+        self,
+        parameters: Arrays,
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        *,
+        dampening: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+    ) -> None:
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError(f"nesterov=True needs a momentum and no dampening, not {momentum=} and {dampening=}")
+        self.lr, self.momentum, self.dampening = lr, momentum, dampening
+        self.nesterov, self.weight_decay = nesterov, weight_decay
+        self.kept = ("momentum",) if momentum else ()
+        super().__init__(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
+
+    def _update(self, steps: int) -> Callable[..., None]:
+        fresh = 1.0 if steps == 1 else 1.0 - self.dampening  # the first momentum is the gradient itself
+
+        def update(parameter: Array, gradient: Array, momentum: Array | None = None) -> None:
+            if self.weight_decay:
+                gradient = gradient + self.weight_decay * parameter
+            if momentum is not None:
+                momentum *= self.momentum
+                momentum += gradient if fresh == 1.0 else fresh * gradient
+                gradient = gradient + self.momentum * momentum if self.nesterov else momentum
+            parameter -= self.lr * gradient
+
+        return update
+
+
+class Adam(Optimizer):
+    """Adam, as torch.optim.Adam; weight decay is added to the gradient.
+
+    Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015.
+    """
+
+    kept = ("mean", "square")
+    decoupled = False
+
+    def __init__(
+        self,
+        parameters: Arrays,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"betas={betas} are not both in 0 <= beta < 1")
+        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
+        super().__init__(parameters, lr=lr, eps=eps, weight_decay=weight_decay)
+
+    def _update(self, steps: int) -> Callable[..., None]:
+        first, second = self.betas
+        rate = self.lr / (1 - first**steps)
+        root = (1 - second**steps) ** 0.5
+
+        def update(parameter: Array, gradient: Array, mean: Array, square: Array) -> None:
+            if self.weight_decay and self.decoupled:
+                parameter *= 1 - self.lr * self.weight_decay
+            elif self.weight_decay:
+                gradient = gradient + self.weight_decay * parameter
+            mean *= first
+            mean += (1 - first) * gradient
+            square *= second
+            square += (1 - second) * (gradient * gradient)
+            scale = np.sqrt(square)
+            scale /= root
+            scale += self.eps
+            parameter -= rate * (mean / scale)
+
+        return update
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay, as torch.optim.AdamW.
+
+    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
+    """
+
+    decoupled = True
+
+    def __init__(
+        self,
+        parameters: Arrays,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> None:
+        super().__init__(parameters, lr, betas, eps, weight_decay)
+
+
+MakeOptimizer = Callable[[dict[str, Any]], Optimizer]
+"""Makes an optimizer of parameters, such as ``functools.partial(SGD, lr=0.1)``."""

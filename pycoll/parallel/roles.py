@@ -1,0 +1,45 @@
+"""Who does what among the ranks of a parameter server: servers, and workers of one or several ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+
+
+class Roles:
+    """The servers' ranks, each worker's ranks, and this rank's part.
+
+    `servers` are the ranks that serve, `server` which of them this rank is; `workers` the lists of ranks of each
+    worker, the first of which pushes and pulls for all; `works` whether this rank is in one, `group` the communicator
+    of its worker.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, servers: int, colocated: bool, ranks_per_worker: int | str) -> None:
+        working = comm.size if colocated else comm.size - servers
+        if servers < 1 or working < 1:
+            raise ValueError(f"servers={servers} leaves {max(working, 0)} of {comm.size} ranks to work")
+        if ranks_per_worker != "host" and not (isinstance(ranks_per_worker, int) and ranks_per_worker >= 1):
+            raise ValueError(f"ranks_per_worker={ranks_per_worker!r} is neither a positive number nor 'host'")
+        self.works = comm.rank < working
+        first = comm.rank  # of the ranks of this rank's worker
+        if ranks_per_worker == "host":
+            host = MPI.Intracomm(comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
+            first = pycoll.bcast(np.array([comm.rank]), comm=host)[0]
+            host.Free()
+        elif self.works:
+            first = comm.rank - comm.rank % int(ranks_per_worker)
+        firsts = pycoll.allgather(np.array([first]), comm=comm).reshape(-1)[:working]
+        self.workers = [np.flatnonzero(firsts == first).tolist() for first in dict.fromkeys(firsts.tolist())]
+        self.servers = [ranks[0] for ranks in self.workers[:servers]] if colocated else [*range(working, comm.size)]
+        if len(self.servers) < servers:
+            raise ValueError(f"servers={servers}: there are only {len(self.workers)} workers that could serve as well")
+        self.server = self.servers.index(comm.rank) if comm.rank in self.servers else None
+        self.group = MPI.Intracomm(comm.Split(first if self.works else comm.rank, comm.rank))
+        pycoll.attach(self.group)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank pushes and pulls for its worker."""
+        return self.works and self.group.rank == 0

@@ -1,0 +1,203 @@
+"""Units of a sharded model: parameters that are gathered together, and the buffers they are gathered into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+
+from .flat import Array, Arrays, Layout, by_dtype, copy, empty
+
+
+def units_of(parameters: Arrays, units: Sequence[Sequence[str]] | None) -> list[dict[str, Array]]:
+    """The parameters unit by unit; ValueError unless each is in one unit, with others of its dtype."""
+    if units is None:
+        by_prefix: dict[str, list[str]] = {}
+        for name in parameters:
+            by_prefix.setdefault(name.rpartition(".")[0] or name, []).append(name)
+        units = list(by_prefix.values())
+    listed = [name for names in units for name in names]
+    for name in listed:
+        if name not in parameters:
+            raise ValueError(f"units: {name!r} is not a parameter")
+        if listed.count(name) > 1:
+            raise ValueError(f"units: {name!r} is there more than once")
+    if missing := [name for name in parameters if name not in listed]:
+        raise ValueError(f"units: {', '.join(map(repr, missing))} are in none")
+    groups = [{name: parameters[name] for name in names} for names in units]
+    for group in groups:
+        if len(by_dtype(group)) != 1:
+            raise ValueError(f"units: the parameters {', '.join(map(repr, group))} do not have one dtype")
+    return groups
+
+
+class Unit:
+    """One rank's share of some parameters, and how it is gathered and its gradients are reduced.
+
+    `shard` is elements `start`, `start` + 1, ... of the parameters' flat vector, padded so that all ranks' are alike.
+    """
+
+    def __init__(
+        self,
+        arrays: Arrays,
+        comm: MPI.Intracomm,
+        param_dtype: np.dtype | None,
+        reduce_dtype: np.dtype | None,
+        offload: bool,
+        algorithm: str | None,
+    ) -> None:
+        self.layout = Layout(arrays)
+        self.names = list(arrays)
+        self._comm, self._algorithm = comm, algorithm
+        like = next(iter(arrays.values()))  # of the memory and the dtype that everything here has
+        length = -(-self.layout.size // comm.size)
+        self.start, self.padded = length * comm.rank, length * comm.size
+        self._like = like
+        self.shard = np.empty(length, like.dtype) if offload else empty(like, length)
+        self._sum: Any = None  # of the averages of several backward passes
+        self._arrived = False
+        self._sent = empty(like, length, param_dtype) if offload or param_dtype else self.shard
+        self._arriving = empty(like, length, reduce_dtype)
+        self.dtypes = {"gathered": self._sent.dtype, "reduced": self._arriving.dtype}
+        self._requests: dict[tuple[str, int], pycoll.Persistent] = {}  # by what it does and where
+        self._gathering: pycoll.Persistent | None = None
+        self._reducing: pycoll.Persistent | None = None
+        self._scatter(arrays)
+
+    def _scatter(self, arrays: Arrays) -> None:
+        """Give every rank its shard of rank 0's values."""
+        mine = empty(self._like, len(self.shard))
+        vector = None
+        if self._comm.rank == 0:
+            vector = self.buffer(self.padded, self._like.dtype)
+            vector[self.layout.size :] = 0
+            for name, view in self.layout.views(vector).items():
+                view[...] = arrays[name]
+        pycoll.scatter(vector, mine, comm=self._comm)
+        copy(self.shard, mine)
+
+    def buffer(self, length: int, dtype: Any) -> Array:
+        """Memory where parameters are computed with."""
+        return empty(self._like, length, dtype)
+
+    def start_gathering(self, vector: Array) -> None:
+        """Begin to put the unit together in a vector of `padded` elements."""
+        if self._sent is not self.shard:
+            copy(self._sent, self.shard)
+        self._gathering = self._request("gather", vector)
+        self._gathering.Start()
+
+    def finish_gathering(self) -> None:
+        """Wait for it."""
+        if self._gathering:
+            self._gathering.Wait()
+            self._gathering = None
+
+    def start_reducing(self, vector: Array) -> None:
+        """Begin to average the unit's gradients."""
+        if self._arrived:
+            self._add_up()
+        vector[self.layout.size :] = 0
+        self._reducing = self._request("reduce", vector)
+        self._reducing.Start()
+
+    def finish_reducing(self) -> None:
+        """Wait for it."""
+        if self._reducing:
+            self._reducing.Wait()
+            self._reducing, self._arrived = None, True
+
+    def averaged(self) -> Array:
+        """The sum of the averages since the last call; RuntimeError if there are none."""
+        if not self._arrived:
+            raise RuntimeError(f"synchronize: no backward pass went through the unit of {', '.join(self.names)}")
+        if self._sum is None and self._arriving.dtype == self.shard.dtype and type(self._arriving) is type(self.shard):
+            self._arrived = False
+            return self._arriving
+        self._add_up()
+        average, self._sum = self._sum, None
+        return average
+
+    def _add_up(self) -> None:
+        arrived: Array = np.empty_like(self.shard)
+        copy(arrived, self._arriving)
+        if self._sum is None:
+            self._sum = arrived
+        else:
+            self._sum += arrived
+        self._arrived = False
+
+    def progress(self) -> None:
+        """Let communication go on."""
+        for request in (self._gathering, self._reducing):
+            if request:
+                request.Test()
+
+    def _request(self, action: str, vector: Array) -> pycoll.Persistent:
+        key = (action, id(vector))
+        if key not in self._requests:
+            arguments: dict[str, Any] = {"comm": self._comm, "algorithm": self._algorithm}
+            if action == "gather":
+                self._requests[key] = pycoll.allgather_init(self._sent, vector, **arguments)
+            else:
+                self._requests[key] = pycoll.reduce_scatter_init(vector, self._arriving, op=pycoll.AVG, **arguments)
+        return self._requests[key]
+
+    def whole(self, root: int | None) -> dict[str, Array]:
+        """The parameters, put together from the shards on all ranks, or on one."""
+        if root is None:
+            vector = pycoll.allgather(self.shard, comm=self._comm)
+        else:
+            vector = pycoll.gather(self.shard, root=root, comm=self._comm)
+        return {} if vector is None else self.layout.views(vector.reshape(-1))
+
+    def free(self) -> None:
+        """Give its requests back to MPI."""
+        for request in self._requests.values():
+            request.Free()
+        self._requests.clear()
+
+
+class Slots:
+    """A few buffers that units share, one after the other, for their parameters or for their gradients.
+
+    Unit u uses slot u modulo `count`, so that a unit and the next one never share one, and requests can be kept for
+    each pair of a unit and its slot.  `holders` tells which unit's values a slot holds.
+    """
+
+    def __init__(self, units: list[Unit], count: int, what: str) -> None:
+        self._count = min(count, len(units))
+        self._vectors: dict[int, Array] = {}
+        for first in range(self._count):
+            numbers = range(first, len(units), self._count)
+            room = max(units[number].padded * units[number].dtypes[what].itemsize for number in numbers)
+            memory = units[first].buffer(room, np.uint8)
+            for number in numbers:
+                dtype = units[number].dtypes[what]
+                self._vectors[number] = memory[: units[number].padded * dtype.itemsize].view(dtype)
+        self._views = {number: units[number].layout.views(vector) for number, vector in self._vectors.items()}
+        self._holders: dict[int, int] = {}
+
+    def vector(self, unit: int) -> Array:
+        """The whole unit with its padding."""
+        return self._vectors[unit]
+
+    def views(self, unit: int) -> dict[str, Array]:
+        """The unit's arrays."""
+        return self._views[unit]
+
+    def holder(self, unit: int) -> int | None:
+        """Which unit's values are in this unit's slot."""
+        return self._holders.get(unit % self._count)
+
+    def hold(self, unit: int) -> None:
+        """From now on the unit's slot holds its values."""
+        self._holders[unit % self._count] = unit
+
+    def forget(self) -> None:
+        """From now on slots hold nothing."""
+        self._holders.clear()
