@@ -149,6 +149,7 @@ class Unit:
 
     def whole(self, root: int | None) -> dict[str, Array]:
         """The parameters, put together from the shards on all ranks, or on one."""
+        vector: Array
         if root is None:
             vector = pycoll.allgather(self.shard, comm=self._comm)
         else:
