@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         scatterv,
     )
     from .comm import Comm
+    from .counters import traffic
     from .engine import attach
     from .errors import CollectiveTimeout, MismatchError
     from .nonblocking import (
@@ -104,6 +105,7 @@ _HOMES = {
         "scatterv",
     ],
     "comm": ["Comm"],
+    "counters": ["traffic"],
     "engine": ["attach"],
     "errors": ["CollectiveTimeout", "MismatchError"],
     "nonblocking": [

@@ -22,6 +22,7 @@ from .buffers import IN_PLACE, Arguments
 from .errors import CollectiveTimeout
 from .ops import Operation
 from .program import RECV, Apply, CopyBytes, Program, Region, Start, Wait
+from .counters import counted
 
 KEPT = 256  # bound programs kept for each communicator
 BLOCKING = 1  # the tag of blocking collectives; each of the others in flight has its own
@@ -198,7 +199,8 @@ def _calls(
     for step in program.steps:
         match step:
             case Start(number):
-                calls.append(requests[number].Start)
+                start, message = requests[number].Start, program.messages[number]
+                calls.append(counted(start, message.region.size) if message.outgoing else start)
             case Wait(number):
                 calls.append(requests[number].Wait)
             case Apply():
@@ -295,5 +297,10 @@ def configure(*, segment: int | None = None, pipeline: int | None = None) -> Non
         if value < 1:
             raise ValueError(f"{name.lower()}={value} is not a positive number of bytes")
         setattr(settings, name, value)
+    forget_programs()
+
+
+def forget_programs() -> None:
+    """Bind all programs anew at their next call."""
     for channel in channels.values():
         channel.clear()

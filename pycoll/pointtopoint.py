@@ -14,6 +14,7 @@ from mpi4py import MPI
 
 from .buffers import check_apart, recv_array, send_array
 from .progress import flights, until
+from .counters import count
 
 
 def _spec(array: np.ndarray) -> list:
@@ -33,6 +34,11 @@ def _world(comm: MPI.Comm | None) -> MPI.Comm:
     return MPI.COMM_WORLD if comm is None else comm
 
 
+def _count(array: np.ndarray, dest: int, comm: MPI.Comm | None) -> None:
+    if dest not in (MPI.PROC_NULL, _world(comm).rank):
+        count(array.nbytes)
+
+
 def _finish(request: MPI.Request, status: MPI.Status | None = None) -> None:
     """Wait while collectives in flight go on."""
     until(lambda: request.Test(status))
@@ -45,7 +51,9 @@ def send(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> 
     """
     if flights:
         return _finish(isend(buf, dest, tag, comm=comm))
-    _world(comm).Send(_spec(send_array("buf", buf)), dest, tag)
+    array = send_array("buf", buf)
+    _world(comm).Send(_spec(array), dest, tag)
+    _count(array, dest, comm)
 
 
 def recv(
@@ -72,7 +80,10 @@ def isend(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) ->
 
     As MPI_Isend in the MPI standard.
     """
-    return _world(comm).Isend(_spec(send_array("buf", buf)), dest, tag)
+    array = send_array("buf", buf)
+    request = _world(comm).Isend(_spec(array), dest, tag)
+    _count(array, dest, comm)
+    return request
 
 
 def irecv(
@@ -111,4 +122,5 @@ def sendrecv(
         _finish(coming, status)
         return recvbuf
     _world(comm).Sendrecv(_spec(outgoing), dest, sendtag, _spec(incoming), source, recvtag, status)
+    _count(outgoing, dest, comm)
     return recvbuf

@@ -1,0 +1,56 @@
+"""Counts what a rank sends: ``with pycoll.traffic() as sent: ...``, then `sent.messages` and `sent.nbytes`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass
+class Traffic:
+    """Messages to other ranks, and their bytes."""
+
+    messages: int = 0
+    nbytes: int = 0
+
+
+_counting: list[Traffic] = []
+
+
+@contextlib.contextmanager
+def traffic() -> Iterator[Traffic]:
+    """Count what this rank sends to others by pycoll's collectives and its `send`, `isend` and `sendrecv`.
+
+    Persistent collectives are counted if they were made within it.  Programs are bound anew at its begin and end, so
+    that there is no cost where nothing is counted.
+    """
+    from .engine import forget_programs  # which builds on this module
+
+    counter = Traffic()
+    _counting.append(counter)
+    forget_programs()
+    try:
+        yield counter
+    finally:
+        _counting[:] = [other for other in _counting if other is not counter]
+        forget_programs()
+
+
+def count(nbytes: int) -> None:
+    """A message of so many bytes is sent."""
+    for counter in _counting:
+        counter.messages += 1
+        counter.nbytes += nbytes
+
+
+def counted(start: Callable[[], object], nbytes: int) -> Callable[[], object]:
+    """A call that starts a message, such that it is counted if anything is."""
+    if not _counting:
+        return start
+
+    def counting_start() -> None:
+        count(nbytes)
+        start()
+
+    return counting_start
