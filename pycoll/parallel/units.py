@@ -53,7 +53,7 @@ class Unit:
         self.layout = Layout(arrays)
         self.names = list(arrays)
         self._comm, self._algorithm = comm, algorithm
-        like = next(iter(arrays.values()))  # of the memory and the dtype that everything here has
+        like = empty(next(iter(arrays.values())), 0)  # of the memory and the dtype that everything here has
         length = -(-self.layout.size // comm.size)
         self.start, self.padded = length * comm.rank, length * comm.size
         self._like = like

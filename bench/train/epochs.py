@@ -1,0 +1,67 @@
+"""Training, epoch by epoch."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+from tqdm import tqdm
+
+import pycoll
+
+from .data import Data, batches
+from .trainers import Trainer
+
+
+class Epoch(NamedTuple):
+    """What one epoch gave: bytes and communication are those of the mean and the busiest rank."""
+
+    epoch: int
+    loss: float
+    accuracy: float
+    samples_per_second: float
+    communication: float  # share of the time that computing ranks spend in the driver's calls
+    sent: float  # bytes that a rank sends, on average
+    sent_most: int  # by the busiest rank
+
+
+def train(trainer: Trainer, training: Data, test: Data, options: argparse.Namespace, first: int = 0) -> Iterator[Epoch]:
+    """Train for the epochs that the options ask for, on all ranks of the trainer together."""
+    comm = trainer.comm
+    for number in range(first, options.epochs):
+        todo = batches(len(training.digits), options.batch, number, options.seed)[: options.steps]
+        trainer.talking, loss = 0.0, 0.0
+        pycoll.barrier(comm=comm)
+        start = time.perf_counter()
+        with pycoll.traffic() as sent:
+            if trainer.share:
+                for batch in _shown(todo, f"epoch {number + 1}", comm):
+                    loss += trainer.step(training.part(batch)) / len(todo)
+            else:
+                trainer.serve()
+            trainer.finish()
+        seconds = time.perf_counter() - start
+        about = np.array([loss, seconds * (trainer.share is not None), trainer.talking, sent.nbytes])
+        all_ranks = pycoll.allgather(about, comm=comm)
+        losses, times, talking, nbytes = all_ranks.T
+        accuracy = trainer.model.accuracy(trainer.parameters(), test)
+        samples = sum(map(len, todo))
+        yield Epoch(
+            number + 1,
+            float(losses.sum()),
+            accuracy,
+            samples / times.max(),
+            float(talking.sum() / times.sum()),
+            float(nbytes.mean()),
+            int(nbytes.max()),
+        )
+
+
+def _shown(todo: list, title: str, comm: MPI.Intracomm) -> Iterator:
+    """With a progress bar on rank 0, if a terminal is there."""
+    yield from tqdm(todo, title, unit="step", leave=False, disable=None if comm.rank == 0 else True, file=sys.stderr)

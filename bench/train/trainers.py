@@ -1,0 +1,324 @@
+"""One trainer for each driver: how a step of training goes with it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+from mpi4py import MPI
+
+from pycoll import parallel
+from pycoll.parallel import SGD, Adam, AdamW, Cast, Optimizer, TopK
+
+from .data import Data
+from .model import Arrays, Perceptron
+
+OPTIMIZERS = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
+HOOKS = {"fp16": partial(Cast, "float16"), "bf16": partial(Cast, "bfloat16"), "topk": TopK}
+
+
+class Trainer:
+    """What all trainers have in common; by itself it trains on one rank, without a driver.
+
+    `share` is this rank's number among those that compute, and how many these are; None where it does not.
+    `talking` is the time spent in the driver's calls.
+    """
+
+    driver: parallel.DistributedDataParallel | parallel.FullyShardedDataParallel | parallel.ParameterServer | None = (
+        None
+    )
+    optimizer: Optimizer | None
+
+    def __init__(self, model: Perceptron, options: argparse.Namespace, comm: MPI.Intracomm) -> None:
+        self.model, self.options, self.comm = model, options, comm
+        self.start = model.initial(options.seed, np.dtype(options.dtype))
+        self.share: tuple[int, int] | None = (comm.rank, comm.size)
+        self.talking = 0.0
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Make the driver and the optimizer."""
+        self.optimizer = self.make_optimizer(self.start)
+
+    def make_optimizer(self, parameters: Arrays) -> Optimizer:
+        """The optimizer that the options ask for."""
+        options = self.options
+        more = {"momentum": options.momentum} if options.optimizer == "sgd" else {}
+        rate = options.rate / (self.workers if options.driver == "ps" and options.mode == "async" else 1)
+        return OPTIMIZERS[options.optimizer](parameters, lr=rate, weight_decay=options.weight_decay, **more)
+
+    @property
+    def workers(self) -> int:
+        """How many ranks compute gradients."""
+        return self.comm.size
+
+    @contextlib.contextmanager
+    def communicating(self) -> Iterator[None]:
+        """Counts the time inside as the driver's."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.talking += time.perf_counter() - start
+
+    def micro_batches(self, batch: Data) -> list[Data]:
+        """The share of a global batch that this rank has, cut for accumulation."""
+        assert self.share
+        mine = np.arange(len(batch.digits))[self.share[0] :: self.share[1]]
+        return [batch.part(places) for places in np.array_split(mine, self.options.accumulate)]
+
+    def step(self, batch: Data) -> float:
+        """Train on a global batch; this rank's part of the batch's mean loss."""
+        scale = self.workers / len(batch.digits)  # drivers average over the ranks: this makes it the batch's mean
+        return sum(self.learn(micro, scale) for micro in self.update(self.micro_batches(batch))) / len(batch.digits)
+
+    def update(self, micro_batches: list[Data]) -> Iterator[Data]:
+        """Yields what to compute gradients for, and then updates the parameters."""
+        self.gradients: Arrays = {}
+        yield from micro_batches
+        self.apply()
+
+    def apply(self) -> None:
+        """Update the parameters with the gradients."""
+        assert self.optimizer
+        if self.options.clip:
+            parallel.clip_by_global_norm(self.gradients, self.options.clip)
+        self.optimizer.step(self.gradients)
+
+    def learn(self, batch: Data, scale: float) -> float:
+        """Forward and backward pass; the loss's sum."""
+        inputs = []
+        values = batch.images
+        for layer in self.model.layers:
+            inputs.append(values)
+            values = self.model.forward(layer, self.start, values)
+        loss, error = self.model.loss(values, batch.digits)
+        error *= scale
+        for layer in reversed(self.model.layers):
+            for name, gradient in self.model.backward(layer, self.start, inputs[layer], error):
+                self.announce(name, gradient)
+            error = self.model.through(layer, self.start, inputs[layer], error)
+        return loss
+
+    def announce(self, name: str, gradient: np.ndarray) -> None:
+        """A gradient is there."""
+        if name in self.gradients:
+            self.gradients[name] += gradient
+        else:
+            self.gradients[name] = gradient
+
+    def serve(self) -> None:
+        """For a rank that does not compute: do its part in an epoch."""
+
+    def finish(self) -> None:
+        """All ranks are at the end of an epoch."""
+
+    def parameters(self) -> Arrays:
+        """All parameters, on all ranks together."""
+        return self.start
+
+    def state_bytes(self) -> int:
+        """Bytes of this rank's parameters, gradients and optimizer state."""
+        assert self.optimizer
+        return 2 * _nbytes(self.start) + sum(map(_nbytes, self.optimizer.state.values()))
+
+    def predicted(self) -> float:
+        """Bytes that this rank sends in a step."""
+        return 0.0
+
+    def free(self) -> None:
+        """Give everything back."""
+        if self.driver:
+            self.driver.free()
+
+    @property
+    def nbytes(self) -> int:
+        """Z: the bytes of all parameters."""
+        return _nbytes(self.start)
+
+
+def _nbytes(arrays: Arrays) -> int:
+    return sum(array.nbytes for array in arrays.values())
+
+
+class WithDDP(Trainer):
+    """DistributedDataParallel."""
+
+    def prepare(self) -> None:
+        """Make the driver and the optimizer."""
+        options = self.options
+        hook = {"hook": HOOKS[options.compress]()} if options.compress else {}
+        self.driver = self.ddp = parallel.DistributedDataParallel(
+            self.start, comm=self.comm, bucket_bytes=int(options.bucket_mb * (1 << 20)), **hook
+        )
+        self.optimizer = self.make_optimizer(self.start)
+        self.names = list(reversed(self.start))
+
+    def update(self, micro_batches: list[Data]) -> Iterator[Data]:
+        """Yields what to compute gradients for, and then updates the parameters."""
+        self.gradients = {}
+        *first, last = micro_batches
+        with self.ddp.no_sync():
+            yield from first
+        yield last
+        with self.communicating():
+            for name, gradient in self.gradients.items():
+                self.ddp.ready(name, gradient)
+            self.gradients = self.ddp.synchronize()
+        self.apply()
+
+    def announce(self, name: str, gradient: np.ndarray) -> None:
+        """A gradient is there; without overlap it waits for the others."""
+        if self.options.no_overlap:
+            super().announce(name, gradient)
+        else:
+            with self.communicating():
+                self.ddp.ready(name, gradient)
+
+    def predicted(self) -> float:
+        """Bytes that this rank sends in a step."""
+        return 2 * (self.comm.size - 1) / self.comm.size * self.nbytes
+
+
+class WithFSDP(Trainer):
+    """FullyShardedDataParallel."""
+
+    def prepare(self) -> None:
+        """Make the driver and the optimizer."""
+        options = self.options
+        self.driver = self.fsdp = parallel.FullyShardedDataParallel(
+            self.start,
+            comm=self.comm,
+            prefetch=not options.no_prefetch,
+            reshard_after_forward=not options.keep_gathered,
+            param_dtype=options.param_dtype,
+        )
+        self._nbytes = _nbytes(self.start)
+        self.start = {}
+        self.optimizer = self.make_optimizer(self.fsdp.shards)
+
+    def update(self, micro_batches: list[Data]) -> Iterator[Data]:
+        """Yields what to compute gradients for, and then updates the shards."""
+        yield from micro_batches
+        with self.communicating():
+            self.gradients = self.fsdp.synchronize()
+        self.apply()
+
+    def apply(self) -> None:
+        """Update the shards with the gradients."""
+        assert self.optimizer
+        if self.options.clip:
+            self.fsdp.clip_grad_norm(self.gradients, self.options.clip)
+        self.optimizer.step(self.gradients)
+
+    def learn(self, batch: Data, scale: float) -> float:
+        """Forward and backward pass, one unit at a time; the loss's sum."""
+        inputs = []
+        values = batch.images
+        for layer in self.model.layers:
+            inputs.append(values)
+            with self.entered(self.fsdp.forward(layer)) as parameters:
+                values = self.model.forward(layer, parameters, values)
+        loss, error = self.model.loss(values, batch.digits)
+        error *= scale
+        for layer in reversed(self.model.layers):
+            with self.entered(self.fsdp.backward(layer)) as parameters:
+                for name, gradient in self.model.backward(layer, parameters, inputs[layer], error):
+                    with self.communicating():
+                        self.fsdp.ready(name, gradient)
+                error = self.model.through(layer, parameters, inputs[layer], error)
+        return loss
+
+    @contextlib.contextmanager
+    def entered(self, unit: contextlib.AbstractContextManager[Arrays]) -> Iterator[Arrays]:
+        """A unit's parameters, with the time to get and to leave them counted."""
+        with contextlib.ExitStack() as stack:
+            with self.communicating():
+                parameters = stack.enter_context(unit)
+            yield parameters
+            with self.communicating():
+                stack.close()
+
+    def parameters(self) -> Arrays:
+        """All parameters, on all ranks together."""
+        return self.fsdp.state_dict()
+
+    def state_bytes(self) -> int:
+        """Bytes of this rank's shards of parameters, gradients and optimizer state."""
+        assert self.optimizer
+        return 2 * _nbytes(self.fsdp.shards) + sum(map(_nbytes, self.optimizer.state.values()))
+
+    @property
+    def nbytes(self) -> int:
+        """Z: the bytes of all parameters."""
+        return self._nbytes
+
+    def predicted(self) -> float:
+        """Bytes that this rank sends in a step: units are gathered twice, but for the last ones, and reduced once."""
+        units = [shard.size for shard in self.fsdp.shards.values()]
+        kept = len(units) if self.options.keep_gathered else 1 if self.options.no_prefetch else 2
+        itemsize = np.dtype(self.options.dtype).itemsize
+        gathered = (2 * sum(units) - sum(units[-kept:])) * (2 if self.options.param_dtype else itemsize)
+        return (self.comm.size - 1) * (gathered + sum(units) * itemsize)
+
+
+class WithServer(Trainer):
+    """ParameterServer."""
+
+    def prepare(self) -> None:
+        """Make the driver, and where workers update, their optimizer."""
+        options = self.options
+        colocated = options.colocated or self.comm.size == 1
+        self._computing = self.comm.size - (0 if colocated else options.servers)
+        self.driver = self.ps = parallel.ParameterServer(
+            self.start,
+            optimizer=self.make_optimizer,
+            update=options.update,
+            mode=options.mode,
+            staleness=options.staleness,
+            servers=options.servers,
+            colocated=colocated,
+            ranks_per_worker=options.ranks_per_worker,
+            comm=self.comm,
+        )
+        self.optimizer = self.ps.optimizer
+        self.share = (self.comm.rank, self.workers) if self.ps.roles.works else None
+
+    @property
+    def workers(self) -> int:
+        """How many ranks compute gradients."""
+        return self._computing
+
+    def apply(self) -> None:
+        """Push the gradients and pull the parameters."""
+        with self.communicating():
+            self.ps.step(self.gradients)
+
+    def serve(self) -> None:
+        """Serve until the workers are through with the epoch."""
+        self.ps.serve()
+
+    def finish(self) -> None:
+        """All ranks are at the end of an epoch."""
+        with self.communicating():
+            self.ps.finish()
+
+    def state_bytes(self) -> int:
+        """Bytes of this rank's parameters, gradients and optimizer state."""
+        kept = self.optimizer.state.values() if self.optimizer else ()
+        return 2 * _nbytes(self.start) + sum(map(_nbytes, kept))
+
+    def predicted(self) -> float:
+        """Bytes that this rank sends in a step: workers their gradients, servers their range to every worker."""
+        roles, servers = self.ps.roles, len(self.ps.roles.servers)
+        other_workers = [ranks for ranks in roles.workers if self.comm.rank != ranks[0]]
+        other_servers = [rank for rank in roles.servers if self.comm.rank != rank]
+        serving = 0 if roles.server is None else len(other_workers)
+        return (serving + (len(other_servers) if roles.leads else 0)) * self.nbytes / servers
+
+
+TRAINERS: dict[str, Callable[..., Trainer]] = {"ps": WithServer, "ddp": WithDDP, "fsdp": WithFSDP}
