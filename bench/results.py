@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import re
-import tempfile
 from pathlib import Path
 
 import mpi4py
@@ -14,6 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.files import write_atomically
 
 
 def environment(comm: MPI.Intracomm) -> dict[str, object]:
@@ -40,10 +40,4 @@ def _cpu() -> str:
 
 def write_json(path: str | Path, document: object) -> None:
     """Write a document so that the file is either the old one or the whole new one."""
-    path = Path(path)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, suffix=".tmp", delete=False) as file:
-        json.dump(document, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, path)
+    write_atomically(Path(path), lambda file: file.write(json.dumps(document, indent=1).encode()))

@@ -13,6 +13,7 @@ import sys
 import numpy as np
 from mpi4py import MPI
 from tabulate import tabulate
+from threadpoolctl import threadpool_limits
 
 import pycoll
 from pycoll import parallel
@@ -53,8 +54,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
     how = parser.add_argument_group("how it is learned")
     how.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")
-    how.add_argument("--rate", type=float, default=0.05, help="learning rate; async: shared by the workers")
-    how.add_argument("--momentum", type=float, default=0.9, help="of sgd")
+    how.add_argument("--rate", type=float, help="learning rate (0.05, stale updates: 0.2); async workers share it")
+    how.add_argument("--momentum", type=float, help="of sgd (0.9, stale updates: 0, since they act like a momentum)")
     how.add_argument("--weight-decay", type=float, default=0.0)
     how.add_argument("--clip", type=float, metavar="NORM", help="clip gradients to this global norm (not ps)")
     how.add_argument("--accumulate", type=positive, default=1, metavar="A", help="backward passes in a step")
@@ -79,6 +80,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--progress-thread", action="store_true", help="communicate in the background")
     options = parser.parse_args(argv)
     check(parser, options)
+    stale = options.driver == "ps" and (options.mode == "async" or options.staleness > 0)
+    options.rate = (0.2 if stale else 0.05) if options.rate is None else options.rate
+    options.momentum = (0.0 if stale else 0.9) if options.momentum is None else options.momentum
     return options
 
 
@@ -121,6 +125,14 @@ def report(records: list[dict], options: argparse.Namespace, comm: MPI.Intracomm
     return int(max(max(record["difference"], record["loss_difference"]) for record in records) > ALLOWED)
 
 
+def share_cores(comm: MPI.Intracomm) -> None:
+    """Give each rank its share of the cores to multiply matrices with, unless the user has said how many."""
+    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    if not any(variable.endswith("NUM_THREADS") for variable in os.environ):
+        threadpool_limits(max(1, len(os.sched_getaffinity(0)) // host.size))
+    host.Free()
+
+
 def main(argv: list[str]) -> int:
     """Train, or compare; 1 if a comparison finds a driver that differs from one process."""
     comm = MPI.COMM_WORLD
@@ -131,7 +143,8 @@ def main(argv: list[str]) -> int:
     pycoll.abort_on_exception()
     dtype = np.dtype(options.dtype)
     features = options.hidden if options.synthetic else 64
-    training, test = synthetic(dtype, options.synthetic, features) if options.synthetic else digits(dtype)
+    training, test = synthetic(dtype, options.synthetic, features) if options.synthetic else digits(dtype, comm)
+    share_cores(comm)
     model = Perceptron([features, *[options.hidden] * options.layers, CLASSES])
     with pycoll.progress_thread() if options.progress_thread else contextlib.nullcontext():
         if options.compare:

@@ -45,20 +45,19 @@ def compare(model: Perceptron, training: Data, options: argparse.Namespace, comm
     for name, make in TRAINERS.items():
         options.driver = name
         trainer = make(model, options, comm)
-        with pycoll.traffic() as sent:
-            found, seconds = _steps(trainer, todo)
+        found, seconds, sent = _steps(trainer, todo)
         found = pycoll.allreduce(np.array(found), comm=comm)
         parameters = trainer.parameters()
         difference = max(np.abs(parameters[key] - reference[key]).max() for key in reference)
         # in MB: per step
-        mine = np.array([sent.nbytes / len(todo), trainer.predicted(), trainer.state_bytes()]) / 1e6
+        mine = np.array([sent / len(todo), trainer.predicted(), trainer.state_bytes()]) / 1e6
         trainer.free()
         peak = np.array([_peak(make, model, options, comm, todo)])
         ranks = pycoll.allgather(np.concatenate([mine, peak / 1e6]), comm=comm)
         records.append(
             {
                 "driver": f"{name} {options.mode}" if name == "ps" else name,
-                "difference": difference / max(np.abs(array).max() for array in reference.values()),
+                "difference": float(difference / max(np.abs(array).max() for array in reference.values())),
                 "loss_difference": float(np.abs(found / losses - 1).max()),
                 "time": 1e3 * float(np.median(pycoll.allreduce(np.array(seconds), op="max", comm=comm))),
                 "sent": ranks[:, 0].mean(),
@@ -79,7 +78,7 @@ def _alone(
     trainer = Trainer(model, options, MPI.COMM_SELF)
     losses, times = np.zeros(len(todo)), [0.0]
     if comm.rank == 0:
-        found, times = _steps(trainer, todo)
+        found, times, _ = _steps(trainer, todo)
         losses[:] = found
     wait_quietly(comm)
     for array in trainer.start.values():
@@ -103,18 +102,19 @@ def wait_quietly(comm: MPI.Intracomm) -> None:
         time.sleep(1e-3)
 
 
-def _steps(trainer: Trainer, todo: list[Data]) -> tuple[list[float], list[float]]:
-    """The part of this rank in each step's loss, and the seconds of each step."""
+def _steps(trainer: Trainer, todo: list[Data]) -> tuple[list[float], list[float], int]:
+    """The part of this rank in each step's loss, the seconds of each step, and the bytes sent in all."""
     losses, seconds = [0.0] * len(todo), [0.0] * len(todo)
-    if trainer.share:
-        for number, batch in enumerate(todo):
-            start = time.perf_counter()
-            losses[number] = trainer.step(batch)
-            seconds[number] = time.perf_counter() - start
-    else:
-        trainer.serve()
+    with pycoll.traffic() as sent:
+        if trainer.share:
+            for number, batch in enumerate(todo):
+                start = time.perf_counter()
+                losses[number] = trainer.step(batch)
+                seconds[number] = time.perf_counter() - start
+        else:
+            trainer.serve()
     trainer.finish()
-    return losses, seconds
+    return losses, seconds, sent.nbytes
 
 
 def _peak(make: type, model: Perceptron, options: argparse.Namespace, comm: MPI.Intracomm, todo: list[Data]) -> int:

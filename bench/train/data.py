@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.datasets import load_digits
+from mpi4py import MPI
+
+import pycoll
 
 CLASSES = 10
 
@@ -21,11 +23,18 @@ class Data(NamedTuple):
         return Data(self.images[places], self.digits[places])
 
 
-def digits(dtype: np.dtype, test_share: float = 0.2) -> tuple[Data, Data]:
-    """The digits, shuffled alike on all ranks: training and test data, numbers in 0..1."""
-    images, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(labels))
-    images, labels = (images[order] / 16.0).astype(dtype), labels[order]
+def digits(dtype: np.dtype, comm: MPI.Intracomm, test_share: float = 0.2) -> tuple[Data, Data]:
+    """The digits, shuffled, on all ranks: training and test data, numbers in 0..1."""
+    images, labels = np.empty((1797, 64)), np.empty(1797, int)
+    if comm.rank == 0:  # importing scikit-learn takes a second
+        from sklearn.datasets import load_digits
+
+        order = np.random.default_rng(0).permutation(len(labels))
+        images[:], labels[:] = (array[order] for array in load_digits(return_X_y=True))
+        images /= 16.0
+    pycoll.bcast(images, comm=comm)
+    pycoll.bcast(labels, comm=comm)
+    images = images.astype(dtype)
     cut = int(len(labels) * (1 - test_share))
     return Data(images[:cut], labels[:cut]), Data(images[cut:], labels[cut:])
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ from mpi4py import MPI
 
 import pycoll
 
+from ..files import write_atomically
 from .flat import Array, Arrays, Piece, fill, named_dtype
 from .optimizers import Optimizer
 
@@ -105,33 +105,14 @@ def _write_part(path: Path, driver: Driver, optimizer: Optimizer | None) -> None
         "steps": _steps(driver, optimizer) if optimizer and driver.saves else {},
     }
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    _write(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
 def _write_manifest(directory: Path, document: dict) -> None:
-    _write(directory / MANIFEST, lambda file: file.write(json.dumps(document, indent=1).encode()))
+    write_atomically(directory / MANIFEST, lambda file: file.write(json.dumps(document, indent=1).encode()))
     for old in directory.glob("*.npz"):
         if not old.name.startswith(document["generation"]):
             old.unlink()
-
-
-def _write(path: Path, fill_file: Callable[[Any], object]) -> None:
-    """Write a file so that it is either the old one or the whole new one, also after a loss of power."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, suffix=".tmp", delete=False) as file:
-        try:
-            fill_file(file)
-            file.flush()
-            os.fsync(file.fileno())
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def load(path: str | os.PathLike, driver: Driver, optimizer: Optimizer | None = None) -> Any:

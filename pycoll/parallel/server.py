@@ -150,16 +150,24 @@ class Serving:
 
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
-        self._awaited: tuple[MPI.Request, MPI.Status] | None = next(waiting, None)
+        self._awaited: tuple[MPI.Request, MPI.Status] | None = None
+        self._begun = False
 
     def poll(self) -> bool:
         """Go on as far as that needs no waiting; whether the last worker has left."""
+        self._begin()
         while self._awaited and self._awaited[0].Test(self._awaited[1]):
             self._awaited = next(self._waiting, None)
         return self._awaited is None
 
+    def _begin(self) -> None:
+        """Wait for nothing before the first call, so that nothing is left waiting if there is none."""
+        if not self._begun:
+            self._awaited, self._begun = next(self._waiting, None), True
+
     def run(self) -> None:
         """Serve until the last worker has left."""
+        self._begin()
         while self._awaited:
             self._awaited[0].Wait(self._awaited[1])
             self._awaited = next(self._waiting, None)
