@@ -19,10 +19,10 @@ from mpi4py import MPI
 
 from . import settings
 from .buffers import IN_PLACE, Arguments
+from .counters import counted
 from .errors import CollectiveTimeout
 from .ops import Operation
 from .program import RECV, Apply, CopyBytes, Program, Region, Start, Wait
-from .counters import counted
 
 KEPT = 256  # bound programs kept for each communicator
 BLOCKING = 1  # the tag of blocking collectives; each of the others in flight has its own

@@ -13,8 +13,8 @@ import numpy as np
 from mpi4py import MPI
 
 from .buffers import check_apart, recv_array, send_array
-from .progress import flights, until
 from .counters import count
+from .progress import flights, until
 
 
 def _spec(array: np.ndarray) -> list:

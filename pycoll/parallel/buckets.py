@@ -78,20 +78,19 @@ class Bucket:
 def assign(arrays: Arrays, limit: int, first_limit: int) -> list[list[str]]:
     """Which arrays go into which bucket: in reverse order, of one dtype, up to so many bytes.
 
-    The first bucket has a limit of its own, and an array that is longer than the limit a bucket of its own.  Buckets
-    come in the order in which they will be complete.
+    The first bucket of each dtype has another limit, and an array that is longer than the limit a bucket of its own.
+    Buckets come in the order in which they will be complete.
     """
     order = {name: place for place, name in enumerate(reversed(list(arrays)))}
     buckets: list[list[str]] = []
     for group in by_dtype(dict(reversed(list(arrays.items())))).values():
-        filled = 0
+        filled, room = 0, 0
         for name, array in group.items():
-            room = first_limit if len(buckets) <= 1 else limit
-            if not filled or filled + array.nbytes > room:
+            if filled + array.nbytes > room or not room:
                 buckets.append([])
-                filled = 0
+                filled, room = 0, limit if room else first_limit
             buckets[-1].append(name)
-            filled += max(1, array.nbytes)
+            filled += array.nbytes
     return sorted(buckets, key=lambda names: max(order[name] for name in names))
 
 

@@ -23,9 +23,10 @@ class DistributedDataParallel:
 
     `parameters` maps names to arrays in forward order; they, and the `buffers`, become those of rank 0, and must have
     the same names, shapes and dtypes on all ranks (ValueError on all of them names the first difference).  Gradients
-    are put into buckets of `bucket_bytes` (the first of `first_bucket_bytes`, so that communication begins early), in
-    reverse order of the parameters; a bucket that is full is averaged at once, by `hook` (see
-    `pycoll.parallel.compression`) or else an all-reduce by `algorithm`, in the order of the buckets on all ranks.
+    are put into buckets of `bucket_bytes` (the first of `first_bucket_bytes`, at most 1 MiB by default, so that
+    communication begins early), in reverse order of the parameters; a bucket that is full is averaged at once, by
+    `hook` (see `pycoll.parallel.compression`) or else an all-reduce by `algorithm`, in the order of the buckets on all
+    ranks.
 
     In each step, `ready` announces each parameter's gradient, in any order, and `synchronize` gives the averages.
     Communication goes on in `ready`, `progress` and `synchronize`, and within `pycoll.progress_thread` all the time.
@@ -41,13 +42,15 @@ class DistributedDataParallel:
         *,
         comm: MPI.Intracomm | None = None,
         bucket_bytes: int = 25 << 20,
-        first_bucket_bytes: int = 1 << 20,
+        first_bucket_bytes: int | None = None,
         hook: Hook = average,
         find_unused: bool = False,
         algorithm: str | None = "ring",
     ) -> None:
         self.parameters = check_arrays("parameters", parameters)
         self.buffers = check_arrays("buffers", {} if buffers is None else buffers)
+        if first_bucket_bytes is None:
+            first_bucket_bytes = min(1 << 20, bucket_bytes)
         for name, limit in (("bucket_bytes", bucket_bytes), ("first_bucket_bytes", first_bucket_bytes)):
             if limit < 1:
                 raise ValueError(f"{name}={limit} is not a positive number of bytes")

@@ -63,8 +63,8 @@ def whole_pieces(arrays: Arrays) -> Iterator[tuple[str, Piece]]:
 
 def fill(piece: Piece, name: str, sources: list[Piece]) -> None:
     """Fill a piece from those pieces of the same array that overlap it; ValueError if they do not cover it."""
-    filled = 0
-    for source in sources:
+    found, reached = 0, piece.start
+    for source in sorted(sources, key=lambda source: source.start):
         if source.shape != piece.shape:
             raise ValueError(f"{name!r} has shape {piece.shape}, but what is to be loaded has shape {source.shape}")
         begin, end = max(source.start, piece.start), min(source.stop, piece.stop)
@@ -73,9 +73,10 @@ def fill(piece: Piece, name: str, sources: list[Piece]) -> None:
                 piece.values[begin - piece.start : end - piece.start],
                 source.values[begin - source.start : end - source.start],
             )
-            filled += end - begin
-    if filled != len(piece.values):
-        raise ValueError(f"{name!r}: of {len(piece.values)} elements {filled} were found")
+            found += max(0, end - max(begin, reached))
+            reached = max(reached, end)
+    if found < len(piece.values):
+        raise ValueError(f"{name!r}: of {len(piece.values)} elements {found} were found")
 
 
 def by_dtype(arrays: Arrays) -> dict[np.dtype, dict[str, Array]]:
@@ -96,7 +97,7 @@ def copy(to: Array, source: Array) -> None:
     if hasattr(source, "get") and not hasattr(to, "set"):
         source = source.get()
     if hasattr(to, "set") and not hasattr(source, "get"):
-        to.set(np.asarray(source, to.dtype))
+        to.set(source.astype(to.dtype, casting="same_kind", copy=False))
     else:
         np.copyto(to, source, casting="same_kind")
 

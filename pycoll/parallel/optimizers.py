@@ -30,6 +30,9 @@ class Optimizer:
         for name, rate in rates.items():
             if not rate >= 0:
                 raise ValueError(f"{name}={rate} is negative")
+        for name, array in self.parameters.items():
+            if array.dtype.kind in "iub":
+                raise TypeError(f"parameters[{name!r}] has dtype {array.dtype}, which no gradient updates")
         self.steps = dict.fromkeys(self.parameters, 0)
         self.state: dict[str, dict[str, Array]] = {
             kept: {name: np.zeros_like(array) for name, array in self.parameters.items()} for kept in self.kept
@@ -47,7 +50,10 @@ class Optimizer:
             self.steps[name] += 1
             update = self._update(self.steps[name])
             for arrays in _blocks(self.parameters[name], gradient, *(self.state[kept][name] for kept in self.kept)):
-                update(*arrays)
+                parameter, block, *kept = arrays
+                if block.dtype != parameter.dtype:
+                    block = block.astype(parameter.dtype)
+                update(parameter, block, *kept)
 
     def _update(self, steps: int) -> Callable[..., None]:
         """What a parameter's update with this number does with (parameter, gradient, *kept); not to the gradient."""

@@ -1,0 +1,161 @@
+"""What overlap gains: ``mpiexec -n 4 python -m bench.train.overlap``, best on ranks with a network between them.
+
+The same training step with `DistributedDataParallel` in three ways, in turn: gradients averaged when all are there,
+averaged during the backward pass by its calls to `ready` alone, and with the progress thread.  The batch is such that
+the backward pass takes about as long as averaging does by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+from mpi4py import MPI
+from tabulate import tabulate
+from threadpoolctl import threadpool_limits
+
+import pycoll
+from pycoll.parallel import DistributedDataParallel
+
+from ..results import environment, write_json
+from .data import CLASSES, Data, synthetic
+from .model import Perceptron
+
+SMALLEST, LARGEST = 16, 1 << 16  # samples of a rank's batch
+
+
+class Step:
+    """A training step of one rank, without the update."""
+
+    def __init__(self, options: argparse.Namespace, comm: MPI.Intracomm) -> None:
+        self.model = Perceptron([*[options.hidden] * (options.layers + 1), CLASSES])
+        self.parameters = self.model.initial(1, np.dtype(np.float32))
+        bucket = options.bucket_kb << 10
+        self.ddp = DistributedDataParallel(self.parameters, comm=comm, bucket_bytes=bucket, first_bucket_bytes=bucket)
+        self._width = options.hidden
+        self.resize(SMALLEST)
+
+    def resize(self, samples: int) -> None:
+        """Take a batch of so many samples."""
+        self.batch: Data = synthetic(np.dtype(np.float32), samples, self._width)[0]
+
+    def forward(self) -> tuple[list[np.ndarray], np.ndarray]:
+        """The layers' inputs, and the derivative of the loss by the output."""
+        inputs, values = [], self.batch.images
+        for layer in self.model.layers:
+            inputs.append(values)
+            values = self.model.forward(layer, self.parameters, values)
+        return inputs, self.model.loss(values, self.batch.digits)[1]
+
+    def backward(self, inputs: list[np.ndarray], error: np.ndarray, ready: Callable[[str, np.ndarray], object]) -> None:
+        """Announce the gradients, last layer first."""
+        for layer in reversed(self.model.layers):
+            for name, gradient in self.model.backward(layer, self.parameters, inputs[layer], error):
+                ready(name, gradient)
+            error = self.model.through(layer, self.parameters, inputs[layer], error)
+
+    def apart(self) -> None:
+        """Compute, then average."""
+        gradients: dict[str, np.ndarray] = {}
+        self.backward(*self.forward(), gradients.__setitem__)
+        for name, gradient in gradients.items():
+            self.ddp.ready(name, gradient)
+        self.ddp.synchronize()
+
+    def overlapped(self) -> None:
+        """Average while computing."""
+        self.backward(*self.forward(), self.ddp.ready)
+        self.ddp.synchronize()
+
+    def averaging(self) -> None:
+        """Average alone."""
+        self.ddp.average_gradients(self.parameters)
+
+
+def timed(comm: MPI.Intracomm, call: Callable[[], object]) -> float:
+    """Seconds that a call takes on the slowest rank."""
+    comm.Barrier()
+    start = time.perf_counter()
+    call()
+    return float(pycoll.allreduce(np.array([time.perf_counter() - start]), op="max", comm=comm)[0])
+
+
+def calibrate(step: Step, comm: MPI.Intracomm) -> tuple[float, float, float]:
+    """Set the batch; seconds of the forward pass, the backward pass, and averaging by themselves."""
+    averaging = np.median([timed(comm, step.averaging) for _ in range(5)])
+
+    def times() -> tuple[float, float]:
+        passes = []
+        for _ in range(3):
+            kept: list = []
+            first = timed(comm, lambda kept=kept: kept.append(step.forward()))
+            passes.append((first, timed(comm, lambda kept=kept: step.backward(*kept[0], lambda name, gradient: None))))
+        forward, backward = np.median(passes, axis=0)
+        return float(forward), float(backward)
+
+    samples = SMALLEST
+    while times()[1] < averaging and samples < LARGEST:
+        samples = int(samples * 1.5)
+        step.resize(samples)
+    return *times(), float(averaging)
+
+
+def measure(step: Step, comm: MPI.Intracomm, rounds: int) -> dict[str, float]:
+    """Median seconds of the slowest rank for each way, taken in turn."""
+    ways = {"apart": step.apart, "hooks alone": step.overlapped}
+    threaded = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+    times: dict[str, list[float]] = {name: [] for name in (*ways, *(["progress thread"] if threaded else []))}
+    for _ in range(rounds):
+        for name in times:
+            with pycoll.progress_thread() if name == "progress thread" else contextlib.nullcontext():
+                times[name].append(timed(comm, ways.get(name, step.overlapped)))
+    return {name: float(np.median(seconds)) for name, seconds in times.items()}
+
+
+def main(argv: list[str]) -> int:
+    """Measure and print."""
+    show = argparse.ArgumentDefaultsHelpFormatter
+    parser = argparse.ArgumentParser("python -m bench.train.overlap", description=__doc__, formatter_class=show)
+    parser.add_argument("--hidden", type=int, default=256, help="width of the layers")
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--bucket-kb", type=int, default=256, metavar="KIB")
+    parser.add_argument("--rounds", type=int, default=9, help="times that each way is measured")
+    parser.add_argument("--json", metavar="FILE", help="also write the results there")
+    options, comm = parser.parse_args(argv), MPI.COMM_WORLD
+    pycoll.abort_on_exception()
+    threadpool_limits(1)
+    step = Step(options, comm)
+    forward, backward, averaging = calibrate(step, comm)
+    times = measure(step, comm, options.rounds)
+    step.ddp.free()
+    if comm.rank != 0:
+        return 0
+    nbytes = sum(array.nbytes for array in step.parameters.values())
+    record = {
+        "bytes": nbytes,
+        "samples": len(step.batch.digits),
+        "forward": forward,
+        "backward": backward,
+        "averaging": averaging,
+        "seconds": times,
+        "speedup": {name: times["apart"] / seconds for name, seconds in times.items()},
+    }
+    if options.json:
+        write_json(options.json, {"environment": environment(comm), "options": vars(options), "record": record})
+    print("  ".join(f"{key}: {value}" for key, value in environment(comm).items()))
+    print(
+        f"{nbytes / 1e6:.2f} MB of gradients, {record['samples']} samples per rank; by themselves: forward pass ",
+        end="",
+    )
+    print(f"{1e3 * forward:.0f} ms, backward pass {1e3 * backward:.0f} ms, averaging {1e3 * averaging:.0f} ms")
+    rows = [[name, 1e3 * seconds, times["apart"] / seconds] for name, seconds in times.items()]
+    print(tabulate(rows, ["averaging", "ms per step", "speedup"], floatfmt=["", ".1f", ".2f"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
