@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from mpi4py import MPI
 
@@ -9,25 +11,32 @@ import pycoll
 
 from .flat import Arrays
 
+SAME = np.iinfo(np.int64).max
 
-def check_same(what: str, arrays: Arrays, comm: MPI.Intracomm) -> None:
+
+def check_same_arrays(what: str, arrays: Arrays, comm: MPI.Intracomm) -> None:
     """ValueError on all ranks, naming the first difference, unless names, shapes and dtypes are those of rank 0."""
-    mine = [f"{name!r}: {array.dtype} {tuple(array.shape)}" for name, array in arrays.items()]
-    common = _from(0, "\n".join(mine), comm).split("\n") if _from_any(bool(mine), comm) else []
+    check_same(what, (f"{name!r}: {array.dtype} {tuple(array.shape)}" for name, array in arrays.items()), comm)
+
+
+def check_same(what: str, lines: Iterable[str], comm: MPI.Intracomm) -> None:
+    """ValueError on all ranks, naming the first line that differs, unless all lines are those of rank 0."""
+    mine = [line.replace("\n", " ") for line in lines]
+    common = _from(0, "\n".join(mine), comm).splitlines()
     where = next((i for i, (a, b) in enumerate(zip(mine, common)) if a != b), min(len(mine), len(common)))
-    same = where == len(mine) == len(common)
-    first = pycoll.allgather(np.array([np.iinfo(np.int64).max if same else where]), comm=comm).reshape(-1)
-    if same and first.min() == first[0]:
-        return
+    different = where < max(len(mine), len(common))
+    first = pycoll.allgather(np.array([where if different else SAME]), comm=comm).reshape(-1)
     rank = int(first.argmin())
-    line = mine[first[rank]] if first[rank] < len(mine) else "nothing"
-    theirs = _from(rank, line, comm)
-    ours = common[first[rank]] if first[rank] < len(common) else "nothing"
-    raise ValueError(f"{what} {first[rank]} differs between ranks: rank 0 has {ours}, rank {rank} has {theirs}")
+    if first[rank] == SAME:
+        return
+    theirs = _from(rank, _line(mine, first[rank]), comm)
+    raise ValueError(
+        f"{what} {first[rank]} differs between ranks: rank 0 has {_line(common, first[rank])}, rank {rank} has {theirs}"
+    )
 
 
-def _from_any(mine: bool, comm: MPI.Intracomm) -> bool:
-    return bool(pycoll.allreduce(np.array([mine]), op="lor", comm=comm)[0])
+def _line(lines: list[str], number: int) -> str:
+    return lines[number] if number < len(lines) else "nothing"
 
 
 def _from(root: int, text: str, comm: MPI.Intracomm) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 import pycoll
@@ -19,7 +20,7 @@ class Bucket:
     """Gradients of one dtype in a flat vector, which a hook replaces by its average over the ranks.
 
     `index` is its number, the same on all ranks; `vector` the gradients; `views` the same by name; `comm` the
-    communicator.
+    communicator; `state` is for arrays that a hook keeps from step to step, which go into checkpoints.
     """
 
     def __init__(self, index: int, arrays: Arrays, comm: MPI.Intracomm, algorithm: str | None) -> None:
@@ -27,6 +28,7 @@ class Bucket:
         self.index, self.comm = index, comm
         self.vector = empty(next(iter(arrays.values())), layout.size)
         self.views = layout.views(self.vector)
+        self.state: dict[str, Array] = {}
         self.missing = set(self.views)  # not announced yet in this step
         self.started = False
         self._algorithm = algorithm
@@ -34,6 +36,13 @@ class Bucket:
         self._reduced: Array = None
         self._hook: Iterator[Any] = iter(())
         self._awaited: list[Any] = []
+        self._wires: dict[np.dtype, Array] = {}
+
+    def wire(self, dtype: np.dtype) -> Array:
+        """Room for the gradients in another dtype, the same in each step."""
+        if dtype not in self._wires:
+            self._wires[dtype] = empty(self.vector, len(self.vector), dtype)
+        return self._wires[dtype]
 
     def allreduce(self, vector: Array, op: Any) -> pycoll.Persistent:
         """Start the all-reduce of `vector` in place; it should be the same array in each step, with the same `op`."""
@@ -101,6 +110,9 @@ def average_gradients(gradients: Arrays, comm: MPI.Intracomm | None = None, buck
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     pycoll.attach(comm)
+    for name, array in gradients.items():
+        if array.dtype.kind in "iub":
+            raise TypeError(f"gradients[{name!r}] has dtype {array.dtype}, which has no averages")
     groups = [[gradients[name] for name in names] for names in assign(gradients, bucket_bytes, bucket_bytes)]
     pycoll.waitall([pycoll.iallreduce(group, op=pycoll.AVG, comm=comm, algorithm="ring") for group in groups])
     return gradients

@@ -11,9 +11,9 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -21,35 +21,12 @@ from mpi4py import MPI
 import pycoll
 
 from ..files import write_atomically
-from .flat import Array, Arrays, Piece, fill, named_dtype
+from .driver import Driver
+from .flat import Array, Piece, fill, named_dtype
 from .optimizers import Optimizer
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-
-
-class Driver(Protocol):
-    """What a checkpoint needs of a driver."""
-
-    comm: MPI.Intracomm
-
-    @property
-    def saved(self) -> Mapping[str, Arrays]:
-        """Arrays by kind and by the driver's own keys; the kind "parameters" is there."""
-
-    @property
-    def private(self) -> dict[str, Array]:
-        """Arrays of each rank's own."""
-
-    @property
-    def saves(self) -> bool:
-        """Whether this rank's arrays are to be written: not where it holds a replica."""
-
-    def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
-        """Arrays keyed like `saved`'s as (key, parameter's name, piece of it)."""
-
-    def loaded(self) -> None:
-        """The arrays have been changed."""
 
 
 def save(path: str | os.PathLike, driver: Driver, optimizer: Optimizer | None = None, extra: Any = None) -> None:
@@ -136,7 +113,7 @@ def load(path: str | os.PathLike, driver: Driver, optimizer: Optimizer | None = 
             if key in optimizer.steps:
                 optimizer.steps[key] = steps.get(name, 0)
     if manifest["ranks"] == driver.comm.size:
-        driver.private.update(parts[driver.comm.rank].private())
+        driver.load_private(parts[driver.comm.rank].private())
     driver.loaded()
     return manifest["extra"]
 

@@ -34,5 +34,6 @@ def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm 
 
 def _square(vector: np.ndarray, block: int = 1 << 16) -> float:
     """The sum of squares, in double precision."""
-    blocks = (vector[i : i + block].astype(np.float64, copy=False) for i in range(0, len(vector), block))
-    return sum(float(np.vdot(block, block)) for block in blocks)
+    wide = np.complex128 if vector.dtype.kind == "c" else np.float64
+    blocks = (vector[i : i + block].astype(wide, copy=False) for i in range(0, len(vector), block))
+    return sum(float(np.vdot(block, block).real) for block in blocks)

@@ -22,7 +22,7 @@ from mpi4py import MPI
 import pycoll
 
 from .buckets import Bucket
-from .flat import Array, empty, named_dtype
+from .flat import named_dtype
 
 Hook = Callable[[Bucket], Iterator[Any]]
 
@@ -40,13 +40,10 @@ class Cast:
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = named_dtype(dtype)
-        self._wires: dict[int, Array] = {}
 
     def __call__(self, bucket: Bucket) -> Iterator[Any]:
         """The hook."""
-        if bucket.index not in self._wires:
-            self._wires[bucket.index] = empty(bucket.vector, len(bucket.vector), self.dtype)
-        wire = self._wires[bucket.index]
+        wire = bucket.wire(self.dtype)
         np.divide(bucket.vector, bucket.comm.size, out=wire, casting="unsafe")
         yield bucket.allreduce(wire, MPI.SUM)
         np.copyto(bucket.vector, wire, casting="unsafe")
@@ -55,19 +52,18 @@ class Cast:
 class TopK:
     """Only the largest of each rank's gradients, a share `ratio`, are sent; the rest is added to those of later steps.
 
-    Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", 2018.  `state` holds, for each bucket, what has not
-    been sent yet.
+    Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", 2018.  What has not been sent yet is
+    `bucket.state["error"]`.
     """
 
     def __init__(self, ratio: float = 0.01) -> None:
         if not 0 < ratio <= 1:
             raise ValueError(f"ratio={ratio} is not in 0 < ratio <= 1")
         self.ratio = ratio
-        self.state: dict[str, Array] = {}
 
     def __call__(self, bucket: Bucket) -> Iterator[Any]:
         """The hook."""
-        error = self.state.setdefault(str(bucket.index), np.zeros_like(bucket.vector))
+        error = bucket.state.setdefault("error", np.zeros_like(bucket.vector))
         error += bucket.vector
         count = max(1, int(self.ratio * len(error)))
         chosen = np.argpartition(np.abs(error), len(error) - count)[-count:].astype(np.int32)

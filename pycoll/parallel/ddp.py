@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from types import TracebackType
 
 import numpy as np
 from mpi4py import MPI
 
 import pycoll
 
-from .agreement import check_same
+from .agreement import check_same_arrays
 from .buckets import Bucket, assign
 from .clipping import clip_by_global_norm
 from .compression import Hook, average
-from .flat import Array, Arrays, Piece, check_arrays, fill, whole_pieces
+from .driver import Driver
+from .flat import Array, Arrays, Piece, check_arrays, copy, empty, fill, whole_pieces
 
 
-class DistributedDataParallel:
+class DistributedDataParallel(Driver):
     """Averages gradients over the ranks while the backward pass still computes others.
 
     `parameters` maps names to arrays in forward order; they, and the `buffers`, become those of rank 0, and must have
@@ -57,8 +57,8 @@ class DistributedDataParallel:
         self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()  # its collectives come in an order of their own
         pycoll.attach(self.comm)
         self.hook, self.find_unused = hook, find_unused
-        check_same("parameter", self.parameters, self.comm)
-        check_same("buffer", self.buffers, self.comm)
+        check_same_arrays("parameter", self.parameters, self.comm)
+        check_same_arrays("buffer", self.buffers, self.comm)
         self._broadcast(0)
         self._buckets = [
             Bucket(index, {name: self.parameters[name] for name in names}, self.comm, algorithm)
@@ -197,6 +197,7 @@ class DistributedDataParallel:
             self._broadcast(int(steps.argmax()))
         finally:
             self._joining, self._active = False, None
+            self._added.clear()
 
     def _others_are_active(self) -> bool:
         """Count for those who begin a step, without being one of them; whether there are any."""
@@ -221,11 +222,6 @@ class DistributedDataParallel:
         """What a checkpoint holds."""
         return {"parameters": self.parameters, "buffers": self.buffers}
 
-    @property
-    def private(self) -> dict[str, Array]:
-        """What a checkpoint holds of each rank: what the hook keeps from step to step."""
-        return getattr(self.hook, "state", {})
-
     def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
         """Arrays by the names of parameters, as (name, name, piece)."""
         for name, piece in whole_pieces(arrays):
@@ -236,18 +232,21 @@ class DistributedDataParallel:
         """Whether this rank's arrays go into a checkpoint: one replica is enough."""
         return self.comm.rank == 0
 
-    def loaded(self) -> None:
-        """A checkpoint has been loaded."""
+    @property
+    def private(self) -> dict[str, Array]:
+        """What the hook keeps from step to step."""
+        return {f"{bucket.index}.{name}": array for bucket in self._buckets for name, array in bucket.state.items()}
+
+    def load_private(self, arrays: Arrays) -> None:
+        """Set that again."""
+        for key, array in arrays.items():
+            index, _, name = key.partition(".")
+            bucket = self._buckets[int(index)]
+            bucket.state[name] = empty(bucket.vector, len(array), array.dtype)
+            copy(bucket.state[name], array)
 
     def free(self) -> None:
         """Give requests and communicator back to MPI; also at the end of a with block."""
         for bucket in self._buckets:
             bucket.free()
-        self.comm.Free()
-
-    def __enter__(self) -> DistributedDataParallel:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None:
-            self.free()
+        super().free()

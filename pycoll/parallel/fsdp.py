@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,14 @@ from mpi4py import MPI
 
 import pycoll
 
-from .agreement import check_same
+from .agreement import check_same, check_same_arrays
 from .clipping import clip_by_global_norm
+from .driver import Driver
 from .flat import Array, Arrays, Piece, check_arrays, fill, named_dtype, whole_pieces
-from .units import Slots, Unit, units_of
+from .units import Slots, Unit, default_units, units_of
 
 
-class FullyShardedDataParallel:
+class FullyShardedDataParallel(Driver):
     """Shards a model by units, and puts each unit together only while it computes.
 
     `parameters` maps names to arrays in forward order; the values are rank 0's, and the arrays are not needed after
@@ -58,10 +58,12 @@ class FullyShardedDataParallel:
         algorithm: str | None = None,
     ) -> None:
         parameters = check_arrays("parameters", parameters)
-        groups = units_of(parameters, units)
         self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()  # its collectives come in an order of their own
         pycoll.attach(self.comm)
-        check_same("parameter", parameters, self.comm)
+        check_same_arrays("parameter", parameters, self.comm)
+        units = default_units(parameters) if units is None else units
+        check_same("unit", (", ".join(map(repr, names)) for names in units), self.comm)
+        groups = units_of(parameters, units)
         gathered, reduced = (dtype and named_dtype(dtype) for dtype in (param_dtype, reduce_dtype))
         self._units = [Unit(group, self.comm, gathered, reduced, offload, algorithm) for group in groups]
         self._home = {name: number for number, unit in enumerate(self._units) for name in unit.names}
@@ -94,15 +96,21 @@ class FullyShardedDataParallel:
 
         RuntimeError if `ready` was not called for all of them.
         """
+        if self._missing:
+            raise RuntimeError(f"backward({unit}): the block of unit {self._inside[-1]} has not ended")
         with self._entered(unit, unit - 1) as parameters:
             before = self._gradients.holder(unit)
             if before is not None:
                 self._units[before].finish_reducing()
             self._gradients.hold(unit)
             self._missing = set(self._units[unit].names)
-            yield parameters
-            if self._missing:
-                raise RuntimeError(f"backward: no gradient was announced for {', '.join(sorted(self._missing))}")
+            try:
+                yield parameters
+                missing = sorted(self._missing)
+            finally:
+                self._missing = set()
+            if missing:
+                raise RuntimeError(f"backward: no gradient was announced for {', '.join(map(repr, missing))}")
             self._units[unit].start_reducing(self._gradients.vector(unit))
 
     def ready(self, name: str, gradient: Array) -> None:
@@ -131,12 +139,12 @@ class FullyShardedDataParallel:
         They add up over all backward passes since the last call.  Units are gathered anew after it, with the shards
         as they are then.
         """
-        gradients = {}
-        for number, unit in enumerate(self._units):
+        for unit in self._units:
             unit.finish_reducing()
-            gradients[str(number)] = unit.averaged()
+        if empty := [unit for unit in self._units if not unit.has_average]:
+            raise RuntimeError(f"synchronize: no backward pass went through the unit of {', '.join(empty[0].names)}")
         self.loaded()
-        return gradients
+        return {str(number): unit.averaged() for number, unit in enumerate(self._units)}
 
     def clip_grad_norm(self, gradients: Arrays, max_norm: float) -> float:
         """Scale what `synchronize` gave so that the norm over all shards is at most `max_norm`; returns the norm."""
@@ -149,11 +157,13 @@ class FullyShardedDataParallel:
             raise ValueError(f"unit={unit} is not in 0 <= unit < {len(self._units)}")
         self._start_gathering(unit)
         self._units[unit].finish_gathering()
-        self._inside.append(unit)
         if self._prefetch and 0 <= following < len(self._units):
             self._start_gathering(following)
-        yield self._parameters.views(unit)
-        self._inside.remove(unit)
+        self._inside.append(unit)
+        try:
+            yield self._parameters.views(unit)
+        finally:
+            self._inside.remove(unit)
 
     def _start_gathering(self, unit: int) -> None:
         before = self._parameters.holder(unit)
@@ -194,16 +204,6 @@ class FullyShardedDataParallel:
         """What a checkpoint holds."""
         return {"parameters": self.shards}
 
-    @property
-    def private(self) -> dict[str, Array]:
-        """What a checkpoint holds of each rank: nothing else."""
-        return {}
-
-    @property
-    def saves(self) -> bool:
-        """Whether this rank's arrays go into a checkpoint."""
-        return True
-
     def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
         """Arrays like the shards as (unit's number, parameter's name, piece)."""
         for number, shard in arrays.items():
@@ -220,12 +220,6 @@ class FullyShardedDataParallel:
     def free(self) -> None:
         """Give requests and communicator back to MPI; also at the end of a with block."""
         for unit in self._units:
-            unit.free()
-        self.comm.Free()
-
-    def __enter__(self) -> FullyShardedDataParallel:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None:
-            self.free()
+            unit.finish_gathering()
+            unit.finish_reducing()
+        super().free()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from types import TracebackType
 
 import numpy as np
 from mpi4py import MPI
 
 import pycoll
 
-from .agreement import check_same
+from .agreement import check_same_arrays
+from .driver import Driver
 from .flat import Array, Arrays, Layout, Piece, by_dtype, check_arrays, empty, whole_pieces
 from .optimizers import MakeOptimizer, Optimizer
 from .roles import Roles
@@ -21,7 +21,7 @@ from .worker import Link, share
 MODES = ("sync", "async", "bounded")
 
 
-class ParameterServer:
+class ParameterServer(Driver):
     """Workers that push gradients to one or several servers and pull parameters, or averaged gradients.
 
     `parameters` maps names to arrays; they become those of rank 0, and `step` updates them in place.  The last
@@ -66,7 +66,7 @@ class ParameterServer:
         _check_choices(mode, staleness, update, optimizer)
         self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()  # whose messages meet no others
         pycoll.attach(self.comm)
-        check_same("parameter", self.parameters, self.comm)
+        check_same_arrays("parameter", self.parameters, self.comm)
         self.roles = Roles(self.comm, servers, colocated, ranks_per_worker)
         self._layouts = {str(dtype): Layout(group) for dtype, group in by_dtype(self.parameters).items()}
         if small := [layout.size for layout in self._layouts.values() if layout.size < servers]:
@@ -237,11 +237,6 @@ class ParameterServer:
         return {"parameters": self.parameters}
 
     @property
-    def private(self) -> dict[str, Array]:
-        """What a checkpoint holds of each rank: nothing else."""
-        return {}
-
-    @property
     def saves(self) -> bool:
         """Whether this rank's arrays go into a checkpoint."""
         return self._server is not None if self._server_updates else self.comm.rank == 0
@@ -264,14 +259,7 @@ class ParameterServer:
     def free(self) -> None:
         """Give the communicators back to MPI; also at the end of a with block."""
         self.roles.group.Free()
-        self.comm.Free()
-
-    def __enter__(self) -> ParameterServer:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None:
-            self.free()
+        super().free()
 
 
 def _check_choices(mode: str, staleness: int, update: str, optimizer: MakeOptimizer | None) -> None:

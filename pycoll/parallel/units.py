@@ -13,13 +13,16 @@ import pycoll
 from .flat import Array, Arrays, Layout, by_dtype, copy, empty
 
 
-def units_of(parameters: Arrays, units: Sequence[Sequence[str]] | None) -> list[dict[str, Array]]:
+def default_units(parameters: Arrays) -> list[list[str]]:
+    """Parameters with the same name up to the last dot are a unit."""
+    units: dict[str, list[str]] = {}
+    for name in parameters:
+        units.setdefault(name.rpartition(".")[0] or name, []).append(name)
+    return list(units.values())
+
+
+def units_of(parameters: Arrays, units: Sequence[Sequence[str]]) -> list[dict[str, Array]]:
     """The parameters unit by unit; ValueError unless each is in one unit, with others of its dtype."""
-    if units is None:
-        by_prefix: dict[str, list[str]] = {}
-        for name in parameters:
-            by_prefix.setdefault(name.rpartition(".")[0] or name, []).append(name)
-        units = list(by_prefix.values())
     listed = [name for names in units for name in names]
     for name in listed:
         if name not in parameters:
@@ -63,9 +66,8 @@ class Unit:
         self._sent = empty(like, length, param_dtype) if offload or param_dtype else self.shard
         self._arriving = empty(like, length, reduce_dtype)
         self.dtypes = {"gathered": self._sent.dtype, "reduced": self._arriving.dtype}
-        self._requests: dict[tuple[str, int], pycoll.Persistent] = {}  # by what it does and where
-        self._gathering: pycoll.Persistent | None = None
-        self._reducing: pycoll.Persistent | None = None
+        self._gathering: pycoll.Request | None = None
+        self._reducing: pycoll.Request | None = None
         self._scatter(arrays)
 
     def _scatter(self, arrays: Arrays) -> None:
@@ -88,8 +90,7 @@ class Unit:
         """Begin to put the unit together in a vector of `padded` elements."""
         if self._sent is not self.shard:
             copy(self._sent, self.shard)
-        self._gathering = self._request("gather", vector)
-        self._gathering.Start()
+        self._gathering = pycoll.iallgather(self._sent, vector, comm=self._comm, algorithm=self._algorithm)
 
     def finish_gathering(self) -> None:
         """Wait for it."""
@@ -102,8 +103,9 @@ class Unit:
         if self._arrived:
             self._add_up()
         vector[self.layout.size :] = 0
-        self._reducing = self._request("reduce", vector)
-        self._reducing.Start()
+        self._reducing = pycoll.ireduce_scatter(
+            vector, self._arriving, pycoll.AVG, comm=self._comm, algorithm=self._algorithm
+        )
 
     def finish_reducing(self) -> None:
         """Wait for it."""
@@ -111,10 +113,13 @@ class Unit:
             self._reducing.Wait()
             self._reducing, self._arrived = None, True
 
+    @property
+    def has_average(self) -> bool:
+        """Whether there was a backward pass since the last `averaged`."""
+        return self._arrived or self._sum is not None
+
     def averaged(self) -> Array:
-        """The sum of the averages since the last call; RuntimeError if there are none."""
-        if not self._arrived:
-            raise RuntimeError(f"synchronize: no backward pass went through the unit of {', '.join(self.names)}")
+        """The sum of the averages since the last call."""
         if self._sum is None and self._arriving.dtype == self.shard.dtype and type(self._arriving) is type(self.shard):
             self._arrived = False
             return self._arriving
@@ -137,16 +142,6 @@ class Unit:
             if request:
                 request.Test()
 
-    def _request(self, action: str, vector: Array) -> pycoll.Persistent:
-        key = (action, id(vector))
-        if key not in self._requests:
-            arguments: dict[str, Any] = {"comm": self._comm, "algorithm": self._algorithm}
-            if action == "gather":
-                self._requests[key] = pycoll.allgather_init(self._sent, vector, **arguments)
-            else:
-                self._requests[key] = pycoll.reduce_scatter_init(vector, self._arriving, op=pycoll.AVG, **arguments)
-        return self._requests[key]
-
     def whole(self, root: int | None) -> dict[str, Array]:
         """The parameters, put together from the shards on all ranks, or on one."""
         vector: Array
@@ -156,18 +151,11 @@ class Unit:
             vector = pycoll.gather(self.shard, root=root, comm=self._comm)
         return {} if vector is None else self.layout.views(vector.reshape(-1))
 
-    def free(self) -> None:
-        """Give its requests back to MPI."""
-        for request in self._requests.values():
-            request.Free()
-        self._requests.clear()
-
 
 class Slots:
     """A few buffers that units share, one after the other, for their parameters or for their gradients.
 
-    Unit u uses slot u modulo `count`, so that a unit and the next one never share one, and requests can be kept for
-    each pair of a unit and its slot.  `holders` tells which unit's values a slot holds.
+    Unit u uses slot u modulo `count`, so that a unit and the next one never share one.
     """
 
     def __init__(self, units: list[Unit], count: int, what: str) -> None:

@@ -1,0 +1,55 @@
+"""What the three drivers have in common: a with block frees them, and checkpoints know how to read and write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TypeVar
+
+from mpi4py import MPI
+
+from .flat import Array, Arrays, Piece
+
+D = TypeVar("D", bound="Driver")
+
+
+class Driver:
+    """A driver on a communicator of its own; all its methods are called by all ranks unless they say otherwise."""
+
+    comm: MPI.Intracomm
+
+    @property
+    def saved(self) -> Mapping[str, Arrays]:
+        """What a checkpoint holds: arrays by kind and by the driver's own keys; the kind "parameters" is among them."""
+        raise NotImplementedError
+
+    def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
+        """Arrays with the keys of `saved` as (key, parameter's name, piece of that parameter)."""
+        raise NotImplementedError
+
+    @property
+    def saves(self) -> bool:
+        """Whether this rank's arrays go into a checkpoint: one replica is enough."""
+        return True
+
+    @property
+    def private(self) -> Mapping[str, Array]:
+        """What a checkpoint holds besides, of each rank by itself."""
+        return {}
+
+    def load_private(self, arrays: Mapping[str, Array]) -> None:
+        """Set that again."""
+
+    def loaded(self) -> None:
+        """A checkpoint has been loaded: the arrays have other values."""
+
+    def free(self) -> None:
+        """Give requests and communicators back to MPI; also at the end of a with block."""
+        self.comm.Free()
+
+    def __enter__(self: D) -> D:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.free()
