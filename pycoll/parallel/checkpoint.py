@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import uuid
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,21 +34,56 @@ MANIFEST = "manifest.json"
 def save(path: str | os.PathLike, driver: Driver, optimizer: Optimizer | None = None, extra: Any = None) -> None:
     """Write a checkpoint into the directory `path`; all ranks of the driver together.
 
-    `extra` is anything that JSON can hold, rank 0's, such as the number of the epoch.  What is there before is
-    replaced, atomically.  OSError on the rank whose disk fails, RuntimeError on the others.
+    `extra` is anything that JSON can hold, rank 0's, such as the number of the epoch.  A checkpoint that is there
+    before is replaced, atomically.  OSError on the rank whose disk fails, RuntimeError on the others.
     """
     optimizer = getattr(driver, "optimizer", None) or optimizer
     directory, comm = Path(path), driver.comm
     generation = _new_generation(comm)
+    document = {"format": FORMAT, "generation": generation, "ranks": comm.size, "extra": extra}
     with _together(comm, "make the directory"):
         if comm.rank == 0:
             directory.mkdir(parents=True, exist_ok=True)
-    with _together(comm, "write its part"):
-        _write_part(directory / f"{generation}-{comm.rank}.npz", driver, optimizer)
-    document = {"format": FORMAT, "generation": generation, "ranks": comm.size, "extra": extra}
-    with _together(comm, "write the manifest"):
+    try:
+        with _together(comm, "write its part"):
+            _write_part(_part_path(directory, generation, comm.rank), driver, optimizer)
+        with _together(comm, "write the manifest"):
+            if comm.rank == 0:
+                text = json.dumps(document, indent=1)
+                write_atomically(directory / MANIFEST, lambda file: file.write(text.encode()))
+    finally:
         if comm.rank == 0:
-            _write_manifest(directory, document)
+            _remove_parts_that_are_not_named(directory)
+        pycoll.barrier(comm=comm)
+
+
+def _part_path(directory: Path, generation: str, rank: int) -> Path:
+    return directory / f"{generation}-{rank}.npz"
+
+
+def _remove_parts_that_are_not_named(directory: Path) -> None:
+    """Those of the checkpoint before, or of this one if it failed; no other files."""
+    with contextlib.suppress(OSError, ValueError):
+        named = _read_manifest(directory)["generation"] if (directory / MANIFEST).exists() else ""
+        for path in directory.iterdir():
+            found = re.fullmatch(r"([0-9a-f]{16})-[0-9]+\.npz(.*\.tmp)?", path.name)
+            if found and (found[1] != named or found[2]):
+                path.unlink()
+
+
+def _read_manifest(directory: Path) -> dict[str, Any]:
+    """The manifest; ValueError if it is none."""
+    path = directory / MANIFEST
+    text = path.read_bytes()
+    try:
+        manifest = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{path} is no manifest of a checkpoint: {error}") from None
+    if not isinstance(manifest, dict) or not {"format", "generation", "ranks", "extra"} <= manifest.keys():
+        raise ValueError(f"{path} is no manifest of a checkpoint")
+    if manifest["format"] != FORMAT:
+        raise ValueError(f"{path} has format {manifest['format']!r}, not {FORMAT}")
+    return manifest
 
 
 def _new_generation(comm: MPI.Intracomm) -> str:
@@ -85,13 +122,6 @@ def _write_part(path: Path, driver: Driver, optimizer: Optimizer | None) -> None
     write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
-def _write_manifest(directory: Path, document: dict) -> None:
-    write_atomically(directory / MANIFEST, lambda file: file.write(json.dumps(document, indent=1).encode()))
-    for old in directory.glob("*.npz"):
-        if not old.name.startswith(document["generation"]):
-            old.unlink()
-
-
 def load(path: str | os.PathLike, driver: Driver, optimizer: Optimizer | None = None) -> Any:
     """Read a checkpoint into a driver and an optimizer, all ranks of the driver together; returns `extra`.
 
@@ -101,21 +131,26 @@ def load(path: str | os.PathLike, driver: Driver, optimizer: Optimizer | None = 
     """
     optimizer = getattr(driver, "optimizer", None) or optimizer
     directory = Path(path)
-    manifest = json.loads((directory / MANIFEST).read_text())
-    if manifest.get("format") != FORMAT:
-        raise ValueError(f"{directory / MANIFEST} has format {manifest.get('format')!r}, not {FORMAT}")
-    parts = [_Part(directory / f"{manifest['generation']}-{rank}.npz") for rank in range(manifest["ranks"])]
+    with _together(driver.comm, "read it"):
+        manifest = _read_manifest(directory)
+        with contextlib.ExitStack() as stack:
+            paths = (_part_path(directory, manifest["generation"], rank) for rank in range(manifest["ranks"]))
+            parts = [stack.enter_context(_Part(path)) for path in paths]
+            _fill(driver, optimizer, parts)
+    driver.loaded()
+    return manifest["extra"]
+
+
+def _fill(driver: Driver, optimizer: Optimizer | None, parts: list[_Part]) -> None:
     for kind, name, piece in _entries(driver, optimizer):
-        fill(piece, name, [found for part in parts for found in part.find(kind, name, piece)])
+        described = name if kind == "parameters" else f"{name} ({kind})"
+        fill(piece, described, [found for part in parts for found in part.find(kind, name, piece)])
     if optimizer:
         steps = {name: count for part in parts for name, count in part.about["steps"].items()}
         for key, name, _ in driver.pieces(driver.saved["parameters"]):
             if key in optimizer.steps:
                 optimizer.steps[key] = steps.get(name, 0)
-    if manifest["ranks"] == driver.comm.size:
-        driver.load_private(parts[driver.comm.rank].private())
-    driver.loaded()
-    return manifest["extra"]
+    driver.load_private(parts[driver.comm.rank].private() if len(parts) == driver.comm.size else {})
 
 
 def _entries(driver: Driver, optimizer: Optimizer | None) -> Iterator[tuple[str, str, Piece]]:
@@ -146,11 +181,20 @@ class _Part:
     """What one rank wrote; arrays are read when they are needed."""
 
     def __init__(self, path: Path) -> None:
-        self._file = np.load(path, allow_pickle=False)
-        self.about = json.loads(self._file["about"].tobytes())
+        try:
+            self._file = np.load(path, allow_pickle=False)
+            self.about = json.loads(self._file["about"].tobytes())
+        except (EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path} is no part of a checkpoint: {error}") from None
         self._places: dict[tuple[str, str], list[tuple]] = {}
         for i, (kind, name, *place) in enumerate(self.about["index"]):
             self._places.setdefault((kind, name), []).append((i, *place))
+
+    def __enter__(self) -> _Part:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
 
     def find(self, kind: str, name: str, wanted: Piece) -> Iterator[Piece]:
         """Those pieces of a parameter that it has and that overlap what is wanted."""

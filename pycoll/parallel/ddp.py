@@ -238,9 +238,13 @@ class DistributedDataParallel(Driver):
         return {f"{bucket.index}.{name}": array for bucket in self._buckets for name, array in bucket.state.items()}
 
     def load_private(self, arrays: Arrays) -> None:
-        """Set that again."""
+        """Set that again; ValueError if it is of other buckets."""
+        for bucket in self._buckets:
+            bucket.state.clear()
         for key, array in arrays.items():
             index, _, name = key.partition(".")
+            if int(index) >= len(self._buckets) or len(array) != len(self._buckets[int(index)].vector):
+                raise ValueError(f"what the hook kept for bucket {index} does not fit the buckets of this driver")
             bucket = self._buckets[int(index)]
             bucket.state[name] = empty(bucket.vector, len(array), array.dtype)
             copy(bucket.state[name], array)

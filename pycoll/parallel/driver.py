@@ -38,7 +38,7 @@ class Driver:
         return {}
 
     def load_private(self, arrays: Mapping[str, Array]) -> None:
-        """Set that again."""
+        """Set that again, or nothing."""
 
     def loaded(self) -> None:
         """A checkpoint has been loaded: the arrays have other values."""
