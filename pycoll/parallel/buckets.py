@@ -47,7 +47,8 @@ class Bucket:
     def allreduce(self, vector: Array, op: Any) -> pycoll.Persistent:
         """Start the all-reduce of `vector` in place; it should be the same array in each step, with the same `op`."""
         if vector is not self._reduced:
-            self.free()
+            if self._reduction:
+                self._reduction.Free()
             arguments = {"op": op, "comm": self.comm, "algorithm": self._algorithm}
             self._reduction = pycoll.allreduce_init(MPI.IN_PLACE, vector, **arguments)
             self._reduced = vector
@@ -63,7 +64,7 @@ class Bucket:
 
     def _go_on(self) -> bool:
         awaited = next(self._hook, None)
-        self._awaited = [] if awaited is None else awaited if isinstance(awaited, list) else [awaited]
+        self._awaited = list(awaited) if isinstance(awaited, (list, tuple)) else [] if awaited is None else [awaited]
         return awaited is not None
 
     def progress(self) -> bool:
@@ -78,7 +79,8 @@ class Bucket:
         self.missing, self.started = set(self.views), False
 
     def free(self) -> None:
-        """Give its requests back to MPI."""
+        """Give its requests back to MPI, when they are complete."""
+        pycoll.waitall(self._awaited)
         if self._reduction:
             self._reduction.Free()
             self._reduction = self._reduced = None

@@ -35,7 +35,8 @@ def save(path: str | os.PathLike, driver: Driver, optimizer: Optimizer | None = 
     """Write a checkpoint into the directory `path`; all ranks of the driver together.
 
     `extra` is anything that JSON can hold, rank 0's, such as the number of the epoch.  A checkpoint that is there
-    before is replaced, atomically.  OSError on the rank whose disk fails, RuntimeError on the others.
+    before is replaced, atomically.  Rates are not saved: an optimizer is made with them again.  OSError on the rank
+    whose disk fails, RuntimeError on the others.
     """
     optimizer = getattr(driver, "optimizer", None) or optimizer
     directory, comm = Path(path), driver.comm

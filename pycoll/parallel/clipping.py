@@ -26,7 +26,7 @@ def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm 
         squares = pycoll.allreduce(squares, comm=comm)
     norm = float(np.sqrt(squares[0]))
     scale = max_norm / (norm + 1e-6)
-    if scale < 1:
+    if not scale >= 1:  # so that a norm that is no number shows
         for gradient in gradients.values():
             np.multiply(gradient, scale, out=gradient)
     return norm

@@ -40,6 +40,8 @@ class Cast:
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = named_dtype(dtype)
+        if self.dtype.kind in "iub":
+            raise TypeError(f"dtype={self.dtype} has no averages")
 
     def __call__(self, bucket: Bucket) -> Iterator[Any]:
         """The hook."""
@@ -53,7 +55,7 @@ class TopK:
     """Only the largest of each rank's gradients, a share `ratio`, are sent; the rest is added to those of later steps.
 
     Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", 2018.  What has not been sent yet is
-    `bucket.state["error"]`.
+    `bucket.state["error"]`; within `join`, a rank at its end goes on sending that.
     """
 
     def __init__(self, ratio: float = 0.01) -> None:

@@ -14,7 +14,7 @@ from .agreement import check_same_arrays
 from .buckets import Bucket, assign
 from .clipping import clip_by_global_norm
 from .compression import Hook, average
-from .driver import Driver
+from .driver import Driver, check_algorithm, own_communicator
 from .flat import Array, Arrays, Piece, check_arrays, copy, empty, fill, whole_pieces
 
 
@@ -48,17 +48,19 @@ class DistributedDataParallel(Driver):
         algorithm: str | None = "ring",
     ) -> None:
         self.parameters = check_arrays("parameters", parameters)
-        self.buffers = check_arrays("buffers", {} if buffers is None else buffers)
+        self.buffers = check_arrays("buffers", {} if buffers is None else buffers, trained=False)
+        check_algorithm(algorithm, "allreduce")
         if first_bucket_bytes is None:
             first_bucket_bytes = min(1 << 20, bucket_bytes)
         for name, limit in (("bucket_bytes", bucket_bytes), ("first_bucket_bytes", first_bucket_bytes)):
             if limit < 1:
                 raise ValueError(f"{name}={limit} is not a positive number of bytes")
-        self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()  # its collectives come in an order of their own
-        pycoll.attach(self.comm)
+        with own_communicator(comm) as self.comm:
+            check_same_arrays("parameter", self.parameters, self.comm)
+            check_same_arrays("buffer", self.buffers, self.comm)
+            if both := self.parameters.keys() & self.buffers.keys():
+                raise ValueError(f"buffers: {', '.join(map(repr, sorted(both)))} are names of parameters too")
         self.hook, self.find_unused = hook, find_unused
-        check_same_arrays("parameter", self.parameters, self.comm)
-        check_same_arrays("buffer", self.buffers, self.comm)
         self._broadcast(0)
         self._buckets = [
             Bucket(index, {name: self.parameters[name] for name in names}, self.comm, algorithm)
@@ -76,7 +78,8 @@ class DistributedDataParallel(Driver):
     def gradients(self) -> dict[str, Array]:
         """The views into the buckets, in the order of the parameters.
 
-        A gradient computed right there, and given to `ready`, needs no copy.
+        A gradient computed right there, and given to `ready`, needs no copy; not that of a second backward pass within
+        `no_sync`, which would overwrite the sum.
         """
         return {name: self._home[name].views[name] for name in self.parameters}
 
@@ -173,7 +176,7 @@ class DistributedDataParallel(Driver):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Within it gradients are only added up, for the step that follows it; nothing is sent."""
+        """Within it gradients are only added up, for the step that follows it, as often as `ready` is called."""
         before, self._accumulating = self._accumulating, True
         try:
             yield

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TypeVar
 
 from mpi4py import MPI
 
+import pycoll
+
 from .flat import Array, Arrays, Piece
 
 D = TypeVar("D", bound="Driver")
+
+
+@contextlib.contextmanager
+def own_communicator(comm: MPI.Intracomm | None) -> Iterator[MPI.Intracomm]:
+    """A duplicate for a driver's messages, which meet no others there; freed if all ranks raise inside."""
+    duplicate = (MPI.COMM_WORLD if comm is None else comm).Dup()
+    pycoll.attach(duplicate)
+    try:
+        yield duplicate
+    except BaseException:
+        duplicate.Free()
+        raise
+
+
+def check_algorithm(algorithm: str | None, *primitives: str) -> None:
+    """ValueError unless each of these primitives has the algorithm."""
+    for primitive in primitives:
+        names = pycoll.algorithms(primitive)
+        if algorithm is not None and algorithm not in names:
+            raise ValueError(f"algorithm={algorithm!r} is not one of {primitive}'s: {', '.join(names)}")
 
 
 class Driver:
@@ -45,7 +68,8 @@ class Driver:
 
     def free(self) -> None:
         """Give requests and communicators back to MPI; also at the end of a with block."""
-        self.comm.Free()
+        if self.comm != MPI.COMM_NULL:
+            self.comm.Free()
 
     def __enter__(self: D) -> D:
         return self

@@ -113,13 +113,15 @@ def named_dtype(dtype: Any) -> np.dtype:
     return np.dtype(ml_dtypes.bfloat16)
 
 
-def check_arrays(name: str, arrays: Any) -> dict[str, Array]:
-    """A dict of arrays by name; TypeError or ValueError says which entry is wrong."""
+def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Array]:
+    """A dict of arrays by name; TypeError or ValueError says which entry is wrong, such as integers to be `trained`."""
     if not isinstance(arrays, Mapping):
         raise TypeError(f"{name} must be a mapping from names to arrays, not {type(arrays).__name__}")
     for key, array in arrays.items():
         if not (isinstance(key, str) and hasattr(array, "dtype") and hasattr(array, "flags")):
             raise TypeError(f"{name}[{key!r}] must be an array with a name, not {type(array).__name__}")
+        if trained and array.dtype.kind in "iub":
+            raise TypeError(f"{name}[{key!r}] has dtype {array.dtype}, which has no averages")
         if not array.flags.c_contiguous:
             raise ValueError(f"{name}[{key!r}] is not C-contiguous")
         if not getattr(array.flags, "writeable", True):

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-import pycoll
-
 from .agreement import check_same, check_same_arrays
 from .clipping import clip_by_global_norm
-from .driver import Driver
+from .driver import Driver, check_algorithm, own_communicator
 from .flat import Array, Arrays, Piece, check_arrays, fill, named_dtype, whole_pieces
 from .units import Slots, Unit, default_units, units_of
 
@@ -58,12 +56,12 @@ class FullyShardedDataParallel(Driver):
         algorithm: str | None = None,
     ) -> None:
         parameters = check_arrays("parameters", parameters)
-        self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()  # its collectives come in an order of their own
-        pycoll.attach(self.comm)
-        check_same_arrays("parameter", parameters, self.comm)
+        check_algorithm(algorithm, "allgather", "reduce_scatter")
         units = default_units(parameters) if units is None else units
-        check_same("unit", (", ".join(map(repr, names)) for names in units), self.comm)
-        groups = units_of(parameters, units)
+        with own_communicator(comm) as self.comm:
+            check_same_arrays("parameter", parameters, self.comm)
+            check_same("unit", (", ".join(map(repr, names)) for names in units), self.comm)
+            groups = units_of(parameters, units)
         gathered, reduced = (dtype and named_dtype(dtype) for dtype in (param_dtype, reduce_dtype))
         self._units = [Unit(group, self.comm, gathered, reduced, offload, algorithm) for group in groups]
         self._home = {name: number for number, unit in enumerate(self._units) for name in unit.names}
@@ -72,7 +70,8 @@ class FullyShardedDataParallel(Driver):
         self._parameters = Slots(self._units, kept, "gathered")
         self._gradients = Slots(self._units, 2, "reduced")
         self._inside: list[int] = []  # the units inside whose blocks we are
-        self._missing: set[str] = set()  # gradients not announced yet in a backward block
+        self._backward: int | None = None  # the unit inside whose backward block we are
+        self._missing: set[str] = set()  # gradients not announced yet there
 
     @property
     def units(self) -> list[list[str]]:
@@ -96,19 +95,19 @@ class FullyShardedDataParallel(Driver):
 
         RuntimeError if `ready` was not called for all of them.
         """
-        if self._missing:
-            raise RuntimeError(f"backward({unit}): the block of unit {self._inside[-1]} has not ended")
+        if self._backward is not None:
+            raise RuntimeError(f"backward({unit}): the block of unit {self._backward} has not ended")
         with self._entered(unit, unit - 1) as parameters:
             before = self._gradients.holder(unit)
             if before is not None:
                 self._units[before].finish_reducing()
             self._gradients.hold(unit)
-            self._missing = set(self._units[unit].names)
+            self._backward, self._missing = unit, set(self._units[unit].names)
             try:
                 yield parameters
                 missing = sorted(self._missing)
             finally:
-                self._missing = set()
+                self._backward, self._missing = None, set()
             if missing:
                 raise RuntimeError(f"backward: no gradient was announced for {', '.join(map(repr, missing))}")
             self._units[unit].start_reducing(self._gradients.vector(unit))
@@ -145,6 +144,12 @@ class FullyShardedDataParallel(Driver):
             raise RuntimeError(f"synchronize: no backward pass went through the unit of {', '.join(empty[0].names)}")
         self.loaded()
         return {str(number): unit.averaged() for number, unit in enumerate(self._units)}
+
+    def zero_grad(self) -> None:
+        """Forget what backward passes have averaged since the last `synchronize`."""
+        for unit in self._units:
+            unit.finish_reducing()
+            unit.forget_average()
 
     def clip_grad_norm(self, gradients: Arrays, max_norm: float) -> float:
         """Scale what `synchronize` gave so that the norm over all shards is at most `max_norm`; returns the norm."""

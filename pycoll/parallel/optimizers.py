@@ -30,9 +30,6 @@ class Optimizer:
         for name, rate in rates.items():
             if not rate >= 0:
                 raise ValueError(f"{name}={rate} is negative")
-        for name, array in self.parameters.items():
-            if array.dtype.kind in "iub":
-                raise TypeError(f"parameters[{name!r}] has dtype {array.dtype}, which no gradient updates")
         self.steps = dict.fromkeys(self.parameters, 0)
         self.state: dict[str, dict[str, Array]] = {
             kept: {name: np.zeros_like(array) for name, array in self.parameters.items()} for kept in self.kept

@@ -11,7 +11,7 @@ from mpi4py import MPI
 import pycoll
 
 from .agreement import check_same_arrays
-from .driver import Driver
+from .driver import Driver, own_communicator
 from .flat import Array, Arrays, Layout, Piece, by_dtype, check_arrays, empty, whole_pieces
 from .optimizers import MakeOptimizer, Optimizer
 from .roles import Roles
@@ -64,13 +64,12 @@ class ParameterServer(Driver):
     ) -> None:
         self.parameters = check_arrays("parameters", parameters)
         _check_choices(mode, staleness, update, optimizer)
-        self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()  # whose messages meet no others
-        pycoll.attach(self.comm)
-        check_same_arrays("parameter", self.parameters, self.comm)
-        self.roles = Roles(self.comm, servers, colocated, ranks_per_worker)
         self._layouts = {str(dtype): Layout(group) for dtype, group in by_dtype(self.parameters).items()}
-        if small := [layout.size for layout in self._layouts.values() if layout.size < servers]:
-            raise ValueError(f"servers={servers}: there are only {small[0]} elements of a dtype to be shared")
+        with own_communicator(comm) as self.comm:
+            check_same_arrays("parameter", self.parameters, self.comm)
+            if small := [layout.size for layout in self._layouts.values() if layout.size < servers]:
+                raise ValueError(f"servers={servers}: there are only {small[0]} elements of a dtype to be shared")
+            self.roles = Roles(self.comm, servers, colocated, ranks_per_worker)
         for array in self.parameters.values():
             pycoll.bcast(array, comm=self.comm)
         self._mode, self._server_updates = mode, update == "server"
@@ -258,7 +257,8 @@ class ParameterServer(Driver):
 
     def free(self) -> None:
         """Give the communicators back to MPI; also at the end of a with block."""
-        self.roles.group.Free()
+        if self.roles.group != MPI.COMM_NULL:
+            self.roles.group.Free()
         super().free()
 
 

@@ -103,9 +103,11 @@ class Unit:
         if self._arrived:
             self._add_up()
         vector[self.layout.size :] = 0
-        self._reducing = pycoll.ireduce_scatter(
-            vector, self._arriving, pycoll.AVG, comm=self._comm, algorithm=self._algorithm
-        )
+        op: MPI.Op | str = pycoll.AVG
+        if vector.dtype.itemsize < self.shard.itemsize:  # divide before the sum can overflow
+            vector /= self._comm.size
+            op = MPI.SUM
+        self._reducing = pycoll.ireduce_scatter(vector, self._arriving, op, comm=self._comm, algorithm=self._algorithm)
 
     def finish_reducing(self) -> None:
         """Wait for it."""
@@ -117,6 +119,10 @@ class Unit:
     def has_average(self) -> bool:
         """Whether there was a backward pass since the last `averaged`."""
         return self._arrived or self._sum is not None
+
+    def forget_average(self) -> None:
+        """The next average begins a new sum."""
+        self._arrived, self._sum = False, None
 
     def averaged(self) -> Array:
         """The sum of the averages since the last call."""
