@@ -79,7 +79,7 @@ class ParameterServer(Driver):
         if self.roles.server is not None:
             self._become_server(optimizer)
         self._worker_updates = not self._server_updates and optimizer is not None
-        if self._worker_updates and self.roles.works:
+        if self._worker_updates:  # all ranks have its state after `finish`
             assert optimizer
             self.optimizer = optimizer(self.parameters)
         bound = None if mode == "async" else staleness
@@ -160,7 +160,8 @@ class ParameterServer(Driver):
     def finish(self) -> None:
         """On all ranks together, when their batches are done: then all have the final parameters.
 
-        Those are the servers', or where workers update, those of the worker that took most steps.
+        Those are the servers', or where workers update, those of the worker that took most steps, whose optimizer's
+        state all have then.
         """
         if self.roles.leads:
             self._link.leave()
@@ -180,9 +181,20 @@ class ParameterServer(Driver):
                     pycoll.bcast(part, server, comm=self.comm)
             self._unpack()
         else:
-            taken = pycoll.allgather(np.array([steps]), comm=self.comm)
+            taken = pycoll.allgather(np.array([steps * self.roles.leads]), comm=self.comm)
+            root = int(taken.argmax())
             for array in self.parameters.values():
-                pycoll.bcast(array, int(taken.argmax()), comm=self.comm)
+                pycoll.bcast(array, root, comm=self.comm)
+            if self.optimizer:
+                self._spread_state(self.optimizer, root)
+
+    def _spread_state(self, optimizer: Optimizer, root: int) -> None:
+        """Give all ranks the state of the root's optimizer."""
+        for arrays in optimizer.state.values():
+            for array in arrays.values():
+                pycoll.bcast(array, root, comm=self.comm)
+        steps = pycoll.bcast(np.array([*optimizer.steps.values()]), root, comm=self.comm)
+        optimizer.steps.update(zip(optimizer.steps, steps.tolist()))
 
     def _take(self, answer: Vectors) -> Vectors:
         """Use an answer of the servers; returns room for the next."""
