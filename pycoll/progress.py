@@ -53,6 +53,11 @@ class Flight:
         assert request
         return request
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where it is, to be compared."""
+        return id(self), id(self._bound), self._at
+
     def advance(self) -> bool:
         """Go on as far as that needs no waiting; whether it is at its end."""
         try:
@@ -177,20 +182,29 @@ def settle(channel: Channel | None) -> None:
         until(lambda: all(flight.channel is not channel for flight in flights))
 
 
+def _places() -> list[tuple[int, int, int]]:
+    """Where all flights are, to be compared."""
+    return [flight.place for flight in list(flights)]
+
+
 class ProgressThread:
     """Lets collectives in flight go on in the background, until `stop` or the end of its with block."""
 
-    def __init__(self, interval: float) -> None:
-        self._interval = interval
+    def __init__(self, interval: float, longest: float) -> None:
+        self._interval, self._longest = interval, longest
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pycoll progress", daemon=True)
         self._thread.start()
         atexit.register(self.stop)
 
     def _run(self) -> None:
+        pause, before = self._interval, _places()
         while not self._stop.is_set():
             progress()
-            time.sleep(self._interval)
+            places = _places()
+            pause = self._interval if places != before else min(2 * pause, self._longest)
+            before = places
+            time.sleep(pause)
 
     def stop(self) -> None:
         """End it; what is in flight then goes on in Test, Wait and other calls again."""
@@ -206,10 +220,11 @@ class ProgressThread:
         self.stop()
 
 
-def progress_thread(interval: float = 20e-6) -> ProgressThread:
+def progress_thread(interval: float = 20e-6, longest: float = 1e-3) -> ProgressThread:
     """Start a background thread in which collectives in flight go on while the program computes.
 
-    It looks at them every `interval` seconds, and combines with NumPy's default error state.  RuntimeError if MPI was
+    It looks at them every `interval` seconds, and less often, down to every `longest`, while nothing comes: the
+    program needs the cores too.  It combines with NumPy's default error state.  RuntimeError if MPI was
     not started with MPI_THREAD_MULTIPLE, or if there is one already.  Start it before there is anything in flight.
     """
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
@@ -218,5 +233,5 @@ def progress_thread(interval: float = 20e-6) -> ProgressThread:
         raise RuntimeError(
             "progress_thread: " + ("there is one already" if background else "collectives are in flight")
         )
-    background.append(ProgressThread(interval))
+    background.append(ProgressThread(interval, max(interval, longest)))
     return background[0]

@@ -111,7 +111,7 @@ class Adam(Optimizer):
     """
 
     kept = ("mean", "square")
-    decoupled = False
+    decoupled, usual_decay = False, 0.0
 
     def __init__(
         self,
@@ -119,8 +119,9 @@ class Adam(Optimizer):
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        weight_decay: float | None = None,
     ) -> None:
+        weight_decay = self.usual_decay if weight_decay is None else weight_decay
         if not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"betas={betas} are not both in 0 <= beta < 1")
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
@@ -151,20 +152,12 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay, as torch.optim.AdamW.
 
-    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
+    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.  `weight_decay` is 0.01 by
+    default.
     """
 
     decoupled = True
-
-    def __init__(
-        self,
-        parameters: Arrays,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-    ) -> None:
-        super().__init__(parameters, lr, betas, eps, weight_decay)
+    usual_decay = 1e-2
 
 
 MakeOptimizer = Callable[[dict[str, Any]], Optimizer]

@@ -44,7 +44,7 @@ class ParameterServer(Driver):
     A rank that only serves does ``ps.serve()``; a worker ``ps.step(gradients)`` for each of its batches, of which it
     may have fewer than others; then all ranks ``ps.finish()``, after which training may go on.
     `staleness` lists, for each step that this worker began, how many steps the updates of the slowest worker in its
-    parameters were behind, and `waited` the seconds that it waited before it.
+    parameters were behind, and `waited` the seconds that it waited before it; `finish` begins them anew.
 
     Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014.
     """
@@ -67,8 +67,10 @@ class ParameterServer(Driver):
         self._layouts = {str(dtype): Layout(group) for dtype, group in by_dtype(self.parameters).items()}
         with own_communicator(comm) as self.comm:
             check_same_arrays("parameter", self.parameters, self.comm)
-            if small := [layout.size for layout in self._layouts.values() if layout.size < servers]:
-                raise ValueError(f"servers={servers}: there are only {small[0]} elements of a dtype to be shared")
+            if (size := sum(layout.size for layout in self._layouts.values())) < servers:
+                raise ValueError(f"servers={servers}: there are only {size} elements to be shared")
+            if optimizer:
+                optimizer({})  # what it raises is raised on all ranks
             self.roles = Roles(self.comm, servers, colocated, ranks_per_worker)
         for array in self.parameters.values():
             pycoll.bcast(array, comm=self.comm)

@@ -25,6 +25,7 @@ LEFT = np.iinfo(np.int64).max  # the clock of a worker that has left
 
 Waiting = Iterator[tuple[MPI.Request, MPI.Status]]
 Vectors = list[Array]  # one for each dtype
+UnderWay = list[tuple[Vectors, list[MPI.Request]]]  # what is being sent, and by which requests
 
 
 class Server:
@@ -43,7 +44,7 @@ class Server:
         self.clocks = np.zeros(len(workers), np.int64)
         self._header = np.empty(1, np.int64)
         self._arriving = self._room()
-        self._under_way: list[tuple[Vectors, list[MPI.Request]]] = []  # replies, and what they are sent from
+        self._under_way: UnderWay = []
 
     def _room(self) -> Vectors:
         return [empty(vector, len(vector)) for vector in self.values]
@@ -110,12 +111,7 @@ class Server:
         return copies
 
     def _free_room(self) -> Vectors:
-        """Vectors that no reply is sent from."""
-        for number, (vectors, requests) in enumerate(self._under_way):
-            if pycoll.testall(requests)[0]:
-                del self._under_way[number]
-                return vectors
-        return self._room()
+        return free_room(self._under_way) or self._room()
 
     def _reply(self, workers: list[int], vectors: Vectors) -> None:
         clocks = self.clocks.copy()
@@ -133,6 +129,15 @@ class Server:
                 yield request, MPI.Status()
         self._under_way.clear()
         self.clocks[:] = 0
+
+
+def free_room(under_way: UnderWay) -> Vectors | None:
+    """Vectors that have been sent, and may be used again; None if there are none."""
+    for number, (vectors, requests) in enumerate(under_way):
+        if pycoll.testall(requests)[0]:
+            del under_way[number]
+            return vectors
+    return None
 
 
 def keyed(vectors: Vectors) -> dict[str, Array]:

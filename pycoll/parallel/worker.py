@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 import pycoll
 
-from .server import CLOCKS, GRADIENT, HEADER, LEAVES, REPLY, Vectors
+from .server import CLOCKS, GRADIENT, HEADER, LEAVES, REPLY, UnderWay, Vectors, free_room
 
 AHEAD = 1  # pushes that may be without an answer when a worker that is not bound begins a step
 
@@ -43,7 +43,7 @@ class Link:
         self._incoming, self._arriving = room(), np.zeros((len(servers), workers), np.int64)
         self._clocks = self._arriving.copy()
         self._answer: list[MPI.Request] = []  # the one that is awaited
-        self._pushed: list[tuple[Vectors, list[MPI.Request]]] = []
+        self._pushed: UnderWay = []
         self._due = 0  # answers to come, with the one that is awaited
         self.step = 0
 
@@ -54,11 +54,7 @@ class Link:
 
     def free_room(self) -> Vectors:
         """Vectors that are not being sent."""
-        for number, (vectors, requests) in enumerate(self._pushed):
-            if pycoll.testall(requests)[0]:
-                del self._pushed[number]
-                return vectors
-        return self._room()
+        return free_room(self._pushed) or self._room()
 
     def push(self, gradient: Vectors) -> None:
         """Start to send a gradient, which must stay as it is."""

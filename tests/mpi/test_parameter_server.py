@@ -242,12 +242,10 @@ def test_staleness_with_a_slow_worker(place, staleness, update):
         np.testing.assert_array_equal(weights, applied(done))
     assert max(behind) <= staleness
     assert not any(waited[: staleness + 1])
-    if number_in(workers[:-1]) is not None:
-        assert max(behind) > 0
+    assert max(behind) > 0 or number_in(workers[:-1]) is None
 
 
 def test_a_slow_worker_costs_fast_ones_no_time():
-    """By far slower than a step takes otherwise."""
     (where, workers), seconds, late, waits = arrange("apart", at_least=2), [], 0, []
     for mode in ("sync", "sync", "async"):
         ps, _ = make_server(numbers(), mode=mode, **where)
@@ -260,7 +258,7 @@ def test_a_slow_worker_costs_fast_ones_no_time():
 
 
 @pytest.mark.parametrize("place, wide, late", [("beside", 1, -1), ("apart", 1, -1), ("beside", 1, 0), ("apart", 2, 0)])
-@pytest.mark.parametrize("staleness", [1, 3, None])
+@pytest.mark.parametrize("staleness", [2, 3, None])
 def test_workers_go_on_before_a_late_one_begins(place, wide, late, staleness):
     """As far as the bound lets them, or in mode "async" to their end; worker 0 serves before it begins itself."""
     where, workers = arrange(place, wide, at_least=2)
@@ -269,13 +267,14 @@ def test_workers_go_on_before_a_late_one_begins(place, wide, late, staleness):
 
     def gradients(step):
         if RANK in late and step == 0:
-            while not all(WORLD.iprobe(rank) for rank in others):
-                ps.progress()
-            for rank in others:
-                WORLD.recv(source=rank)
-        elif RANK in others and step == ahead:
+            for tag in (1, ahead):  # the first step needs no answer
+                while tag == ahead and not all(WORLD.iprobe(rank, tag) for rank in others):
+                    ps.progress()
+                for rank in others:
+                    WORLD.recv(source=rank, tag=tag)
+        elif RANK in others and step in (1, ahead):
             for rank in late:
-                WORLD.send(None, rank)
+                WORLD.send(None, rank, step)
         return push(step, RANK)
 
     counts = [ahead + (ranks != late) for ranks in workers]
@@ -290,27 +289,26 @@ def test_workers_go_on_before_a_late_one_begins(place, wide, late, staleness):
 
 
 def test_asynchronous_training_converges():
-    """On losses with one minimum in common, though each worker knows some directions only."""
+    """On losses with one minimum in common, in long messages."""
     where, workers = arrange("beside")
-    weights, goal = {"w": np.zeros(6)}, np.arange(1.0, 7.0)
-    seen = np.random.default_rng(RANK).normal(size=(6, 6)) / 3
+    weights, goal = {"w": np.zeros(20_000)}, np.arange(20_000) % 7 - 3.0
+    slope = np.random.default_rng(RANK).uniform(0.1, 1, goal.size)
     with ParameterServer(weights, optimizer=partial(SGD, lr=0.5 / SIZE), mode="async", **where) as ps:
-        epoch(ps, [60] * SIZE, workers, lambda step: {"w": seen.T @ (seen @ (weights["w"] - goal))})
-    loss, before = (WORLD.allreduce(float(((seen @ error) ** 2).sum())) for error in (weights["w"] - goal, goal))
-    assert loss < 0.1 * before
+        epoch(ps, [60] * SIZE, workers, lambda step: {"w": slope * (weights["w"] - goal)})
+    assert np.abs(weights["w"] - goal).max() < 0.3
 
 
 @pytest.mark.parametrize("place, ranks_per_worker", [("apart", 1), ("two apart", 1), ("apart", 2)])
 def test_servers_send_alike_and_to_one_of_each_worker(place, ranks_per_worker):
     where, workers = arrange(place, ranks_per_worker)
-    weights = {"a": np.zeros(301), "b": np.zeros(13), "c": np.zeros(7, "f4")}
+    weights = {"a": np.zeros(30_001), "b": np.zeros(13), "c": np.zeros(7, "f4")}
     ps, _ = make_server(weights, **where)
     with ps, pycoll.traffic() as sent:
         for _ in range(3) if number_in(workers) is not None else ():
             ps.step(weights)
         if number_in(workers) is None:
             ps.serve()
-            answer = (314 * 8 + 7 * 4) / where["servers"] + 8 * len(workers)  # with the clocks
+            answer = (30_014 * 8 + 7 * 4) / where["servers"] + 8 * len(workers)  # with the clocks
             assert abs(sent.nbytes / (3 * len(workers)) - answer) <= 8 + 4
         ps.finish()
 
@@ -365,7 +363,6 @@ def test_parameters_that_are_refused():
 
 @pytest.mark.parametrize("place, ranks_per_worker", [("beside", 2), ("apart", 1)])
 def test_calls_that_are_refused(place, ranks_per_worker):
-    """They change nothing."""
     where, workers = arrange(place, ranks_per_worker)
     weights, right = numbers(), push(0, RANK)
     refused = {
