@@ -356,7 +356,7 @@ def test_parameters_that_are_refused():
         with pytest.raises(ValueError, match=f"parameter {message}"):
             make_server(other if SIZE - 1 == RANK else {"a": one, "b": two}, colocated=True)
     with pytest.raises(ValueError, match="servers=2: there are only 1 elements"):
-        make_server({"a": one, "b": np.zeros(1, "f4")}, servers=2, colocated=True)
+        make_server({"b": np.zeros(1, "f4")}, servers=2, colocated=True)
     with pytest.raises(TypeError, match="int64"):
         make_server({"a": np.arange(8)})
 
