@@ -111,7 +111,7 @@ class Flight:
             if deadline and time.monotonic() > deadline:
                 self.give_up()
             elif len(flights) > 1 or deadline or background:
-                os.sched_yield()
+                pause()
             else:
                 self.awaited.Wait()
         self.raise_error()
@@ -170,6 +170,14 @@ def until(done: Callable[[], object], concerned: Iterable[Flight] = ()) -> None:
             for flight in concerned:
                 flight.give_up()
             raise CollectiveTimeout(f"a message did not come or go in {settings.TIMEOUT:g} s")
+        pause()
+
+
+def pause() -> None:
+    """Let others have the core for a moment: for longer where the progress thread looks after what is in flight."""
+    if background:
+        time.sleep(background[0].interval)
+    else:
         os.sched_yield()
 
 
@@ -191,20 +199,20 @@ class ProgressThread:
     """Lets collectives in flight go on in the background, until `stop` or the end of its with block."""
 
     def __init__(self, interval: float, longest: float) -> None:
-        self._interval, self._longest = interval, longest
+        self.interval, self._longest = interval, longest
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pycoll progress", daemon=True)
         self._thread.start()
         atexit.register(self.stop)
 
     def _run(self) -> None:
-        pause, before = self._interval, _places()
+        rest, before = self.interval, _places()
         while not self._stop.is_set():
             progress()
             places = _places()
-            pause = self._interval if places != before else min(2 * pause, self._longest)
+            rest = self.interval if places != before else min(2 * rest, self._longest)
             before = places
-            time.sleep(pause)
+            time.sleep(rest)
 
     def stop(self) -> None:
         """End it; what is in flight then goes on in Test, Wait and other calls again."""
