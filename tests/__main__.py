@@ -1,7 +1,8 @@
 """Runs all tests: ``python -m tests``.
 
-First those that need no MPI (tests/pure) and those that launch jobs of their own (tests/jobs), then tests/mpi
-under mpiexec at several numbers of ranks, with the MPI that is installed.  What follows ``--`` goes to pytest.
+First those that need no MPI (tests/pure) and those that launch jobs of their own (tests/jobs), then tests/mpi and
+tests/parallel (the data-parallel drivers) under mpiexec at several numbers of ranks, with the MPI that is installed.
+What follows ``--`` goes to pytest.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import time
 from .launch import run
 
 LIMIT = 600  # seconds for one number of ranks
+DRIVERS = 5  # ranks on which the drivers are tested; what they are built on is tested on more
 
 
 def main() -> int:
@@ -28,7 +30,8 @@ def main() -> int:
     for ranks in map(int, options.ranks.split(",")):
         print(f"\n{ranks} ranks:", flush=True)
         start = time.perf_counter()
-        job = run(ranks, ["-m", "pytest", "-q", "--with-mpi", "tests/mpi", *options.pytest], LIMIT, show=True)
+        folders = ["tests/mpi", "tests/parallel"] if ranks <= DRIVERS else ["tests/mpi"]
+        job = run(ranks, ["-m", "pytest", "-q", "--with-mpi", *folders, *options.pytest], LIMIT, show=True)
         seconds = time.perf_counter() - start
         outcome[f"{ranks} ranks"] = job.code or int(job.timed_out or bool(job.left))
         print(f"{ranks} ranks: {'failed' if outcome[f'{ranks} ranks'] else 'passed'} in {seconds:.0f} s", flush=True)

@@ -12,7 +12,7 @@ from mpi4py import MPI
 from pycoll import parallel, progress
 from pycoll.parallel import SGD, Adam, TopK, load, save
 
-from .native import RANK, SIZE, WORLD
+from ..mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 several = pytest.mark.skipif(SIZE == 1, reason="there is nobody else to serve, or to be left out")

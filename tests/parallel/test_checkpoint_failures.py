@@ -10,7 +10,7 @@ import pytest
 
 from pycoll.parallel import TopK, save
 
-from .native import RANK, SIZE, WORLD
+from ..mpi.native import RANK, SIZE, WORLD
 from .test_checkpoints import (  # noqa: F401 (directory and nothing_left are fixtures)
     BUCKETS,
     KINDS,

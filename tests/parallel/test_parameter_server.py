@@ -13,7 +13,7 @@ import pycoll
 from pycoll import engine, progress
 from pycoll.parallel import SGD, ParameterServer
 
-from .native import RANK, SIZE, WORLD
+from ..mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 PLACES = {"beside": (1, True), "apart": (1, False), "two beside": (2, True), "two apart": (2, False)}

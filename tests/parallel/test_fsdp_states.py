@@ -12,7 +12,7 @@ from mpi4py import MPI
 from pycoll import progress
 from pycoll.parallel import SGD, FullyShardedDataParallel, Piece
 
-from .native import RANK, SIZE, WORLD
+from ..mpi.native import RANK, SIZE, WORLD
 from .test_fsdp import (
     NAMES,
     SHAPES,

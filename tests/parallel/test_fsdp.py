@@ -10,7 +10,7 @@ import pycoll
 from pycoll import progress
 from pycoll.parallel import SGD, Adam, AdamW, FullyShardedDataParallel
 
-from .native import RANK, SIZE, WORLD
+from ..mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 

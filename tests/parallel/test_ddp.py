@@ -13,7 +13,7 @@ from pycoll import progress
 from pycoll.parallel import SGD, Adam, DistributedDataParallel, average_gradients
 from pycoll.schedule import algorithms_of
 
-from .native import RANK, SIZE, WORLD
+from ..mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 several = pytest.mark.skipif(SIZE == 1, reason="there is nobody to differ from")

@@ -14,7 +14,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.parallel import SGD, Cast, DistributedDataParallel, TopK
 
-from .native import RANK, SIZE, WORLD
+from ..mpi.native import RANK, SIZE, WORLD
 from .test_ddp import (
     Counting,
     alone,
