@@ -14,7 +14,7 @@ import time
 from .launch import run
 
 LIMIT = 600  # seconds for one number of ranks
-DRIVERS = 5  # ranks on which the drivers are tested; what they are built on is tested on more
+DRIVERS = 4  # ranks on which the drivers are tested; what they are built on is tested on more
 
 
 def main() -> int:

@@ -127,9 +127,9 @@ def main(argv: list[str]) -> int:
     show = argparse.ArgumentDefaultsHelpFormatter
     parser = argparse.ArgumentParser("python -m bench.train.overlap", description=__doc__, formatter_class=show)
     parser.add_argument("--hidden", type=int, default=256, help="width of the layers")
-    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--bucket-kb", type=int, default=256, metavar="KIB")
-    parser.add_argument("--rounds", type=int, default=9, help="times that each way is measured")
+    parser.add_argument("--rounds", type=int, default=7, help="times that each way is measured")
     parser.add_argument("--json", metavar="FILE", help="also write the results there")
     options, comm = parser.parse_args(argv), MPI.COMM_WORLD
     pycoll.abort_on_exception()

@@ -49,7 +49,6 @@ def test_stale_updates_reach_the_digits(mode, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        "--driver ddp --compress topk --rate 0.02",
         "--driver ddp --compress bf16 --accumulate 2 --no-overlap --clip 5",
         "--driver fsdp --accumulate 2 --optimizer adamw --rate 0.003",
         "--driver ps --update worker --ranks-per-worker 2 --servers 2 --colocated",
