@@ -10,13 +10,12 @@ from collections.abc import Iterator
 
 import numpy as np
 from mpi4py import MPI
-from tabulate import tabulate
 from tqdm import tqdm
 
 import pycoll
 
 from .cases import FORMS, IN_PLACE, MEASURED, Case, busbw_factor
-from .results import environment, write_json
+from .results import environment, table, write_json
 from .timing import medians
 
 COLUMNS = {  # of a record: heading, number format
@@ -133,8 +132,7 @@ def main(argv: list[str]) -> int:
         if options.json:  # before printing, which may fail
             write_json(options.json, {"environment": where, "records": records})
         print("  ".join(f"{key}: {value}" for key, value in where.items()))
-        headings, formats = zip(*COLUMNS.values())
-        print(tabulate([[record[key] for key in COLUMNS] for record in records], headings, floatfmt=formats))
+        print(table(records, COLUMNS))
     return int(any(record["wrong"] for record in records))
 
 

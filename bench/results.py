@@ -11,6 +11,7 @@ from pathlib import Path
 import mpi4py
 import numpy as np
 from mpi4py import MPI
+from tabulate import tabulate
 
 import pycoll
 from pycoll.files import write_atomically
@@ -36,6 +37,12 @@ def _cpu() -> str:
     except OSError:
         found = None
     return found[1] if found else platform.processor()
+
+
+def table(records: list[dict], columns: dict[str, tuple[str, str]]) -> str:
+    """Records as a table; `columns` gives the heading and the number format of each key that is shown."""
+    headings, formats = zip(*columns.values())
+    return tabulate([[record[key] for key in columns] for record in records], headings, floatfmt=formats)
 
 
 def write_json(path: str | Path, document: object) -> None:

@@ -12,13 +12,12 @@ import sys
 
 import numpy as np
 from mpi4py import MPI
-from tabulate import tabulate
 from threadpoolctl import threadpool_limits
 
 import pycoll
 from pycoll import parallel
 
-from ..results import environment, write_json
+from ..results import environment, table, write_json
 from .compare import COLUMNS, compare
 from .data import CLASSES, digits, synthetic
 from .epochs import train
@@ -118,8 +117,7 @@ def document(options: argparse.Namespace, comm: MPI.Intracomm, records: list[dic
 def report(records: list[dict], options: argparse.Namespace, comm: MPI.Intracomm) -> int:
     """Print the comparison; 1 if drivers that must agree with one process do not."""
     if comm.rank == 0:
-        headings, formats = zip(*COLUMNS.values())
-        print(tabulate([[record[key] for key in COLUMNS] for record in records], headings, floatfmt=formats))
+        print(table(records, COLUMNS))
     if options.dtype != "float64" or options.mode == "async" or options.staleness or options.param_dtype:
         return 0
     return int(max(max(record["difference"], record["loss_difference"]) for record in records) > ALLOWED)

@@ -95,14 +95,24 @@ class Trainer:
         values = batch.images
         for layer in self.model.layers:
             inputs.append(values)
-            values = self.model.forward(layer, self.start, values)
+            with self.forward(layer) as parameters:
+                values = self.model.forward(layer, parameters, values)
         loss, error = self.model.loss(values, batch.digits)
         error *= scale
         for layer in reversed(self.model.layers):
-            for name, gradient in self.model.backward(layer, self.start, inputs[layer], error):
-                self.announce(name, gradient)
-            error = self.model.through(layer, self.start, inputs[layer], error)
+            with self.backward(layer) as parameters:
+                for name, gradient in self.model.backward(layer, parameters, inputs[layer], error):
+                    self.announce(name, gradient)
+                error = self.model.through(layer, parameters, inputs[layer], error)
         return loss
+
+    def forward(self, layer: int) -> contextlib.AbstractContextManager[Arrays]:
+        """The parameters of a layer, for its forward pass."""
+        return contextlib.nullcontext(self.start)
+
+    def backward(self, layer: int) -> contextlib.AbstractContextManager[Arrays]:
+        """The parameters of a layer, for its backward pass."""
+        return contextlib.nullcontext(self.start)
 
     def announce(self, name: str, gradient: np.ndarray) -> None:
         """A gradient is there."""
@@ -215,23 +225,18 @@ class WithFSDP(Trainer):
             self.fsdp.clip_grad_norm(self.gradients, self.options.clip)
         self.optimizer.step(self.gradients)
 
-    def learn(self, batch: Data, scale: float) -> float:
-        """Forward and backward pass, one unit at a time; the loss's sum."""
-        inputs = []
-        values = batch.images
-        for layer in self.model.layers:
-            inputs.append(values)
-            with self.entered(self.fsdp.forward(layer)) as parameters:
-                values = self.model.forward(layer, parameters, values)
-        loss, error = self.model.loss(values, batch.digits)
-        error *= scale
-        for layer in reversed(self.model.layers):
-            with self.entered(self.fsdp.backward(layer)) as parameters:
-                for name, gradient in self.model.backward(layer, parameters, inputs[layer], error):
-                    with self.communicating():
-                        self.fsdp.ready(name, gradient)
-                error = self.model.through(layer, parameters, inputs[layer], error)
-        return loss
+    def forward(self, layer: int) -> contextlib.AbstractContextManager[Arrays]:
+        """The parameters of a layer, which is a unit, for its forward pass."""
+        return self.entered(self.fsdp.forward(layer))
+
+    def backward(self, layer: int) -> contextlib.AbstractContextManager[Arrays]:
+        """The parameters of a layer, which is a unit, for its backward pass."""
+        return self.entered(self.fsdp.backward(layer))
+
+    def announce(self, name: str, gradient: np.ndarray) -> None:
+        """A gradient is there."""
+        with self.communicating():
+            self.fsdp.ready(name, gradient)
 
     @contextlib.contextmanager
     def entered(self, unit: contextlib.AbstractContextManager[Arrays]) -> Iterator[Arrays]:

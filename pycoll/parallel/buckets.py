@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 import pycoll
 
-from .flat import Array, Arrays, Layout, by_dtype, empty
+from .flat import Array, Arrays, Layout, by_dtype, check_averaged, empty
 
 
 class Bucket:
@@ -30,7 +30,6 @@ class Bucket:
         self.views = layout.views(self.vector)
         self.state: dict[str, Array] = {}
         self.missing = set(self.views)  # not announced yet in this step
-        self.started = False
         self._algorithm = algorithm
         self._reduction: pycoll.Persistent | None = None
         self._reduced: Array = None
@@ -58,7 +57,6 @@ class Bucket:
 
     def start(self, hook: Any) -> None:
         """Run the hook as far as its first yield."""
-        self.started = True
         self._hook = iter(hook(self))
         self._go_on()
 
@@ -76,7 +74,7 @@ class Bucket:
         pycoll.waitall(self._awaited)
         while self._go_on():
             pycoll.waitall(self._awaited)
-        self.missing, self.started = set(self.views), False
+        self.missing = set(self.views)
 
     def free(self) -> None:
         """Give its requests back to MPI, when they are complete."""
@@ -113,8 +111,7 @@ def average_gradients(gradients: Arrays, comm: MPI.Intracomm | None = None, buck
     comm = MPI.COMM_WORLD if comm is None else comm
     pycoll.attach(comm)
     for name, array in gradients.items():
-        if array.dtype.kind in "iub":
-            raise TypeError(f"gradients[{name!r}] has dtype {array.dtype}, which has no averages")
+        check_averaged(f"gradients[{name!r}]", array.dtype)
     groups = [[gradients[name] for name in names] for names in assign(gradients, bucket_bytes, bucket_bytes)]
     pycoll.waitall([pycoll.iallreduce(group, op=pycoll.AVG, comm=comm, algorithm="ring") for group in groups])
     return gradients

@@ -65,7 +65,9 @@ class TopK:
 
     def __call__(self, bucket: Bucket) -> Iterator[Any]:
         """The hook."""
-        error = bucket.state.setdefault("error", np.zeros_like(bucket.vector))
+        if "error" not in bucket.state:
+            bucket.state["error"] = np.zeros_like(bucket.vector)
+        error = bucket.state["error"]
         error += bucket.vector
         count = max(1, int(self.ratio * len(error)))
         chosen = np.argpartition(np.abs(error), len(error) - count)[-count:].astype(np.int32)

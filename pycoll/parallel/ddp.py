@@ -15,7 +15,7 @@ from .buckets import Bucket, assign
 from .clipping import clip_by_global_norm
 from .compression import Hook, average
 from .driver import Driver, check_algorithm, own_communicator
-from .flat import Array, Arrays, Piece, check_arrays, copy, empty, fill, whole_pieces
+from .flat import Array, Arrays, check_arrays, check_shape, copy, empty, fill, whole_pieces
 
 
 class DistributedDataParallel(Driver):
@@ -94,8 +94,7 @@ class DistributedDataParallel(Driver):
         view = bucket.views[name]
         if name not in bucket.missing:
             raise ValueError(f"name={name!r}: its gradient was announced before in this step")
-        if gradient.shape != view.shape:
-            raise ValueError(f"the gradient of {name!r} has shape {gradient.shape}, its parameter has {view.shape}")
+        check_shape(f"the gradient of {name!r}", gradient, view)
         if gradient is view:
             pass
         elif name in self._added:
@@ -112,7 +111,7 @@ class DistributedDataParallel(Driver):
 
     def progress(self) -> bool:
         """Let communication go on; whether all that has begun is complete."""
-        return all(bucket.progress() for bucket in self._buckets if bucket.started)
+        return all(bucket.progress() for bucket in self._buckets[: self._next])
 
     def synchronize(self) -> dict[str, Array]:
         """Wait for the averages; they are views into the buckets, valid until the next step begins.
@@ -223,17 +222,7 @@ class DistributedDataParallel(Driver):
     @property
     def saved(self) -> dict[str, Arrays]:
         """What a checkpoint holds."""
-        return {"parameters": self.parameters, "buffers": self.buffers}
-
-    def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
-        """Arrays by the names of parameters, as (name, name, piece)."""
-        for name, piece in whole_pieces(arrays):
-            yield name, name, piece
-
-    @property
-    def saves(self) -> bool:
-        """Whether this rank's arrays go into a checkpoint: one replica is enough."""
-        return self.comm.rank == 0
+        return {**super().saved, "buffers": self.buffers}
 
     @property
     def private(self) -> dict[str, Array]:

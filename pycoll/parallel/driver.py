@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 import pycoll
 
-from .flat import Array, Arrays, Piece
+from .flat import Array, Arrays, Piece, whole_pieces
 
 D = TypeVar("D", bound="Driver")
 
@@ -37,23 +37,28 @@ def check_algorithm(algorithm: str | None, *primitives: str) -> None:
 
 
 class Driver:
-    """A driver on a communicator of its own; all its methods are called by all ranks unless they say otherwise."""
+    """A driver on a communicator of its own; all its methods are called by all ranks unless they say otherwise.
+
+    What checkpoints know of it is here as it is where every rank has all parameters.
+    """
 
     comm: MPI.Intracomm
+    parameters: dict[str, Array]
 
     @property
-    def saved(self) -> Mapping[str, Arrays]:
+    def saved(self) -> dict[str, Arrays]:
         """What a checkpoint holds: arrays by kind and by the driver's own keys; the kind "parameters" is among them."""
-        raise NotImplementedError
+        return {"parameters": self.parameters}
 
     def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
         """Arrays with the keys of `saved` as (key, parameter's name, piece of that parameter)."""
-        raise NotImplementedError
+        for name, piece in whole_pieces(arrays):
+            yield name, name, piece
 
     @property
     def saves(self) -> bool:
         """Whether this rank's arrays go into a checkpoint: one replica is enough."""
-        return True
+        return self.comm.rank == 0
 
     @property
     def private(self) -> Mapping[str, Array]:

@@ -113,6 +113,18 @@ def named_dtype(dtype: Any) -> np.dtype:
     return np.dtype(ml_dtypes.bfloat16)
 
 
+def check_averaged(what: str, dtype: np.dtype) -> None:
+    """TypeError if numbers of this dtype cannot be averaged."""
+    if dtype.kind in "iub":
+        raise TypeError(f"{what} has dtype {dtype}, which has no averages")
+
+
+def check_shape(what: str, gradient: Array, parameter: Array) -> None:
+    """ValueError unless a gradient has its parameter's shape."""
+    if gradient.shape != parameter.shape:
+        raise ValueError(f"{what} has shape {gradient.shape}, its parameter has {parameter.shape}")
+
+
 def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Array]:
     """A dict of arrays by name; TypeError or ValueError says which entry is wrong, such as integers to be `trained`."""
     if not isinstance(arrays, Mapping):
@@ -120,8 +132,8 @@ def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Arra
     for key, array in arrays.items():
         if not (isinstance(key, str) and hasattr(array, "dtype") and hasattr(array, "flags")):
             raise TypeError(f"{name}[{key!r}] must be an array with a name, not {type(array).__name__}")
-        if trained and array.dtype.kind in "iub":
-            raise TypeError(f"{name}[{key!r}] has dtype {array.dtype}, which has no averages")
+        if trained:
+            check_averaged(f"{name}[{key!r}]", array.dtype)
         if not array.flags.c_contiguous:
             raise ValueError(f"{name}[{key!r}] is not C-contiguous")
         if not getattr(array.flags, "writeable", True):

@@ -12,7 +12,7 @@ from mpi4py import MPI
 from .agreement import check_same, check_same_arrays
 from .clipping import clip_by_global_norm
 from .driver import Driver, check_algorithm, own_communicator
-from .flat import Array, Arrays, Piece, check_arrays, fill, named_dtype, whole_pieces
+from .flat import Array, Arrays, Piece, check_arrays, check_shape, fill, named_dtype, whole_pieces
 from .units import Slots, Unit, default_units, units_of
 
 
@@ -120,8 +120,7 @@ class FullyShardedDataParallel(Driver):
         if name not in self._missing:
             raise ValueError(f"name={name!r} is not a parameter of the unit at work, or was announced before")
         view = self._gradients.views(self._home[name])[name]
-        if gradient.shape != view.shape:
-            raise ValueError(f"the gradient of {name!r} has shape {gradient.shape}, its parameter has {view.shape}")
+        check_shape(f"the gradient of {name!r}", gradient, view)
         if gradient is not view:
             np.copyto(view, gradient, casting="same_kind")
         self._missing.discard(name)
@@ -208,6 +207,11 @@ class FullyShardedDataParallel(Driver):
     def saved(self) -> dict[str, Arrays]:
         """What a checkpoint holds."""
         return {"parameters": self.shards}
+
+    @property
+    def saves(self) -> bool:
+        """Whether this rank's arrays go into a checkpoint: every rank's shards do."""
+        return True
 
     def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
         """Arrays like the shards as (unit's number, parameter's name, piece)."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .flat import Array, Arrays, check_arrays
+from .flat import Array, Arrays, check_arrays, check_shape
 
 BLOCK = 32 * 1024  # elements updated at once on the host: what is computed in between stays in cache
 
@@ -40,9 +40,7 @@ class Optimizer:
         for name, gradient in gradients.items():
             if name not in self.parameters:
                 raise ValueError(f"gradients[{name!r}]: there is no such parameter")
-            if gradient.shape != self.parameters[name].shape:
-                shape = self.parameters[name].shape
-                raise ValueError(f"gradients[{name!r}] has shape {gradient.shape}, its parameter has {shape}")
+            check_shape(f"gradients[{name!r}]", gradient, self.parameters[name])
         for name, gradient in gradients.items():
             self.steps[name] += 1
             update = self._update(self.steps[name])

@@ -12,7 +12,7 @@ import pycoll
 
 from .agreement import check_same_arrays
 from .driver import Driver, own_communicator
-from .flat import Array, Arrays, Layout, Piece, by_dtype, check_arrays, empty, whole_pieces
+from .flat import Array, Arrays, Layout, Piece, by_dtype, check_arrays, check_shape, empty
 from .optimizers import MakeOptimizer, Optimizer
 from .roles import Roles
 from .server import Server, Serving, Vectors, keyed
@@ -126,9 +126,7 @@ class ParameterServer(Driver):
             odd = sorted(gradients.keys() ^ self.parameters.keys())
             raise ValueError(f"gradients: {', '.join(map(repr, odd))} on one side only of gradients and parameters")
         for name, gradient in gradients.items():
-            if gradient.shape != self.parameters[name].shape:
-                shape = self.parameters[name].shape
-                raise ValueError(f"gradients[{name!r}] has shape {gradient.shape}, its parameter has {shape}")
+            check_shape(f"gradients[{name!r}]", gradient, self.parameters[name])
         vectors = self._link.free_room()
         self._pack(gradients, vectors)
         group = self.roles.group
@@ -247,18 +245,17 @@ class ParameterServer(Driver):
         """What a checkpoint holds, between `finish` and the next step."""
         if self._server_updates:
             return {"parameters": keyed(self._server.values) if self._server else {}}
-        return {"parameters": self.parameters}
+        return super().saved
 
     @property
     def saves(self) -> bool:
-        """Whether this rank's arrays go into a checkpoint."""
-        return self._server is not None if self._server_updates else self.comm.rank == 0
+        """Whether this rank's arrays go into a checkpoint: a server's range, or one replica."""
+        return self._server is not None if self._server_updates else super().saves
 
     def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
         """Parameters as (name, name, piece), or a server's vectors as (dtype, parameter's name, piece)."""
         if not self._server_updates:
-            for name, piece in whole_pieces(arrays):
-                yield name, name, piece
+            yield from super().pieces(arrays)
             return
         for dtype, vector in arrays.items():
             start = share(self._layouts[dtype].size, len(self.roles.servers), self.roles.server or 0).start
