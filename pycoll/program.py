@@ -75,10 +75,27 @@ class CopyBytes(NamedTuple):
     to: Region
 
 
-Step = Start | Wait | Apply | CopyBytes
+class Divide(NamedTuple):
+    """Divide by the number of ranks, in floating point."""
+
+    region: Region
 
 
-class Program(NamedTuple):
+class Ready(NamedTuple):
+    """On a GPU: from here on, what the caller has told it to do with the buffers is done first."""
+
+
+class Finish(NamedTuple):
+    """Wait until the GPU has done the program's step number `step`, and so all before it."""
+
+    step: int
+
+
+Step = Start | Wait | Apply | CopyBytes | Divide | Ready | Finish
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
     """What one rank does in one collective: steps, the messages that they name, bytes of scratch."""
 
     steps: list[Step]

@@ -3,7 +3,7 @@
 Messages are matched first-in, first-out between two ranks and are never buffered: nothing moves before
 both ends have started it.  A message may move at any time between its start and its wait, so each program
 is run twice: with every message moving as early as possible, and as late as possible.  What is being
-received holds garbage until it has come.
+received holds garbage until it has come.  Buffers may be a GPU's, which does nothing before it is waited for.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from collections import defaultdict, deque
 
 import numpy as np
 
-from pycoll.program import Apply, CopyBytes, Program, Region, Start, Wait
+from pycoll.program import Apply, CopyBytes, Divide, Finish, Program, Ready, Region, Start, Wait
 
 
 class Machine:
     """All ranks' programs and buffers; `run` takes them to their end."""
 
-    def __init__(self, programs: list[Program], buffers: list[list[np.ndarray]], ufunc, eager: bool) -> None:
-        self.programs, self.ufunc, self.eager = programs, ufunc, eager
+    def __init__(
+        self, programs: list[Program], buffers: list[list[np.ndarray]], ufunc, eager: bool, on_device=()
+    ) -> None:
+        self.programs, self.ufunc, self.eager, self.on_device = programs, ufunc, eager, on_device
+        self.queues = [deque() for _ in programs]  # what each rank's GPU has yet to do: (number of the step, step)
         self.dtype = buffers[0][0].dtype
         self.memory = [
             [a.reshape(-1).view(np.uint8) for a in mine] + [np.full(program.scratch, 0xA5, np.uint8)]
@@ -54,9 +57,21 @@ class Machine:
         self.view(receive[0], regions[1])[:] = self.view(send[0], regions[0])
         self.done |= {send, receive}
 
-    def step(self, rank: int, step) -> bool:
-        """Do one step; False if it has to wait."""
+    def step(self, rank: int, number: int) -> bool:
+        """Do one step, or tell the GPU to; False if it has to wait."""
+        step = self.programs[rank].steps[number]
+        if isinstance(step, Ready) or (
+            isinstance(step, Apply | CopyBytes | Divide) and any(region.buffer in self.on_device for region in step)
+        ):
+            self.queues[rank].append((number, step))
+            return True
+        return self.do(rank, step)
+
+    def do(self, rank: int, step) -> bool:
         match step:
+            case Finish(number):
+                while self.queues[rank] and self.queues[rank][0][0] <= number:
+                    self.do(rank, self.queues[rank].popleft()[1])
             case Start(number):
                 self.start(rank, number)
             case Wait(number):
@@ -71,6 +86,8 @@ class Machine:
                 self.values(rank, out)[:] = self.ufunc(self.values(rank, left), self.values(rank, right))
             case CopyBytes(source, to):
                 self.view(rank, to)[:] = self.view(rank, source).copy()
+            case Divide(region):
+                self.values(rank, region)[:] //= len(self.programs)
         return True
 
     def run(self, order: list[int]) -> None:
@@ -80,7 +97,7 @@ class Machine:
             moved = False
             for rank in order:
                 steps = self.programs[rank].steps
-                while at[rank] < len(steps) and self.step(rank, steps[at[rank]]):
+                while at[rank] < len(steps) and self.step(rank, at[rank]):
                     at[rank] += 1
                     moved = True
             if all(at[rank] == len(program.steps) for rank, program in enumerate(self.programs)):
@@ -88,4 +105,5 @@ class Machine:
             assert moved, (
                 f"deadlock at {[p.steps[i] if i < len(p.steps) else 'end' for i, p in zip(at, self.programs)]}"
             )
+        assert not any(self.queues), "a program has ended, and its GPU not"
         assert not any(sends or receives for sends, receives in self.pairs.values()), "messages left over"
