@@ -1,4 +1,7 @@
-"""The caller's buffers: recognised, checked, and allocated where none was given."""
+"""The caller's buffers: recognised, checked, and allocated where none was given.
+
+An array is NumPy's, or CuPy's if it lies on a GPU; what is done here is the same with either.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,23 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from .cuda import arrays as cuda
+from .cuda import streams
 from .layout import Extents, side_by_side
+from .memory import HOST, Memory, address, bounds, is_host, room_like
 from .schedule import Primitive
 
 IN_PLACE = MPI.IN_PLACE
 Action = Callable[[], object]
+Array = Any  # NumPy's or CuPy's
 
 
 @dataclass
 class Arguments:
     """One rank's part in a collective, checked."""
 
-    send: np.ndarray | None  # C-contiguous; None where the rank gives nothing, or gives it in `recv`
-    recv: np.ndarray | None
+    send: Array | None  # C-contiguous; None where the rank gives nothing, or gives it in `recv`
+    recv: Array | None
     count: int  # elements of the vector (bcast, reduce, allreduce) or of one rank's block
     dtype: np.dtype
     in_place: bool
@@ -34,6 +41,7 @@ class Arguments:
     recvs: Extents | None = None  # and the output's
     before: list[Action] = field(default_factory=list)  # to be done on this rank before each run: packing
     after: list[Action] = field(default_factory=list)
+    memory: Memory = HOST  # that the collective runs on
 
     def mean_size(self, size: int) -> int:
         """The bytes of the vector or of one rank's block; their mean where blocks differ and all ranks know it."""
@@ -43,13 +51,18 @@ class Arguments:
         return sum(nbytes for _, nbytes in extents) // size
 
 
-def as_array(name: str, buffer: Any) -> np.ndarray:
-    """A NumPy array on the memory of an object with `__array_interface__`, DLPack or the buffer protocol."""
+def as_array(name: str, buffer: Any) -> Array:
+    """An array on the memory of an object with `__array_interface__`, DLPack or the buffer protocol.
+
+    It is CuPy's if the object has `__cuda_array_interface__`, or says by DLPack that it lies on a GPU.
+    """
     if type(buffer) is not np.ndarray:
         if buffer is IN_PLACE:
             raise ValueError(f"{name}=MPI.IN_PLACE is not allowed here")
         if hasattr(buffer, "__array_interface__"):
             buffer = np.asarray(buffer)  # of a subclass of ndarray too: only its memory counts
+        elif cuda.on_device(name, buffer):
+            buffer = cuda.device_array(name, buffer)
         elif hasattr(buffer, "__dlpack__"):
             buffer = _from_dlpack(name, buffer)
         else:
@@ -97,33 +110,52 @@ def _torch_bfloat16(name: str, tensor: Any) -> np.ndarray:
     return np.from_dlpack(tensor.view(sys.modules["torch"].int16)).view(ml_dtypes.bfloat16)
 
 
-def send_array(name: str, buffer: Any) -> np.ndarray:
+def send_array(name: str, buffer: Any) -> Array:
     """A buffer to read from; packed if it is not C-contiguous."""
     array = as_array(name, buffer)
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    if not array.flags.c_contiguous:
+        packed = room_like(array, array.shape)
+        np.copyto(packed, array)
+        return packed
+    return array
 
 
-def _source(name: str, buffer: Any, before: list[Action]) -> np.ndarray:
+def copying(to: Array, source: Array) -> Action:
+    """A copy between two arrays in one memory; on a GPU it is begun."""
+    return partial(np.copyto, to, source) if is_host(to) else streams.copying(to, source)
+
+
+def finishing(array: Array) -> list[Action]:
+    """What ends copies that were begun where this array lies."""
+    return [] if is_host(array) else [partial(streams.finish, array.device.id)]
+
+
+def _source(name: str, buffer: Any, before: list[Action]) -> Array:
     """A buffer to read from; if it is not C-contiguous, memory into which `before` packs it."""
     array = as_array(name, buffer)
     if array.flags.c_contiguous:
         return array
-    packed = np.empty(array.shape, array.dtype)
-    before.append(partial(np.copyto, packed, array))
+    packed = room_like(array, array.shape)
+    before.append(copying(packed, array))
     return packed
 
 
-def recv_array(name: str, buffer: Any) -> np.ndarray:
+def recv_array(name: str, buffer: Any) -> Array:
     """A buffer to write to: it must be writeable and C-contiguous."""
     array = as_array(name, buffer)
-    _check_writeable(name, buffer, array)
+    check_writeable(name, buffer, array)
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} is not C-contiguous (shape {array.shape}, strides {array.strides})")
     return array
 
 
-def _check_writeable(name: str, buffer: Any, array: np.ndarray) -> None:
-    if not array.flags.writeable or isinstance(buffer, np.generic):  # a scalar's array is a copy
+def check_writeable(name: str, buffer: Any, array: Array) -> None:
+    """ValueError if a buffer, which this array stands for, is read-only."""
+    if is_host(array):
+        read_only = not array.flags.writeable or isinstance(buffer, np.generic)  # a scalar's array is a copy
+    else:
+        read_only = cuda.is_read_only(name, buffer)
+    if read_only:
         raise ValueError(f"{name} is read-only")
 
 
@@ -158,7 +190,7 @@ def arrange(
         _check_pair(send, recv_array("recvbuf", recvbuf), count)
         return Arguments(send, None, count, send.dtype, False, recvbuf, before=before)
     if recvbuf is None:
-        recv = np.empty(_result_shape(primitive, send.shape, send.size, size), send.dtype)
+        recv = room_like(send, _result_shape(primitive, send.shape, send.size, size))
         return Arguments(send, recv, count, send.dtype, False, recv, before=before)
     recv = recv_array("recvbuf", recvbuf)
     _check_pair(send, recv, count * size if primitive.gives_all else count)
@@ -186,27 +218,29 @@ def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> A
         if reduces and source.dtype != sources[0].dtype:
             raise TypeError(f"sendbuf[{i}] has dtype {source.dtype}, sendbuf[0] has dtype {sources[0].dtype}")
         if reduces or not is_root:
-            _check_writeable(f"{names[1]}[{i}]", recvbuf[i], target)
+            check_writeable(f"{names[1]}[{i}]", recvbuf[i], target)
+        if is_host(source) != is_host(sources[0]) or is_host(source) != is_host(target):
+            raise TypeError(f"{names[0]}[{i}] and another array of the lists lie in different memories, GPU and host")
     if recvbuf is not sendbuf:
         _check_each_apart(targets)
     ends = list(accumulate((array.nbytes for array in sources), initial=0))
-    together = np.empty(ends[-1], np.uint8)
+    together: Array = room_like(sources[0], (ends[-1],), np.uint8) if sources else np.empty(0, np.uint8)
     slots = [
         together[start:end].view(array.dtype).reshape(array.shape) for start, end, array in zip(ends, ends[1:], sources)
     ]
     vector = together.view(sources[0].dtype) if reduces and sources else together
-    before: list[Action] = [partial(np.copyto, slot, array) for slot, array in zip(slots, sources)]
-    after: list[Action] = [partial(np.copyto, array, slot) for slot, array in zip(slots, targets)]
+    before: list[Action] = [copying(slot, array) for slot, array in zip(slots, sources)]
+    after: list[Action] = [*(copying(array, slot) for slot, array in zip(slots, targets)), *finishing(together)]
     if not reduces:
         before, after = (before, []) if is_root else ([], after)
     return Arguments(None, vector, vector.size, vector.dtype, reduces or is_root, recvbuf, before=before, after=after)
 
 
-def _check_each_apart(arrays: list[np.ndarray]) -> None:
+def _check_each_apart(arrays: list[Array]) -> None:
     """ValueError if two of the arrays share memory."""
-    bounds = sorted((*np.lib.array_utils.byte_bounds(array), i) for i, array in enumerate(arrays) if array.size)
-    for at, (_, end, i) in enumerate(bounds):
-        for start, _, j in bounds[at + 1 :]:
+    extents = sorted((*bounds(array), i) for i, array in enumerate(arrays) if array.size)
+    for at, (_, end, i) in enumerate(extents):
+        for start, _, j in extents[at + 1 :]:
             if start >= end:
                 break
             if np.shares_memory(arrays[i], arrays[j]):
@@ -227,7 +261,7 @@ def _by_counts(sendbuf: Any, recvbuf: Any, rank: int, size: int, recvcounts: Any
         result = vector.reshape(-1)[: counts[rank]]
         return Arguments(None, vector, counts[rank], vector.dtype, True, result, sends, own)
     if recvbuf is None:
-        recvbuf = np.empty(counts[rank], vector.dtype)
+        recvbuf = room_like(vector, (counts[rank],))
     recv = recv_array("recvbuf", recvbuf)
     _check_pair(vector, recv, counts[rank])
     return Arguments(vector, recv, counts[rank], vector.dtype, False, recvbuf, sends, own, before)
@@ -271,14 +305,14 @@ def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> Arguments:
     return Arguments(None, recv, count, recv.dtype, True, result)
 
 
-def _blocks(name: str, array: np.ndarray, size: int) -> int:
+def _blocks(name: str, array: Array, size: int) -> int:
     count, rest = divmod(array.size, size)
     if rest:
         raise ValueError(f"{name} has {array.size} elements, which {size} ranks cannot share evenly")
     return count
 
 
-def _check_pair(send: np.ndarray, recv: np.ndarray, needed: int) -> None:
+def _check_pair(send: Array, recv: Array, needed: int) -> None:
     if send.dtype != recv.dtype:
         raise TypeError(f"sendbuf has dtype {send.dtype}, recvbuf has dtype {recv.dtype}")
     if recv.size != needed:
@@ -286,9 +320,9 @@ def _check_pair(send: np.ndarray, recv: np.ndarray, needed: int) -> None:
     check_apart(send, recv, "; pass MPI.IN_PLACE to reduce or exchange in place")
 
 
-def check_apart(send: np.ndarray, recv: np.ndarray, hint: str = "") -> None:
+def check_apart(send: Array, recv: Array, hint: str = "") -> None:
     """ValueError if two contiguous arrays overlap."""
-    ours, theirs = MPI.Get_address(recv), MPI.Get_address(send)
+    ours, theirs = address(recv), address(send)
     if ours < theirs + send.nbytes and theirs < ours + recv.nbytes:
         raise ValueError(f"sendbuf and recvbuf overlap in memory{hint}")
 

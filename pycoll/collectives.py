@@ -302,13 +302,13 @@ def run(
     comm = MPI.COMM_WORLD if comm is None else comm
     key = (primitive, id(sendbuf), id(recvbuf), id(op), root, algorithm)
     try:
-        bound, send, recv, dtype, _ = engine.channels[comm.handle].shortcuts[key]
+        bound, send, recv, writeable, dtype, _ = engine.channels[comm.handle].shortcuts[key]
         known = (
             send() is sendbuf
             and recv() is recvbuf
             and recvcounts is None
             # the same arrays, but are they still what they were?
-            and (recvbuf is None or (recvbuf.flags.writeable and recvbuf.dtype is dtype))
+            and (recvbuf is None or ((writeable or recvbuf.flags.writeable) and recvbuf.dtype is dtype))
             and (sendbuf is None or sendbuf is IN_PLACE or sendbuf.dtype is dtype)
         )
     except (AttributeError, KeyError, TypeError):  # a new call, a closed communicator, arguments of wrong types

@@ -7,7 +7,7 @@
 | Bcast, Scatter(v), Gather(v), Allgather(v), Reduce, Allreduce, Reduce_scatter(_block), Alltoall(v, w), Scan, Exscan, Barrier; their nonblocking and persistent forms | pycoll's schedules |
 | datatypes with gaps, MPI.BOTTOM, blocks of several datatypes, where data is only moved | pycoll's schedules, packed and unpacked on each rank |
 | reductions of datatypes that NumPy has no dtype for (derived ones; only operations of the user's can combine them) | MPI's own collective |
-| buffers in a GPU's memory, given by all ranks | MPI's own collective |
+| buffers in a GPU's memory | pycoll's schedules; datatypes with gaps are packed there, reductions of what NumPy has no dtype for raise TypeError |
 | lower-case methods (pickled objects), point to point, windows, neighbourhood collectives | mpi4py, unchanged |
 | Cartesian, graph and inter-communicators, whatever makes them | mpi4py's classes with MPI's own collectives |
 """  # noqa: E501
@@ -23,11 +23,12 @@ from mpi4py import MPI
 
 from . import engine
 from .collectives import allgather, run
+from .cuda.arrays import on_device
 from .progress import settle
 from .readers import read
 from .requests import derived, initialize, start
 from .settings import Choices, logger, primitive_called
-from .specs import Unserved, elements
+from .specs import Unserved, elements, parse
 
 
 class Comm(MPI.Intracomm):
@@ -215,6 +216,10 @@ class Comm(MPI.Intracomm):
 
 def _native(comm: Comm, method: str, why: Unserved, given: dict[str, Any]) -> Any:
     """MPI's own collective, by mpi4py's method, with those of the arguments that it has."""
+    for key in ("sendbuf", "recvbuf"):
+        buffer = parse(given.get(key), vector=False).buffer
+        if on_device(key, buffer):
+            raise TypeError(f"{key} lies on a GPU, where {why} has no elements that can be combined")
     logger.info("%s: MPI's own, because %s", method, why)
     settle(engine.attached(comm))
     function = getattr(MPI.Intracomm, method)

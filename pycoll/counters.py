@@ -1,4 +1,7 @@
-"""Counts what a rank sends: ``with pycoll.traffic() as sent: ...``, then `sent.messages` and `sent.nbytes`."""
+"""Counts what a rank sends: ``with pycoll.traffic() as sent: ...``, then `sent.messages` and `sent.nbytes`.
+
+`sent.staged` are the bytes that were copied between a GPU and the host.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ from dataclasses import dataclass
 
 @dataclass
 class Traffic:
-    """Messages to other ranks, and their bytes."""
+    """Messages to other ranks, and their bytes; what was copied on the way."""
 
     messages: int = 0
     nbytes: int = 0
+    staged: int = 0  # bytes copied between a GPU's memory and the host's
 
 
 _counting: list[Traffic] = []
@@ -44,6 +48,12 @@ def count(nbytes: int) -> None:
         counter.nbytes += nbytes
 
 
+def count_staging(nbytes: int) -> None:
+    """So many bytes are copied between a GPU's memory and the host's."""
+    for counter in _counting:
+        counter.staged += nbytes
+
+
 def counted(start: Callable[[], object], nbytes: int) -> Callable[[], object]:
     """A call that starts a message, such that it is counted if anything is."""
     if not _counting:
@@ -54,3 +64,15 @@ def counted(start: Callable[[], object], nbytes: int) -> Callable[[], object]:
         start()
 
     return counting_start
+
+
+def counted_staging(copy: Callable[[], object], nbytes: int) -> Callable[[], object]:
+    """A call that copies between a GPU and the host, such that its bytes are counted if anything is."""
+    if not _counting:
+        return copy
+
+    def counting_copy() -> None:
+        count_staging(nbytes)
+        copy()
+
+    return counting_copy

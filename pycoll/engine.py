@@ -3,16 +3,17 @@
 A program bound to three addresses is a flat list of calls without arguments: the hot loop is
 ``for call in calls: call()``.  What a call touches is memory by address, so a bound program keeps no
 caller's array alive; it runs only in calls that bring arrays with just these addresses, lengths and dtypes.
+Where buffers lie on a GPU, `pycoll.memory` adapts the program, and a launcher makes the calls that are the GPU's.
 """
 
 from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -21,8 +22,13 @@ from . import settings
 from .buffers import IN_PLACE, Arguments
 from .counters import counted
 from .errors import CollectiveTimeout
-from .ops import Operation
-from .program import RECV, Apply, CopyBytes, Program, Region, Start, Wait
+from .memory import HOST, address, is_host
+from .ops import Operation, real_dtype
+from .program import RECV, Apply, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait
+
+if TYPE_CHECKING:
+    from .cuda.launch import Launcher
+    from .cuda.streams import Mark
 
 KEPT = 256  # bound programs kept for each communicator
 BLOCKING = 1  # the tag of blocking collectives; each of the others in flight has its own
@@ -33,22 +39,28 @@ Calls = list[Callable[[], object]]
 
 @dataclass
 class Bound:
-    """A program bound to addresses.  It holds the program, whose id is part of its key, and the scratch."""
+    """A program bound to addresses, with its scratch."""
 
     program: Program
     calls: Calls
     requests: list[MPI.Prequest]
-    scratch: np.ndarray
+    scratch: Any
+    marks: dict[int, Mark] = field(default_factory=dict)  # of steps that are a GPU's and waited for
     shortcut: tuple = ()
-    _waits: list[MPI.Prequest | None] | None = None
+    _waits: list[MPI.Prequest | Mark | None] | None = None
 
     @property
-    def waits(self) -> list[MPI.Prequest | None]:
-        """For each call the request that it waits for, if it does."""
+    def waits(self) -> list[MPI.Prequest | Mark | None]:
+        """For each call what it waits for, if it does."""
         if self._waits is None:
-            self._waits = [self.requests[step.message] if type(step) is Wait else None for step in self.program.steps]
+            self._waits = [self._awaited(step) for step in self.program.steps]
             self._waits += [None] * (len(self.calls) - len(self._waits))
         return self._waits
+
+    def _awaited(self, step: Step) -> MPI.Prequest | Mark | None:
+        if type(step) is Wait:
+            return self.requests[step.message]
+        return self.marks[step.step] if type(step) is Finish else None
 
     def free(self) -> None:
         """Give the requests back to MPI."""
@@ -65,6 +77,7 @@ class Shortcut(NamedTuple):
     bound: Bound
     send: Callable[[], Any]
     recv: Callable[[], Any]
+    writeable: bool  # the receive buffer always, since it lies on a GPU
     dtype: np.dtype
     op: object  # kept, so that its id is not used again
 
@@ -79,7 +92,7 @@ class Channel:
         self.shortcuts: dict[tuple, Shortcut] = {}  # at most one for each bound program
         self.broken: str | None = None  # why it cannot be used any more
         self._bound: dict[tuple, Bound] = {}  # the one that `bind` gave out last stands last
-        self._scratch = np.empty(1 << 16, np.uint8)
+        self._scratch: dict[Hashable, Any] = {HOST.scratch: HOST.room(1 << 16)}  # for each kind of memory
         self._tags = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - BLOCKING
         self._started = 0
 
@@ -95,14 +108,17 @@ class Channel:
 
     def bind(self, program: Program, arguments: Arguments, operation: Operation | None) -> Bound:
         """The program bound to these buffers, for a blocking call; the last `KEPT` are kept."""
-        if program.scratch > self._scratch.size:  # all programs share it, so they must be bound anew
+        program = _adapted(program, arguments, operation)
+        memory = arguments.memory
+        scratch = self._scratch.get(memory.scratch)
+        if scratch is None or program.scratch > scratch.size:  # all programs share it, so they must be bound anew
             self.clear()
-            self._scratch = np.empty(program.scratch, np.uint8)
+            self._scratch[memory.scratch] = scratch = memory.room(program.scratch)
         if operation and not operation.predefined:  # its handle may be freed and used again, so nothing is kept
-            return freed_at_its_end(self._bind(program, arguments, operation, self._scratch, BLOCKING))
-        addresses = (_address(arguments.send), _address(arguments.recv))
-        key = (id(program), *addresses, arguments.dtype, operation and operation.name)
-        bound = self._bound.pop(key, None) or self._bind(program, arguments, operation, self._scratch, BLOCKING)
+            return freed_at_its_end(self._bind(program, arguments, operation, scratch, BLOCKING))
+        addresses = (address(arguments.send), address(arguments.recv))
+        key = (program, *addresses, arguments.dtype, operation and operation.name)
+        bound = self._bound.pop(key, None) or self._bind(program, arguments, operation, scratch, BLOCKING)
         if len(self._bound) >= KEPT:
             self._drop(next(iter(self._bound)))
         self._bound[key] = bound
@@ -110,7 +126,8 @@ class Channel:
 
     def bind_apart(self, program: Program, arguments: Arguments, operation: Operation | None, tag: int) -> Bound:
         """The program bound to these buffers with scratch and a tag of its own, so that others can run meanwhile."""
-        return self._bind(program, arguments, operation, np.empty(program.scratch, np.uint8), tag)
+        program = _adapted(program, arguments, operation)
+        return self._bind(program, arguments, operation, arguments.memory.room(program.scratch), tag)
 
     def remember(
         self, bound: Bound, key: tuple, arguments: Arguments, sendbuf: object, recvbuf: object, op: object
@@ -119,7 +136,7 @@ class Channel:
         send, recv = _reference(sendbuf, arguments.send), _reference(recvbuf, arguments.recv)
         if send and recv:
             self.shortcuts.pop(bound.shortcut, None)
-            self.shortcuts[key] = Shortcut(bound, send, recv, arguments.dtype, op)
+            self.shortcuts[key] = Shortcut(bound, send, recv, not is_host(arguments.recv), arguments.dtype, op)
             bound.shortcut = key
 
     def shortcuts_forgotten(self) -> None:
@@ -127,20 +144,17 @@ class Channel:
         self.shortcuts.clear()
 
     def _bind(
-        self, program: Program, arguments: Arguments, operation: Operation | None, scratch: np.ndarray, tag: int
+        self, program: Program, arguments: Arguments, operation: Operation | None, scratch: Any, tag: int
     ) -> Bound:
-        bases = [_address(arguments.send), _address(arguments.recv), _address(scratch)]
+        bases = [address(arguments.send), address(arguments.recv), address(scratch)]
         requests = []
         for message in program.messages:
             init = self.comm.Send_init if message.outgoing else self.comm.Recv_init
             requests.append(init([_memory(message.region, bases), MPI.BYTE], message.peer, tag))
-        calls = _calls(program, requests, bases, arguments.dtype, operation)
-        if operation and operation.mean and arguments.recv is not None and arguments.count:
-            # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
-            real = np.empty(0, arguments.dtype).real.dtype
-            result = _array(Region(RECV, 0, arguments.count * arguments.dtype.itemsize), bases, real)
-            calls.append(partial(np.divide, result, self.size, out=result))
-        return Bound(program, calls, requests, scratch)
+        launcher = arguments.memory.launcher(bases, arguments.dtype, operation, self.size)
+        marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish} if launcher else {}
+        calls = _Binder(program, requests, bases, arguments.dtype, operation, self.size, launcher, marks).calls()
+        return Bound(program, calls, requests, scratch, marks)
 
     def _drop(self, key: tuple) -> None:
         bound = self._bound.pop(key)
@@ -151,6 +165,11 @@ class Channel:
         """Forget all bound programs."""
         for key in list(self._bound):
             self._drop(key)
+
+    def forget_scratch(self) -> None:
+        """Let go of scratch memory, and so of all programs bound to it."""
+        self.clear()
+        self._scratch = {}
 
     def free(self) -> None:
         """Give everything back to MPI."""
@@ -165,13 +184,21 @@ def freed_at_its_end(bound: Bound) -> Bound:
     return bound
 
 
-def _address(array: np.ndarray | None) -> int:
-    return 0 if array is None else MPI.Get_address(array)
+def _adapted(program: Program, arguments: Arguments, operation: Operation | None) -> Program:
+    """The program with the division that a mean ends with, for the memory that the buffers lie in."""
+    if operation and operation.mean and arguments.recv is not None and arguments.count:
+        program = _with_division(program, arguments.count * arguments.dtype.itemsize)
+    return arguments.memory.adapted(program)
 
 
-def _reference(buffer: object, array: np.ndarray | None) -> Callable[[], object] | None:
+@lru_cache(maxsize=512)
+def _with_division(program: Program, nbytes: int) -> Program:
+    return Program([*program.steps, Divide(Region(RECV, 0, nbytes))], program.messages, program.scratch)
+
+
+def _reference(buffer: object, array: Any) -> Callable[[], object] | None:
     """A weak reference to a caller's array; None where a copy or a view stands in for it."""
-    if isinstance(buffer, np.ndarray):
+    if isinstance(buffer, np.ndarray) or (buffer is array and buffer is not None):
         return weakref.ref(buffer) if array is None or buffer is array else None
     return (lambda: buffer) if buffer is None or buffer is IN_PLACE else None
 
@@ -184,31 +211,55 @@ def _array(region: Region, bases: list[int], dtype: np.dtype) -> np.ndarray:
     return np.frombuffer(_memory(region, bases), dtype)  # type: ignore[call-overload]
 
 
-def _calls(
-    program: Program, requests: list[MPI.Prequest], bases: list[int], dtype: np.dtype, operation: Operation | None
-) -> Calls:
-    """Each step of a program as a call without arguments."""
-    arrays: dict[Region, np.ndarray] = {}  # NumPy looks for no overlaps where operand and result are one object
+@dataclass
+class _Binder:
+    """Makes each step of a program a call without arguments."""
 
-    def array(region: Region) -> np.ndarray:
-        if region not in arrays:
-            arrays[region] = _array(region, bases, dtype)
-        return arrays[region]
+    program: Program
+    requests: list[MPI.Prequest]
+    bases: list[int]
+    dtype: np.dtype
+    operation: Operation | None
+    size: int
+    launcher: Launcher | None
+    marks: dict[int, Mark]
+    # NumPy looks for no overlaps where operand and result are one object
+    arrays: dict[Region, np.ndarray] = field(default_factory=dict)
 
-    calls: Calls = []
-    for step in program.steps:
+    def calls(self) -> Calls:
+        """The steps as calls."""
+        if self.launcher:
+            return [self._on_device(number, step) for number, step in enumerate(self.program.steps)]
+        return [self._call(step) for step in self.program.steps]
+
+    def _on_device(self, number: int, step: Step) -> Callable[[], object]:
+        assert self.launcher
+        return self.launcher.call(step, self.marks.get(number)) if self.launcher.does(step) else self._call(step)
+
+    def _call(self, step: Step) -> Callable[[], object]:
         match step:
             case Start(number):
-                start, message = requests[number].Start, program.messages[number]
-                calls.append(counted(start, message.region.size) if message.outgoing else start)
+                start, message = self.requests[number].Start, self.program.messages[number]
+                return counted(start, message.region.size) if message.outgoing else start
             case Wait(number):
-                calls.append(requests[number].Wait)
+                return self.requests[number].Wait
             case Apply():
-                assert operation is not None
-                calls.append(operation.bound(*map(array, step)))
+                assert self.operation is not None
+                return self.operation.bound(*map(self._array, step))
             case CopyBytes(source, to):
-                calls.append(partial(np.copyto, _array(to, bases, _BYTE), _array(source, bases, _BYTE)))
-    return calls
+                return partial(np.copyto, _array(to, self.bases, _BYTE), _array(source, self.bases, _BYTE))
+            case Divide(region):
+                # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
+                result = _array(region, self.bases, real_dtype(self.dtype))
+                return partial(np.divide, result, self.size, out=result)
+            case Finish(number):
+                return self.marks[number].Wait
+        raise AssertionError(f"{step} is a GPU's")
+
+    def _array(self, region: Region) -> np.ndarray:
+        if region not in self.arrays:
+            self.arrays[region] = _array(region, self.bases, self.dtype)
+        return self.arrays[region]
 
 
 # Channels by the handle of the caller's communicator.  A handle may be used again once its communicator is

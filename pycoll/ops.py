@@ -62,6 +62,11 @@ def kind_of(dtype: np.dtype) -> str:
     return dtype.kind
 
 
+def real_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype of the real numbers that an element consists of."""
+    return np.empty(0, dtype).real.dtype
+
+
 def _better(comparison: np.ufunc, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
     """Of each two pairs the one whose value is better, or of equal values the one with the smaller index."""
     value, index = left.dtype.names or ()

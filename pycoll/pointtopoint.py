@@ -1,31 +1,102 @@
 """Point to point: thin functions on the caller's own communicator, with the collectives' buffer handling.
 
-Buffers may have any shape and any dtype but object; ``comm=None`` is COMM_WORLD.  A wrong type raises
+Buffers may have any shape and any dtype but object, and lie on a GPU; ``comm=None`` is COMM_WORLD.  A wrong type raises
 TypeError, a receive buffer that is read-only or not C-contiguous ValueError, and what MPI refuses (ranks and
 tags out of range, messages that are too long) MPI.Exception.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from mpi4py import MPI
 
-from .buffers import check_apart, recv_array, send_array
+from .buffers import Array, check_apart, recv_array, send_array
 from .counters import count
+from .memory import is_host, room_like
 from .progress import flights, until
 
 
-def _spec(array: np.ndarray) -> list:
+def _spec(array: Array) -> list:
     """The array as mpi4py takes it; dtypes that MPI has no type for travel as bytes."""
     try:
         datatype = MPI.Datatype.fromcode(array.dtype.char) if array.dtype.isnative else MPI.BYTE
     except (KeyError, ValueError):
         datatype = MPI.BYTE
     if datatype in (MPI.BYTE, MPI.DATATYPE_NULL) or datatype.size != array.itemsize:
-        return [array.reshape(-1).view(np.uint8), MPI.BYTE]
-    return [array, datatype]
+        datatype = MPI.BYTE
+    if not is_host(array):
+        return [MPI.buffer.fromaddress(array.data.ptr, array.nbytes), datatype]
+    return [array.reshape(-1).view(np.uint8) if datatype == MPI.BYTE else array, datatype]
+
+
+def _outgoing(name: str, buf: Any) -> tuple[Array, list]:
+    """The array to be sent, and what is given to MPI: of one on a GPU, memory that is ready, or a copy of it."""
+    array = send_array(name, buf)
+    if is_host(array):
+        return array, _spec(array)
+    from .cuda import copies, memory, streams
+
+    if not memory.is_direct():
+        return array, _spec(copies.to_host(array))
+    streams.wait_for_caller(array.device.id)
+    return array, _spec(array)
+
+
+def _incoming(name: str, buf: Any) -> tuple[Array, list, np.ndarray | None]:
+    """The array to receive in, what is given to MPI, and the memory by whose way it goes to a GPU."""
+    array = recv_array(name, buf)
+    if is_host(array):
+        return array, _spec(array), None
+    from .cuda import copies, memory, streams
+
+    if not memory.is_direct():
+        stage = copies.pinned(array.nbytes)
+        return array, _spec(stage.view(array.dtype)), stage
+    streams.wait_for_caller(array.device.id)
+    return array, _spec(array), None
+
+
+class _Staged(MPI.Request):
+    """A request for a message to a GPU that comes by way of the host's memory."""
+
+    _arrival: tuple[Array, np.ndarray]
+
+    def Test(self, status: MPI.Status | None = None) -> bool:
+        """As mpi4py's."""
+        status = MPI.Status() if status is None else status
+        done = self == MPI.REQUEST_NULL or super().Test(status)
+        if done:
+            self._arrive(status)
+        return done
+
+    def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
+        """As mpi4py's."""
+        status = MPI.Status() if status is None else status
+        super().Wait(status)
+        self._arrive(status)
+        return True
+
+    def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
+        """As mpi4py's."""
+        return self.Test(status), None
+
+    def wait(self, status: MPI.Status | None = None) -> Any:
+        """As mpi4py's."""
+        self.Wait(status)
+
+    def _arrive(self, status: MPI.Status) -> None:
+        if "_arrival" in self.__dict__:
+            array, stage = self.__dict__.pop("_arrival")
+            _deliver(array, stage, status)
+
+
+def _deliver(array: Array, stage: np.ndarray, status: MPI.Status) -> None:
+    """Copy what has come to the GPU."""
+    from .cuda import copies
+
+    copies.to_device(array, stage, status.Get_count(MPI.BYTE))
 
 
 def _world(comm: MPI.Comm | None) -> MPI.Comm:
@@ -34,7 +105,7 @@ def _world(comm: MPI.Comm | None) -> MPI.Comm:
     return MPI.COMM_WORLD if comm is None else comm
 
 
-def _count(array: np.ndarray, dest: int, comm: MPI.Comm | None) -> None:
+def _count(array: Array, dest: int, comm: MPI.Comm | None) -> None:
     if dest not in (MPI.PROC_NULL, _world(comm).rank):
         count(array.nbytes)
 
@@ -51,8 +122,8 @@ def send(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> 
     """
     if flights:
         return _finish(isend(buf, dest, tag, comm=comm))
-    array = send_array("buf", buf)
-    _world(comm).Send(_spec(array), dest, tag)
+    array, spec = _outgoing("buf", buf)
+    _world(comm).Send(spec, dest, tag)
     _count(array, dest, comm)
 
 
@@ -70,8 +141,12 @@ def recv(
     """
     if flights:
         _finish(irecv(buf, source, tag, comm=comm), status)
-    else:
-        _world(comm).Recv(_spec(recv_array("buf", buf)), source, tag, status)
+        return buf
+    array, spec, stage = _incoming("buf", buf)
+    status = MPI.Status() if stage is not None and status is None else status
+    _world(comm).Recv(spec, source, tag, status)
+    if stage is not None and status is not None:
+        _deliver(array, stage, status)
     return buf
 
 
@@ -80,8 +155,8 @@ def isend(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) ->
 
     As MPI_Isend in the MPI standard.
     """
-    array = send_array("buf", buf)
-    request = _world(comm).Isend(_spec(array), dest, tag)
+    array, spec = _outgoing("buf", buf)
+    request = _world(comm).Isend(spec, dest, tag)
     _count(array, dest, comm)
     return request
 
@@ -91,9 +166,16 @@ def irecv(
 ) -> MPI.Request:
     """Start receiving into `buf`; it holds the message once the request that is returned is complete.
 
-    As MPI_Irecv in the MPI standard.
+    As MPI_Irecv in the MPI standard.  Of a buffer on a GPU, complete it by its own methods or `pycoll.waitall` and the
+    like: MPI's functions on several requests do not know that the message may have to be copied there.
     """
-    return _world(comm).Irecv(_spec(recv_array("buf", buf)), source, tag)
+    array, spec, stage = _incoming("buf", buf)
+    request = _world(comm).Irecv(spec, source, tag)
+    if stage is None:
+        return request
+    staged = _Staged(request)
+    staged._arrival = array, stage
+    return staged
 
 
 def sendrecv(
@@ -113,11 +195,11 @@ def sendrecv(
     MPI standard.
     """
     outgoing = send_array("sendbuf", sendbuf)
-    recvbuf = np.empty_like(outgoing) if recvbuf is None else recvbuf
+    recvbuf = room_like(outgoing, outgoing.shape) if recvbuf is None else recvbuf
     incoming = recv_array("recvbuf", recvbuf)
     check_apart(outgoing, incoming)
-    if flights:
-        coming = irecv(recvbuf, source, recvtag, comm=comm)
+    if flights or not (is_host(outgoing) and is_host(incoming)):
+        coming = irecv(incoming, source, recvtag, comm=comm)
         _finish(isend(outgoing, dest, sendtag, comm=comm))
         _finish(coming, status)
         return recvbuf

@@ -14,9 +14,11 @@ from mpi4py import MPI
 
 from . import check, engine, settings
 from .buffers import Arguments, arrange
+from .cuda.memory import memory_of
 from .engine import Bound, Channel, freed_at_its_end
 from .errors import CollectiveTimeout, WrongRoot
 from .layout import COUNT_BYTES, Call, compiled
+from .memory import is_host
 from .ops import Operation, resolve
 from .program import Program
 from .progress import Flight
@@ -136,6 +138,9 @@ def prepare(
             if operation.mean and primitive.name in ("scan", "exscan"):
                 raise ValueError(f"op={operation.name} is not one of {name}'s, whose ranks combine different numbers")
         chosen = _algorithm(channel, name, algorithm, arguments, size, operation)
+        if not (is_host(arguments.send) and is_host(arguments.recv)):
+            arguments.memory = memory_of(arguments.send, arguments.recv, arguments.dtype, operation)
+            arguments.memory.follow()
     except (TypeError, ValueError) as error:
         if settings.CHECK:
             _tell(error, primitive, comm, channel, bind)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from mpi4py import MPI
@@ -20,6 +21,9 @@ from . import settings
 from .engine import Bound, Channel
 from .errors import CollectiveTimeout
 from .program import Program, Start
+
+if TYPE_CHECKING:
+    from .cuda.streams import Mark
 
 
 class Flight:
@@ -46,7 +50,7 @@ class Flight:
             self.advance()
 
     @property
-    def awaited(self) -> MPI.Request:
+    def awaited(self) -> MPI.Request | Mark:
         """What it waits for now."""
         assert self._bound
         request = self._bound.waits[self._at]
@@ -139,6 +143,8 @@ class Flight:
         open_ones = [number for number in started if not self._bound.requests[number].Test()]
         now = min((program.messages[number].round for number in open_ones), default=0)
         waits = [program.messages[number] for number in open_ones if program.messages[number].round == now]
+        if not waits:
+            return "it waits for the GPU"
         peers = sorted({f"rank {m.peer} to {'take' if m.outgoing else 'send'} its message" for m in waits})
         return f"in round {now + 1} it waits for {', '.join(peers)}"
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 from .buffers import IN_PLACE, Arguments, arrange, check_apart
+from .cuda.arrays import is_device_array
 from .layout import Extents
+from .memory import address, bounds, room_like
 from .schedule import Primitive
 from .specs import Side, Unserved, parse, read_side, read_side_w, spans
 
@@ -43,11 +44,14 @@ def _parts_of(primitive: Primitive, rank: int, size: int, root: int) -> tuple[bo
 
 
 def _plain(buffer: Any) -> bool:
-    return buffer is None or buffer is IN_PLACE or (type(buffer) is np.ndarray and buffer.flags.c_contiguous)
+    if type(buffer) is np.ndarray or is_device_array(buffer):
+        return buffer.flags.c_contiguous
+    return buffer is None or buffer is IN_PLACE
 
 
 def _address(buffer: Any) -> int | None:
-    return MPI.Get_address(buffer) if type(buffer) is np.ndarray and buffer.size else None
+    is_array = type(buffer) is np.ndarray or is_device_array(buffer)
+    return address(buffer) if is_array and buffer.size else None
 
 
 def _read_simple(
@@ -163,11 +167,12 @@ def _allocated(primitive: Primitive, recvbuf: Any, send: Side | None, rank: int,
         buffer, counts, displs, _ = parse(recvbuf, vector=True)
         if buffer is None and counts is not None and primitive.gives_all and send and send.dtype:
             listed = spans(counts, displs, size, vector=True)
-            room = np.zeros(max(displ + count for count, displ in listed), send.dtype)
+            room = room_like(send.array, (max(displ + count for count, displ in listed),), send.dtype)
+            room[...] = 0
             return [room, *recvbuf[1:]], room
         return recvbuf, recvbuf[0]
     if recvbuf is None and primitive.name == "scatterv" and send and send.dtype:
-        room = np.empty(send.places[rank][1] // send.dtype.itemsize, send.dtype)
+        room = room_like(send.array, (send.places[rank][1] // send.dtype.itemsize,), send.dtype)
         return room, room
     if recvbuf is None:
         raise TypeError(f"recvbuf=None: {primitive.name} needs a receive buffer, or [None, counts]")
@@ -192,7 +197,8 @@ def _check_own_block(primitive: Primitive, send: Side, recv: Side, rank: int) ->
 
 def _check_apart(send: Side, recv: Side) -> None:
     """ValueError if a block is received where one is sent from."""
-    if not np.shares_memory(send.array, recv.array):
+    (ours, end), (theirs, last) = bounds(send.array), bounds(recv.array)
+    if ours >= last or theirs >= end:
         return
     for start, size in send.places:
         for other, room in recv.places:

@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from .buffers import Action, as_array, counts_array
+from .buffers import Action, Array, as_array, check_writeable, copying, counts_array, finishing
+from .cuda import copies
 from .layout import Extents, side_by_side
+from .memory import is_host, room_like
 
 
 class Unserved(Exception):
-    """Only MPI's own collective can do this: reduce elements that NumPy has no dtype for, or reach a GPU's memory."""
+    """Only MPI's own collective can do this: reduce elements that NumPy has no dtype for."""
 
 
 class Spec(NamedTuple):
@@ -104,31 +106,29 @@ def is_dense(datatype: MPI.Datatype) -> bool:
     return False
 
 
-def memory(name: str, buffer: Any, writable: bool) -> np.ndarray:
+def memory(name: str, buffer: Any, writable: bool) -> Array:
     """The bytes of a contiguous buffer, in the order of their addresses."""
     if buffer is None:
         return np.empty(0, np.uint8)
-    if hasattr(buffer, "__cuda_array_interface__"):
-        raise Unserved(f"{name} lies on a GPU")
     array = as_array(name, buffer)
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise ValueError(f"{name} is not contiguous (shape {array.shape}, strides {array.strides})")
-    if writable and not array.flags.writeable:
-        raise ValueError(f"{name} is read-only")
-    return array.ravel(order="K").view(np.uint8)
+    if writable:
+        check_writeable(name, buffer, array)
+    return (array if array.flags.c_contiguous else array.T).reshape(-1).view(np.uint8)
 
 
 @dataclass
 class Side:
     """The input or the output of a call: memory, the places of its blocks in bytes, packing and unpacking."""
 
-    array: np.ndarray
+    array: Array
     places: Extents
     dtype: np.dtype | None  # of the elements, if NumPy has one
     load: list[Action] = field(default_factory=list)
     store: list[Action] = field(default_factory=list)
 
-    def whole(self) -> np.ndarray:
+    def whole(self) -> Array:
         """The memory of blocks that lie side by side."""
         start, end = self.places[0][0], sum(self.places[-1])
         return self.array[start:end]
@@ -240,6 +240,8 @@ def _packed(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatype |
 def _packed_at(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatype) -> Side:
     """The same, with displacements in bytes."""
     places = side_by_side([count * datatype.size for count, _ in listed])
+    if buffer is not MPI.BOTTOM and not is_host(buffer):
+        return _packed_on_device(buffer, listed, datatype, places)
     array = np.empty(sum(size for _, size in places), np.uint8)
     side = Side(array, places, None)
     for (count, displ), (start, size) in zip(listed, places):
@@ -253,6 +255,22 @@ def _packed_at(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatyp
             side.load.append(partial(_copy, outside, inside))
             side.store.append(partial(_copy, inside, outside))
     return side
+
+
+def _packed_on_device(memory: Array, listed: list[tuple[int, int]], datatype: MPI.Datatype, places: Extents) -> Side:
+    """The same on a GPU, byte by byte: MPI tells on the host where each byte of a block comes from."""
+    numbers = np.arange(memory.size)
+    digits = numbers.view(np.uint8).reshape(-1, numbers.itemsize)
+    packed = []
+    for digit in range(numbers.itemsize):
+        one = _packed_at(np.ascontiguousarray(digits[:, digit]), listed, datatype)
+        for load in one.load:
+            load()
+        packed.append(one.array)
+    origins = np.ascontiguousarray(np.stack(packed, axis=-1)).view(numbers.dtype).reshape(-1)
+    array = room_like(memory, origins.shape, np.uint8)
+    gather, scatter = copies.by_index(memory, array, origins)
+    return Side(array, places, None, [gather], [scatter, *finishing(array)])
 
 
 def read_side_w(name: str, spec: Any, blocks: int, writable: bool) -> Side:
@@ -286,10 +304,11 @@ def read_side_w(name: str, spec: Any, blocks: int, writable: bool) -> Side:
 def _joined(sides: Sequence[Side]) -> Side:
     """Blocks of several memories in one, copied there and back."""
     places = side_by_side([side.places[0][1] for side in sides])
-    joined = Side(np.empty(sum(size for _, size in places), np.uint8), places, None)
+    joined = Side(room_like(sides[0].array, (sum(size for _, size in places),), np.uint8), places, None)
     for side, (start, size) in zip(sides, places):
         old = side.places[0][0]
         here, there = joined.array[start : start + size], side.array[old : old + size]
-        joined.load += [*side.load, partial(np.copyto, here, there)]
-        joined.store += [partial(np.copyto, there, here), *side.store]
+        joined.load += [*side.load, copying(here, there)]
+        joined.store += [copying(there, here), *side.store]
+    joined.store += finishing(joined.array)
     return joined

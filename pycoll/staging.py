@@ -1,8 +1,8 @@
 """Programs on a GPU's buffers: what they wait for, and how they go by way of the host's memory.
 
-A GPU does later, in order, what it is told to do now: combine, copy.  `direct` programs give its memory to MPI, `staged`
-ones mirror it in the host's memory, where messages are sent from and combined.  Either waits for the GPU only where it
-must: what is copied or combined for one segment goes on while the next is being received.
+A GPU does later, in order, what it is told to do now: combine, copy.  `direct` programs give its memory to MPI,
+`staged` ones mirror it in the host's memory, where messages are sent from and combined.  Either waits for the GPU only
+where it must: what is copied or combined for one segment goes on while the next is being received.
 
 It knows neither MPI nor CUDA.
 """
@@ -45,8 +45,8 @@ def direct(program: Program) -> Program:
 def staged(program: Program, send: int | None, recv: int | None) -> Program:
     """The program for buffers on a GPU of `send` and `recv` bytes, with mirrors of them in the host's scratch.
 
-    What is read of a buffer is copied to its mirror at the start, in the order in which it is needed; what is written is
-    copied back as soon as it is final.  None is for a buffer that lies in the host's memory, and stays there.
+    What is read of a buffer is copied to its mirror at the start, in the order in which it is needed; what is written
+    is copied back as soon as it is final.  None is for a buffer that lies in the host's memory, and stays there.
     """
     mirrors, top = {}, program.scratch + -program.scratch % ALIGNMENT
     for buffer, size in ((SEND, send), (RECV, recv)):
@@ -55,7 +55,7 @@ def staged(program: Program, send: int | None, recv: int | None) -> Program:
             top += size + -size % ALIGNMENT
     final = _final_writes(program)
     steps: list[Step] = [Ready()]
-    for buffer, start in mirrors.items():
+    for buffer in mirrors:
         steps += [CopyBytes(region, _mirrored(region, mirrors)) for region in _needed(program, buffer)]
     pending, bound_for_home = {buffer: _Bytes() for buffer in mirrors}, 0
     for number, step in enumerate(program.steps):
@@ -108,7 +108,7 @@ def _accesses(step: Step, messages: list[Message]) -> tuple[list[Region], list[R
 
 def _needed(program: Program, buffer: int) -> list[Region]:
     """What of a buffer is read before it is written, in the order of the reading."""
-    known, needed = _Bytes(), []
+    known, needed = _Bytes(), list[Region]()
     for step in program.steps:
         reads, writes = _accesses(step, program.messages)
         for region in reads:
@@ -127,7 +127,8 @@ def _needed(program: Program, buffer: int) -> list[Region]:
 
 def _final_writes(program: Program) -> dict[int, list[Region]]:
     """For each step by number what it writes that no later step writes again."""
-    later, final = {buffer: _Bytes() for buffer in (SEND, RECV, SCRATCH)}, {}
+    later = {buffer: _Bytes() for buffer in (SEND, RECV, SCRATCH)}
+    final: dict[int, list[Region]] = {}
     for number in range(len(program.steps) - 1, -1, -1):
         step = program.steps[number]
         if type(step) is Start:  # it is written when it has come

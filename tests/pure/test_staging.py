@@ -1,5 +1,6 @@
 """Programs on a GPU's buffers, run on a machine whose GPU does nothing before it is waited for."""
 
+import itertools
 import random
 
 import numpy as np
@@ -60,7 +61,17 @@ def test_small_machine(algorithm, way):
     for size in (1, 2, 3, 4, 8):
         for in_place in (False, True):
             for count in (0, size, 37):
-                run(algorithm, size, way, size // 2 if algorithm.primitive.rooted else 0, count, 24, 3, in_place, count > 9)
+                run(
+                    algorithm,
+                    size,
+                    way,
+                    size // 2 if algorithm.primitive.rooted else 0,
+                    count,
+                    24,
+                    3,
+                    in_place,
+                    count > 9,
+                )
 
 
 @settings(max_examples=15)
@@ -163,7 +174,7 @@ def test_sets_of_bytes(added, start, length):
         ours.add(first, first + size)
         theirs |= set(range(first, first + size))
     intervals = list(ours.intervals())
-    assert all(end < after for (_, end), (after, _) in zip(intervals, intervals[1:]))
+    assert all(end < after for (_, end), (after, _) in itertools.pairwise(intervals))
     assert {byte for first, end in intervals for byte in range(first, end)} == theirs
     missing = ours.missing(start, start + length)
     assert [byte for first, end in missing for byte in range(first, end)] == [

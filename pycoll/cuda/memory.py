@@ -1,0 +1,100 @@
+"""A GPU's memory as collectives run on it: MPI reads and writes it by itself, or everything goes by the host's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..memory import Memory, is_host
+from ..ops import Operation
+from ..program import RECV, SCRATCH, SEND, Program
+from ..staging import direct, staged
+from . import support
+from .arrays import cupy
+from .combine import is_combined
+from .copies import pinned
+from .launch import Launcher
+from .streams import follow, own_stream
+
+
+class Direct(Memory):
+    """Buffers on one GPU, for a CUDA-aware MPI; scratch lies there too, and the GPU combines."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self.scratch: Hashable = ("device", device)
+        self._on_device = {SEND, RECV, SCRATCH}
+
+    def follow(self) -> None:
+        """Let pycoll's stream follow the caller's."""
+        follow(self._device)
+
+    def adapted(self, program: Program) -> Program:
+        """The program with waits for the GPU."""
+        return direct(program)
+
+    def room(self, nbytes: int) -> Any:
+        """Memory on the GPU."""
+        xp = cupy()
+        with xp.cuda.Device(self._device), own_stream(self._device):
+            return xp.empty(nbytes, np.uint8)
+
+    def launcher(self, bases: list[int], dtype: np.dtype, operation: Operation | None, size: int) -> Launcher:
+        """What tells the GPU to do its steps."""
+        return Launcher(self._device, self._on_device, bases, dtype, operation, size)
+
+
+class Staged(Direct):
+    """Buffers of which one at least lies on a GPU, mirrored in pinned memory of the host's, where NumPy combines."""
+
+    def __init__(self, device: int, send: int | None, recv: int | None) -> None:
+        super().__init__(device)
+        self.scratch = "pinned"
+        self._sizes = send, recv  # in bytes; None for a buffer in the host's memory
+        self._on_device = {buffer for buffer, nbytes in zip((SEND, RECV), self._sizes) if nbytes is not None}
+
+    def adapted(self, program: Program) -> Program:
+        """The program on mirrors, with copies to and from them."""
+        return staged(program, *self._sizes)
+
+    def room(self, nbytes: int) -> Any:
+        """Pinned memory."""
+        return pinned(nbytes)
+
+
+def memory_of(send: Any, recv: Any, dtype: np.dtype, operation: Operation | None) -> Memory:
+    """The memory of a call's buffers, of which one at least lies on a GPU; ValueError if they lie on different ones.
+
+    Directly goes what lies on the GPU whole, if MPI is CUDA-aware and the GPU can combine it.
+    """
+    arrays = {name: array for name, array in (("sendbuf", send), ("recvbuf", recv)) if not is_host(array)}
+    devices = {name: array.device.id for name, array in arrays.items()}
+    if len(set(devices.values())) > 1:
+        raise ValueError(" and ".join(f"{name} lies on GPU {device}" for name, device in devices.items()))
+    device = next(iter(devices.values()))
+    in_one_memory = all(array is None or not is_host(array) for array in (send, recv))
+    if in_one_memory and is_direct() and (operation is None or is_combined(operation, dtype)):
+        return Direct(device)
+    return Staged(device, *(None if is_host(array) else array.nbytes for array in (send, recv)))
+
+
+def is_direct() -> bool:
+    """Whether MPI gets addresses on a GPU; if not, that is said once."""
+    found = support.support()
+    if not found.aware:
+        _warn(found.reason)
+    return found.aware
+
+
+@cache
+def _warn(reason: str) -> None:
+    warnings.warn(
+        f"buffers on GPUs go by way of the host's memory, since MPI is not known to be CUDA-aware: {reason}; "
+        "PYCOLL_CUDA_AWARE=1 (or 0) overrules this, `python -m pycoll.info` tells more",
+        RuntimeWarning,
+        stacklevel=2,
+    )

@@ -1,0 +1,72 @@
+"""The kinds of memory that a collective's buffers lie in, as far as running it depends on that."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from mpi4py import MPI
+
+from .cuda.arrays import room as device_room
+from .program import Program
+
+if TYPE_CHECKING:
+    from .cuda.launch import Launcher
+
+
+class Memory:
+    """The host's memory, which MPI sends from and NumPy combines in; `pycoll.cuda.memory` has a GPU's."""
+
+    scratch: Hashable = "host"  # programs with the same kind of scratch can share it
+
+    def follow(self) -> None:
+        """What the caller has begun to do with the buffers comes before what is begun from now on."""
+
+    def adapted(self, program: Program) -> Program:
+        """The program as it must be for buffers in this memory."""
+        return program
+
+    def room(self, nbytes: int) -> Any:
+        """Memory for scratch."""
+        return np.empty(nbytes, np.uint8)
+
+    def launcher(self, bases: list[int], dtype: np.dtype, operation: Any, size: int) -> Launcher | None:
+        """What tells a GPU to do its steps of a program that is bound to these addresses."""
+        return None
+
+
+HOST = Memory()
+
+
+def is_host(array: Any) -> bool:
+    """Whether this is an array in the host's memory, or none at all."""
+    return array is None or isinstance(array, np.ndarray)
+
+
+def address(array: Any) -> int:
+    """Where an array lies, in whichever memory; 0 for none."""
+    if array is None:
+        return 0
+    return MPI.Get_address(array) if isinstance(array, np.ndarray) else array.data.ptr
+
+
+def bounds(array: Any) -> tuple[int, int]:
+    """The addresses of an array's first byte and of the one after its last."""
+    start = end = address(array)
+    if not array.size:
+        return start, end
+    for length, stride in zip(array.shape, array.strides):
+        if stride < 0:
+            start += (length - 1) * stride
+        else:
+            end += (length - 1) * stride
+    return start, end + array.itemsize
+
+
+def room_like(array: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
+    """Memory of this shape where an array lies."""
+    dtype = array.dtype if dtype is None else dtype
+    if isinstance(array, np.ndarray):
+        return np.empty(shape, dtype)
+    return device_room(array.device.id, shape, dtype)

@@ -1,0 +1,68 @@
+"""CuPy, and both ways that buffers on a GPU can go.
+
+Each test runs on the real CuPy where there is a GPU, and on a stand-in everywhere, unless it is marked `gpu`.
+"""
+
+import sys
+
+import pytest
+
+from pycoll import engine
+from pycoll.cuda import combine, memory, streams, support
+
+from . import standin
+
+
+def _no_gpu():
+    """Why there is no GPU to test on; empty if there is one."""
+    try:
+        import cupy
+    except ImportError as error:
+        return f"no CuPy: {error}"
+    try:
+        return "" if cupy.cuda.runtime.getDeviceCount() else "no GPU"
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"no GPU: {error}"
+
+
+def _forget():
+    """Nothing that was kept of one CuPy may be used with the other."""
+    engine.forget_programs()
+    for channel in engine.channels.values():
+        channel.forget_scratch()
+    for function in (streams.own_stream, combine._better, memory._warn, support.support):
+        function.cache_clear()
+
+
+@pytest.fixture(scope="module", params=["stand-in", pytest.param("GPU", marks=pytest.mark.gpu)])
+def xp(request):
+    """CuPy, or the stand-in for it."""
+    if request.param == "GPU":
+        if reason := _no_gpu():
+            pytest.skip(reason)
+        import cupy
+
+        yield cupy
+        return
+    before = sys.modules.get("cupy")
+    sys.modules["cupy"] = standin.module()
+    _forget()
+    yield sys.modules["cupy"]
+    _forget()
+    del sys.modules["cupy"]
+    if before is not None:
+        sys.modules["cupy"] = before
+
+
+@pytest.fixture(params=["direct", "staged"])
+def way(request, xp, monkeypatch):
+    """How buffers go: MPI gets addresses on the GPU, or the host's memory is between."""
+    support.support.cache_clear()
+    if request.param == "direct" and hasattr(xp, "__file__") and not support.support().aware:
+        pytest.skip(f"no CUDA-aware MPI: {support.support().reason}")
+    monkeypatch.setenv("PYCOLL_CUDA_AWARE", "1" if request.param == "direct" else "0")
+    _forget()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "_warn", lambda reason: None)
+        yield request.param
+    _forget()

@@ -1,0 +1,219 @@
+"""Every primitive and algorithm on a GPU's buffers, against the same collective on the host's."""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from pycoll import engine, settings
+from pycoll.schedule import PRIMITIVES, algorithms_of
+
+from ..mpi.native import KINDS, OPERATIONS, RANK, SIZE, assert_same, inputs, native
+
+pytestmark = pytest.mark.mpi
+
+MOVING = [
+    (name, a)
+    for name, p in PRIMITIVES.items()
+    if not (p.reduces or p.varies or name == "barrier")
+    for a in algorithms_of(name)
+]
+REDUCING = [(name, a) for name, p in PRIMITIVES.items() if p.reduces for a in algorithms_of(name)]
+SEGMENT = 256
+
+
+@pytest.fixture(autouse=True)
+def short_segments():
+    before = settings.SEGMENT, settings.PIPELINE
+    engine.configure(segment=SEGMENT, pipeline=SEGMENT)
+    yield
+    engine.configure(segment=before[0], pipeline=before[1])
+
+
+def produced(xp, host):
+    """An array on the GPU that is computed later than it is asked for."""
+    array = xp.empty(host.shape, host.dtype)
+    array[...] = xp.asarray(host)
+    return array
+
+
+def arguments(primitive, op=None, root=0):
+    return ({"op": op} if op else {}) | ({"root": root} if PRIMITIVES[primitive].rooted else {})
+
+
+def check(ours, theirs, primitive, send, op):
+    if theirs is None:
+        assert ours is None or primitive == "exscan"
+        ours = theirs = np.zeros_like(send)
+    else:
+        assert not isinstance(ours, np.ndarray), "the result must stay on the GPU"
+        ours = ours.get()
+    assert_same(ours, theirs, primitive, send, op)
+
+
+@pytest.mark.parametrize("primitive, algorithm", REDUCING)
+def test_reductions(xp, way, primitive, algorithm):
+    function = getattr(pycoll, primitive)
+    for op in OPERATIONS if algorithm in ("ring", "tree") else ["sum", "avg"]:
+        for dtype in ("int64", "float32", "complex128", "bool", "int8"):
+            if np.dtype(dtype).kind not in KINDS[op] or (op == "avg" and "scan" in primitive):
+                continue
+            for count in (0, SIZE - 1, 1009) if (dtype, op) == ("float32", "sum") else [37]:
+                root = count % SIZE if PRIMITIVES[primitive].rooted else 0
+                host = inputs(primitive, count, dtype, seed=count)
+                theirs = native(primitive, host, op, root)
+                send = produced(xp, host)
+                ours = function(send, **arguments(primitive, op, root), algorithm=algorithm)
+                check(ours, theirs, primitive, host, op)
+                np.testing.assert_array_equal(send.get(), host)
+                if primitive != "reduce" or RANK == root:
+                    inside = produced(xp, host)
+                    ours = function(MPI.IN_PLACE, inside, **arguments(primitive, op, root), algorithm=algorithm)
+                else:
+                    ours = function(send, **arguments(primitive, op, root), algorithm=algorithm)
+                check(ours, theirs, primitive, host, op)
+
+
+@pytest.mark.parametrize("primitive, algorithm", MOVING)
+def test_movements(xp, way, primitive, algorithm):
+    function = getattr(pycoll, primitive)
+    for dtype, count in (("float64", 0), ("float64", 37), ("float64", 1009), ("complex64", 37), ("bool", 5)):
+        root = count % SIZE if PRIMITIVES[primitive].rooted else 0
+        host = inputs(primitive, count, dtype, seed=count)
+        theirs = native(primitive, host, root=root)
+        send = produced(xp, host)
+        given = arguments(primitive, root=root)
+        if primitive == "bcast":
+            ours = function(send, **given, algorithm=algorithm)
+            assert ours is send
+        else:
+            recv = xp.empty(count, dtype) if primitive == "scatter" and RANK != root else None
+            ours = function(send, recv, **given, algorithm=algorithm)
+        check(ours if theirs is not None else None, theirs, primitive, host, None)
+
+
+@pytest.mark.parametrize("primitive", [name for name, p in PRIMITIVES.items() if p.reduces or name == "alltoall"])
+def test_the_other_forms(xp, way, primitive):
+    """Nonblocking, several at once; persistent, with new values each time."""
+    op = "sum" if PRIMITIVES[primitive].reduces else None
+    hosts = [inputs(primitive, count, "int64", seed=count) for count in (5, 600, 37)]
+    theirs = [native(primitive, host, op) for host in hosts]
+    function = getattr(pycoll, f"i{primitive}")
+    requests = [function(produced(xp, host), **arguments(primitive, op)) for host in hosts]
+    for host, ours, expected in zip(hosts, pycoll.waitall(requests), theirs):
+        check(ours, expected, primitive, host, op)
+    send = xp.empty(hosts[1].shape, "int64")
+    with getattr(pycoll, f"{primitive}_init")(send, **arguments(primitive, op)) as persistent:
+        for factor in (1, 2, 3):
+            send[...] = xp.asarray(hosts[1] * factor)
+            persistent.Start()
+            ours = persistent.wait()
+            expected = None if theirs[1] is None else theirs[1] * factor
+            check(ours, expected, primitive, hosts[1], op)
+        persistent.Start()
+
+
+def test_repeated_calls_on_the_same_arrays(xp, way):
+    send, recv = xp.empty(500, "float32"), xp.empty(500, "float32")
+    for step in range(5):
+        send[...] = xp.asarray(np.full(500, RANK + step, "float32"))
+        assert pycoll.allreduce(send, recv) is recv
+        expected = sum(range(SIZE)) + SIZE * step
+        np.testing.assert_array_equal(recv.get(), np.full(500, expected, "float32"))
+
+
+def test_on_other_streams(xp, way):
+    """What is computed on any current stream is complete before it is sent, and the result before the call returns."""
+    for stream in (xp.cuda.Stream(), xp.cuda.Stream(non_blocking=True)):
+        with stream:
+            send = produced(xp, np.arange(700.0) + RANK)
+            result = pycoll.allreduce(send)
+            doubled = xp.empty(700)
+            xp.add(result, result, out=doubled)
+            np.testing.assert_array_equal(doubled.get(), 2 * (np.arange(700.0) * SIZE + sum(range(SIZE))))
+
+
+def test_two_streams_at_once(xp, way):
+    streams = [xp.cuda.Stream(non_blocking=True) for _ in range(2)]
+    requests, results = [], []
+    for number, stream in enumerate(streams):
+        with stream:
+            results.append(produced(xp, np.full(600, RANK + number)))
+            requests.append(pycoll.iallreduce(MPI.IN_PLACE, results[-1]))
+    pycoll.waitall(requests[::-1])
+    for number, result in enumerate(results):
+        np.testing.assert_array_equal(result.get(), np.full(600, sum(range(SIZE)) + SIZE * number))
+
+
+def test_gaps_are_packed_on_the_gpu(xp, way):
+    matrix = produced(xp, np.arange(40.0).reshape(5, 8) + RANK)
+    with pycoll.traffic() as sent:
+        ours = pycoll.allgather(matrix[:, ::2])
+    theirs = np.stack([(np.arange(40.0).reshape(5, 8) + rank)[:, ::2] for rank in range(SIZE)])
+    np.testing.assert_array_equal(ours.get(), theirs)
+    if way == "direct":
+        assert sent.staged == 0
+    with pytest.raises(ValueError, match="recvbuf is not C-contiguous"):
+        pycoll.allreduce(matrix, matrix.T)
+
+
+def test_lists_travel_together(xp, way):
+    arrays = [produced(xp, np.arange(n) + RANK) for n in (3, 0, 40)]
+    assert pycoll.allreduce(arrays) is arrays
+    for array in arrays:
+        np.testing.assert_array_equal(array.get(), np.arange(array.size) * SIZE + sum(range(SIZE)))
+    pycoll.bcast(arrays, SIZE - 1)
+    if SIZE > 1:
+        with pytest.raises(TypeError, match="different memories"):
+            pycoll.allreduce([arrays[0], np.arange(3)])
+
+
+def test_counters_show_no_staging(xp, way):
+    send = produced(xp, np.arange(1000.0))
+    with pycoll.traffic() as sent:
+        pycoll.allreduce(send)
+    assert sent.staged == (0 if way == "direct" or (SIZE == 1 and not sent.staged) else 2 * send.nbytes)
+
+
+@pytest.mark.parametrize("op, choose", [(MPI.MINLOC, min), (MPI.MAXLOC, max)])
+def test_pairs(xp, way, op, choose):
+    """As raw memory of MPI's own pair type, through the communicator's methods."""
+    comm = pycoll.Comm(MPI.COMM_WORLD)
+    pairs = np.zeros(50, np.dtype([("value", "f4"), ("index", "i4")], align=True))
+    pairs["value"], pairs["index"] = np.random.default_rng(RANK).integers(0, 3, 50), RANK
+    send, recv = produced(xp, pairs.view(np.uint8)), xp.empty(400, np.uint8)
+    comm.Allreduce([send, MPI.FLOAT_INT], [recv, MPI.FLOAT_INT], op)
+    everyone = [np.random.default_rng(rank).integers(0, 3, 50) for rank in range(SIZE)]
+    best = getattr(np, choose.__name__)(np.stack(everyone), axis=0)
+    result = recv.get().view(pairs.dtype)
+    np.testing.assert_array_equal(result["value"], best)
+    expected = [next(rank for rank in range(SIZE) if everyone[rank][i] == best[i]) for i in range(50)]
+    np.testing.assert_array_equal(result["index"], expected)
+
+
+def test_what_a_gpu_cannot_combine_goes_by_the_host(xp, way):
+    """Operations of the user's, and dtypes that CuPy does not combine."""
+
+    def larger(left, right, datatype):
+        a, b = np.frombuffer(left, "i8"), np.frombuffer(right, "i8")
+        b[...] = np.maximum(a, b)
+
+    op = MPI.Op.Create(larger, commute=True)
+    host = np.arange(100) * (RANK + 1)
+    result = pycoll.allreduce(produced(xp, host), op=op)
+    np.testing.assert_array_equal(result.get(), np.arange(100) * SIZE)
+    op.Free()
+    swapped = host.astype(">i8")
+    result = pycoll.allreduce(produced(xp, swapped)) if not hasattr(xp, "__file__") else None
+    if result is not None:
+        np.testing.assert_array_equal(result.get(), np.arange(100) * sum(range(1, SIZE + 1)))
+
+
+def test_bfloat16(xp, way):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    if hasattr(xp, "__file__") and int(xp.__version__.split(".")[0]) < 14:
+        pytest.skip("this CuPy has no bfloat16")
+    host = np.arange(90).astype(ml_dtypes.bfloat16)
+    result = pycoll.allreduce(produced(xp, host))
+    assert result.dtype == host.dtype
+    np.testing.assert_allclose(result.get().astype("f4"), np.arange(90) * SIZE, rtol=0.02)
