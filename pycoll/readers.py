@@ -168,7 +168,7 @@ def _allocated(primitive: Primitive, recvbuf: Any, send: Side | None, rank: int,
         if buffer is None and counts is not None and primitive.gives_all and send and send.dtype:
             listed = spans(counts, displs, size, vector=True)
             room = room_like(send.array, (max(displ + count for count, displ in listed),), send.dtype)
-            room[...] = 0
+            room.view(np.uint8)[...] = 0
             return [room, *recvbuf[1:]], room
         return recvbuf, recvbuf[0]
     if recvbuf is None and primitive.name == "scatterv" and send and send.dtype:
