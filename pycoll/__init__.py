@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from .comm import Comm
     from .counters import traffic
+    from .cuda.select import select_device
     from .engine import attach
     from .errors import CollectiveTimeout, MismatchError
     from .nonblocking import (
@@ -106,6 +107,7 @@ _HOMES = {
     ],
     "comm": ["Comm"],
     "counters": ["traffic"],
+    "cuda.select": ["select_device"],
     "engine": ["attach"],
     "errors": ["CollectiveTimeout", "MismatchError"],
     "nonblocking": [

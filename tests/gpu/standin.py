@@ -338,7 +338,8 @@ def module():
         memcpyDefault=4,
         streamSynchronize=lambda ptr: (Stream._all.get(ptr) or Stream.null).synchronize(),
         getDeviceCount=lambda: 1,
-        getDeviceProperties=lambda device: {"name": b"a stand-in", "uuid": bytes(16)},
+        deviceGetPCIBusId=lambda device: "0000:00:00.0",
+        CUDARuntimeError=RuntimeError,
     )
     cupy.cuda = types.SimpleNamespace(
         Stream=Stream,

@@ -1,0 +1,109 @@
+"""What pycoll runs on: ``mpiexec -n 4 python -m pycoll.info``.
+
+Rank 0 prints versions, the MPI library and its transports, whether it is CUDA-aware and how that was found out, and the
+hosts and GPUs of all ranks.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+from collections import defaultdict
+from typing import Any
+
+from mpi4py import MPI
+
+import pycoll
+
+from .cuda import support
+
+THREADS = {
+    MPI.THREAD_SINGLE: "single",
+    MPI.THREAD_FUNNELED: "funneled",
+    MPI.THREAD_SERIALIZED: "serialized",
+    MPI.THREAD_MULTIPLE: "multiple",
+}
+
+
+def versions() -> dict[str, str]:
+    """Of pycoll, of Python, and of the packages that pycoll uses where they are installed."""
+    found = {"pycoll": pycoll.__version__, "Python": platform.python_version()}
+    for distribution in importlib.metadata.distributions():
+        name = (distribution.metadata["Name"] or "").lower()
+        if name in ("mpi4py", "numpy", "ml_dtypes", "ml-dtypes", "torch") or name.startswith("cupy"):
+            found[name] = distribution.version
+    return found
+
+
+def transports(facts: support.Facts) -> str:
+    """By what messages may travel, as far as the library, its settings and what it has loaded tell."""
+    found = re.findall(r"MPICH Device:\s*(.*)", facts.library)
+    settings = ("OMPI_MCA_pml", "OMPI_MCA_btl", "UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER", "MPIR_CVAR_NOLOCAL")
+    found += [f"{name}={facts.environment[name]}" for name in settings if name in facts.environment]
+    modules = sorted(name.removeprefix("libuct_").partition(".")[0] for name in facts.loaded if "libuct_" in name)
+    if any(name.startswith("libucp") for name in facts.loaded):
+        found.append(f"UCX is loaded, with the modules {', '.join(modules) or 'none'}")
+    if any(name.startswith("libfabric") for name in facts.loaded):
+        found.append("libfabric is loaded")
+    return "; ".join(found) or "unknown"
+
+
+def gpu() -> str:
+    """The GPU that is current in this process."""
+    try:
+        import cupy  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        return "none (CuPy is not installed)"
+    runtime = cupy.cuda.runtime
+    try:
+        count, number = runtime.getDeviceCount(), runtime.getDevice()
+        name = runtime.getDeviceProperties(number)["name"].decode()
+        free, total = runtime.memGetInfo()
+    except runtime.CUDARuntimeError as error:
+        return f"none ({error})"
+    return f"{number} of {count}: {name}, {free >> 20} of {total >> 20} MiB free, {runtime.deviceGetPCIBusId(number)}"
+
+
+def of_this_rank() -> dict[str, Any]:
+    """What may be different on each rank."""
+    facts = support.facts()
+    try:
+        aware, reason = support.judge(facts)
+        awareness = f"{'yes' if aware else 'no'}: {reason}"
+    except ValueError as error:
+        awareness = f"unknown: {error}"
+    return {
+        "host": MPI.Get_processor_name(),
+        "CUDA-aware": awareness,
+        "transports": transports(facts),
+        "GPU": gpu(),
+        "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "not set"),
+    }
+
+
+def main() -> None:
+    """Gather and print."""
+    comm = MPI.COMM_WORLD
+    ranks = comm.gather(of_this_rank())
+    if ranks is None:
+        return
+    library = re.sub(r"\s+", " ", re.split(r"[\n,]", MPI.Get_library_version())[0])
+    about = versions()
+    about["MPI library"] = f"{library} (MPI {MPI.Get_version()[0]}.{MPI.Get_version()[1]})"
+    about["thread level"] = THREADS[MPI.Query_thread()]
+    about["ranks"] = str(comm.size)
+    for name, value in about.items():
+        print(f"{name}: {value}")
+    for key in ranks[0]:
+        same = defaultdict(list)
+        for rank, one in enumerate(ranks):
+            same[one[key]].append(rank)
+        for value, members in same.items():
+            where = "" if len(same) == 1 else f" on rank{'s' * (len(members) > 1)} {', '.join(map(str, members))}"
+            print(f"{key}{where}: {value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Which buffers on a GPU go where, and what else takes them: blocks of different lengths, mpi4py's methods, messages."""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from pycoll import settings
+
+from ..mpi.native import RANK, SIZE
+from .test_collectives import produced
+
+pytestmark = pytest.mark.mpi
+LEFT, RIGHT = (RANK - 1) % SIZE, (RANK + 1) % SIZE
+
+
+class Foreign:
+    """An array of another package's, known by its interface alone."""
+
+    def __init__(self, array, read_only=False):
+        self.array = array
+        interface = dict(array.__cuda_array_interface__)
+        interface["data"] = interface["data"][0], read_only
+        self.__cuda_array_interface__ = interface
+
+
+def test_arrays_of_other_packages(xp, way):
+    send, recv = Foreign(produced(xp, np.arange(9.0)), read_only=True), Foreign(xp.empty(9))
+    assert pycoll.allreduce(send, recv) is recv
+    np.testing.assert_array_equal(recv.array.get(), np.arange(9.0) * SIZE)
+    result = pycoll.allgather(send)
+    np.testing.assert_array_equal(result.get(), np.tile(np.arange(9.0), (SIZE, 1)))
+    with pytest.raises(ValueError, match="recvbuf is read-only"):
+        pycoll.allreduce(MPI.IN_PLACE, send)
+    with pytest.raises(ValueError, match="overlap in memory"):
+        pycoll.allreduce(Foreign(recv.array), recv)
+
+
+def test_gpu_and_host_in_one_call(xp, way):
+    host, device = np.arange(50.0) + RANK, xp.empty(50)
+    expected = np.arange(50.0) * SIZE + sum(range(SIZE))
+    assert pycoll.allreduce(host, device) is device
+    np.testing.assert_array_equal(device.get(), expected)
+    other = np.zeros(50)
+    pycoll.allreduce(produced(xp, host), other)
+    np.testing.assert_array_equal(other, expected)
+
+
+def test_gpu_and_host_on_different_ranks(xp, way):
+    """Messages are the same wherever the buffers lie."""
+    host = np.arange(3000.0) + RANK
+    for algorithm in ("ring", "recursive_doubling", "tree"):
+        mine = produced(xp, host) if RANK % 2 else host.copy()
+        result = pycoll.allreduce(mine, algorithm=algorithm)
+        result = result.get() if RANK % 2 else result
+        np.testing.assert_array_equal(result, np.arange(3000.0) * SIZE + sum(range(SIZE)))
+    buf = produced(xp, host) if RANK % 2 else host.copy()
+    pycoll.bcast(buf)
+    np.testing.assert_array_equal(buf.get() if RANK % 2 else buf, np.arange(3000.0))
+
+
+def test_comparing_arguments_first(xp, way, monkeypatch):
+    monkeypatch.setattr(settings, "CHECK", True)
+    mine = produced(xp, np.arange(10.0) + RANK)
+    np.testing.assert_array_equal(pycoll.allreduce(mine).get(), np.arange(10.0) * SIZE + sum(range(SIZE)))
+    request = pycoll.iallreduce(mine)
+    np.testing.assert_array_equal(request.wait().get(), np.arange(10.0) * SIZE + sum(range(SIZE)))
+    if SIZE > 1:
+        with pytest.raises((ValueError, TypeError), match="different memories|wrong arguments"):
+            pycoll.allreduce([mine, np.zeros(3)] if RANK == 0 else [mine, produced(xp, np.zeros(3))])
+
+
+def test_blocks_of_different_lengths(xp, way):
+    counts = [rank + 1 for rank in range(SIZE)]
+    send = produced(xp, np.full(RANK + 1, RANK))
+    theirs = np.concatenate([np.full(rank + 1, rank) for rank in range(SIZE)])
+    for algorithm in pycoll.algorithms("allgatherv"):
+        np.testing.assert_array_equal(pycoll.allgatherv(send, [None, counts], algorithm=algorithm).get(), theirs)
+    for algorithm in pycoll.algorithms("gatherv"):
+        ours = pycoll.gatherv(send, [None, counts] if RANK == 0 else None, algorithm=algorithm)
+        assert RANK or np.array_equal(ours.get(), theirs)
+    for algorithm in pycoll.algorithms("scatterv"):
+        whole = [produced(xp, theirs), counts] if RANK == 0 else None
+        ours = pycoll.scatterv(whole, xp.empty(RANK + 1, theirs.dtype), algorithm=algorithm)
+        np.testing.assert_array_equal(ours.get(), np.full(RANK + 1, RANK))
+    for algorithm in pycoll.algorithms("alltoallv"):
+        out = produced(xp, np.repeat(np.arange(SIZE), RANK + 1))
+        ours = pycoll.alltoallv([out, [RANK + 1] * SIZE], [None, counts], algorithm=algorithm)
+        np.testing.assert_array_equal(ours.get(), np.full(sum(counts), RANK))
+    block = pycoll.reduce_scatter(produced(xp, theirs), recvcounts=counts)
+    np.testing.assert_array_equal(block.get(), np.full(RANK + 1, RANK * SIZE))
+
+
+def test_the_communicators_methods(xp, way):
+    comm = pycoll.Comm(MPI.COMM_WORLD)
+    send, recv = produced(xp, np.arange(30) + RANK), xp.empty(30, int)
+    comm.Allreduce(send, recv)
+    np.testing.assert_array_equal(recv.get(), np.arange(30) * SIZE + sum(range(SIZE)))
+    comm.Bcast([recv, 5, MPI.LONG], root=SIZE - 1)
+    everything = xp.empty((SIZE, 30), int)
+    comm.Allgather([send, MPI.LONG], everything)
+    np.testing.assert_array_equal(everything.get(), [np.arange(30) + rank for rank in range(SIZE)])
+    request = comm.Ialltoall(produced(xp, np.full(SIZE, RANK)), target := xp.empty(SIZE, int))
+    request.Wait()
+    np.testing.assert_array_equal(target.get(), np.arange(SIZE))
+    counts = [1] * SIZE
+    comm.Reduce_scatter(produced(xp, np.arange(SIZE)), mine := xp.empty(1, int), counts)
+    np.testing.assert_array_equal(mine.get(), [RANK * SIZE])
+
+
+def test_datatypes_with_gaps(xp, way):
+    """Every third number travels; what lies between stays."""
+    comm = pycoll.Comm(MPI.COMM_WORLD)
+    column = MPI.LONG.Create_vector(4, 1, 3).Create_resized(0, 96).Commit()
+    send, recv = produced(xp, np.arange(12) + 100 * RANK), produced(xp, np.full(12 * SIZE, -1))
+    comm.Allgather([send, 1, column], [recv, 1, column])
+    expected = np.full((SIZE, 12), -1)
+    for rank in range(SIZE):
+        expected[rank, ::3] = np.arange(0, 12, 3) + 100 * rank
+    np.testing.assert_array_equal(recv.get().reshape(SIZE, 12), expected)
+    column.Free()
+
+
+def test_blocks_of_different_datatypes(xp, way):
+    comm = pycoll.Comm(MPI.COMM_WORLD)
+    send, recv = produced(xp, np.arange(SIZE) + 10 * RANK), xp.empty(SIZE, int)
+    places, types = [8 * rank for rank in range(SIZE)], [MPI.LONG] * SIZE
+    comm.Alltoallw([send, [1] * SIZE, places, types], [recv, [1] * SIZE, places, types])
+    np.testing.assert_array_equal(recv.get(), RANK + 10 * np.arange(SIZE))
+
+
+def test_reductions_of_unknown_elements_are_refused(xp, way):
+    comm = pycoll.Comm(MPI.COMM_WORLD)
+    pair = MPI.DOUBLE.Create_contiguous(2).Commit()
+    op = MPI.Op.Create(lambda left, right, datatype: None)
+    with pytest.raises(TypeError, match="sendbuf lies on a GPU"):
+        comm.Allreduce([xp.empty(4), pair], [xp.empty(4), pair], op)
+    op.Free()
+    pair.Free()
+
+
+def test_messages(xp, way):
+    out, back = produced(xp, np.arange(20.0) + RANK), xp.empty(20)
+    request = pycoll.irecv(back, LEFT, 3)
+    pycoll.send(out, RIGHT, 3)
+    pycoll.waitall([request])
+    np.testing.assert_array_equal(back.get(), np.arange(20.0) + LEFT)
+    np.testing.assert_array_equal(pycoll.sendrecv(out, RIGHT, source=LEFT).get(), np.arange(20.0) + LEFT)
+    requests = [pycoll.irecv(back, LEFT), pycoll.isend(out, RIGHT)]
+    while not pycoll.testall(requests)[0]:
+        pass
+    np.testing.assert_array_equal(back.get(), np.arange(20.0) + LEFT)
+    status, mine = MPI.Status(), produced(xp, np.full(20, -1.0))
+    request = pycoll.isend(out[:5], RIGHT)
+    pycoll.recv(mine, LEFT, status=status)
+    request.Wait()
+    assert status.Get_count(MPI.DOUBLE) == 5
+    np.testing.assert_array_equal(mine.get(), [*np.arange(5.0) + LEFT, *[-1.0] * 15])
+
+
+def test_messages_while_a_collective_is_in_flight(xp, way):
+    flying = pycoll.iallreduce(produced(xp, np.arange(4000.0)))
+    back = xp.empty(20)
+    request = pycoll.isend(produced(xp, np.arange(20.0) + RANK), RIGHT, 5)
+    pycoll.recv(back, LEFT, 5)
+    request.Wait()
+    np.testing.assert_array_equal(back.get(), np.arange(20.0) + LEFT)
+    np.testing.assert_array_equal(flying.wait().get(), np.arange(4000.0) * SIZE)
+
+
+def test_the_progress_thread(xp, way):
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        pytest.skip("MPI was started without threads")
+    with pycoll.progress_thread():
+        requests = [pycoll.iallreduce(produced(xp, np.arange(5000.0) + n)) for n in range(3)]
+        for n, request in enumerate(requests):
+            np.testing.assert_array_equal(request.wait().get(), (np.arange(5000.0) + n) * SIZE)
+
+
+def test_a_buffer_without_cupy(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    interface = {"shape": (3,), "typestr": "<f4", "data": (4096, False), "version": 3}
+    buffer = type("OnGPU", (), {"__cuda_array_interface__": interface})()
+    with pytest.raises(TypeError, match=r"sendbuf lies on a GPU, which needs the package CuPy \(the extra cuda12"):
+        pycoll.allreduce(buffer)
+
+
+def test_what_is_said_when_mpi_is_not_cuda_aware(xp, monkeypatch):
+    """Once."""
+    from pycoll.cuda import memory, support
+
+    support.support.cache_clear()
+    memory._warn.cache_clear()
+    monkeypatch.setenv("PYCOLL_CUDA_AWARE", "0")
+    buffer = produced(xp, np.ones(3))
+    with pytest.warns(RuntimeWarning, match="by way of the host's memory.*PYCOLL_CUDA_AWARE=0 says so") as said:
+        pycoll.allreduce(buffer)
+        pycoll.bcast(buffer)
+    assert len([one for one in said if "host's memory" in str(one.message)]) == 1
+    support.support.cache_clear()
+
+
+def test_selecting_a_gpu(xp):
+    import warnings
+
+    sharing = SIZE > xp.cuda.runtime.getDeviceCount()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        number = pycoll.select_device()
+    assert 0 <= number < xp.cuda.runtime.getDeviceCount()
+    assert bool(said) == sharing
+    if sharing:
+        assert f"ranks share GPU {number}" in str(said[0].message)
