@@ -1,4 +1,4 @@
-"""Which buffers on a GPU go where, and what else takes them: blocks of different lengths, mpi4py's methods, messages."""
+"""Whose buffers, on which ranks; blocks of different lengths, mpi4py's methods, messages."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def test_comparing_arguments_first(xp, way, monkeypatch):
     request = pycoll.iallreduce(mine)
     np.testing.assert_array_equal(request.wait().get(), np.arange(10.0) * SIZE + sum(range(SIZE)))
     if SIZE > 1:
-        with pytest.raises((ValueError, TypeError), match="different memories|wrong arguments"):
+        with pytest.raises((ValueError, TypeError), match=r"different memories|wrong arguments"):
             pycoll.allreduce([mine, np.zeros(3)] if RANK == 0 else [mine, produced(xp, np.zeros(3))])
 
 

@@ -157,6 +157,17 @@ def test_gaps_are_packed_on_the_gpu(xp, way):
         pycoll.allreduce(matrix, matrix.T)
 
 
+def test_persistent_ones_pack_anew(xp, way):
+    matrix = xp.empty((5, 8))
+    with pycoll.allreduce_init(matrix[:, ::2]) as persistent:
+        for step in range(3):
+            matrix[...] = xp.asarray(np.arange(40.0).reshape(5, 8) + RANK + step)
+            persistent.Start()
+            expected = np.arange(40.0).reshape(5, 8)[:, ::2] * SIZE + sum(range(SIZE)) + SIZE * step
+            np.testing.assert_array_equal(persistent.wait().get(), expected)
+        persistent.Start()
+
+
 def test_lists_travel_together(xp, way):
     arrays = [produced(xp, np.arange(n) + RANK) for n in (3, 0, 40)]
     assert pycoll.allreduce(arrays) is arrays

@@ -72,7 +72,7 @@ def test_a_tensor_that_requires_a_gradient():
         def __cuda_array_interface__(self):
             raise RuntimeError("use tensor.detach()")
 
-    with pytest.raises(TypeError, match="sendbuf cannot be used: use tensor.detach"):
+    with pytest.raises(TypeError, match=r"sendbuf cannot be used: use tensor\.detach"):
         on_device("sendbuf", Tensor())
 
 
