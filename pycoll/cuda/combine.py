@@ -20,7 +20,9 @@ def is_combined(operation: Operation, dtype: np.dtype) -> bool:
     if not operation.predefined or not dtype.isnative:
         return False
     if kind_of(dtype) == "p":
-        return all(dtype[field].char in _COMBINED and dtype[field].isnative for field in dtype.names or ())
+        return dtype.isalignedstruct and all(
+            dtype[field].char in _COMBINED and dtype[field].isnative for field in dtype.names or ()
+        )
     if dtype.name == "bfloat16":
         return any("E" in signature for signature in getattr(cupy(), operation.combine.__name__).types)
     return dtype.char in _COMBINED
@@ -37,12 +39,12 @@ def function_for(operation: Operation, dtype: np.dtype) -> Callable[..., Any]:
 @cache
 def _better(comparison: str) -> Callable[..., Any]:
     kernel = cupy().ElementwiseKernel(
-        "V left, I left_index, V right, I right_index",
-        "V out, I out_index",
+        "T left, S left_index, T right, S right_index",
+        "T out, S out_index",
         f"""
         bool better = right {comparison} left || (right == left && right_index < left_index);
-        V value = better ? right : left;
-        I index = better ? right_index : left_index;
+        T value = better ? right : left;
+        S index = better ? right_index : left_index;
         out = value;
         out_index = index;
         """,

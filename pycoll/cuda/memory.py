@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..memory import Memory, is_host
+from ..memory import Memory, address, is_host
 from ..ops import Operation
 from ..program import RECV, SCRATCH, SEND, Program
 from ..staging import direct, staged
@@ -77,7 +77,8 @@ def memory_of(send: Any, recv: Any, dtype: np.dtype, operation: Operation | None
         raise ValueError(" and ".join(f"{name} lies on GPU {device}" for name, device in devices.items()))
     device = next(iter(devices.values()))
     in_one_memory = all(array is None or not is_host(array) for array in (send, recv))
-    if in_one_memory and is_direct() and (operation is None or is_combined(operation, dtype)):
+    aligned = operation is None or all(address(array) % dtype.alignment == 0 for array in arrays.values())
+    if in_one_memory and is_direct() and aligned and (operation is None or is_combined(operation, dtype)):
         return Direct(device)
     return Staged(device, *(None if is_host(array) else array.nbytes for array in (send, recv)))
 

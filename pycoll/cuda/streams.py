@@ -25,11 +25,12 @@ def own_stream(device: int) -> Any:
         return xp.cuda.Stream(non_blocking=True)
 
 
-def _current_streams(device: int) -> Iterator[Any]:
-    xp, torch = cupy(), sys.modules.get("torch")
-    yield xp.cuda.get_current_stream()
+def _current_streams(device: int) -> Iterator[int]:
+    """The streams that are current in this thread, as CUDA's handles."""
+    torch = sys.modules.get("torch")
+    yield cupy().cuda.get_current_stream().ptr
     if torch is not None and torch.cuda.is_initialized():
-        yield xp.cuda.ExternalStream(torch.cuda.current_stream(device).cuda_stream)
+        yield torch.cuda.current_stream(device).cuda_stream
 
 
 def follow(device: int) -> None:
@@ -37,14 +38,17 @@ def follow(device: int) -> None:
     xp, own = cupy(), own_stream(device)
     with xp.cuda.Device(device):
         for current in _current_streams(device):
-            own.wait_event(current.record())
+            event = xp.cuda.Event(disable_timing=True)
+            xp.cuda.runtime.eventRecord(event.ptr, current)
+            own.wait_event(event)
 
 
 def wait_for_caller(device: int) -> None:
     """Wait until all that is on the current streams is done."""
-    with cupy().cuda.Device(device):
+    xp = cupy()
+    with xp.cuda.Device(device):
         for current in _current_streams(device):
-            current.synchronize()
+            xp.cuda.runtime.streamSynchronize(current)
 
 
 def finish(device: int) -> None:

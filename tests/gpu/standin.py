@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import types
+import weakref
 from collections import deque
 from typing import ClassVar
 
@@ -68,10 +69,6 @@ class Stream:
 Stream.null = Stream(null=True)
 
 
-def ExternalStream(ptr):
-    return Stream._all[ptr]
-
-
 _threads = threading.local()
 
 
@@ -86,8 +83,11 @@ def get_current_stream():
 
 
 class Event:
+    _all: ClassVar[weakref.WeakValueDictionary] = weakref.WeakValueDictionary()
+
     def __init__(self, block=False, disable_timing=False):
-        self.stream, self.place = Stream.null, 0
+        self.stream, self.place, self.ptr = Stream.null, 0, id(self)
+        self._all[self.ptr] = self
 
     def record(self, stream=None):
         self.stream = get_current_stream() if stream is None else stream
@@ -340,10 +340,10 @@ def module():
         getDeviceCount=lambda: 1,
         deviceGetPCIBusId=lambda device: "0000:00:00.0",
         CUDARuntimeError=RuntimeError,
+        eventRecord=lambda event, stream: Event._all[event].record(Stream._all[stream]),
     )
     cupy.cuda = types.SimpleNamespace(
         Stream=Stream,
-        ExternalStream=ExternalStream,
         Event=Event,
         Device=Device,
         UnownedMemory=UnownedMemory,
