@@ -7,14 +7,17 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 from tqdm import tqdm
 
 import pycoll
+from pycoll.cuda.support import support
 
 from .cases import FORMS, IN_PLACE, MEASURED, Case, busbw_factor
+from .gpu import gpu_environment, on_gpu
 from .results import environment, table, write_json
 from .timing import medians
 
@@ -33,6 +36,7 @@ COLUMNS = {  # of a record: heading, number format
     "speedup": ("speedup", ".2f"),
     "wrong": ("#wrong", ""),
 }
+ON_GPU = {"native": ("native (us)", ".2f"), "staged": ("staged (us)", ".2f")}  # the yardsticks for buffers on a GPU
 
 
 def nbytes(text: str) -> int:
@@ -51,6 +55,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--algorithm", help="algorithms, with commas between; 'auto' is pycoll's choice (default: all)")
     parser.add_argument("--dtype", default="float32", type=np.dtype, help="(%(default)s)")
     parser.add_argument("--place", choices=["out", "in", "both"], default="out", help="in place or out of place")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the buffers lie (%(default)s)")
     parser.add_argument("--form", choices=FORMS, default="blocking", help="of pycoll's call; MPI's own is blocking")
     parser.add_argument("--budget", type=float, default=60.0, help="about how many seconds of timing (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="also write the records there")
@@ -87,15 +92,22 @@ def points(options: argparse.Namespace) -> Iterator[tuple[str, str, int, bool]]:
                     yield primitive, name, size, True
 
 
-def measure(comm: MPI.Intracomm, point: tuple[str, str, int, bool], dtype: np.dtype, form: str, budget: float) -> dict:
-    """One record."""
+def measure(
+    comm: MPI.Intracomm, point: tuple[str, str, int, bool], dtype: np.dtype, form: str, budget: float, xp: Any = np
+) -> dict:
+    """One record; of yardsticks that there are none of, the time is None."""
     primitive, name, size, in_place = point
-    case = Case(comm, primitive, size, dtype, in_place)
+    case = Case(comm, primitive, size, dtype, in_place, xp)
     algorithm = None if name == "auto" else name
-    call = case.call(algorithm, form)
-    wrong = case.wrong(call)
+    calls = {"ours": case.call(algorithm, form)}
+    if xp is np or support().aware:
+        calls["native"] = case.call_native()
+    if xp is not np and primitive != "barrier":
+        calls["staged"] = case.call_staged()
+    wrong = case.wrong(calls["ours"], calls.get("staged") or calls.get("native") or comm.Barrier)
     case.zero()
-    seconds, native = medians(comm, [call, case.call_native()], budget)
+    times = dict(zip(calls, medians(comm, list(calls.values()), budget)))
+    seconds, native, staged = (times.get(name) for name in ("ours", "native", "staged"))
     algbw = case.nbytes / seconds / 1e9
     return {
         "primitive": primitive,
@@ -108,8 +120,9 @@ def measure(comm: MPI.Intracomm, point: tuple[str, str, int, bool], dtype: np.dt
         "time": seconds * 1e6,
         "algbw": algbw,
         "busbw": algbw * busbw_factor(primitive, comm.size),
-        "native": native * 1e6,
-        "speedup": native / seconds,
+        "native": native and native * 1e6,
+        "staged": staged and staged * 1e6,
+        "speedup": (native or staged or seconds) / seconds,
         "wrong": wrong,
     }
 
@@ -125,14 +138,17 @@ def main(argv: list[str]) -> int:
     pycoll.abort_on_exception()
     todo = list(points(options))
     pycoll.attach(comm)
+    xp = on_gpu(comm) if options.device == "cuda" else np
+    columns = COLUMNS if xp is np else {**COLUMNS, **ON_GPU}
     shown = tqdm(todo, unit="point", leave=False, disable=None if comm.rank == 0 else True)
-    records = [measure(comm, point, options.dtype, options.form, options.budget / len(todo)) for point in shown]
+    budget = options.budget / len(todo)
+    records = [measure(comm, point, options.dtype, options.form, budget, xp) for point in shown]
     if comm.rank == 0:
-        where = environment(comm)
+        where = environment(comm) | (gpu_environment() if options.device == "cuda" else {})
         if options.json:  # before printing, which may fail
             write_json(options.json, {"environment": where, "records": records})
         print("  ".join(f"{key}: {value}" for key, value in where.items()))
-        print(table(records, COLUMNS))
+        print(table(records, columns))
     return int(any(record["wrong"] for record in records))
 
 

@@ -12,14 +12,12 @@ import numpy as np
 _DLPACK_DEVICES = (2, 13)  # DLPack's numbers for a CUDA GPU's memory: kDLCUDA, kDLCUDAManaged
 
 
-def cupy(what: str = "a buffer") -> ModuleType:
-    """CuPy; TypeError if it is not there."""
+def cupy(what: str = "a buffer on a GPU") -> ModuleType:
+    """CuPy; TypeError if it is not there, for what needs it."""
     try:
         import cupy  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
-        raise TypeError(
-            f"{what} lies on a GPU, which needs the package CuPy (the extra cuda12 or cuda13): {error}"
-        ) from None
+        raise TypeError(f"{what} needs the package CuPy (the extra cuda12 or cuda13): {error}") from None
     return cupy
 
 
@@ -89,7 +87,7 @@ def device_array(name: str, buffer: Any) -> Any:
     """CuPy's array on the memory of an object on a GPU."""
     if is_device_array(buffer):
         return buffer
-    interface, xp = _interface(name, buffer), cupy(name)
+    interface, xp = _interface(name, buffer), cupy(f"{name} lies on a GPU, which")
     if interface is None:
         return xp.from_dlpack(buffer)
     found = described(name, interface)

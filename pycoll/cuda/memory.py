@@ -84,9 +84,9 @@ def memory_of(send: Any, recv: Any, dtype: np.dtype, operation: Operation | None
 
 
 def is_direct() -> bool:
-    """Whether MPI gets addresses on a GPU; if not, that is said once."""
+    """Whether MPI gets addresses on a GPU; if not, that is said once, unless the user wants it so."""
     found = support.support()
-    if not found.aware:
+    if not found.aware and found.doubtful:
         _warn(found.reason)
     return found.aware
 

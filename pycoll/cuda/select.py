@@ -31,13 +31,13 @@ def select_device(comm: MPI.Intracomm | None = None) -> int:
     together = sum(1 for other in share_out(seen, names=True) if other == seen[rank][chosen])
     if together > 1:
         warnings.warn(f"{together} ranks share GPU {chosen} of rank {comm.rank}", RuntimeWarning, stacklevel=2)
-    cupy("the GPU to be selected").cuda.Device(chosen).use()
+    cupy("select_device").cuda.Device(chosen).use()
     return chosen
 
 
 def visible_gpus() -> list[str]:
     """The GPUs that this process sees, in the order of their numbers, by names that all processes of the host know."""
-    runtime = cupy("the GPU to be selected").cuda.runtime
+    runtime = cupy("select_device").cuda.runtime
     try:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError:  # there is none, or no driver

@@ -21,6 +21,7 @@ class Support(NamedTuple):
 
     aware: bool
     reason: str
+    doubtful: bool = True  # not if the user says so
 
 
 class Facts(NamedTuple):
@@ -36,7 +37,7 @@ class Facts(NamedTuple):
 def judge(facts: Facts) -> Support:
     """Whether these facts speak for a CUDA-aware MPI; in doubt they do not."""
     if facts.setting in ("0", "1"):
-        return Support(facts.setting == "1", f"PYCOLL_CUDA_AWARE={facts.setting} says so")
+        return Support(facts.setting == "1", f"PYCOLL_CUDA_AWARE={facts.setting} says so", doubtful=False)
     if facts.setting not in ("", "auto"):
         raise ValueError(f"environment variable PYCOLL_CUDA_AWARE={facts.setting!r} is none of auto, 0, 1")
     uses_ucx, no_cuda = _uses_ucx(facts), _ucx_without_cuda(facts)

@@ -62,7 +62,5 @@ def way(request, xp, monkeypatch):
         pytest.skip(f"no CUDA-aware MPI: {support.support().reason}")
     monkeypatch.setenv("PYCOLL_CUDA_AWARE", "1" if request.param == "direct" else "0")
     _forget()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "_warn", lambda reason: None)
-        yield request.param
+    yield request.param
     _forget()

