@@ -2,6 +2,7 @@
 
 | variable | meaning |
 |---|---|
+| ``PYCOLL_CUDA_AWARE`` | 0 or 1: whether MPI may be given addresses on a GPU (see `pycoll.cuda.support`) |
 | ``PYCOLL_SEGMENT`` | the longest message in bytes (4 MiB) |
 | ``PYCOLL_PIPELINE`` | into segments of how many bytes pipelined algorithms cut a vector (128 KiB) |
 | ``PYCOLL_ALLREDUCE``, ... | a primitive's algorithm, where a call and its communicator name none |

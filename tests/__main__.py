@@ -1,7 +1,8 @@
 """Runs all tests: ``python -m tests``.
 
 First those that need no MPI (tests/pure) and those that launch jobs of their own (tests/jobs), then tests/mpi and
-tests/parallel (the data-parallel drivers) under mpiexec at several numbers of ranks, with the MPI that is installed.
+tests/parallel (the data-parallel drivers) and tests/gpu under mpiexec at several numbers of ranks, with the MPI that is
+installed.  Without a GPU tests/gpu runs on a stand-in for CuPy.
 What follows ``--`` goes to pytest.
 """
 
@@ -14,7 +15,7 @@ import time
 from .launch import run
 
 LIMIT = 600  # seconds for one number of ranks
-DRIVERS = 4  # ranks on which the drivers are tested; what they are built on is tested on more
+DRIVERS = 4  # ranks on which drivers and GPU buffers are tested; what they are built on is tested on more
 
 
 def main() -> int:
@@ -30,7 +31,7 @@ def main() -> int:
     for ranks in map(int, options.ranks.split(",")):
         print(f"\n{ranks} ranks:", flush=True)
         start = time.perf_counter()
-        folders = ["tests/mpi", "tests/parallel"] if ranks <= DRIVERS else ["tests/mpi"]
+        folders = ["tests/mpi", "tests/parallel", "tests/gpu"] if ranks <= DRIVERS else ["tests/mpi"]
         job = run(ranks, ["-m", "pytest", "-q", "--with-mpi", *folders, *options.pytest], LIMIT, show=True)
         seconds = time.perf_counter() - start
         outcome[f"{ranks} ranks"] = job.code or int(job.timed_out or bool(job.left))

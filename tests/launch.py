@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,13 +46,15 @@ def mpiexec() -> str:
     return found
 
 
-def run(ranks: int, arguments: list[str], limit: float, show: bool = False) -> Job:
+def run(
+    ranks: int, arguments: list[str], limit: float, show: bool = False, environment: Mapping[str, str] | None = None
+) -> Job:
     """Run ``python ARGUMENTS`` on so many ranks for at most `limit` seconds; `show` lets the output through."""
     token = uuid.uuid4().hex  # in the environment of all that belongs to the job, whatever its session
     output = None if show else subprocess.PIPE
     job = subprocess.Popen(
         [mpiexec(), "-n", str(ranks), sys.executable, *arguments],
-        env={**os.environ, **ENVIRONMENT, TOKEN: token},
+        env={**os.environ, **ENVIRONMENT, **(environment or {}), TOKEN: token},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=None if show else subprocess.STDOUT,

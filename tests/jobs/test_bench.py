@@ -48,3 +48,36 @@ def test_bench_refuses_nonsense():
         result = subprocess.run([sys.executable, "-m", "bench", *options], capture_output=True, text=True, timeout=60)
         assert result.returncode != 0 and options[-1] in result.stderr
         assert "Traceback" not in result.stderr
+
+
+def test_bench_on_a_gpu(tmp_path):
+    """On the stand-in for CuPy; the figures mean nothing, but both yardsticks are there and the results right."""
+    (tmp_path / "cupy.py").write_text(
+        "import sys; from tests.gpu import standin; sys.modules['cupy'] = standin.module()"
+    )
+    path = tmp_path / "results.json"
+    options = ["--device", "cuda", "--algorithm", "auto", "--sizes", "4K", "--budget", "2", "--json", str(path)]
+    environment = {"PYCOLL_CUDA_AWARE": "1", "PYTHONPATH": f"{tmp_path}:."}
+    job = run(2, ["-m", "bench", *options], limit=120, environment=environment)
+    assert job.code == 0, job.output
+    document = json.loads(path.read_text())
+    assert document["environment"]["path"] == "direct" and "stand-in" in document["environment"]["gpu"]
+    for record in document["records"]:
+        assert record["wrong"] == 0 and record["time"] > 0 and record["native"] > 0
+        assert record["primitive"] == "barrier" or record["staged"] > 0
+    job = run(1, ["-m", "bench.gpu", str(path)], limit=60, environment=environment)
+    assert job.code == 0 and "the GPU copies 268435456 bytes at" in job.output, job.output
+
+
+def test_bench_without_a_gpu(tmp_path):
+    (tmp_path / "cupy.py").write_text("raise ImportError('there is none')")
+    job = run(2, ["-m", "bench", "--device", "cuda"], limit=60, environment={"PYTHONPATH": f"{tmp_path}:."})
+    assert job.code != 0 and "--device cuda: select_device needs the package CuPy" in job.output
+    assert "Traceback" not in job.output
+
+
+def test_info():
+    job = run(2, ["-m", "pycoll.info"], limit=60)
+    assert job.code == 0, job.output
+    for line in ("pycoll: ", "MPI library: ", "thread level: ", "ranks: 2", "CUDA-aware: ", "transports: ", "GPU: "):
+        assert sum(found.startswith(line) for found in job.output.splitlines()) == 1, job.output
