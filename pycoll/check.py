@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .binding import Bound
 from .buffers import Arguments
-from .engine import Bound
 from .errors import MismatchError
 from .layout import Call, Extents, compiled, side_by_side
 from .ops import Operation

@@ -26,6 +26,7 @@ import numpy as np
 from mpi4py import MPI
 
 from . import engine, settings
+from .binding import run_all
 from .buffers import IN_PLACE, arrange
 from .prepare import Prepared, Reader, prepare
 from .progress import flights
@@ -316,18 +317,8 @@ def run(
         known = False
     if not known or flights:
         return _run_carefully(primitive, sendbuf, recvbuf, op, root, comm, algorithm, recvcounts, read, key)
-    _run_calls(bound)
+    run_all(bound.calls)
     return recvbuf
-
-
-def _run_calls(bound: engine.Bound) -> None:
-    calls = iter(bound.calls)
-    try:
-        for call in calls:
-            call()
-    except (ArithmeticError, Warning):  # floating-point errors that the caller wants raised: when all is done
-        engine.finish(calls)
-        raise
 
 
 def _run_carefully(
@@ -354,7 +345,7 @@ def _run_carefully(
         bound = prepared.bound()
         if arguments.result is recvbuf and recvcounts is None and (operation is None or operation.predefined):
             channel.remember(bound, key, arguments, sendbuf, recvbuf, op)
-        _run_calls(bound)
+        run_all(bound.calls)
     else:
         _run_parts(prepared)
     return arguments.result
@@ -364,7 +355,7 @@ def _run_parts(prepared: Prepared) -> None:
     error = None
     for bound in prepared.parts():
         try:
-            _run_calls(bound)
+            run_all(bound.calls)
         except (ArithmeticError, Warning) as caught:
             error = caught
     if error:

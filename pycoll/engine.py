@@ -1,71 +1,25 @@
-"""Runs programs over mpi4py's point-to-point messages.
-
-A program bound to three addresses is a flat list of calls without arguments: the hot loop is
-``for call in calls: call()``.  What a call touches is memory by address, so a bound program keeps no
-caller's array alive; it runs only in calls that bring arrays with just these addresses, lengths and dtypes.
-Where buffers lie on a GPU, `pycoll.memory` adapts the program, and a launcher makes the calls that are the GPU's.
-"""
+"""What pycoll keeps for each communicator: a private duplicate, and programs bound to the buffers of the last calls."""
 
 from __future__ import annotations
 
-import contextlib
 import weakref
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Hashable
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 from . import settings
+from .binding import Bound, adapted, bind, freed_at_its_end
 from .buffers import IN_PLACE, Arguments
-from .counters import counted
 from .errors import CollectiveTimeout
 from .memory import HOST, address, is_host
-from .ops import Operation, real_dtype
-from .program import RECV, Apply, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait
-
-if TYPE_CHECKING:
-    from .cuda.launch import Launcher
-    from .cuda.streams import Mark
+from .ops import Operation
+from .program import Program
 
 KEPT = 256  # bound programs kept for each communicator
 BLOCKING = 1  # the tag of blocking collectives; each of the others in flight has its own
-_BYTE = np.dtype(np.uint8)
-
-Calls = list[Callable[[], object]]
-
-
-@dataclass
-class Bound:
-    """A program bound to addresses, with its scratch."""
-
-    program: Program
-    calls: Calls
-    requests: list[MPI.Prequest]
-    scratch: Any
-    marks: dict[int, Mark] = field(default_factory=dict)  # of steps that are a GPU's and waited for
-    shortcut: tuple = ()
-    _waits: list[MPI.Prequest | Mark | None] | None = None
-
-    @property
-    def waits(self) -> list[MPI.Prequest | Mark | None]:
-        """For each call what it waits for, if it does."""
-        if self._waits is None:
-            self._waits = [self._awaited(step) for step in self.program.steps]
-            self._waits += [None] * (len(self.calls) - len(self._waits))
-        return self._waits
-
-    def _awaited(self, step: Step) -> MPI.Prequest | Mark | None:
-        if type(step) is Wait:
-            return self.requests[step.message]
-        return self.marks[step.step] if type(step) is Finish else None
-
-    def free(self) -> None:
-        """Give the requests back to MPI."""
-        for request in self.requests:
-            request.Free()
 
 
 class Shortcut(NamedTuple):
@@ -108,17 +62,17 @@ class Channel:
 
     def bind(self, program: Program, arguments: Arguments, operation: Operation | None) -> Bound:
         """The program bound to these buffers, for a blocking call; the last `KEPT` are kept."""
-        program = _adapted(program, arguments, operation)
+        program = adapted(program, arguments, operation)
         memory = arguments.memory
         scratch = self._scratch.get(memory.scratch)
         if scratch is None or program.scratch > scratch.size:  # all programs share it, so they must be bound anew
             self.clear()
             self._scratch[memory.scratch] = scratch = memory.room(program.scratch)
         if operation and not operation.predefined:  # its handle may be freed and used again, so nothing is kept
-            return freed_at_its_end(self._bind(program, arguments, operation, scratch, BLOCKING))
+            return freed_at_its_end(bind(self.comm, program, arguments, operation, scratch, BLOCKING))
         addresses = (address(arguments.send), address(arguments.recv))
         key = (program, *addresses, arguments.dtype, operation and operation.name)
-        bound = self._bound.pop(key, None) or self._bind(program, arguments, operation, scratch, BLOCKING)
+        bound = self._bound.pop(key, None) or bind(self.comm, program, arguments, operation, scratch, BLOCKING)
         if len(self._bound) >= KEPT:
             self._drop(next(iter(self._bound)))
         self._bound[key] = bound
@@ -126,8 +80,8 @@ class Channel:
 
     def bind_apart(self, program: Program, arguments: Arguments, operation: Operation | None, tag: int) -> Bound:
         """The program bound to these buffers with scratch and a tag of its own, so that others can run meanwhile."""
-        program = _adapted(program, arguments, operation)
-        return self._bind(program, arguments, operation, arguments.memory.room(program.scratch), tag)
+        program = adapted(program, arguments, operation)
+        return bind(self.comm, program, arguments, operation, arguments.memory.room(program.scratch), tag)
 
     def remember(
         self, bound: Bound, key: tuple, arguments: Arguments, sendbuf: object, recvbuf: object, op: object
@@ -142,19 +96,6 @@ class Channel:
     def shortcuts_forgotten(self) -> None:
         """Look at all arguments anew."""
         self.shortcuts.clear()
-
-    def _bind(
-        self, program: Program, arguments: Arguments, operation: Operation | None, scratch: Any, tag: int
-    ) -> Bound:
-        bases = [address(arguments.send), address(arguments.recv), address(scratch)]
-        requests = []
-        for message in program.messages:
-            init = self.comm.Send_init if message.outgoing else self.comm.Recv_init
-            requests.append(init([_memory(message.region, bases), MPI.BYTE], message.peer, tag))
-        launcher = arguments.memory.launcher(bases, arguments.dtype, operation, self.size)
-        marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish} if launcher else {}
-        calls = _Binder(program, requests, bases, arguments.dtype, operation, self.size, launcher, marks).calls()
-        return Bound(program, calls, requests, scratch, marks)
 
     def _drop(self, key: tuple) -> None:
         bound = self._bound.pop(key)
@@ -178,88 +119,11 @@ class Channel:
             self.comm.Free()
 
 
-def freed_at_its_end(bound: Bound) -> Bound:
-    """The same, whose last calls free its requests."""
-    bound.calls.extend(request.Free for request in bound.requests)
-    return bound
-
-
-def _adapted(program: Program, arguments: Arguments, operation: Operation | None) -> Program:
-    """The program with the division that a mean ends with, for the memory that the buffers lie in."""
-    if operation and operation.mean and arguments.recv is not None and arguments.count:
-        program = _with_division(program, arguments.count * arguments.dtype.itemsize)
-    return arguments.memory.adapted(program)
-
-
-@lru_cache(maxsize=512)
-def _with_division(program: Program, nbytes: int) -> Program:
-    return Program([*program.steps, Divide(Region(RECV, 0, nbytes))], program.messages, program.scratch)
-
-
 def _reference(buffer: object, array: Any) -> Callable[[], object] | None:
     """A weak reference to a caller's array; None where a copy or a view stands in for it."""
     if isinstance(buffer, np.ndarray) or (buffer is array and buffer is not None):
         return weakref.ref(buffer) if array is None or buffer is array else None
     return (lambda: buffer) if buffer is None or buffer is IN_PLACE else None
-
-
-def _memory(region: Region, bases: list[int]) -> MPI.buffer:
-    return MPI.buffer.fromaddress(bases[region.buffer] + region.start, region.size)
-
-
-def _array(region: Region, bases: list[int], dtype: np.dtype) -> np.ndarray:
-    return np.frombuffer(_memory(region, bases), dtype)  # type: ignore[call-overload]
-
-
-@dataclass
-class _Binder:
-    """Makes each step of a program a call without arguments."""
-
-    program: Program
-    requests: list[MPI.Prequest]
-    bases: list[int]
-    dtype: np.dtype
-    operation: Operation | None
-    size: int
-    launcher: Launcher | None
-    marks: dict[int, Mark]
-    # NumPy looks for no overlaps where operand and result are one object
-    arrays: dict[Region, np.ndarray] = field(default_factory=dict)
-
-    def calls(self) -> Calls:
-        """The steps as calls."""
-        if self.launcher:
-            return [self._on_device(number, step) for number, step in enumerate(self.program.steps)]
-        return [self._call(step) for step in self.program.steps]
-
-    def _on_device(self, number: int, step: Step) -> Callable[[], object]:
-        assert self.launcher
-        return self.launcher.call(step, self.marks.get(number)) if self.launcher.does(step) else self._call(step)
-
-    def _call(self, step: Step) -> Callable[[], object]:
-        match step:
-            case Start(number):
-                start, message = self.requests[number].Start, self.program.messages[number]
-                return counted(start, message.region.size) if message.outgoing else start
-            case Wait(number):
-                return self.requests[number].Wait
-            case Apply():
-                assert self.operation is not None
-                return self.operation.bound(*map(self._array, step))
-            case CopyBytes(source, to):
-                return partial(np.copyto, _array(to, self.bases, _BYTE), _array(source, self.bases, _BYTE))
-            case Divide(region):
-                # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
-                result = _array(region, self.bases, real_dtype(self.dtype))
-                return partial(np.divide, result, self.size, out=result)
-            case Finish(number):
-                return self.marks[number].Wait
-        raise AssertionError(f"{step} is a GPU's")
-
-    def _array(self, region: Region) -> np.ndarray:
-        if region not in self.arrays:
-            self.arrays[region] = _array(region, self.bases, self.dtype)
-        return self.arrays[region]
 
 
 # Channels by the handle of the caller's communicator.  A handle may be used again once its communicator is
@@ -326,13 +190,6 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     comm = MPI.COMM_WORLD if comm is None else comm
     check_communicator(comm)
     return attached(comm) or _register(comm, _duplicate(MPI.Intracomm(comm)))  # not by a subclass's Dup
-
-
-def finish(steps: Iterator[Callable[[], object]]) -> None:
-    """Do what is left of a program after a floating-point error, so that the other ranks need not wait for ever."""
-    for step in steps:
-        with contextlib.suppress(ArithmeticError, Warning):
-            step()
 
 
 def segments(nbytes: int) -> int:

@@ -70,7 +70,7 @@ def of_this_rank() -> dict[str, Any]:
     """What may be different on each rank."""
     facts = support.facts()
     try:
-        aware, reason = support.judge(facts)
+        aware, reason, _ = support.judge(facts)
         awareness = f"{'yes' if aware else 'no'}: {reason}"
     except ValueError as error:
         awareness = f"unknown: {error}"

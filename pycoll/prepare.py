@@ -13,9 +13,10 @@ import numpy as np
 from mpi4py import MPI
 
 from . import check, engine, settings
+from .binding import Bound, freed_at_its_end
 from .buffers import Arguments, arrange
 from .cuda.memory import memory_of
-from .engine import Bound, Channel, freed_at_its_end
+from .engine import Channel
 from .errors import CollectiveTimeout, WrongRoot
 from .layout import COUNT_BYTES, Call, compiled
 from .memory import is_host

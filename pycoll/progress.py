@@ -18,7 +18,8 @@ import numpy as np
 from mpi4py import MPI
 
 from . import settings
-from .engine import Bound, Channel
+from .binding import Bound
+from .engine import Channel
 from .errors import CollectiveTimeout
 from .program import Program, Start
 

@@ -14,6 +14,7 @@ from typing import Any
 from mpi4py import MPI
 
 from . import engine, progress, settings
+from .binding import Bound, run_all
 from .memory import HOST
 from .prepare import Apart, Prepared, prepare
 from .progress import Flight, background, flights
@@ -79,7 +80,7 @@ class Persistent(_Waited, Flight):
         opening = prepared.flight(prepared.openings())
         opening.take_off()
         opening.arrive()
-        self._fixed: engine.Bound | None = prepared.bound(bind.kept)
+        self._fixed: Bound | None = prepared.bound(bind.kept)
         waits = self._fixed.waits
         self._first = next((at for at, request in enumerate(waits) if request is not None), len(waits))
         self._starting, self._ending = self._fixed.calls[: self._first], self._fixed.calls[self._first :]
@@ -117,13 +118,8 @@ class Persistent(_Waited, Flight):
         """Wait until it is complete; True."""
         self.active = False
         if self._fresh and len(flights) == 1 and not background:
-            calls = iter(self._ending)
             try:
-                for call in calls:
-                    call()
-            except (ArithmeticError, Warning):
-                engine.finish(calls)
-                raise
+                run_all(self._ending)
             finally:
                 flights.remove(self)
                 self.done, self._fresh = True, False
