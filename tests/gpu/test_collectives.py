@@ -1,5 +1,7 @@
 """Every primitive and algorithm on a GPU's buffers, against the same collective on the host's."""
 
+import threading
+
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -124,13 +126,30 @@ def test_repeated_calls_on_the_same_arrays(xp, way):
 
 def test_on_other_streams(xp, way):
     """What is computed on any current stream is complete before it is sent, and the result before the call returns."""
-    for stream in (xp.cuda.Stream(), xp.cuda.Stream(non_blocking=True)):
+    per_thread = [xp.cuda.Stream.ptds] if hasattr(xp.cuda.Stream, "ptds") else []
+    for stream in (xp.cuda.Stream(), xp.cuda.Stream(non_blocking=True), *per_thread):
         with stream:
             send = produced(xp, np.arange(700.0) + RANK)
             result = pycoll.allreduce(send)
             doubled = xp.empty(700)
             xp.add(result, result, out=doubled)
             np.testing.assert_array_equal(doubled.get(), 2 * (np.arange(700.0) * SIZE + sum(range(SIZE))))
+
+
+def test_in_another_thread(xp, way):
+    """What counts is the stream that is current in the thread that calls."""
+    results = []
+
+    def work():
+        with xp.cuda.Stream(non_blocking=True):
+            results.append(pycoll.allreduce(produced(xp, np.arange(700.0) + RANK)).get())
+
+    if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+        pytest.skip("MPI was started without threads")
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(results[0], np.arange(700.0) * SIZE + sum(range(SIZE)))
 
 
 def test_two_streams_at_once(xp, way):
