@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from mpi4py import MPI
 from .cuda import arrays as cuda
 from .cuda import streams
 from .layout import Extents, side_by_side
-from .memory import HOST, Memory, address, bounds, is_host, room_like
+from .memory import HOST, Memory, address, bounds, device_of, is_host, room_like
 from .schedule import Primitive
 
 IN_PLACE = MPI.IN_PLACE
@@ -115,7 +114,10 @@ def send_array(name: str, buffer: Any) -> Array:
     array = as_array(name, buffer)
     if not array.flags.c_contiguous:
         packed = room_like(array, array.shape)
-        np.copyto(packed, array)
+        if not is_host(array):
+            streams.follow(array.device.id)
+        for action in (copying(packed, array), *finishing(packed)):
+            action()
         return packed
     return array
 
@@ -219,14 +221,18 @@ def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> A
             raise TypeError(f"sendbuf[{i}] has dtype {source.dtype}, sendbuf[0] has dtype {sources[0].dtype}")
         if reduces or not is_root:
             check_writeable(f"{names[1]}[{i}]", recvbuf[i], target)
-        if is_host(source) != is_host(sources[0]) or is_host(source) != is_host(target):
+        if {device_of(source), device_of(target)} != {device_of(sources[0])}:
             raise TypeError(f"{names[0]}[{i}] and another array of the lists lie in different memories, GPU and host")
     if recvbuf is not sendbuf:
         _check_each_apart(targets)
-    ends = list(accumulate((array.nbytes for array in sources), initial=0))
-    together: Array = room_like(sources[0], (ends[-1],), np.uint8) if sources else np.empty(0, np.uint8)
+    starts, end = [], 0
+    for array in sources:
+        starts.append(end + -end % array.dtype.alignment)  # a GPU combines and copies aligned elements only
+        end = starts[-1] + array.nbytes
+    together: Array = room_like(sources[0], (end,), np.uint8) if sources else np.empty(0, np.uint8)
     slots = [
-        together[start:end].view(array.dtype).reshape(array.shape) for start, end, array in zip(ends, ends[1:], sources)
+        together[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        for start, array in zip(starts, sources)
     ]
     vector = together.view(sources[0].dtype) if reduces and sources else together
     before: list[Action] = [copying(slot, array) for slot, array in zip(slots, sources)]

@@ -71,8 +71,13 @@ def compare(
     """The parts in which fingerprints go to all ranks; MismatchError if they do not fit together."""
     told: list = []
     yield from exchange(call.rank, call.size, fingerprint(call, arguments, operation, typed), told, bind)
-    if problem := "; ".join(differences(told)):
-        raise MismatchError(f"the ranks' calls do not fit together: {problem}")
+    if next(differences(told), None):
+        raise mismatch(told)
+
+
+def mismatch(told: list) -> MismatchError:
+    """The error that says what does not fit."""
+    return MismatchError(f"the ranks' calls do not fit together: {'; '.join(differences(told))}")
 
 
 def differences(told: list) -> Iterator[str]:

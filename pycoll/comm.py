@@ -23,12 +23,11 @@ from mpi4py import MPI
 
 from . import engine
 from .collectives import allgather, run
-from .cuda.arrays import on_device
 from .progress import settle
 from .readers import read
 from .requests import derived, initialize, start
 from .settings import Choices, logger, primitive_called
-from .specs import Unserved, elements, parse
+from .specs import Unserved, elements
 
 
 class Comm(MPI.Intracomm):
@@ -216,10 +215,6 @@ class Comm(MPI.Intracomm):
 
 def _native(comm: Comm, method: str, why: Unserved, given: dict[str, Any]) -> Any:
     """MPI's own collective, by mpi4py's method, with those of the arguments that it has."""
-    for key in ("sendbuf", "recvbuf"):
-        buffer = parse(given.get(key), vector=False).buffer
-        if on_device(key, buffer):
-            raise TypeError(f"{key} lies on a GPU, where {why} has no elements that can be combined")
     logger.info("%s: MPI's own, because %s", method, why)
     settle(engine.attached(comm))
     function = getattr(MPI.Intracomm, method)

@@ -71,7 +71,7 @@ class Channel:
         if operation and not operation.predefined:  # its handle may be freed and used again, so nothing is kept
             return freed_at_its_end(bind(self.comm, program, arguments, operation, scratch, BLOCKING))
         addresses = (address(arguments.send), address(arguments.recv))
-        key = (program, *addresses, arguments.dtype, operation and operation.name)
+        key = (program, memory.scratch, *addresses, arguments.dtype, operation and operation.name)
         bound = self._bound.pop(key, None) or bind(self.comm, program, arguments, operation, scratch, BLOCKING)
         if len(self._bound) >= KEPT:
             self._drop(next(iter(self._bound)))

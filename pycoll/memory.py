@@ -23,6 +23,9 @@ class Memory:
     def follow(self) -> None:
         """What the caller has begun to do with the buffers comes before what is begun from now on."""
 
+    def adopt(self) -> None:
+        """Let this thread, which may not be the caller's, work with the memory."""
+
     def adapted(self, program: Program) -> Program:
         """The program as it must be for buffers in this memory."""
         return program
@@ -42,6 +45,11 @@ HOST = Memory()
 def is_host(array: Any) -> bool:
     """Whether this is an array in the host's memory, or none at all."""
     return array is None or isinstance(array, np.ndarray)
+
+
+def device_of(array: Any) -> int | None:
+    """The number of the GPU that an array lies on; None in the host's memory."""
+    return None if is_host(array) else array.device.id
 
 
 def address(array: Any) -> int:

@@ -14,6 +14,8 @@ from mpi4py import MPI
 
 from .buffers import Array, check_apart, recv_array, send_array
 from .counters import count
+from .cuda import copies, streams
+from .cuda.memory import is_direct
 from .memory import is_host, room_like
 from .progress import flights, until
 
@@ -31,42 +33,17 @@ def _spec(array: Array) -> list:
     return [array.reshape(-1).view(np.uint8) if datatype == MPI.BYTE else array, datatype]
 
 
-def _outgoing(name: str, buf: Any) -> tuple[Array, list]:
-    """The array to be sent, and what is given to MPI: of one on a GPU, memory that is ready, or a copy of it."""
-    array = send_array(name, buf)
-    if is_host(array):
-        return array, _spec(array)
-    from .cuda import copies, memory, streams
+class _OnDevice(MPI.Request):
+    """A request for a message from or to a GPU: it keeps the array, and takes what has come there if it must."""
 
-    if not memory.is_direct():
-        return array, _spec(copies.to_host(array))
-    streams.wait_for_caller(array.device.id)
-    return array, _spec(array)
-
-
-def _incoming(name: str, buf: Any) -> tuple[Array, list, np.ndarray | None]:
-    """The array to receive in, what is given to MPI, and the memory by whose way it goes to a GPU."""
-    array = recv_array(name, buf)
-    if is_host(array):
-        return array, _spec(array), None
-    from .cuda import copies, memory, streams
-
-    if not memory.is_direct():
-        stage = copies.pinned(array.nbytes)
-        return array, _spec(stage.view(array.dtype)), stage
-    streams.wait_for_caller(array.device.id)
-    return array, _spec(array), None
-
-
-class _Staged(MPI.Request):
-    """A request for a message to a GPU that comes by way of the host's memory."""
-
-    _arrival: tuple[Array, np.ndarray]
+    _array: Array
+    _stage: np.ndarray | None  # the host's memory, out of which the message is still to be copied
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """As mpi4py's."""
         status = MPI.Status() if status is None else status
-        done = self == MPI.REQUEST_NULL or super().Test(status)
+        self._check_pending()
+        done = super().Test(status)
         if done:
             self._arrive(status)
         return done
@@ -74,6 +51,7 @@ class _Staged(MPI.Request):
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
         """As mpi4py's."""
         status = MPI.Status() if status is None else status
+        self._check_pending()
         super().Wait(status)
         self._arrive(status)
         return True
@@ -86,17 +64,53 @@ class _Staged(MPI.Request):
         """As mpi4py's."""
         self.Wait(status)
 
+    def _check_pending(self) -> None:
+        if self._stage is not None and self == MPI.REQUEST_NULL:
+            raise RuntimeError("one of MPI's functions has completed a message to a GPU, and cannot bring it there")
+
     def _arrive(self, status: MPI.Status) -> None:
-        if "_arrival" in self.__dict__:
-            array, stage = self.__dict__.pop("_arrival")
-            _deliver(array, stage, status)
+        stage, self._stage = self._stage, None
+        if stage is not None and not status.Is_cancelled():
+            _deliver(self._array, stage, status)
+        self._array = None
+
+
+def _kept(request: MPI.Request, array: Array, stage: np.ndarray | None = None) -> MPI.Request:
+    """The request; of an array on a GPU, which MPI knows by its address alone, one that keeps it."""
+    if is_host(array):
+        return request
+    keeping = _OnDevice(request)
+    keeping._array, keeping._stage = array, stage
+    return keeping
+
+
+def _outgoing(name: str, buf: Any) -> tuple[Array, list]:
+    """The array to be sent, and what is given to MPI: of one on a GPU, memory that is ready, or a copy of it."""
+    array = send_array(name, buf)
+    if is_host(array):
+        return array, _spec(array)
+    if not is_direct():
+        return array, _spec(copies.to_host(array))
+    streams.wait_for_caller(array.device.id)
+    return array, _spec(array)
+
+
+def _incoming(name: str, buf: Any) -> tuple[Array, list, np.ndarray | None]:
+    """The array to receive in, what is given to MPI, and the memory by whose way it goes to a GPU."""
+    array = recv_array(name, buf)
+    if is_host(array):
+        return array, _spec(array), None
+    if not is_direct():
+        stage = copies.pinned(array.nbytes)
+        return array, _spec(stage.view(array.dtype)), stage
+    streams.wait_for_caller(array.device.id)
+    return array, _spec(array), None
 
 
 def _deliver(array: Array, stage: np.ndarray, status: MPI.Status) -> None:
-    """Copy what has come to the GPU."""
-    from .cuda import copies
-
-    copies.to_device(array, stage, status.Get_count(MPI.BYTE))
+    """Copy what has come to the GPU; a count that MPI cannot express is all there is room for."""
+    count = status.Get_count(MPI.BYTE)
+    copies.to_device(array, stage, array.nbytes if count == MPI.UNDEFINED else count)
 
 
 def _world(comm: MPI.Comm | None) -> MPI.Comm:
@@ -156,7 +170,7 @@ def isend(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) ->
     As MPI_Isend in the MPI standard.
     """
     array, spec = _outgoing("buf", buf)
-    request = _world(comm).Isend(spec, dest, tag)
+    request = _kept(_world(comm).Isend(spec, dest, tag), array)
     _count(array, dest, comm)
     return request
 
@@ -170,12 +184,7 @@ def irecv(
     like: MPI's functions on several requests do not know that the message may have to be copied there.
     """
     array, spec, stage = _incoming("buf", buf)
-    request = _world(comm).Irecv(spec, source, tag)
-    if stage is None:
-        return request
-    staged = _Staged(request)
-    staged._arrival = array, stage
-    return staged
+    return _kept(_world(comm).Irecv(spec, source, tag), array, stage)
 
 
 def sendrecv(
@@ -200,7 +209,13 @@ def sendrecv(
     check_apart(outgoing, incoming)
     if flights or not (is_host(outgoing) and is_host(incoming)):
         coming = irecv(incoming, source, recvtag, comm=comm)
-        _finish(isend(outgoing, dest, sendtag, comm=comm))
+        try:
+            going = isend(outgoing, dest, sendtag, comm=comm)
+        except Exception:  # such as a rank out of range
+            coming.Cancel()
+            coming.Wait()
+            raise
+        _finish(going)
         _finish(coming, status)
         return recvbuf
     _world(comm).Sendrecv(_spec(outgoing), dest, sendtag, _spec(incoming), source, recvtag, status)

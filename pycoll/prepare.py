@@ -25,6 +25,7 @@ from .program import Program
 from .progress import Flight
 from .schedule import PRIMITIVES, Algorithm, Primitive, algorithms_of, find
 from .selection import choose
+from .specs import Unserved
 
 # (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> Arguments
 Reader = Callable[[Primitive, Any, Any, int, int, int, Any], Arguments]
@@ -79,7 +80,7 @@ class Prepared:
 
     def flight(self, parts: Iterator[Bound]) -> Flight:
         """These parts, to be run while other things happen."""
-        return Flight(parts, self.name, self.channel)
+        return Flight(parts, self.name, self.channel, self.arguments.memory)
 
     def _learn(self) -> Iterator[Bound]:
         told = self.call.algorithm.told(self.call.size, self.call.root)
@@ -140,11 +141,15 @@ def prepare(
                 raise ValueError(f"op={operation.name} is not one of {name}'s, whose ranks combine different numbers")
         chosen = _algorithm(channel, name, algorithm, arguments, size, operation)
         if not (is_host(arguments.send) and is_host(arguments.recv)):
-            arguments.memory = memory_of(arguments.send, arguments.recv, arguments.dtype, operation)
+            buffers = (sendbuf, recvbuf)
+            arguments.memory = memory_of(arguments.send, arguments.recv, arguments.dtype, operation, buffers)
             arguments.memory.follow()
-    except (TypeError, ValueError) as error:
+    except Exception as error:
         if settings.CHECK:
-            _tell(error, primitive, comm, channel, bind)
+            mine = check.Failed(primitive.name, str(error))
+            told = _tell(mine, comm, channel, bind)
+            if isinstance(error, Unserved) and any(one != mine for one in told):  # not all ranks leave it to MPI
+                raise check.mismatch(told) from None
         raise
     # what is only moved is moved as bytes, so that all ranks cut it alike whatever its dtype
     itemsize = arguments.dtype.itemsize if operation else 1
@@ -176,13 +181,15 @@ def _check_root(root: object, size: int) -> None:
         raise WrongRoot(f"root={root!r} is not a rank of the communicator of size {size}")
 
 
-def _tell(error: Exception, primitive: Primitive, comm: MPI.Intracomm, channel: Channel, bind: Binder) -> None:
-    """Let the other ranks know that this one raises an error, where they compare their arguments."""
-    parts = check.exchange(comm.rank, comm.size, check.Failed(primitive.name, str(error)), [], bind)
-    telling = Flight(parts, f"comparing the arguments of {primitive.name} on rank {comm.rank} of {comm.size}", channel)
+def _tell(mine: check.Failed, comm: MPI.Intracomm, channel: Channel, bind: Binder) -> list:
+    """Let the other ranks know that this one raises an error, where they compare their arguments; what they tell."""
+    told: list = []
+    parts = check.exchange(comm.rank, comm.size, mine, told, bind)
+    telling = Flight(parts, f"comparing the arguments of {mine.primitive} on rank {comm.rank} of {comm.size}", channel)
     telling.take_off()
     with contextlib.suppress(CollectiveTimeout):  # the error says more
         telling.arrive()
+    return told
 
 
 def _algorithm(

@@ -21,6 +21,7 @@ from . import settings
 from .binding import Bound
 from .engine import Channel
 from .errors import CollectiveTimeout
+from .memory import HOST, Memory
 from .program import Program, Start
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ class Flight:
     `parts` may compute between two parts, with what the one before has brought.
     """
 
-    def __init__(self, parts: Iterable[Bound], name: str, channel: Channel) -> None:
+    def __init__(self, parts: Iterable[Bound], name: str, channel: Channel, memory: Memory = HOST) -> None:
         self.name = name  # for messages to people
-        self.channel = channel
+        self.channel, self.memory = channel, memory
         self.thread = threading.get_ident()
         self.error: BaseException | None = None
         self.done = False
@@ -215,6 +216,8 @@ class ProgressThread:
     def _run(self) -> None:
         rest, before = self.interval, _places()
         while not self._stop.is_set():
+            for flight in list(flights):
+                flight.memory.adopt()
             progress()
             places = _places()
             rest = self.interval if places != before else min(2 * rest, self._longest)

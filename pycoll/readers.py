@@ -9,7 +9,7 @@ import numpy as np
 from .buffers import IN_PLACE, Arguments, arrange, check_apart
 from .cuda.arrays import is_device_array
 from .layout import Extents
-from .memory import address, bounds, room_like
+from .memory import address, bounds, is_host, room_like
 from .schedule import Primitive
 from .specs import Side, Unserved, parse, read_side, read_side_w, spans
 
@@ -90,6 +90,8 @@ def _reduction(
 ) -> Arguments:
     """As typed arrays; a send buffer that is the receive buffer means MPI.IN_PLACE, as in later mpi4py."""
     for side in (send, recv):
+        if side and side.dtype is None and not is_host(side.array):
+            raise TypeError(f"{primitive.name} of elements that NumPy has no dtype for cannot be done on a GPU")
         if side and side.dtype is None:
             raise Unserved(primitive.name)
     if send and recv and send.dtype != recv.dtype:

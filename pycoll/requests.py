@@ -75,7 +75,7 @@ class Persistent(_Waited, Flight):
     """
 
     def __init__(self, prepared: Prepared, bind: Apart) -> None:
-        super().__init__((), prepared.name, prepared.channel)
+        super().__init__((), prepared.name, prepared.channel, prepared.arguments.memory)
         self._prepared, self._result = prepared, prepared.arguments.result
         opening = prepared.flight(prepared.openings())
         opening.take_off()
@@ -84,9 +84,8 @@ class Persistent(_Waited, Flight):
         waits = self._fixed.waits
         self._first = next((at for at, request in enumerate(waits) if request is not None), len(waits))
         self._starting, self._ending = self._fixed.calls[: self._first], self._fixed.calls[self._first :]
-        self._memory = prepared.arguments.memory
         busy = prepared.arguments.before or prepared.arguments.after or settings.TIMEOUT
-        self._quick = not busy and self._memory is HOST
+        self._quick = not busy and self.memory is HOST
         self._fresh = False  # started by `Start`, and not gone on since
         self.active, self.done = False, True  # active: started, and its completion not told yet
 
@@ -109,7 +108,7 @@ class Persistent(_Waited, Flight):
         if self.active or self._fixed is None:
             raise RuntimeError(f"Start: {self.name} is {'still active' if self.active else 'freed'}")
         self._prepared.channel.check_usable()
-        self._memory.follow()
+        self.memory.follow()
         self.active, self.done = True, False
         self._parts = self._prepared.body(self._fixed)
         self.take_off()

@@ -101,8 +101,6 @@ def _accesses(step: Step, messages: list[Message]) -> tuple[list[Region], list[R
             return [source], [to]
         case Divide(region):
             return [region], [region]
-        case Ready():
-            return [], [Region(SEND, 0, _ALL), Region(RECV, 0, _ALL)]
     return [], []
 
 
@@ -146,6 +144,8 @@ def _synchronised(program: Program, on_device: set[int]) -> Program:
     pending: list[tuple[int, list[Region], list[Region]]] = []
     for step in program.steps:
         reads, writes = _accesses(step, program.messages)
+        if isinstance(step, Ready):  # the caller's work with the buffers, and what the GPU had to do before
+            writes = [Region(buffer, 0, _ALL) for buffer in on_device]
         touched = not isinstance(step, Start | Wait) and any(r.buffer in on_device for r in [*reads, *writes])
         if touched or isinstance(step, Ready):
             pending.append((len(steps), reads, writes))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import sys
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -54,7 +54,7 @@ class Described(NamedTuple):
     @property
     def size(self) -> int:
         """How many elements it has."""
-        return math.prod(self.shape)
+        return int(np.prod(self.shape, dtype=np.int64))
 
 
 def described(name: str, interface: dict) -> Described:
@@ -72,6 +72,8 @@ def described(name: str, interface: dict) -> Described:
         raise TypeError(f"{name} has a __cuda_array_interface__ that cannot be read ({error!r}): {interface}") from None
     if interface.get("mask") is not None:
         raise TypeError(f"{name} is masked, which cannot be sent as memory")
+    if not address and 0 not in shape:
+        raise TypeError(f"{name} has no address in its __cuda_array_interface__: {interface}")
     return Described(int(address or 0), shape, dtype, strides, bool(read_only), interface.get("stream"))
 
 
@@ -89,15 +91,26 @@ def device_array(name: str, buffer: Any) -> Any:
         return buffer
     interface, xp = _interface(name, buffer), cupy(f"{name} lies on a GPU, which")
     if interface is None:
-        return xp.from_dlpack(buffer)
+        try:
+            return xp.from_dlpack(buffer)
+        except (BufferError, RuntimeError) as error:
+            raise TypeError(f"{name} cannot be used: {error}") from None
     found = described(name, interface)
-    if found.stream is not None:
-        xp.cuda.runtime.streamSynchronize(found.stream)
     dtype = _bfloat16(name) if str(getattr(buffer, "dtype", "")) == "torch.bfloat16" else found.dtype
     if not found.size:
         return xp.empty(found.shape, dtype)
     memory = xp.cuda.UnownedMemory(found.address, found.size * dtype.itemsize, buffer)
-    return xp.ndarray(found.shape, dtype, xp.cuda.MemoryPointer(memory, 0), found.strides)
+    array = xp.ndarray(found.shape, dtype, xp.cuda.MemoryPointer(memory, 0), found.strides)
+    if found.stream is not None:
+        with array.device:
+            xp.cuda.runtime.streamSynchronize(found.stream)
+    return array
+
+
+def streams_of(buffers: Iterable[Any]) -> list[int]:
+    """The streams on which other packages' arrays say that their contents are ready."""
+    others = [_interface("a buffer", buffer) for buffer in buffers if not is_device_array(buffer)]
+    return [interface["stream"] for interface in others if interface and interface.get("stream") is not None]
 
 
 def _bfloat16(name: str) -> np.dtype:

@@ -1,4 +1,4 @@
-"""Operations on a GPU: CuPy's functions, and a kernel for what it has none for."""
+"""Operations on a GPU: CuPy's functions, and kernels for what it has none for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ops import Operation, kind_of
+from ..ops import Operation, kind_of, real_dtype
 from .arrays import cupy
 
 # what CuPy combines as NumPy does, by NumPy's letter for the dtype
@@ -16,24 +16,75 @@ _COMBINED = frozenset("?bBhHiIlLqQefdFD")
 
 
 def is_combined(operation: Operation, dtype: np.dtype) -> bool:
-    """Whether a GPU can combine this; what it cannot is combined on the host."""
-    if not operation.predefined or not dtype.isnative:
+    """Whether a GPU can combine this; what it cannot is combined on the host.
+
+    Its kernels are compiled here, so that what is wrong with the compiler shows before anything is sent.
+    """
+    if not operation.predefined:
         return False
     if kind_of(dtype) == "p":
-        return dtype.isalignedstruct and all(
-            dtype[field].char in _COMBINED and dtype[field].isnative for field in dtype.names or ()
-        )
-    if dtype.name == "bfloat16":
-        return any("E" in signature for signature in getattr(cupy(), operation.combine.__name__).types)
-    return dtype.char in _COMBINED
+        known = dtype.isalignedstruct and all(_is_known(dtype[field]) for field in dtype.names or ())
+    elif dtype.name == "bfloat16":
+        known = any("E" in signature for signature in getattr(cupy(), operation.combine.__name__).types)
+    else:
+        known = _is_known(dtype)
+    if known:
+        _compile(operation.name, dtype)(operation)
+    return known
+
+
+def _is_known(dtype: np.dtype) -> bool:
+    return dtype.isbuiltin == 1 and dtype.isnative and dtype.char in _COMBINED
+
+
+@cache
+def _compile(name: str, dtype: np.dtype) -> Callable[[Operation], None]:
+    """The first time, a call that combines two elements."""
+    compiled = False
+
+    def combine_two(operation: Operation) -> None:
+        nonlocal compiled
+        if compiled:
+            return
+        xp = cupy()
+        fields = [dtype[field] for field in dtype.names or ()]
+        arrays: Any = [xp.zeros(2, field) for field in fields] if fields else xp.zeros(2, dtype)
+        function_for(operation, dtype)(arrays, arrays, arrays)
+        if operation.mean:
+            divide(xp.zeros(2, real_dtype(dtype)), 2)
+        compiled = True
+
+    return combine_two
 
 
 def function_for(operation: Operation, dtype: np.dtype) -> Callable[..., Any]:
     """``combine(left, right, out)`` on CuPy's arrays; of pairs, each is (values, indices)."""
     if kind_of(dtype) == "p":
         return _better("<" if operation.name == "MINLOC" else ">")
+    if operation.name == "PROD" and dtype.kind == "c":
+        return _complex_product()
     ufunc = getattr(cupy(), operation.combine.__name__)
     return lambda left, right, out: ufunc(left, right, out=out)
+
+
+def divide(result: Any, size: int) -> None:
+    """Divide an array in place."""
+    cupy().true_divide(result, size, out=result)
+
+
+@cache
+def _complex_product() -> Callable[..., Any]:
+    """Products with the bits that `pycoll.ops` gives them on the host: without fused multiplication and addition."""
+    return cupy().ElementwiseKernel(
+        "T left, T right",
+        "T out",
+        """
+        out = T(left.real() * right.real() - left.imag() * right.imag(),
+                left.real() * right.imag() + left.imag() * right.real());
+        """,
+        "pycoll_complex_product",
+        options=("--fmad=false",),
+    )
 
 
 @cache

@@ -36,7 +36,7 @@ def by_index(memory: Any, packed: Any, origins: np.ndarray) -> tuple[Callable[[]
         indices = xp.asarray(origins)
 
     def gather() -> None:
-        packed[...] = memory[indices]
+        xp.take(memory, indices, out=packed)
 
     def scatter() -> None:
         memory[indices] = packed

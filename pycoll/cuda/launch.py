@@ -11,7 +11,7 @@ from ..counters import counted_staging
 from ..ops import Operation, kind_of, real_dtype
 from ..program import Apply, CopyBytes, Divide, Ready, Region, Step
 from .arrays import at, cupy
-from .combine import function_for
+from .combine import divide, function_for
 from .streams import Mark, follow, on_own_stream, own_stream
 
 
@@ -64,8 +64,7 @@ class Launcher:
                 return on_own_stream(self._device, lambda: combine(*operands))
             case Divide(region):
                 result = self._at(region, real_dtype(self._dtype))
-                divide = cupy().true_divide
-                return on_own_stream(self._device, lambda: divide(result, self._size, out=result))
+                return on_own_stream(self._device, lambda: divide(result, self._size))
         return lambda: follow(self._device)
 
     def _copy(self, source: Region, to: Region) -> Callable[[], object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,24 +14,25 @@ from ..ops import Operation
 from ..program import RECV, SCRATCH, SEND, Program
 from ..staging import direct, staged
 from . import support
-from .arrays import cupy
+from .arrays import cupy, streams_of
 from .combine import is_combined
 from .copies import pinned
 from .launch import Launcher
-from .streams import follow, own_stream
+from .streams import follow, own_stream_is_current
 
 
 class Direct(Memory):
     """Buffers on one GPU, for a CUDA-aware MPI; scratch lies there too, and the GPU combines."""
 
-    def __init__(self, device: int) -> None:
+    def __init__(self, device: int, buffers: Sequence[Any] = ()) -> None:
         self._device = device
+        self._buffers = buffers  # the caller's
         self.scratch: Hashable = ("device", device)
         self._on_device = {SEND, RECV, SCRATCH}
 
     def follow(self) -> None:
-        """Let pycoll's stream follow the caller's."""
-        follow(self._device)
+        """Let pycoll's stream follow the caller's, and those that other packages' arrays name."""
+        follow(self._device, streams_of(self._buffers))
 
     def adapted(self, program: Program) -> Program:
         """The program with waits for the GPU."""
@@ -39,9 +40,12 @@ class Direct(Memory):
 
     def room(self, nbytes: int) -> Any:
         """Memory on the GPU."""
-        xp = cupy()
-        with xp.cuda.Device(self._device), own_stream(self._device):
-            return xp.empty(nbytes, np.uint8)
+        with own_stream_is_current(self._device):
+            return cupy().empty(nbytes, np.uint8)
+
+    def adopt(self) -> None:
+        """Let this thread use the GPU."""
+        cupy().cuda.Device(self._device).use()
 
     def launcher(self, bases: list[int], dtype: np.dtype, operation: Operation | None, size: int) -> Launcher:
         """What tells the GPU to do its steps."""
@@ -51,9 +55,9 @@ class Direct(Memory):
 class Staged(Direct):
     """Buffers of which one at least lies on a GPU, mirrored in pinned memory of the host's, where NumPy combines."""
 
-    def __init__(self, device: int, send: int | None, recv: int | None) -> None:
-        super().__init__(device)
-        self.scratch = "pinned"
+    def __init__(self, device: int, buffers: Sequence[Any], send: int | None, recv: int | None) -> None:
+        super().__init__(device, buffers)
+        self.scratch = "pinned", device
         self._sizes = send, recv  # in bytes; None for a buffer in the host's memory
         self._on_device = {buffer for buffer, nbytes in zip((SEND, RECV), self._sizes) if nbytes is not None}
 
@@ -66,9 +70,12 @@ class Staged(Direct):
         return pinned(nbytes)
 
 
-def memory_of(send: Any, recv: Any, dtype: np.dtype, operation: Operation | None) -> Memory:
-    """The memory of a call's buffers, of which one at least lies on a GPU; ValueError if they lie on different ones.
+def memory_of(
+    send: Any, recv: Any, dtype: np.dtype, operation: Operation | None, buffers: Sequence[Any] = ()
+) -> Memory:
+    """The memory of a call's arrays, of which one at least lies on a GPU; ValueError if they lie on different ones.
 
+    `buffers` are what the caller gave.
     Directly goes what lies on the GPU whole, if MPI is CUDA-aware and the GPU can combine it.
     """
     arrays = {name: array for name, array in (("sendbuf", send), ("recvbuf", recv)) if not is_host(array)}
@@ -79,8 +86,8 @@ def memory_of(send: Any, recv: Any, dtype: np.dtype, operation: Operation | None
     in_one_memory = all(array is None or not is_host(array) for array in (send, recv))
     aligned = operation is None or all(address(array) % dtype.alignment == 0 for array in arrays.values())
     if in_one_memory and is_direct() and aligned and (operation is None or is_combined(operation, dtype)):
-        return Direct(device)
-    return Staged(device, *(None if is_host(array) else array.nbytes for array in (send, recv)))
+        return Direct(device, buffers)
+    return Staged(device, buffers, *(None if is_host(array) else array.nbytes for array in (send, recv)))
 
 
 def is_direct() -> bool:

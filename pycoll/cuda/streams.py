@@ -7,14 +7,17 @@ part; so it does not matter on which streams the caller works.
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from .arrays import cupy
+
+_DONE, _NOT_READY = 0, 600  # cudaSuccess, cudaErrorNotReady
 
 
 @cache
@@ -33,11 +36,11 @@ def _current_streams(device: int) -> Iterator[int]:
         yield torch.cuda.current_stream(device).cuda_stream
 
 
-def follow(device: int) -> None:
-    """What is on the current streams comes before what is put on pycoll's from now on."""
+def follow(device: int, others: Iterable[int] = ()) -> None:
+    """What is on the current streams, and on others, comes before what is put on pycoll's from now on."""
     xp, own = cupy(), own_stream(device)
     with xp.cuda.Device(device):
-        for current in _current_streams(device):
+        for current in (*_current_streams(device), *others):
             event = xp.cuda.Event(disable_timing=True)
             xp.cuda.runtime.eventRecord(event.ptr, current)
             own.wait_event(event)
@@ -56,12 +59,27 @@ def finish(device: int) -> None:
     own_stream(device).synchronize()
 
 
+@contextlib.contextmanager
+def own_stream_is_current(device: int) -> Iterator[None]:
+    """Within it, what CuPy does is put on pycoll's stream.
+
+    A stream's own with block would end with the one of the last such block, not with that of the last `use`.
+    """
+    xp = cupy()
+    with xp.cuda.Device(device):
+        before = xp.cuda.get_current_stream()
+        own_stream(device).use()
+        try:
+            yield
+        finally:
+            before.use()
+
+
 def on_own_stream(device: int, call: Callable[[], object]) -> Callable[[], None]:
     """A call whose kernels are put on pycoll's stream."""
-    at, own = cupy().cuda.Device(device), own_stream(device)
 
     def launch() -> None:
-        with at, own:
+        with own_stream_is_current(device):
             call()
 
     return launch
@@ -79,7 +97,7 @@ class Mark:
         xp = cupy()
         with xp.cuda.Device(device):
             self._event = xp.cuda.Event(disable_timing=True)
-        self._stream = own_stream(device)
+        self._stream, self._query = own_stream(device), xp.cuda.runtime.eventQuery
 
     def record(self) -> None:
         """It stands after all that the stream was told."""
@@ -87,7 +105,10 @@ class Mark:
 
     def Test(self) -> bool:
         """Whether the GPU has come there."""
-        return self._event.done
+        code = self._query(self._event.ptr)
+        if code not in (_DONE, _NOT_READY):
+            self._event.synchronize()  # which raises what went wrong
+        return code == _DONE
 
     def Wait(self) -> None:
         """Wait until it has."""

@@ -57,8 +57,7 @@ def judge(facts: Facts) -> Support:
 
 def _uses_ucx(facts: Facts) -> bool:
     """Whether messages may go by UCX."""
-    excluded = facts.environment.get("OMPI_MCA_pml", "ucx")
-    if "Open MPI" in facts.library and ("ucx" not in excluded or excluded.startswith("^")):
+    if "Open MPI" in facts.library and not _admits(facts.environment.get("OMPI_MCA_pml", ""), {"ucx"}):
         return False
     return any(name.startswith("libucp") for name in facts.loaded)
 
@@ -67,12 +66,17 @@ def _ucx_without_cuda(facts: Facts) -> str:
     """Why UCX cannot reach a GPU's memory; empty if it can."""
     if not any(name.startswith("libuct_cuda") for name in facts.loaded):
         return "has no CUDA module loaded"
-    transports = facts.environment.get("UCX_TLS", "all")
-    if transports.startswith("^") and "cuda" in transports:
-        return f"is told to leave CUDA out (UCX_TLS={transports})"
-    if not transports.startswith("^") and "all" not in transports.split(",") and "cuda" not in transports:
-        return f"is told to use other transports only (UCX_TLS={transports})"
+    transports = facts.environment.get("UCX_TLS", "")
+    # without cuda_copy UCX does not know a GPU's memory from the host's
+    if not _admits(transports, {"cuda", "cuda_copy", "all"}):
+        return f"is told to leave cuda_copy out (UCX_TLS={transports})"
     return ""
+
+
+def _admits(setting: str, names: set[str]) -> bool:
+    """Whether a list of names, or of names to be left out after ``^``, lets one of these in, or all of them."""
+    listed = set(setting.lstrip("^").split(",")) if setting else set()
+    return not listed or (not listed & names if setting.startswith("^") else bool(listed & names))
 
 
 def loaded_libraries() -> dict[str, str]:

@@ -15,7 +15,7 @@ from .buckets import Bucket, assign
 from .clipping import clip_by_global_norm
 from .compression import Hook, average
 from .driver import Driver, check_algorithm, own_communicator
-from .flat import Array, Arrays, check_arrays, check_shape, copy, empty, fill, whole_pieces
+from .flat import Array, Arrays, check_arrays, check_shape, copy, empty, fill, hand_over, whole_pieces
 
 
 class DistributedDataParallel(Driver):
@@ -101,6 +101,7 @@ class DistributedDataParallel(Driver):
             np.add(view, gradient, out=view, casting="same_kind")
         else:
             np.copyto(view, gradient, casting="same_kind")
+        hand_over(view)
         if self._accumulating:
             self._added.add(name)
             return

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pycoll.cuda.streams import follow
+from pycoll.memory import device_of
+
 Array = Any  # NumPy's or CuPy's
 Arrays = Mapping[str, Array]
 
@@ -102,6 +105,12 @@ def copy(to: Array, source: Array) -> None:
         np.copyto(to, source, casting="same_kind")
 
 
+def hand_over(array: Array) -> None:
+    """What the current stream does with an array on a GPU comes before what pycoll does there from now on."""
+    if not isinstance(array, np.ndarray):
+        follow(array.device.id)
+
+
 def named_dtype(dtype: Any) -> np.dtype:
     """A dtype, also by the name "bfloat16", which NumPy knows by ml_dtypes alone."""
     if str(dtype) != "bfloat16":
@@ -120,9 +129,15 @@ def check_averaged(what: str, dtype: np.dtype) -> None:
 
 
 def check_shape(what: str, gradient: Array, parameter: Array) -> None:
-    """ValueError unless a gradient has its parameter's shape."""
+    """ValueError unless a gradient has its parameter's shape, TypeError unless it lies in the same memory."""
     if gradient.shape != parameter.shape:
         raise ValueError(f"{what} has shape {gradient.shape}, its parameter has {parameter.shape}")
+    if device_of(gradient) != device_of(parameter):
+        raise TypeError(f"{what} lies {_place(gradient)}, its parameter {_place(parameter)}")
+
+
+def _place(array: Array) -> str:
+    return "in the host's memory" if isinstance(array, np.ndarray) else f"on GPU {device_of(array)}"
 
 
 def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Array]:
@@ -132,6 +147,9 @@ def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Arra
     for key, array in arrays.items():
         if not (isinstance(key, str) and hasattr(array, "dtype") and hasattr(array, "flags")):
             raise TypeError(f"{name}[{key!r}] must be an array with a name, not {type(array).__name__}")
+        first = next(iter(arrays.values()))
+        if device_of(array) != device_of(first):
+            raise TypeError(f"{name}[{key!r}] lies {_place(array)}, another of the {name} {_place(first)}")
         if trained:
             check_averaged(f"{name}[{key!r}]", array.dtype)
         if not array.flags.c_contiguous:

@@ -59,28 +59,33 @@ class Stream:
         stream, place = event.stream, event.place
         self.tell(lambda: stream.advance(place))
 
-    def __enter__(self):
-        _current().append(self)
+    def use(self):
+        _threads.current = self
         return self
 
+    def __enter__(self):  # as CuPy's: `use` leaves the stack of with blocks as it is
+        _stack().append(self)
+        return self.use()
+
     def __exit__(self, *_):
-        _current().pop()
+        _stack().pop()
+        (_stack() or [Stream.null])[-1].use()
 
 
-Stream.null = Stream(null=True)
+Stream.null = Stream._all[1] = Stream(null=True)
 
 
 _threads = threading.local()
 
 
-def _current():
-    if not hasattr(_threads, "streams"):
-        _threads.streams = [Stream.null]
-    return _threads.streams
+def _stack():
+    if not hasattr(_threads, "stack"):
+        _threads.stack = []
+    return _threads.stack
 
 
 def get_current_stream():
-    return _current()[-1]
+    return getattr(_threads, "current", Stream.null)
 
 
 class Event:
@@ -173,7 +178,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     nbytes = property(lambda self: self._host.nbytes)
     itemsize = property(lambda self: self._host.itemsize)
     flags = property(lambda self: _Flags(self._host.flags))
-    device = property(lambda self: Device(0))
+    device = property(lambda self: Device(getattr(self, "_device", 0)))
     T = property(lambda self: self.on(self._host.T))
     real = property(lambda self: self.on(self._host.real))
 
@@ -295,20 +300,27 @@ class _Ufunc:
 
 
 class ElementwiseKernel:
-    """Of those that pycoll writes, which compare pairs."""
+    """Of those that pycoll writes."""
 
-    def __init__(self, inputs, outputs, code, name):
-        assert name in ("pycoll_minloc", "pycoll_maxloc")
-        self._compare = np.less if name == "pycoll_minloc" else np.greater
+    def __init__(self, inputs, outputs, code, name, options=()):
+        self._function = {"pycoll_minloc": _better(np.less), "pycoll_maxloc": _better(np.greater)}.get(name, _product)
 
     def __call__(self, *arrays):
-        left, left_index, right, right_index, out, out_index = (array._host for array in arrays)
+        hosts = [array._host for array in arrays]
+        get_current_stream().tell(lambda: self._function(*hosts))
 
-        def run():
-            better = self._compare(right, left) | ((right == left) & (right_index < left_index))
-            out[...], out_index[...] = np.where(better, right, left), np.where(better, right_index, left_index)
 
-        get_current_stream().tell(run)
+def _better(compare):
+    def better(left, left_index, right, right_index, out, out_index):
+        chosen = compare(right, left) | ((right == left) & (right_index < left_index))
+        out[...], out_index[...] = np.where(chosen, right, left), np.where(chosen, right_index, left_index)
+
+    return better
+
+
+def _product(left, right, out):
+    real = left.real * right.real - left.imag * right.imag
+    out.imag, out.real = left.real * right.imag + left.imag * right.real, real
 
 
 def memcpyAsync(to, source, nbytes, kind, stream):
@@ -353,6 +365,7 @@ def module():
         getDeviceProperties=lambda device: {"name": b"a stand-in"},
         memGetInfo=lambda: (1 << 30, 1 << 30),
         runtimeGetVersion=lambda: 0,
+        eventQuery=lambda event: 0 if Event._all[event].done else 600,
         eventRecord=lambda event, stream: Event._all[event].record(Stream._all[stream]),
     )
     cupy.cuda = types.SimpleNamespace(
