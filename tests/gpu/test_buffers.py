@@ -1,11 +1,13 @@
 """Whose buffers, on which ranks; blocks of different lengths, mpi4py's methods, messages."""
 
+import gc
+
 import numpy as np
 import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import settings
+from pycoll import pointtopoint, settings
 
 from ..mpi.native import RANK, SIZE
 from .test_collectives import produced
@@ -34,6 +36,23 @@ def test_arrays_of_other_packages(xp, way):
         pycoll.allreduce(MPI.IN_PLACE, send)
     with pytest.raises(ValueError, match="overlap in memory"):
         pycoll.allreduce(Foreign(recv.array), recv)
+
+
+def test_the_stream_that_an_array_names(xp, way):
+    """Numba's arrays say on which stream their contents are ready, which need not be current."""
+    stream, array = xp.cuda.Stream(non_blocking=True), xp.empty(500)
+    send = Foreign(array)
+    send.__cuda_array_interface__["stream"] = stream.ptr
+    with pycoll.allreduce_init(send) as persistent:
+        for step in range(3):
+            with stream:
+                array[...] = xp.asarray(np.full(500, float(step)))
+            persistent.Start()
+            np.testing.assert_array_equal(persistent.wait().get(), np.full(500, float(step) * SIZE))
+        persistent.Start()
+    with stream:
+        array[...] = xp.asarray(np.full(500, 7.0))
+    np.testing.assert_array_equal(pycoll.allreduce(send).get(), np.full(500, 7.0 * SIZE))
 
 
 def test_gpu_and_host_in_one_call(xp, way):
@@ -156,6 +175,42 @@ def test_messages(xp, way):
     request.Wait()
     assert status.Get_count(MPI.DOUBLE) == 5
     np.testing.assert_array_equal(mine.get(), [*np.arange(5.0) + LEFT, *[-1.0] * 15])
+
+
+def test_messages_keep_their_arrays(xp, way):
+    """Of a temporary, or of the packed copy of an array with gaps, MPI knows the address alone."""
+    matrix = produced(xp, np.arange(4000.0).reshape(40, 100) + RANK)
+    requests = [pycoll.isend(matrix[:, ::2], RIGHT, 1), pycoll.isend(matrix.copy(), RIGHT, 2)]
+    gc.collect()
+    noise = [produced(xp, np.full((40, n), -1.0)) for n in (50, 100) for _ in range(20)]
+    xp.cuda.get_current_stream().synchronize()
+    columns, whole = xp.empty((40, 50)), xp.empty((40, 100))
+    pycoll.recv(columns, LEFT, 1)
+    pycoll.recv(whole, LEFT, 2)
+    pycoll.waitall(requests)
+    expected = np.arange(4000.0).reshape(40, 100) + LEFT
+    np.testing.assert_array_equal(columns.get(), expected[:, ::2])
+    np.testing.assert_array_equal(whole.get(), expected)
+    assert len(noise) == 40
+
+
+def test_messages_that_cannot_be_sent(xp, way):
+    """Nothing is left behind that would take the next message."""
+    out, back = produced(xp, np.arange(20.0) + RANK), xp.empty(20)
+    with pytest.raises(MPI.Exception):
+        pycoll.sendrecv(out, SIZE + 5, recvbuf=back, source=LEFT)
+    np.testing.assert_array_equal(pycoll.sendrecv(out, RIGHT, source=LEFT).get(), np.arange(20.0) + LEFT)
+
+
+def test_messages_that_mpi_has_completed(xp, monkeypatch):
+    """What goes by the host's memory is not on the GPU then, and that is said."""
+    monkeypatch.setattr(pointtopoint, "is_direct", lambda: False)
+    back = xp.empty(20)
+    request = pycoll.irecv(back, LEFT, 8)
+    pycoll.send(produced(xp, np.arange(20.0)), RIGHT, 8)
+    MPI.Request.Waitall([request])
+    with pytest.raises(RuntimeError, match="completed a message to a GPU"):
+        request.Wait()
 
 
 def test_messages_while_a_collective_is_in_flight(xp, way):

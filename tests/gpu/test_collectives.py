@@ -136,6 +136,19 @@ def test_on_other_streams(xp, way):
             np.testing.assert_array_equal(doubled.get(), 2 * (np.arange(700.0) * SIZE + sum(range(SIZE))))
 
 
+def test_the_current_stream_stays(xp, way):
+    """Also one that was made current by `use`, which a with block on another stream would forget."""
+    before, stream = xp.cuda.get_current_stream(), xp.cuda.Stream(non_blocking=True)
+    stream.use()
+    try:
+        result = pycoll.allreduce(produced(xp, np.arange(700.0)))
+        assert xp.cuda.get_current_stream().ptr == stream.ptr
+        np.testing.assert_array_equal(pycoll.allreduce(produced(xp, np.arange(9.0)), op="avg").get(), np.arange(9.0))
+        np.testing.assert_array_equal(result.get(), np.arange(700.0) * SIZE)
+    finally:
+        before.use()
+
+
 def test_in_another_thread(xp, way):
     """What counts is the stream that is current in the thread that calls."""
     results = []
@@ -196,6 +209,12 @@ def test_lists_travel_together(xp, way):
     if SIZE > 1:
         with pytest.raises(TypeError, match="different memories"):
             pycoll.allreduce([arrays[0], np.arange(3)])
+    mixed = [np.arange(3, dtype="int8"), np.arange(40.0).reshape(5, 8)]
+    arrays = [produced(xp, array) for array in mixed] if RANK % 2 else [array.copy() for array in mixed]
+    given = [arrays[0], arrays[1][:, ::2]]
+    pycoll.bcast(given)
+    for array, expected in zip(given, (mixed[0], mixed[1][:, ::2])):
+        np.testing.assert_array_equal(array.get() if RANK % 2 else array, expected)
 
 
 def test_counters_show_no_staging(xp, way):

@@ -129,6 +129,28 @@ def test_distributed_data_parallel(xp, way, options):
     assert_same(trained(ddp, OnDevice(xp), **options), trained(ddp, OnHost, **options), options)
 
 
+def test_gradients_from_several_streams(xp, way):
+    """Each comes to the bucket on the stream that is current in its `ready`."""
+    _, driver = new(OnDevice(xp), DistributedDataParallel)
+    for name, shape in SHAPES.items():
+        with xp.cuda.Stream(non_blocking=True):
+            driver.ready(name, produced(xp, np.full(shape, RANK + 1.0)))
+    for average in driver.synchronize().values():
+        np.testing.assert_allclose(average.get(), np.full(average.shape, (SIZE + 1) / 2))
+    driver.free()
+
+
+@pytest.mark.parametrize("kind", [DistributedDataParallel, FullyShardedDataParallel, ParameterServer])
+def test_one_memory_for_all(xp, way, kind):
+    parameters = {"first": produced(xp, np.ones(3)), "second": np.ones(3)}
+    with pytest.raises(TypeError, match=r"parameters\['second'\] lies in the host's memory, another .* on GPU 0"):
+        kind(parameters)
+    _, driver = new(OnDevice(xp), DistributedDataParallel)
+    with pytest.raises(TypeError, match=r"gradient of 'out.bias' lies in the host's memory, its parameter on GPU 0"):
+        driver.ready("out.bias", np.ones(3))
+    driver.free()
+
+
 @pytest.mark.parametrize("options", SHARDING.values(), ids=SHARDING)
 def test_fully_sharded(xp, way, options):
     device = OnDevice(xp)

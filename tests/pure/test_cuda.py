@@ -22,7 +22,7 @@ def test_interfaces():
     assert found == (4096, (3, 4), np.dtype("f4"), None, False, None) and found.size == 12
     found = described("buf", interface(strides=(32, 8), data=(4096, True), stream=2))
     assert found.strides == (32, 8) and found.read_only and found.stream == 2
-    assert described("buf", interface(shape=(), data=(0, False))).size == 1
+    assert described("buf", interface(shape=())).size == 1
     assert described("buf", interface(shape=(0, 4), data=(0, False))).size == 0
     assert described("buf", interface(shape=np.array([2]), typestr="|b1")).shape == (2,)
 
@@ -41,6 +41,7 @@ def test_structured_interfaces():
         ({"typestr": "float"}, "cannot be read"),
         ({"shape": None}, "cannot be read"),
         ({"typestr": "?!"}, "cannot be read"),
+        ({"data": (0, False)}, "no address"),
         ({"mask": object()}, "masked"),
     ],
 )
@@ -92,6 +93,7 @@ UCX, CUDA_UCX = {"libucp.so.0"}, {"libucp.so.0", "libuct_cuda.so.0"}
         (OPEN_MPI, True, set(), {}, True),
         (OPEN_MPI, True, UCX, {"OMPI_MCA_pml": "ob1"}, True),
         (OPEN_MPI, True, UCX, {"OMPI_MCA_pml": "^ucx"}, True),
+        (OPEN_MPI, True, UCX, {"OMPI_MCA_pml": "^cm"}, False),
         (MPICH, True, CUDA_UCX, {}, True),
         (MPICH, True, {"libfabric.so.1"}, {}, True),
         # the library says yes, but may send by a UCX that cannot
@@ -99,6 +101,8 @@ UCX, CUDA_UCX = {"libucp.so.0"}, {"libucp.so.0", "libuct_cuda.so.0"}
         (MPICH, True, UCX, {}, False),
         (OPEN_MPI, True, CUDA_UCX, {"UCX_TLS": "tcp,sm"}, False),
         (OPEN_MPI, True, CUDA_UCX, {"UCX_TLS": "^cuda_ipc,cuda_copy"}, False),
+        (OPEN_MPI, True, CUDA_UCX, {"UCX_TLS": "^cuda_ipc"}, True),
+        (OPEN_MPI, True, CUDA_UCX, {"UCX_TLS": "sm,tcp,cuda_ipc"}, False),
         (OPEN_MPI, True, CUDA_UCX, {"UCX_TLS": "sm,cuda_copy"}, True),
         # the library says no, but gives all messages to a UCX that can
         (OPEN_MPI, False, CUDA_UCX, {"OMPI_MCA_pml": "ucx"}, True),
