@@ -89,10 +89,11 @@ def test_comparing_arguments_first(xp, way, monkeypatch):
             pycoll.allreduce([mine, np.zeros(3)] if RANK == 0 else [mine, produced(xp, np.zeros(3))])
 
 
-def test_blocks_of_different_lengths(xp, way):
-    counts = [rank + 1 for rank in range(SIZE)]
-    send = produced(xp, np.full(RANK + 1, RANK))
-    theirs = np.concatenate([np.full(rank + 1, rank) for rank in range(SIZE)])
+@pytest.mark.parametrize("length", [lambda rank: rank + 1, lambda rank: 40 * (rank % 2), lambda rank: 0])
+def test_blocks_of_different_lengths(xp, way, length):
+    counts, mine = [length(rank) for rank in range(SIZE)], length(RANK)
+    send = produced(xp, np.full(mine, RANK))
+    theirs = np.repeat(np.arange(SIZE), counts)
     for algorithm in pycoll.algorithms("allgatherv"):
         np.testing.assert_array_equal(pycoll.allgatherv(send, [None, counts], algorithm=algorithm).get(), theirs)
     for algorithm in pycoll.algorithms("gatherv"):
@@ -100,14 +101,22 @@ def test_blocks_of_different_lengths(xp, way):
         assert RANK or np.array_equal(ours.get(), theirs)
     for algorithm in pycoll.algorithms("scatterv"):
         whole = [produced(xp, theirs), counts] if RANK == 0 else None
-        ours = pycoll.scatterv(whole, xp.empty(RANK + 1, theirs.dtype), algorithm=algorithm)
-        np.testing.assert_array_equal(ours.get(), np.full(RANK + 1, RANK))
+        ours = pycoll.scatterv(whole, xp.empty(mine, theirs.dtype), algorithm=algorithm)
+        np.testing.assert_array_equal(ours.get(), np.full(mine, RANK))
     for algorithm in pycoll.algorithms("alltoallv"):
-        out = produced(xp, np.repeat(np.arange(SIZE), RANK + 1))
-        ours = pycoll.alltoallv([out, [RANK + 1] * SIZE], [None, counts], algorithm=algorithm)
+        out = produced(xp, np.repeat(np.arange(SIZE), mine))
+        ours = pycoll.alltoallv([out, [mine] * SIZE], [None, counts], algorithm=algorithm)
         np.testing.assert_array_equal(ours.get(), np.full(sum(counts), RANK))
-    block = pycoll.reduce_scatter(produced(xp, theirs), recvcounts=counts)
-    np.testing.assert_array_equal(block.get(), np.full(RANK + 1, RANK * SIZE))
+    for algorithm in pycoll.algorithms("reduce_scatter"):
+        block = pycoll.reduce_scatter(produced(xp, theirs), recvcounts=counts, algorithm=algorithm)
+        np.testing.assert_array_equal(block.get(), np.full(mine, RANK * SIZE))
+
+
+def test_blocks_with_gaps_between_them(xp, way):
+    displs = [3 * rank for rank in range(SIZE)]
+    room = produced(xp, np.full(3 * SIZE, -1))
+    pycoll.allgatherv(produced(xp, np.full(2, RANK)), [room, ([2] * SIZE, displs)])
+    np.testing.assert_array_equal(room.get().reshape(SIZE, 3), [[rank, rank, -1] for rank in range(SIZE)])
 
 
 def test_the_communicators_methods(xp, way):

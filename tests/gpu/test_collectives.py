@@ -1,5 +1,6 @@
 """Every primitive and algorithm on a GPU's buffers, against the same collective on the host's."""
 
+import itertools
 import threading
 
 import numpy as np
@@ -22,6 +23,13 @@ MOVING = [
 ]
 REDUCING = [(name, a) for name, p in PRIMITIVES.items() if p.reduces for a in algorithms_of(name)]
 SEGMENT = 256
+DTYPES = ["int64", "float32", "complex128", "bool", "int8"]
+MORE_DTYPES = ["int32", "uint8", "uint64", "float64", "complex64"]
+
+
+def is_real(xp):
+    """Whether there is a GPU: then for the whole matrix."""
+    return hasattr(xp, "__file__")
 
 
 @pytest.fixture(autouse=True)
@@ -56,11 +64,11 @@ def check(ours, theirs, primitive, send, op):
 @pytest.mark.parametrize("primitive, algorithm", REDUCING)
 def test_reductions(xp, way, primitive, algorithm):
     function = getattr(pycoll, primitive)
-    for op in OPERATIONS if algorithm in ("ring", "tree") else ["sum", "avg"]:
-        for dtype in ("int64", "float32", "complex128", "bool", "int8"):
+    for op in OPERATIONS if is_real(xp) or algorithm in ("ring", "tree") else ["sum", "avg"]:
+        for dtype in [*DTYPES, *(MORE_DTYPES if is_real(xp) else [])]:
             if np.dtype(dtype).kind not in KINDS[op] or (op == "avg" and "scan" in primitive):
                 continue
-            for count in (0, SIZE - 1, 1009) if (dtype, op) == ("float32", "sum") else [37]:
+            for count in (0, 1, SIZE - 1, SIZE, 1009) if (dtype, op) == ("float32", "sum") else [37]:
                 root = count % SIZE if PRIMITIVES[primitive].rooted else 0
                 host = inputs(primitive, count, dtype, seed=count)
                 theirs = native(primitive, host, op, root)
@@ -79,8 +87,8 @@ def test_reductions(xp, way, primitive, algorithm):
 @pytest.mark.parametrize("primitive, algorithm", MOVING)
 def test_movements(xp, way, primitive, algorithm):
     function = getattr(pycoll, primitive)
-    for dtype, count in (("float64", 0), ("float64", 37), ("float64", 1009), ("complex64", 37), ("bool", 5)):
-        root = count % SIZE if PRIMITIVES[primitive].rooted else 0
+    cases = [("float64", count) for count in (0, 1, 37, 1009)] + [("complex64", 37), ("bool", 5), ("float16", 6)]
+    for (dtype, count), root in itertools.product(cases, range(SIZE) if PRIMITIVES[primitive].rooted else [0]):
         host = inputs(primitive, count, dtype, seed=count)
         theirs = native(primitive, host, root=root)
         send = produced(xp, host)
@@ -252,17 +260,36 @@ def test_what_a_gpu_cannot_combine_goes_by_the_host(xp, way):
     result = pycoll.allreduce(produced(xp, host), op=op)
     np.testing.assert_array_equal(result.get(), np.arange(100) * SIZE)
     op.Free()
-    swapped = host.astype(">i8")
-    result = pycoll.allreduce(produced(xp, swapped)) if not hasattr(xp, "__file__") else None
-    if result is not None:
-        np.testing.assert_array_equal(result.get(), np.arange(100) * sum(range(1, SIZE + 1)))
+    for dtype in (">i8", np.longdouble):
+        memory, result = produced(xp, host.astype(dtype).view(np.uint8)), xp.empty(host.astype(dtype).nbytes, np.uint8)
+        pycoll.allreduce(memory.view(dtype), result.view(dtype))
+        np.testing.assert_array_equal(result.get().view(dtype), np.arange(100) * sum(range(1, SIZE + 1)))
 
 
-def test_bfloat16(xp, way):
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    if hasattr(xp, "__file__") and int(xp.__version__.split(".")[0]) < 14:
-        pytest.skip("this CuPy has no bfloat16")
-    host = np.arange(90).astype(ml_dtypes.bfloat16)
-    result = pycoll.allreduce(produced(xp, host))
-    assert result.dtype == host.dtype
-    np.testing.assert_allclose(result.get().astype("f4"), np.arange(90) * SIZE, rtol=0.02)
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_half_precision(xp, way, name):
+    """Of numbers so small that sums are exact."""
+    dtype = np.dtype(name if name == "float16" else pytest.importorskip("ml_dtypes").bfloat16)
+    host = (np.arange(90) % 8).astype(dtype)
+    for algorithm in pycoll.algorithms("allreduce"):
+        for op, expected in (("sum", host.astype("f4") * SIZE), ("max", host.astype("f4")), ("avg", host.astype("f4"))):
+            result = pycoll.allreduce(produced(xp, host), op=op, algorithm=algorithm)
+            assert result.dtype == dtype
+            np.testing.assert_array_equal(result.get().astype("f4"), expected)
+
+
+@pytest.mark.parametrize("primitive", [name for name, p in PRIMITIVES.items() if name != "barrier" and not p.varies])
+def test_large(xp, way, primitive):
+    """Several segments of the usual length."""
+    engine.configure(segment=1 << 20, pipeline=1 << 19)
+    count = (1 << 20) // 8 * (3 if PRIMITIVES[primitive].cuts else 1) + 5
+    op = "sum" if PRIMITIVES[primitive].reduces else None
+    host = inputs(primitive, count, "int64")
+    theirs = native(primitive, host, op)
+    send = produced(xp, host)
+    if primitive == "bcast":
+        ours = pycoll.bcast(send)
+    else:
+        recv = xp.empty(count, "int64") if primitive == "scatter" and RANK else None
+        ours = getattr(pycoll, primitive)(send, recv, **arguments(primitive, op))
+    check(ours if theirs is not None else None, theirs, primitive, host, op)
