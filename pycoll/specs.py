@@ -259,7 +259,7 @@ def _packed_at(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatyp
 
 def _packed_on_device(memory: Array, listed: list[tuple[int, int]], datatype: MPI.Datatype, places: Extents) -> Side:
     """The same on a GPU, byte by byte: MPI tells on the host where each byte of a block comes from."""
-    numbers = np.arange(memory.size)
+    numbers = np.arange(memory.size, dtype=np.int32 if memory.size < 1 << 31 else np.int64)
     digits = numbers.view(np.uint8).reshape(-1, numbers.itemsize)
     packed = []
     for digit in range(numbers.itemsize):

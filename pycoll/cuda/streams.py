@@ -46,6 +46,18 @@ def follow(device: int, others: Iterable[int] = ()) -> None:
             own.wait_event(event)
 
 
+def join_streams(device: int) -> None:
+    """What is on the streams that are current in other packages comes before what CuPy's current stream does next."""
+    xp = cupy()
+    with xp.cuda.Device(device):
+        current, *others = _current_streams(device)
+        for other in others:
+            if other != current:
+                event = xp.cuda.Event(disable_timing=True)
+                xp.cuda.runtime.eventRecord(event.ptr, other)
+                xp.cuda.get_current_stream().wait_event(event)
+
+
 def wait_for_caller(device: int) -> None:
     """Wait until all that is on the current streams is done."""
     xp = cupy()

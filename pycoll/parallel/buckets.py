@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 import pycoll
 
-from .flat import Array, Arrays, Layout, by_dtype, check_averaged, empty
+from .flat import Array, Arrays, Layout, as_given, by_dtype, check_averaged, empty
 
 
 class Bucket:
@@ -110,8 +110,9 @@ def average_gradients(gradients: Arrays, comm: MPI.Intracomm | None = None, buck
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     pycoll.attach(comm)
-    for name, array in gradients.items():
+    arrays = {name: as_given(f"gradients[{name!r}]", gradient) for name, gradient in gradients.items()}
+    for name, array in arrays.items():
         check_averaged(f"gradients[{name!r}]", array.dtype)
-    groups = [[gradients[name] for name in names] for names in assign(gradients, bucket_bytes, bucket_bytes)]
+    groups = [[arrays[name] for name in names] for names in assign(arrays, bucket_bytes, bucket_bytes)]
     pycoll.waitall([pycoll.iallreduce(group, op=pycoll.AVG, comm=comm, algorithm="ring") for group in groups])
     return gradients

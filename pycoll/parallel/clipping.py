@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 import pycoll
 
-from .flat import Arrays
+from .flat import Arrays, as_given
 
 
 def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm | None = None) -> float:
@@ -21,14 +21,15 @@ def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm 
     """
     if not max_norm >= 0:
         raise ValueError(f"max_norm={max_norm} is negative")
-    squares = np.array([sum(_square(gradient.reshape(-1)) for gradient in gradients.values())], np.float64)
+    arrays = [as_given(f"gradients[{name!r}]", gradient) for name, gradient in gradients.items()]
+    squares = np.array([sum(_square(array.reshape(-1)) for array in arrays)], np.float64)
     if comm is not None:
         squares = pycoll.allreduce(squares, comm=comm)
     norm = float(np.sqrt(squares[0]))
     scale = max_norm / (norm + 1e-6)
     if not scale >= 1:  # so that a norm that is no number shows
-        for gradient in gradients.values():
-            np.multiply(gradient, scale, out=gradient)
+        for array in arrays:
+            np.multiply(array, scale, out=array)
     return norm
 
 

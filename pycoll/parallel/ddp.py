@@ -15,7 +15,7 @@ from .buckets import Bucket, assign
 from .clipping import clip_by_global_norm
 from .compression import Hook, average
 from .driver import Driver, check_algorithm, own_communicator
-from .flat import Array, Arrays, check_arrays, check_shape, copy, empty, fill, hand_over, whole_pieces
+from .flat import Array, Arrays, check_arrays, check_gradient, copy, empty, fill, hand_over, whole_pieces
 
 
 class DistributedDataParallel(Driver):
@@ -94,7 +94,7 @@ class DistributedDataParallel(Driver):
         view = bucket.views[name]
         if name not in bucket.missing:
             raise ValueError(f"name={name!r}: its gradient was announced before in this step")
-        check_shape(f"the gradient of {name!r}", gradient, view)
+        gradient = check_gradient(f"the gradient of {name!r}", gradient, view)
         if gradient is view:
             pass
         elif name in self._added:

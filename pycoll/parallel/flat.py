@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pycoll.cuda.streams import follow
+from pycoll.buffers import as_array, check_writeable
+from pycoll.cuda.streams import follow, join_streams
 from pycoll.memory import device_of
 
 Array = Any  # NumPy's or CuPy's
@@ -128,12 +129,25 @@ def check_averaged(what: str, dtype: np.dtype) -> None:
         raise TypeError(f"{what} has dtype {dtype}, which has no averages")
 
 
-def check_shape(what: str, gradient: Array, parameter: Array) -> None:
-    """ValueError unless a gradient has its parameter's shape, TypeError unless it lies in the same memory."""
+def as_given(what: str, buffer: Any) -> Array:
+    """NumPy's or CuPy's array on the memory of another package's, such as a tensor of PyTorch's; these as they are."""
+    array = as_array(what, buffer)
+    if array is not buffer and not isinstance(array, np.ndarray):
+        join_streams(array.device.id)
+    return array
+
+
+def check_gradient(what: str, gradient: Any, parameter: Array) -> Array:
+    """A gradient as an array.
+
+    ValueError unless it has its parameter's shape, TypeError unless it lies in the same memory.
+    """
+    gradient = as_given(what, gradient)
     if gradient.shape != parameter.shape:
         raise ValueError(f"{what} has shape {gradient.shape}, its parameter has {parameter.shape}")
     if device_of(gradient) != device_of(parameter):
         raise TypeError(f"{what} lies {_place(gradient)}, its parameter {_place(parameter)}")
+    return gradient
 
 
 def _place(array: Array) -> str:
@@ -144,16 +158,18 @@ def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Arra
     """A dict of arrays by name; TypeError or ValueError says which entry is wrong, such as integers to be `trained`."""
     if not isinstance(arrays, Mapping):
         raise TypeError(f"{name} must be a mapping from names to arrays, not {type(arrays).__name__}")
-    for key, array in arrays.items():
-        if not (isinstance(key, str) and hasattr(array, "dtype") and hasattr(array, "flags")):
-            raise TypeError(f"{name}[{key!r}] must be an array with a name, not {type(array).__name__}")
-        first = next(iter(arrays.values()))
+    checked: dict[str, Array] = {}
+    for key, buffer in arrays.items():
+        if not isinstance(key, str):
+            raise TypeError(f"{name}[{key!r}]: names must be strings")
+        what = f"{name}[{key!r}]"
+        array = checked[key] = as_given(what, buffer)
+        first = next(iter(checked.values()))
         if device_of(array) != device_of(first):
-            raise TypeError(f"{name}[{key!r}] lies {_place(array)}, another of the {name} {_place(first)}")
+            raise TypeError(f"{what} lies {_place(array)}, another of the {name} {_place(first)}")
         if trained:
-            check_averaged(f"{name}[{key!r}]", array.dtype)
+            check_averaged(what, array.dtype)
         if not array.flags.c_contiguous:
-            raise ValueError(f"{name}[{key!r}] is not C-contiguous")
-        if not getattr(array.flags, "writeable", True):
-            raise ValueError(f"{name}[{key!r}] is read-only")
-    return dict(arrays)
+            raise ValueError(f"{what} is not C-contiguous")
+        check_writeable(what, buffer, array)
+    return checked

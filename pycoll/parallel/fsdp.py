@@ -12,7 +12,7 @@ from mpi4py import MPI
 from .agreement import check_same, check_same_arrays
 from .clipping import clip_by_global_norm
 from .driver import Driver, check_algorithm, own_communicator
-from .flat import Array, Arrays, Piece, check_arrays, check_shape, fill, hand_over, named_dtype, whole_pieces
+from .flat import Array, Arrays, Piece, check_arrays, check_gradient, fill, hand_over, named_dtype, whole_pieces
 from .units import Slots, Unit, default_units, units_of
 
 
@@ -120,7 +120,7 @@ class FullyShardedDataParallel(Driver):
         if name not in self._missing:
             raise ValueError(f"name={name!r} is not a parameter of the unit at work, or was announced before")
         view = self._gradients.views(self._home[name])[name]
-        check_shape(f"the gradient of {name!r}", gradient, view)
+        gradient = check_gradient(f"the gradient of {name!r}", gradient, view)
         if gradient is not view:
             np.copyto(view, gradient, casting="same_kind")
         hand_over(view)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .flat import Array, Arrays, check_arrays, check_shape
+from .flat import Array, Arrays, check_arrays, check_gradient
 
 BLOCK = 32 * 1024  # elements updated at once on the host: what is computed in between stays in cache
 
@@ -37,11 +37,12 @@ class Optimizer:
 
     def step(self, gradients: Arrays) -> None:
         """Update the parameters that a gradient is given for; ValueError for a name or shape that does not fit."""
+        checked = {}
         for name, gradient in gradients.items():
             if name not in self.parameters:
                 raise ValueError(f"gradients[{name!r}]: there is no such parameter")
-            check_shape(f"gradients[{name!r}]", gradient, self.parameters[name])
-        for name, gradient in gradients.items():
+            checked[name] = check_gradient(f"gradients[{name!r}]", gradient, self.parameters[name])
+        for name, gradient in checked.items():
             self.steps[name] += 1
             update = self._update(self.steps[name])
             for arrays in _blocks(self.parameters[name], gradient, *(self.state[kept][name] for kept in self.kept)):

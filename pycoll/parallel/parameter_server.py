@@ -12,7 +12,7 @@ import pycoll
 
 from .agreement import check_same_arrays
 from .driver import Driver, own_communicator
-from .flat import Array, Arrays, Layout, Piece, by_dtype, check_arrays, check_shape, empty
+from .flat import Array, Arrays, Layout, Piece, by_dtype, check_arrays, check_gradient, empty
 from .optimizers import MakeOptimizer, Optimizer
 from .roles import Roles
 from .server import Server, Serving, Vectors, keyed
@@ -125,8 +125,10 @@ class ParameterServer(Driver):
         if gradients.keys() != self.parameters.keys():
             odd = sorted(gradients.keys() ^ self.parameters.keys())
             raise ValueError(f"gradients: {', '.join(map(repr, odd))} on one side only of gradients and parameters")
-        for name, gradient in gradients.items():
-            check_shape(f"gradients[{name!r}]", gradient, self.parameters[name])
+        gradients = {
+            name: check_gradient(f"gradients[{name!r}]", gradient, self.parameters[name])
+            for name, gradient in gradients.items()
+        }
         vectors = self._link.free_room()
         self._pack(gradients, vectors)
         group = self.roles.group

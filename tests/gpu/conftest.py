@@ -3,12 +3,9 @@
 Each test runs on the real CuPy where there is a GPU, and on a stand-in everywhere, unless it is marked `gpu`.
 """
 
-import sys
-
 import pytest
 
-from pycoll import engine
-from pycoll.cuda import combine, memory, streams, support
+from pycoll.cuda import support
 
 from . import standin
 
@@ -25,15 +22,6 @@ def _no_gpu():
         return f"no GPU: {error}"
 
 
-def _forget():
-    """Nothing that was kept of one CuPy may be used with the other."""
-    engine.forget_programs()
-    for channel in engine.channels.values():
-        channel.forget_scratch()
-    for function in (streams.own_stream, combine._better, memory._warn, support.support):
-        function.cache_clear()
-
-
 @pytest.fixture(scope="module", params=["stand-in", pytest.param("GPU", marks=pytest.mark.gpu)])
 def xp(request):
     """CuPy, or the stand-in for it."""
@@ -44,14 +32,8 @@ def xp(request):
 
         yield cupy
         return
-    before = sys.modules.get("cupy")
-    sys.modules["cupy"] = standin.module()
-    _forget()
-    yield sys.modules["cupy"]
-    _forget()
-    del sys.modules["cupy"]
-    if before is not None:
-        sys.modules["cupy"] = before
+    with standin.installed() as stand_in:
+        yield stand_in
 
 
 @pytest.fixture(params=["direct", "staged"])
@@ -61,6 +43,6 @@ def way(request, xp, monkeypatch):
     if request.param == "direct" and hasattr(xp, "__file__") and not support.support().aware:
         pytest.skip(f"no CUDA-aware MPI: {support.support().reason}")
     monkeypatch.setenv("PYCOLL_CUDA_AWARE", "1" if request.param == "direct" else "0")
-    _forget()
+    standin.forget()
     yield request.param
-    _forget()
+    standin.forget()

@@ -7,6 +7,8 @@ early is written over.  It has what pycoll and its tests use of CuPy, and no mor
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 import time
 import types
@@ -154,6 +156,8 @@ def _memory(ptr, nbytes):
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array that NumPy cannot read."""
 
+    launches = 0  # of functions, on all such arrays
+
     def __init__(self, shape, dtype=float, memptr=None, strides=None):
         shape, dtype = (shape,) if isinstance(shape, int) else tuple(shape), np.dtype(dtype)
         if memptr is None:
@@ -212,6 +216,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
         return self.on(found if isinstance(found, np.ndarray) else self._host[key, ...])
 
     def __setitem__(self, key, value):
+        if isinstance(value, np.ndarray) and value.ndim:
+            raise TypeError("non-scalar numpy.ndarray cannot be used for fill")
         key = key._ready() if isinstance(key, ndarray) else key
         value = value._host if isinstance(value, ndarray) else value
         if isinstance(value, np.ndarray) and value.size and not np.shares_memory(value, self._host):
@@ -233,7 +239,10 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
         return out
 
     def set(self, host):
-        assert isinstance(host, np.ndarray)
+        if type(host) is not np.ndarray or (host.dtype, host.shape) != (self.dtype, self.shape):
+            raise TypeError("set takes an array of the host's with the same dtype and shape")
+        if not self.flags.c_contiguous:
+            raise RuntimeError("set needs contiguous memory")
         self._ready()[...] = host
 
     def astype(self, dtype, casting="unsafe", copy=True):
@@ -255,6 +264,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
         assert method in ("__call__", "reduce")
+        ndarray.launches += 1
         if any(isinstance(value, np.ndarray) and value.ndim for value in inputs):
             raise TypeError("Unsupported type <class 'numpy.ndarray'>")
         hosts = [value._host if isinstance(value, ndarray) else value for value in inputs]
@@ -381,3 +391,32 @@ def module():
     )
     cupy.__version__ = "0 (a stand-in)"
     return cupy
+
+
+@contextlib.contextmanager
+def installed():
+    """The stand-in as the module that `import cupy` gives; pycoll has kept nothing of another one then."""
+    before = sys.modules.get("cupy")
+    sys.modules["cupy"] = module()
+    forget()
+    try:
+        yield sys.modules["cupy"]
+    finally:
+        forget()
+        del sys.modules["cupy"]
+        if before is not None:
+            sys.modules["cupy"] = before
+
+
+def forget():
+    """Let pycoll forget what it has kept of a GPU."""
+    from pycoll import engine
+    from pycoll.cuda import combine, memory, streams, support
+
+    for channel in engine.channels.values():
+        channel.forget_scratch()
+    for function in (
+        *(streams.own_stream, combine._better, combine._complex_product, combine._compile),
+        *(memory._warn, support.support),
+    ):
+        function.cache_clear()

@@ -398,3 +398,19 @@ def test_many_made_and_freed():
         with DistributedDataParallel({"a": np.zeros(4)}) as ddp:
             averages = ddp.average_gradients({"a": np.full(4, 2.0 * turn)})
             assert (averages["a"] == 2 * turn).all()
+
+
+def test_tensors_of_pytorch():
+    """Memory of another package's is used as it is: parameters are updated there, gradients read from there."""
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(4, 2, dtype=torch.float64)
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    ddp = DistributedDataParallel(parameters)
+    start = {name: WORLD.bcast(parameter.numpy().copy()) for name, parameter in parameters.items()}
+    optimizer = SGD(parameters, lr=1.0)
+    for name, parameter in reversed(parameters.items()):
+        ddp.ready(name, torch.full_like(parameter, RANK))
+    optimizer.step(ddp.synchronize())
+    for name, parameter in model.named_parameters():
+        np.testing.assert_allclose(parameter.detach().numpy(), start[name] - (SIZE - 1) / 2)
+    ddp.free()

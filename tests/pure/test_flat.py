@@ -2,7 +2,6 @@
 
 import sys
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,72 +13,21 @@ pytest.importorskip("mpi4py")
 from pycoll.parallel import flat
 from pycoll.parallel.flat import Layout, Piece
 
+from ..gpu.standin import installed
+from ..gpu.standin import ndarray as Device
 
-class Device(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array as on a device: like CuPy's, it meets NumPy's arrays in `get` and `set` alone."""
 
-    launches = 0  # of operations, on all such arrays
-
-    def __init__(self, values):
-        self._values = np.asarray(values)
-
-    dtype = property(lambda self: self._values.dtype)
-    shape = property(lambda self: self._values.shape)
-    size = property(lambda self: self._values.size)
-    nbytes = property(lambda self: self._values.nbytes)
-    flags = property(lambda self: SimpleNamespace(c_contiguous=self._values.flags.c_contiguous))
-
-    def get(self):
-        return self._values.copy()
-
-    def set(self, values):
-        if type(values) is not np.ndarray or values.dtype != self.dtype or values.shape != self.shape:
-            raise TypeError("set takes a host's array of the same dtype and shape")
-        if not self._values.flags.c_contiguous:
-            raise RuntimeError("set needs contiguous memory")
-        self._values[...] = values
-
-    def reshape(self, *shape):
-        return Device(self._values.reshape(*shape))
-
-    def __len__(self):
-        return len(self._values)
-
-    def __getitem__(self, key):
-        return Device(self._values[key])
-
-    def __setitem__(self, key, values):
-        self._values[key] = self._inside(values)
-
-    def __array__(self, dtype=None, copy=None):
-        raise TypeError("no implicit conversion to a host's array")
-
-    def __array_ufunc__(self, ufunc, method, *inputs, out=(), **kwargs):
-        Device.launches += 1
-        if out:
-            kwargs["out"] = tuple(map(self._inside, out))
-        result = getattr(ufunc, method)(*map(self._inside, inputs), **kwargs)
-        return out[0] if out else Device(result)
-
-    def __array_function__(self, function, types, args, kwargs):
-        assert function in (np.copyto, np.empty_like, np.zeros_like), f"{function.__name__} is not expected here"
-        result = function(*map(self._inside, args), **kwargs)
-        return None if result is None else Device(result)
-
-    @staticmethod
-    def _inside(value):
-        if isinstance(value, Device):
-            return value._values
-        if isinstance(value, np.ndarray):
-            raise TypeError("a host's array among a device's")
-        return value
+@pytest.fixture(autouse=True, scope="module")
+def stand_in():
+    with installed():
+        yield
 
 
 def host(array):
     return array.get() if isinstance(array, Device) else array
 
 
-PLACES = {"host": np.array, "device": lambda *arguments: Device(np.array(*arguments))}
+PLACES = {"host": np.array, "device": lambda *arguments: Device.on(np.array(*arguments))}
 shapes = st.lists(st.sampled_from([(), (0,), (1,), (5,), (2, 3), (3, 0, 2), (1, 4, 2)]), max_size=6)
 
 
@@ -97,7 +45,7 @@ def named(shapes, dtype=float):
 
 
 def test_the_device_refuses_the_host():
-    one, other = Device(np.ones(3)), np.ones(3)
+    one, other = Device.on(np.ones(3)), np.ones(3)
     for mix in (
         lambda: one + other,
         lambda: other + one,
@@ -127,7 +75,7 @@ def test_views_lie_side_by_side(shapes, padding):
 
 
 def test_views_of_a_device_stay_there():
-    vector = Device(np.zeros(7))
+    vector = Device.on(np.zeros(7))
     views = Layout(named([(2, 2), (3,)])).views(vector)
     views["array0"].set(np.array([[1.0, 2], [3, 4]]))
     views["array1"] += 5
@@ -235,7 +183,7 @@ def test_copies_convert(to, source, dtypes):
 
 
 def test_copies_on_the_device_stay_there(monkeypatch):
-    to, source = Device(np.zeros(3, np.float32)), Device(np.arange(3.0))
+    to, source = Device.on(np.zeros(3, np.float32)), Device.on(np.arange(3.0))
     with monkeypatch.context() as patch:
         patch.setattr(Device, "get", lambda self: pytest.fail("went to the host"))
         patch.setattr(Device, "set", lambda self, values: pytest.fail("came from the host"))
@@ -281,12 +229,25 @@ def test_bfloat16_needs_its_package(monkeypatch):
 
 
 def test_arrays_are_taken_as_they_are():
-    given = {"w": np.ones((2, 3)), "b": Device(np.ones(3)), "scalar": np.ones(()), "none": np.ones((0, 2))}
-    checked = flat.check_arrays("parameters", given)
-    assert list(checked) == list(given) and all(checked[name] is given[name] for name in given)
+    given = {"w": np.ones((2, 3)), "scalar": np.ones(()), "none": np.ones((0, 2))}
+    for arrays in (given, {name: Device.on(array) for name, array in given.items()}):
+        checked = flat.check_arrays("parameters", arrays)
+        assert list(checked) == list(arrays) and all(checked[name] is arrays[name] for name in arrays)
     assert flat.check_arrays("parameters", {}) == {}
     checked.clear()
-    assert len(given) == 4
+    assert len(given) == 3
+
+
+def test_memory_of_other_packages_is_used():
+    """Also PyTorch's tensors, by DLPack."""
+    memory = bytearray(np.arange(4.0).tobytes())
+    checked = flat.check_arrays("parameters", {"w": memoryview(memory).cast("d")})
+    checked["w"] += 1
+    assert np.frombuffer(memory).tolist() == [1, 2, 3, 4]
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(3)
+    flat.check_arrays("parameters", {"w": tensor})["w"][1] = 5
+    assert tensor.tolist() == [0, 5, 0]
 
 
 def test_wrong_arrays_are_named():
@@ -295,11 +256,12 @@ def test_wrong_arrays_are_named():
     fine = np.ones(2)
     for wrong, error, message in (
         ([fine], TypeError, "parameters must be a mapping from names to arrays, not list"),
-        ({"a": fine, 1: fine}, TypeError, r"parameters\[1\] must be an array with a name, not ndarray"),
-        ({"a": fine, "w": [1.0]}, TypeError, r"parameters\['w'\] must be an array with a name, not list"),
+        ({"a": fine, 1: fine}, TypeError, r"parameters\[1\]: names must be strings"),
+        ({"a": fine, "w": [1.0]}, TypeError, r"parameters\['w'\] must be an array or have the buffer protocol"),
         ({"a": fine, "w": np.ones((2, 3)).T}, ValueError, r"parameters\['w'\] is not C-contiguous"),
-        ({"a": fine, "w": Device(np.ones((2, 3)).T)}, ValueError, r"parameters\['w'\] is not C-contiguous"),
+        ({"w": Device.on(np.ones((2, 3)).T)}, ValueError, r"parameters\['w'\] is not C-contiguous"),
         ({"a": fine, "w": np.ones(4)[::2]}, ValueError, r"parameters\['w'\] is not C-contiguous"),
+        ({"a": fine, "w": Device.on(fine)}, TypeError, r"parameters\['w'\] lies on GPU 0, another .* in the host's"),
         ({"a": fine, "w": frozen}, ValueError, r"parameters\['w'\] is read-only"),
     ):
         with pytest.raises(error, match=message):

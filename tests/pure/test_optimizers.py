@@ -12,7 +12,8 @@ pytest.importorskip("mpi4py")
 
 from pycoll.parallel import SGD, Adam, AdamW, optimizers
 
-from .test_flat import Device
+from ..gpu.standin import installed
+from ..gpu.standin import ndarray as Device
 
 START = [-1.5, 0.25, 0.0, 2.0]
 
@@ -322,6 +323,13 @@ def test_short_dtypes_stay(make, dtype):
         assert array.astype(float) == pytest.approx(right, rel=tolerance, abs=tolerance)
 
 
+@pytest.fixture
+def stand_in():
+    with installed():
+        yield
+
+
+@pytest.mark.usefixtures("stand_in")
 @each_kind
 def test_devices_update_whole_arrays_where_they_lie(make, monkeypatch):
     gradients = [gradient(step) for step in range(3)]
@@ -329,11 +337,11 @@ def test_devices_update_whole_arrays_where_they_lie(make, monkeypatch):
     launches = []
     for block in (1, 1 << 20):
         monkeypatch.setattr(optimizers, "BLOCK", block)
-        parameters = {"w": Device(np.array(START)), "empty": Device(np.zeros((0, 3)))}
+        parameters = {"w": Device.on(np.array(START)), "empty": Device.on(np.zeros((0, 3)))}
         optimizer = make(parameters)
         before = Device.launches
         for array in gradients:
-            optimizer.step({"w": Device(array), "empty": Device(np.zeros((0, 3)))})
+            optimizer.step({"w": Device.on(array), "empty": Device.on(np.zeros((0, 3)))})
         launches.append(Device.launches - before)
         outcome = [parameters, *optimizer.state.values()]
         assert all(isinstance(arrays["w"], Device) for arrays in outcome)
