@@ -36,6 +36,7 @@ def _spec(array: Array) -> list:
 class _OnDevice(MPI.Request):
     """A request for a message from or to a GPU: it keeps the array, and takes what has come there if it must."""
 
+    _request: MPI.Request  # mpi4py's, which keeps the memory that was given to MPI
     _array: Array
     _stage: np.ndarray | None  # the host's memory, out of which the message is still to be copied
 
@@ -80,7 +81,7 @@ def _kept(request: MPI.Request, array: Array, stage: np.ndarray | None = None) -
     if is_host(array):
         return request
     keeping = _OnDevice(request)
-    keeping._array, keeping._stage = array, stage
+    keeping._request, keeping._array, keeping._stage = request, array, stage
     return keeping
 
 
