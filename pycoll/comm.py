@@ -8,7 +8,7 @@
 | datatypes with gaps, MPI.BOTTOM, blocks of several datatypes, where data is only moved | pycoll's schedules, packed and unpacked on each rank |
 | reductions of datatypes that NumPy has no dtype for (derived ones; only operations of the user's can combine them) | MPI's own collective |
 | buffers in a GPU's memory | pycoll's schedules; datatypes with gaps are packed there, reductions of what NumPy has no dtype for raise TypeError |
-| lower-case methods (pickled objects), point to point, windows, neighbourhood collectives | mpi4py, unchanged |
+| lower-case methods (pickled objects), point to point, windows, neighbourhood collectives | mpi4py, unchanged, but that messages from and to a GPU go by the host's memory where MPI is not CUDA-aware |
 | Cartesian, graph and inter-communicators, whatever makes them | mpi4py's classes with MPI's own collectives |
 """  # noqa: E501
 
@@ -23,6 +23,7 @@ from mpi4py import MPI
 
 from . import engine
 from .collectives import allgather, run
+from .devicemessages import DeviceMessages
 from .progress import settle
 from .readers import read
 from .requests import derived, initialize, start
@@ -30,7 +31,7 @@ from .settings import Choices, logger, primitive_called
 from .specs import Unserved, elements
 
 
-class Comm(MPI.Intracomm):
+class Comm(DeviceMessages):
     """An intracommunicator whose collectives run by pycoll's schedules.
 
     Making one is collective over `comm`, as is any method that makes another.  Methods take mpi4py's arguments, and

@@ -186,6 +186,34 @@ def test_messages(xp, way):
     np.testing.assert_array_equal(mine.get(), [*np.arange(5.0) + LEFT, *[-1.0] * 15])
 
 
+def test_messages_of_the_communicator(xp, way):
+    comm = pycoll.Comm(MPI.COMM_WORLD)
+    out, back = produced(xp, np.arange(20.0) + RANK), produced(xp, np.full(20, -1.0))
+    request = comm.Irecv(back, LEFT)
+    comm.Send(out, RIGHT)
+    request.Wait()
+    np.testing.assert_array_equal(back.get(), np.arange(20.0) + LEFT)
+    comm.Sendrecv([out, 3, MPI.DOUBLE], RIGHT, 0, [back, MPI.DOUBLE], LEFT)
+    np.testing.assert_array_equal(back.get(), np.arange(20.0) + LEFT)
+    column, host = MPI.DOUBLE.Create_vector(5, 1, 4).Commit(), np.full(5, -1.0)
+    request = comm.Isend([out, 1, column], RIGHT)
+    comm.Recv(host, LEFT)
+    request.Wait()
+    np.testing.assert_array_equal(host, np.arange(0.0, 20, 4) + LEFT)
+    request = comm.Isend(host, RIGHT)
+    comm.Recv([back, 1, column], LEFT)
+    request.Wait()
+    expected = np.arange(20.0) + LEFT
+    expected[::4] = np.arange(0.0, 20, 4) + (RANK - 2) % SIZE
+    np.testing.assert_array_equal(back.get(), expected)
+    column.Free()
+    if way == "staged":
+        with pytest.raises(TypeError, match="Ssend: a buffer lies on a GPU"):
+            comm.Ssend(out, RIGHT)
+        with pytest.raises(TypeError, match="Recv_init: a buffer lies on a GPU"):
+            comm.Recv_init([out, MPI.DOUBLE], source=LEFT)
+
+
 def test_messages_keep_their_arrays(xp, way):
     """Of a temporary, or of the packed copy of an array with gaps, MPI knows the address alone."""
     matrix = produced(xp, np.arange(4000.0).reshape(40, 100) + RANK)
