@@ -15,7 +15,8 @@ import time
 from .launch import run
 
 LIMIT = 600  # seconds for one number of ranks
-DRIVERS = 4  # ranks on which drivers and GPU buffers are tested; what they are built on is tested on more
+# up to how many ranks drivers, and buffers on a GPU, are tested; what they are built on is tested on more
+FOLDERS = {"tests/mpi": 1 << 30, "tests/parallel": 4, "tests/gpu": 3}
 
 
 def main() -> int:
@@ -31,7 +32,7 @@ def main() -> int:
     for ranks in map(int, options.ranks.split(",")):
         print(f"\n{ranks} ranks:", flush=True)
         start = time.perf_counter()
-        folders = ["tests/mpi", "tests/parallel", "tests/gpu"] if ranks <= DRIVERS else ["tests/mpi"]
+        folders = [folder for folder, most in FOLDERS.items() if ranks <= most]
         job = run(ranks, ["-m", "pytest", "-q", "--with-mpi", *folders, *options.pytest], LIMIT, show=True)
         seconds = time.perf_counter() - start
         outcome[f"{ranks} ranks"] = job.code or int(job.timed_out or bool(job.left))
