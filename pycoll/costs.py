@@ -53,8 +53,10 @@ def formula_for(formula: str, p: int) -> tuple[str, bool]:
     return (exact, True) if exact and (not bound or p & (p - 1) == 0) else (bound, False)
 
 
-def evaluate(formula: str, p: int, Z: float = 1.0, S: int = 1, network: Network | None = None) -> float:
-    """A docstring's formula for p ranks, Z bytes and S segments; where it is a bound, the bound.
+def evaluate(
+    formula: str, p: int, Z: float = 1.0, S: int = 1, network: Network | None = None, h: int | None = None
+) -> float:
+    """A docstring's formula for p ranks on h hosts (p by default), Z bytes, S segments; where it is a bound, the bound.
 
     Formulas are the package's own source text, never a caller's.
     """
@@ -62,7 +64,7 @@ def evaluate(formula: str, p: int, Z: float = 1.0, S: int = 1, network: Network 
         return 0.0
     formula = formula_for(formula, p)[0]
     network = network or Network()
-    names = {"p": p, "Z": Z, "S": S, "alpha": network.alpha, "beta": network.beta, "gamma": network.gamma}
+    names = {"p": p, "h": h or p, "Z": Z, "S": S, "alpha": network.alpha, "beta": network.beta, "gamma": network.gamma}
     return float(eval(formula, {"__builtins__": {}}, {**_FUNCTIONS, **names}))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from collections.abc import Callable, Hashable
 from functools import cache
@@ -39,9 +40,10 @@ class Shortcut(NamedTuple):
 class Channel:
     """What pycoll keeps for one communicator: a private duplicate, scratch memory, bound programs."""
 
-    def __init__(self, comm: MPI.Intracomm, private: MPI.Intracomm) -> None:
+    def __init__(self, comm: MPI.Intracomm, private: MPI.Intracomm, hosts: tuple[int, ...]) -> None:
         self.comm = private
         self.size = comm.size
+        self.hosts = hosts  # of each rank, as a number
         self.choices = settings.Choices(self.shortcuts_forgotten)
         self.shortcuts: dict[tuple, Shortcut] = {}  # at most one for each bound program
         self.broken: str | None = None  # why it cannot be used any more
@@ -166,14 +168,28 @@ def _finish_duplicate(comm: MPI.Intracomm) -> Channel | None:
     pending = getattr(comm, "pending", None)
     if pending is None:
         return None
-    private, request = pending
+    private, request, hosts = pending
     until(request.Test)
     comm.pending = None  # type: ignore[attr-defined]
-    return _register(comm, private)
+    return _register(comm, private, hosts)
 
 
-def _register(comm: MPI.Intracomm, private: MPI.Intracomm) -> Channel:
-    channel = Channel(comm, private)
+def _hosts(private: MPI.Intracomm) -> tuple[int, ...]:
+    """The host of each rank, by the names that MPI has for them.
+
+    Split_type would block while what is in flight must go on.
+    """
+    from .progress import until
+
+    mine = np.frombuffer(hashlib.sha256(MPI.Get_processor_name().encode()).digest()[:8], np.int64)
+    names = np.empty(private.size, np.int64)
+    until(private.Iallgather(mine, names).Test)
+    numbers: dict[int, int] = {}
+    return tuple(numbers.setdefault(name, len(numbers)) for name in names.tolist())
+
+
+def _register(comm: MPI.Intracomm, private: MPI.Intracomm, hosts: tuple[int, ...]) -> Channel:
+    channel = Channel(comm, private, hosts)
     channel.choices.update(getattr(comm, "inherited", {}))
     comm.Set_attr(_keyval(), channel)
     channels[comm.handle] = channel
@@ -189,12 +205,15 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     """The communicator's channel; the first time, all its ranks must call this together."""
     comm = MPI.COMM_WORLD if comm is None else comm
     check_communicator(comm)
-    return attached(comm) or _register(comm, _duplicate(MPI.Intracomm(comm)))  # not by a subclass's Dup
+    if channel := attached(comm):
+        return channel
+    private = _duplicate(MPI.Intracomm(comm))  # not by a subclass's Dup
+    return _register(comm, private, _hosts(private))
 
 
-def segments(nbytes: int) -> int:
+def segments(nbytes: int, several_hosts: bool = False) -> int:
     """Into how many segments a pipelined algorithm cuts a vector."""
-    return max(1, -(-nbytes // settings.PIPELINE))
+    return max(1, -(-nbytes // settings.pipeline(several_hosts)))
 
 
 def configure(*, segment: int | None = None, pipeline: int | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .compiler import compile_rounds
 from .program import RECV, SEND, Layout, Program, Region
-from .schedule import Algorithm, Block, Recv, Round, Send, counts_of
+from .schedule import Algorithm, Block, Hosts, Recv, Round, Send, counts_of
 
 COUNT_BYTES = 8  # of a count that ranks tell each other
 
@@ -35,7 +35,8 @@ class Call(NamedTuple):
     of input and output.  With `in_place` the rank's input lies in its receive buffer; for scatter, its output
     stays in the root's send buffer.  `segments` is a pipelined algorithm's number of them, `longest` the
     longest message in bytes.  `counts` are the bytes of blocks that other ranks told this one, row by row: of an
-    algorithm that learns counts, a call without them is the part that learns them.
+    algorithm that learns counts, a call without them is the part that learns them.  `hosts` are the ranks' hosts,
+    if the algorithm depends on them.
     """
 
     algorithm: Algorithm
@@ -50,6 +51,7 @@ class Call(NamedTuple):
     sends: Extents | None = None
     recvs: Extents | None = None
     counts: tuple[int, ...] | None = None
+    hosts: Hosts = None
 
     @property
     def learning(self) -> bool:
@@ -61,7 +63,7 @@ def layout(call: Call) -> Layout:
     """Where the blocks lie for one rank."""
     if call.learning:
         return _table_of_counts(call)
-    primitive, parts = call.algorithm.primitive, call.algorithm.parts(call.size, call.segments)
+    primitive, parts = call.algorithm.primitive, call.algorithm.parts(call.size, call.segments, call.hosts)
     block_size = call.length * call.itemsize
     sizes = [n * call.itemsize for n in split(call.length, parts)] if primitive.cuts else [block_size] * parts
     even = side_by_side(sizes)
@@ -101,7 +103,7 @@ def _table_of_counts(call: Call) -> Layout:
 @lru_cache(maxsize=512)
 def compiled(call: Call) -> Program:
     """The program of one rank; its messages have whole elements."""
-    rounds = list(call.algorithm.schedule(call.rank, call.size, call.root, call.segments))
+    rounds = list(call.algorithm.schedule(call.rank, call.size, call.root, call.segments, call.hosts))
     if call.algorithm.learns:
         first = sum(map(_tells, rounds))
         rounds = rounds[:first] if call.learning else rounds[first:]

@@ -154,7 +154,8 @@ def prepare(
     # what is only moved is moved as bytes, so that all ranks cut it alike whatever its dtype
     itemsize = arguments.dtype.itemsize if operation else 1
     length = arguments.count * arguments.dtype.itemsize // itemsize
-    segments = engine.segments(length * itemsize) if chosen.pipelined else 1
+    several = len(set(channel.hosts)) > 1
+    segments = engine.segments(length * itemsize, several) if chosen.pipelined else 1
     call = Call(
         chosen,
         rank,
@@ -164,9 +165,10 @@ def prepare(
         itemsize,
         arguments.in_place,
         segments,
-        settings.SEGMENT,
+        settings.longest(several),
         arguments.sends,
         arguments.recvs,
+        hosts=channel.hosts if chosen.knows_hosts else None,
     )
     typed = bool(operation) or read is arrange
     return Prepared(channel, call, arguments, operation, bind, typed)
@@ -201,7 +203,7 @@ def _algorithm(
     if name is None:
         name, reason = _wish(channel, primitive, commutative)
     if name is None:
-        name = choose(primitive, nbytes, size, commutative)
+        name = choose(primitive, nbytes, size, commutative, len(set(channel.hosts)))
     algorithm = find(primitive, name)
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)

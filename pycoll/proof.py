@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .schedule import AFTER, Algorithm, Block, Combine, Copy, Recv, Reduce, Round, Send, check_round, counts_of
+from .schedule import AFTER, Algorithm, Block, Combine, Copy, Hosts, Recv, Reduce, Round, Send, check_round, counts_of
 
 Bytes = Callable[[Block], float]
 
@@ -37,6 +37,7 @@ class Counts:
     beta: float = 0.0
     gamma: float = 0.0
     hazards: list[tuple[int, int]] = field(default_factory=list)  # (rank, round) that send and write a block
+    crossing: dict[tuple[int, int], float] = field(default_factory=dict)  # bytes between two hosts, one way
 
 
 class _Values:
@@ -94,19 +95,21 @@ class _Rank:
 class _Run:
     """The lockstep execution of all ranks."""
 
-    def __init__(self, algorithm: Algorithm, size: int, root: int, segments: int, nbytes: Bytes) -> None:
+    def __init__(self, algorithm: Algorithm, size: int, root: int, segments: int, nbytes: Bytes, hosts: Hosts) -> None:
         self.values = _Values()
         self.nbytes = nbytes
         self.hazards: list[tuple[int, int]] = []
+        self.hosts = range(size) if hosts is None else hosts
+        self.crossing: dict[tuple[int, int], float] = {}
         self.ranks = []
-        parts = algorithm.parts(size, segments)
+        parts = algorithm.parts(size, segments, hosts)
         for rank in range(size):
             held = {
                 block: self.values.leaf(rank, block) for block in algorithm.primitive.holds(rank, size, root, parts)
             }
             if rank in algorithm.told(size, root):
                 held[counts_of(rank)] = self.values.leaf(rank, counts_of(rank))
-            rounds = list(algorithm.schedule(rank, size, root, segments))
+            rounds = list(algorithm.schedule(rank, size, root, segments, hosts))
             self.ranks.append(_Rank(held, rounds, heard=1 << rank))
 
     def execute(self) -> None:
@@ -173,7 +176,11 @@ class _Run:
         match move:
             case Send(to, blocks):
                 state.messages += 1
-                state.sent += sum(map(self.nbytes, blocks))
+                nbytes = sum(map(self.nbytes, blocks))
+                state.sent += nbytes
+                way = self.hosts[rank], self.hosts[to]
+                if way[0] != way[1]:
+                    self.crossing[way] = self.crossing.get(way, 0) + nbytes
             case Recv(source, blocks) | Reduce(source, blocks):
                 values, heard = in_flight[source, rank].pop(0)
                 state.heard |= heard
@@ -230,17 +237,25 @@ class _Run:
         return float(messages > 0), float(messages), max(sent, received), combined
 
 
-def prove(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, nbytes: Bytes = lambda block: 1) -> Counts:
+def prove(
+    algorithm: Algorithm,
+    size: int,
+    root: int = 0,
+    segments: int = 1,
+    nbytes: Bytes = lambda block: 1,
+    hosts: Hosts = None,
+) -> Counts:
     """Run the algorithm symbolically on `size` ranks; ProofError if it breaks a promise.
 
-    `nbytes` gives a block's size for the counts (1 by default).
+    `nbytes` gives a block's size for the counts (1 by default), `hosts` the host of each rank.
     """
-    run = _Run(algorithm, size, root, segments, nbytes)
+    run = _Run(algorithm, size, root, segments, nbytes, hosts)
     try:
         run.execute()
-        _check_goal(run, algorithm, size, root, segments)
+        _check_goal(run, algorithm, size, root, algorithm.parts(size, segments, hosts))
     except ProofError as error:
-        raise ProofError(f"{algorithm}, size {size}, root {root}, {segments} segments: {error}") from None
+        where = f"size {size}, root {root}, {segments} segments" + (f", hosts {hosts}" if hosts else "")
+        raise ProofError(f"{algorithm}, {where}: {error}") from None
     clock = [max(state.clock[i] for state in run.ranks) for i in range(4)]
     return Counts(
         rounds=int(clock[0]),
@@ -252,11 +267,12 @@ def prove(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, nby
         beta=clock[2],
         gamma=clock[3],
         hazards=run.hazards,
+        crossing=run.crossing,
     )
 
 
-def _check_goal(run: _Run, algorithm: Algorithm, size: int, root: int, segments: int) -> None:
-    primitive, parts = algorithm.primitive, algorithm.parts(size, segments)
+def _check_goal(run: _Run, algorithm: Algorithm, size: int, root: int, parts: int) -> None:
+    primitive = algorithm.primitive
     results: dict[tuple, int] = {}
     for rank, state in enumerate(run.ranks):
         if primitive.name == "barrier" and state.heard != (1 << size) - 1:

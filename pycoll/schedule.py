@@ -19,6 +19,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import itertools
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -200,27 +201,37 @@ _TABLE = [
 PRIMITIVES: dict[str, Primitive] = {primitive.name: primitive for primitive in _TABLE}
 
 
+# The host of each rank, as a number; None says that each rank has one of its own.
+Hosts = tuple[int, ...] | None
+
+
 # Into how many parts an algorithm cuts the vector (bcast, reduce, allreduce, scan and exscan only).
 
 
-def whole(size: int, segments: int) -> int:
+def whole(size: int, segments: int, hosts: Hosts) -> int:
     """The vector stays in one piece."""
     return 1
 
 
-def per_rank(size: int, segments: int) -> int:
+def per_rank(size: int, segments: int, hosts: Hosts) -> int:
     """One part a rank."""
     return size
 
 
-def per_segment(size: int, segments: int) -> int:
+def per_segment(size: int, segments: int, hosts: Hosts) -> int:
     """As many parts as the pipeline has segments."""
     return segments
 
 
-def two_per_segment(size: int, segments: int) -> int:
+def two_per_segment(size: int, segments: int, hosts: Hosts) -> int:
     """Two parts a segment, one for each of two trees."""
     return 2 * segments
+
+
+def per_lane_and_host(size: int, segments: int, hosts: Hosts) -> int:
+    """As many parts as there are ranks with a counterpart on every host."""
+    ranks_of = Counter(range(size) if hosts is None else hosts)
+    return len(ranks_of) * min(ranks_of.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +241,7 @@ class Algorithm:
     primitive: Primitive
     name: str
     generator: Callable[..., Schedule]
-    cut: Callable[[int, int], int]
+    cut: Callable[[int, int, Hosts], int]
     ordered: bool
     parameters: tuple[str, ...]
     learns: bool = False
@@ -240,36 +251,41 @@ class Algorithm:
         """Whether the schedule depends on a number of segments."""
         return "segments" in self.parameters
 
-    def parts(self, size: int, segments: int = 1) -> int:
+    @property
+    def knows_hosts(self) -> bool:
+        """Whether the schedule depends on which ranks share a host."""
+        return "hosts" in self.parameters
+
+    def parts(self, size: int, segments: int = 1, hosts: Hosts = None) -> int:
         """Into how many blocks the primitive's vector (or buffer) is cut."""
-        return self.cut(size, segments) if self.primitive.cuts else size
+        return self.cut(size, segments, hosts) if self.primitive.cuts else size
 
     def told(self, size: int, root: int) -> list[int]:
         """The ranks whose counts all others learn in the first rounds."""
         return list(self.primitive.tellers(size, root)) if self.learns and self.primitive.tellers else []
 
-    def schedule(self, rank: int, size: int, root: int = 0, segments: int = 1) -> Schedule:
+    def schedule(self, rank: int, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> Schedule:
         """The rounds of one rank."""
-        given = {"rank": rank, "size": size, "root": root, "segments": segments}
+        given = {"rank": rank, "size": size, "root": root, "segments": segments, "hosts": hosts}
         return self.generator(**{name: given[name] for name in self.parameters})
 
     def __str__(self) -> str:
         return f"{self.primitive.name}.{self.name}"
 
 
-def algorithm(cut: Callable[[int, int], int] = whole, ordered: bool = True, learns: bool = False) -> Callable:
+def algorithm(cut: Callable[[int, int, Hosts], int] = whole, ordered: bool = True, learns: bool = False) -> Callable:
     """Register a generator under its function's name, for the primitive that its file is named after.
 
     `cut` says into how many parts the vector is cut, `ordered` whether reductions keep rank order, so
     that operations which are associative but not commutative come out right.  With `learns`, where ranks hand
     on blocks whose sizes only others know, the first rounds carry the blocks `counts_of` those who know them to
-    everyone, and nothing else.  Only the parameters ``rank, size, root, segments`` are passed by the registry;
-    others need defaults.
+    everyone, and nothing else.  Only the parameters ``rank, size, root, segments, hosts`` are passed by the
+    registry; others need defaults.
     """
 
     def register(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
         primitive = PRIMITIVES[generator.__module__.rpartition(".")[2]]
-        wanted = ("rank", "size", "root", "segments")
+        wanted = ("rank", "size", "root", "segments", "hosts")
         parameters = tuple(name for name in inspect.signature(generator).parameters if name in wanted)
         name = generator.__name__
         primitive.algorithms[name] = Algorithm(primitive, name, generator, cut, ordered, parameters, learns)

@@ -9,7 +9,7 @@ from __future__ import annotations
 KIB = 1024
 
 
-def choose(primitive: str, nbytes: int, size: int, commutative: bool = True) -> str:
+def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hosts: int = 1) -> str:
     """The name of an algorithm for `nbytes` bytes (of the vector, or of one rank's block) on `size` ranks.
 
     Where blocks differ, `nbytes` is their mean for allgatherv and reduce_scatter, and means nothing elsewhere.
@@ -19,6 +19,8 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True) -> 
     """
     if primitive in _ORDERED and not commutative:
         return _ORDERED[primitive](nbytes)
+    if hosts > 1 and nbytes > _BETWEEN_HOSTS.get(primitive, nbytes):
+        return "two_level"
     return _RULES[primitive](nbytes, size)
 
 
@@ -56,6 +58,8 @@ def _alltoall(nbytes: int, size: int) -> str:
     return "naive" if size < 16 else "pairwise"
 
 
+# above how many bytes what crosses a host's link decides
+_BETWEEN_HOSTS = {"bcast": 32 * KIB, "allgather": 16 * KIB, "allreduce": 64 * KIB, "reduce_scatter": 16 * KIB}
 _RULES = {
     "bcast": _bcast,
     "scatter": _to_or_from_root,

@@ -3,8 +3,8 @@
 | variable | meaning |
 |---|---|
 | ``PYCOLL_CUDA_AWARE`` | 0 or 1: whether MPI may be given addresses on a GPU (see `pycoll.cuda.support`) |
-| ``PYCOLL_SEGMENT`` | the longest message in bytes (4 MiB) |
-| ``PYCOLL_PIPELINE`` | into segments of how many bytes pipelined algorithms cut a vector (128 KiB) |
+| ``PYCOLL_SEGMENT`` | the longest message in bytes (4 MiB; 16 KiB between hosts) |
+| ``PYCOLL_PIPELINE`` | the bytes of the segments that pipelined algorithms cut vectors into (128 KiB, 16 KiB) |
 | ``PYCOLL_ALLREDUCE``, ... | a primitive's algorithm, where a call and its communicator name none |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
 | ``PYCOLL_TIMEOUT`` | seconds that a collective may take |
@@ -47,10 +47,24 @@ def _switch_from(variable: str) -> bool:
     return text == "1"
 
 
-SEGMENT = _bytes_from("PYCOLL_SEGMENT", 4 << 20)
-PIPELINE = _bytes_from("PYCOLL_PIPELINE", 128 << 10)
+DEFAULT_SEGMENT, DEFAULT_PIPELINE = 4 << 20, 128 << 10
+SEGMENT = _bytes_from("PYCOLL_SEGMENT", DEFAULT_SEGMENT)
+PIPELINE = _bytes_from("PYCOLL_PIPELINE", DEFAULT_PIPELINE)
+NETWORK_SEGMENT = 16 << 10  # the defaults between hosts
+NETWORK_PIPELINE = 16 << 10
 CHECK = _switch_from("PYCOLL_CHECK")
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
+
+
+def longest(several_hosts: bool) -> int:
+    """The longest message in bytes."""
+    return NETWORK_SEGMENT if several_hosts and SEGMENT == DEFAULT_SEGMENT else SEGMENT
+
+
+def pipeline(several_hosts: bool) -> int:
+    """The bytes of a pipelined algorithm's segments."""
+    return NETWORK_PIPELINE if several_hosts and PIPELINE == DEFAULT_PIPELINE else PIPELINE
+
 
 logger = logging.getLogger("pycoll.algorithms")
 

@@ -1,7 +1,8 @@
 """The catalogue: one file per primitive, one generator per algorithm.
 
 A docstring's ``Rounds``, ``Messages``, ``Sent``, ``Received`` and ``Cost`` lines are data: the tests
-evaluate them and hold them against the counted schedule.  In them ``p`` is the number of ranks, ``Z`` the
+evaluate them and hold them against the counted schedule.  In them ``p`` is the number of ranks, ``h`` that of
+hosts, ``Z`` the
 bytes of the whole vector (of all ranks' blocks together for scatter, gather, allgather and
 reduce_scatter, of one rank's send buffer for alltoall), ``S`` the number of segments of a pipeline,
 ``lg(p)`` the logarithm to base 2 rounded up, and ``bruck(p)`` the hops that all distances below p take

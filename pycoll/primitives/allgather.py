@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..schedule import Block, Recv, Schedule, Send, algorithm
+from ..schedule import Block, Hosts, Recv, Schedule, Send, algorithm
 from . import bcast, gather
-from .topology import halvings
+from .topology import Lanes, halvings
+from .twolevel import inside_allgather
 
 
 @algorithm()
@@ -55,6 +56,35 @@ def ring(rank: int, size: int) -> Schedule:
     right, left = (rank + 1) % size, (rank - 1) % size
     for step in range(size - 1):
         yield Send(right, [(rank - step) % size]), Recv(left, [(rank - step - 1) % size])
+
+
+@algorithm()
+def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
+    """Rings between the hosts side by side, each with the blocks of some ranks; then all-gather inside each host.
+
+    Rounds: h-1 + p/h-1
+    Messages: h-1 + p/h-1
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: (h+p/h-2)*alpha + (p-1)/p*Z*beta
+    Limits: formulas are for as many ranks on each of h hosts; a host's link then carries (h-1)/h*Z in each direction,
+        the least that it can, whatever the order of ranks.
+    Source: as `allreduce.two_level`, of which it is the second half.
+    """
+    lanes = Lanes(rank, size, hosts)
+    first, *beside = lanes.ranks(lanes.host, lanes.lane)
+    if rank in beside:
+        yield (Send(first, [rank]),)
+    elif beside:
+        yield tuple(Recv(other, [other]) for other in beside)
+    if lanes.inside:
+        right, left = lanes.ring()
+        for step in range(len(lanes.hosts) - 1):
+            yield (
+                Send(right, lanes.ranks(lanes.host - step, lanes.lane)),
+                Recv(left, lanes.ranks(lanes.host - step - 1, lanes.lane)),
+            )
+    yield from inside_allgather(lanes, lambda lane, to: [other for other in lanes.members(lane) if other != to])
 
 
 @algorithm()

@@ -7,17 +7,20 @@ from ..schedule import (
     BEFORE,
     Combine,
     Copy,
+    Hosts,
     Move,
     Recv,
     Reduce,
     Schedule,
     Send,
     algorithm,
+    per_lane_and_host,
     per_rank,
     two_per_segment,
 )
 from . import allgather, bcast, reduce, reduce_scatter
-from .topology import depth, halvings, inorder
+from .topology import Lanes, depth, halvings, inorder
+from .twolevel import inside_allgather, inside_reduce_scatter
 
 
 @algorithm()
@@ -152,6 +155,37 @@ class _Tree:
         moves += [Recv(parent, block(down - 1)) for parent in self.parents]
         moves += [Send(child, block(down)) for child, _ in self.children]
         return [move for move in moves if move[1]]
+
+
+@algorithm(cut=per_lane_and_host, ordered=False)
+def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
+    """Reduce-scatter inside each host, rings between the hosts side by side, all-gather inside each host.
+
+    Rounds: 2*(h-1) + 2*(p/h-1)
+    Messages: 2*(h-1) + 2*(p/h-1)
+    Sent: 2*(p-1)/p*Z
+    Received: 2*(p-1)/p*Z
+    Cost: 2*(h+p/h-2)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: commutative operations.  Formulas are for as many ranks on each of h hosts; a host's link then carries
+        2*(h-1)/h*Z in each direction, the least that it can, whatever the order of ranks.
+    Source: Hierarchical rings as in Jia et al., "Highly scalable deep learning training system with mixed-precision",
+        2018, with a ring for each rank of a host as in Cho et al., "BlueConnect", SysML 2019.
+    """
+    lanes = Lanes(rank, size, hosts)
+    count = len(lanes.hosts)
+
+    def part(lane: int) -> range:
+        return range(lane * count, (lane + 1) * count)
+
+    yield from inside_reduce_scatter(lanes, part)
+    if lanes.inside:
+        right, left = lanes.ring()
+        mine = part(lanes.lane)
+        for step in range(1, count):
+            yield Send(right, [mine[lanes.host - step]]), Reduce(left, [mine[lanes.host - step - 1]])
+        for step in range(count - 1):
+            yield Send(right, [mine[lanes.host - step]]), Recv(left, [mine[lanes.host - step - 1]])
+    yield from inside_allgather(lanes, lambda lane, to: part(lane))
 
 
 @algorithm()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ..schedule import Blocks, Recv, Schedule, Send, algorithm, lanes, per_rank, per_segment
+from collections.abc import Sequence
+
+from ..schedule import Blocks, Hosts, Recv, Schedule, Send, algorithm, lanes, per_rank, per_segment
 from . import allgather, scatter
-from .topology import binomial
+from .topology import Lanes, binomial
 
 
 @algorithm()
@@ -58,10 +60,32 @@ def ring(rank: int, size: int, root: int, segments: int) -> Schedule:
     Limits: best for long vectors cut into many segments.
     Source: van de Geijn and Watts, "SUMMA", Concurrency: Practice and Experience 9 (1997).
     """
-    distance = (rank - root) % size
-    previous, following = (rank - 1) % size, (rank + 1) % size
-    incoming = [Recv(previous, [s]) for s in range(segments)] if distance > 0 else []
-    outgoing = [Send(following, [s]) for s in range(segments)] if distance < size - 1 else []
+    yield from chain(rank, [(root + distance) % size for distance in range(size)], segments)
+
+
+@algorithm(cut=per_segment)
+def two_level(rank: int, size: int, root: int, segments: int, hosts: Hosts) -> Schedule:
+    """A pipelined chain in which the ranks of each host stand together, those of the root's first.
+
+    Rounds: S+p-2
+    Messages: S
+    Sent: Z
+    Received: Z
+    Cost: (S+p-2)*alpha + (S+p-2)/S*Z*beta
+    Limits: as `ring`; a host's link carries Z in each direction at most, whatever the order of ranks.
+    Source: as `ring`.
+    """
+    ranks_of = Lanes(root, size, hosts)
+    others = [ranks for ranks in ranks_of.hosts if ranks is not ranks_of.here]
+    own = [other for other in ranks_of.here if other != root]
+    yield from chain(rank, [root, *own, *(other for ranks in others for other in ranks)], segments)
+
+
+def chain(rank: int, order: Sequence[int], segments: int) -> Schedule:
+    """Segments go down a chain of ranks."""
+    place = order.index(rank)
+    incoming = [Recv(order[place - 1], [s]) for s in range(segments)] if place > 0 else []
+    outgoing = [Send(order[place + 1], [s]) for s in range(segments)] if place + 1 < len(order) else []
     yield from lanes(incoming, [None, *outgoing])
 
 

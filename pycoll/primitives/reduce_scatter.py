@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ..schedule import Reduce, Schedule, Send, algorithm
+from ..schedule import Hosts, Recv, Reduce, Schedule, Send, algorithm
 from . import reduce, scatter
-from .topology import halvings
+from .topology import Lanes, halvings
+from .twolevel import inside_reduce_scatter
 
 
 @algorithm()
@@ -87,3 +88,32 @@ def pairwise(rank: int, size: int) -> Schedule:
     for step in range(1, size):
         to, source = (rank + step) % size, (rank - step) % size
         yield Send(to, [to]), Reduce(source, [rank])
+
+
+@algorithm(ordered=False)
+def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
+    """Reduce-scatter inside each host, then rings between the hosts side by side, each for the blocks of some ranks.
+
+    Rounds: h-1 + p/h-1
+    Messages: h-1 + p/h-1
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: (h+p/h-2)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: commutative operations.  Formulas are for as many ranks on each of h hosts; a host's link then carries
+        (h-1)/h*Z in each direction, the least that it can, whatever the order of ranks.
+    Source: as `allreduce.two_level`, of which it is the first half.
+    """
+    lanes = Lanes(rank, size, hosts)
+    yield from inside_reduce_scatter(lanes, lanes.members)
+    if lanes.inside:
+        right, left = lanes.ring()
+        for step in range(1, len(lanes.hosts)):
+            yield (
+                Send(right, lanes.ranks(lanes.host - step, lanes.lane)),
+                Reduce(left, lanes.ranks(lanes.host - step - 1, lanes.lane)),
+            )
+    first, *beside = lanes.ranks(lanes.host, lanes.lane)
+    if rank in beside:
+        yield (Recv(first, [rank]),)
+    elif beside:
+        yield tuple(Send(other, [other]) for other in beside)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..schedule import Hosts
+
 
 class Node(NamedTuple):
     """A rank's place in a tree; `children` come with the range of ranks in their subtree."""
@@ -102,3 +104,41 @@ def depth(index: int, size: int) -> int:
         steps += 1
         parent, _, _ = inorder(parent, size)
     return steps
+
+
+class Lanes:
+    """Ranks in parallel lanes between hosts: the first of each host are lane 0, the second ones lane 1, and so on.
+
+    There are as many lanes as the smallest host has ranks; of a larger host the ranks that are left over belong to
+    lanes too, but stand `beside` them: on their host another rank stands `in` the lane.
+    """
+
+    def __init__(self, rank: int, size: int, hosts: Hosts) -> None:
+        ranks_of: dict[int, list[int]] = {}
+        for other, host in enumerate(range(size) if hosts is None else hosts):
+            ranks_of.setdefault(host, []).append(other)
+        self.hosts = list(ranks_of.values())  # the ranks of each host, hosts in the order of their first ranks
+        self.count = min(map(len, self.hosts))
+        self.host = next(number for number, ranks in enumerate(self.hosts) if rank in ranks)
+        self.here = self.hosts[self.host]
+        self.place = self.here.index(rank)  # among the ranks of the host
+        self.inside = self.place < self.count
+        self.lane = self.place % self.count
+
+    def ring(self) -> tuple[int, int]:
+        """The neighbours in the lane: the next host's and the previous one's."""
+        following, previous = ((self.host + step) % len(self.hosts) for step in (1, -1))
+        return self.hosts[following][self.lane], self.hosts[previous][self.lane]
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """The places, among the ranks of the host, of whom to send to and whom to hear from, round by round."""
+        size = len(self.here)
+        return [((self.place + step) % size, (self.place - step) % size) for step in range(1, size)]
+
+    def ranks(self, host: int, lane: int) -> list[int]:
+        """The ranks of a host that belong to a lane, in it first."""
+        return self.hosts[host % len(self.hosts)][lane :: self.count]
+
+    def members(self, lane: int) -> list[int]:
+        """All ranks that belong to a lane, host by host."""
+        return [rank for host in range(len(self.hosts)) for rank in self.ranks(host, lane)]

@@ -54,7 +54,7 @@ def buffers(primitive, data, rank, root, count, in_place):
     return [np.zeros(0, np.int64), data[rank].copy()]
 
 
-def run(algorithm, size, root=0, count=7, segment=1 << 20, segments=1, in_place=False, eager=False, seed=0):
+def run(algorithm, size, root=0, count=7, segment=1 << 20, segments=1, in_place=False, eager=False, seed=0, hosts=None):
     """Run all ranks' programs and compare; returns the most scratch that any rank needed, in bytes."""
     primitive = algorithm.primitive
     numbers = np.random.default_rng(seed)
@@ -70,7 +70,8 @@ def run(algorithm, size, root=0, count=7, segment=1 << 20, segments=1, in_place=
     memory = [buffers(primitive, data, rank, root, count, inside[rank]) for rank in range(size)]
     before = [send.copy() for send, _ in memory]
     programs = [
-        compiled(Call(algorithm, rank, size, root, count, 8, inside[rank], segments, segment)) for rank in range(size)
+        compiled(Call(algorithm, rank, size, root, count, 8, inside[rank], segments, segment, hosts=hosts))
+        for rank in range(size)
     ]
     order = list(range(size))
     random.Random(seed).shuffle(order)
@@ -99,6 +100,7 @@ def test_small_machine(algorithm, in_place):
 @pytest.mark.parametrize("algorithm", EVEN, ids=str)
 def test_drawn_machines(algorithm, data):
     size = data.draw(st.integers(1, 17), "size")
+    hosts = tuple(data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size), "hosts"))
     run(
         algorithm,
         size,
@@ -109,6 +111,7 @@ def test_drawn_machines(algorithm, data):
         in_place=data.draw(st.booleans(), "in place"),
         eager=data.draw(st.booleans(), "eager"),
         seed=data.draw(st.integers(0, 99), "seed"),
+        hosts=hosts if algorithm.knows_hosts else None,
     )
 
 

@@ -38,8 +38,23 @@ def nbytes(size, block):
     return 8 * size if isinstance(block, tuple) and block[0] == "counts" else 1
 
 
-def compare(formula, counted, size, Z, segments, network=None):
-    value = evaluate(formula, size, Z, segments, network)
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a.knows_hosts], ids=str)
+def test_formulas_hold_for_several_ranks_on_each_host(algorithm):
+    formulas = documented(algorithm)
+    for count, ranks in ((1, 5), (2, 2), (4, 2), (3, 4), (4, 1)):
+        hosts, size = tuple(range(count)) * ranks, count * ranks
+        counts = prove(algorithm, size, segments=2, hosts=hosts)
+        blocks = algorithm.parts(size, 2, hosts)
+        counted = {"Rounds": counts.rounds, "Messages": max(counts.messages), "Sent": max(counts.sent)}
+        counted["Received"] = max(counts.received)
+        for field, number in counted.items():
+            compare(formulas[field], number, size, blocks, 2, hosts=count)
+        for name, network in COSTS.items():
+            compare(formulas["Cost"], getattr(counts, name), size, blocks, 2, network, count)
+
+
+def compare(formula, counted, size, Z, segments, network=None, hosts=None):
+    value = evaluate(formula, size, Z, segments, network, hosts)
     if size == 1 or formula_for(formula, size)[1]:
         assert counted == pytest.approx(value, abs=1e-9), f"{formula} for p={size}, S={segments}"
     else:

@@ -1,6 +1,10 @@
 """Every registered schedule is proved, and the proof itself is shown to catch what is wrong."""
 
+import random
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pycoll.proof import ProofError, prove
 from pycoll.schedule import (
@@ -43,16 +47,54 @@ def test_every_number_of_segments(algorithm):
             prove(algorithm, size, segments=segments)
 
 
+LAYOUTS = [
+    (0, 0, 1, 1, 2, 2, 3, 3),
+    (0, 1, 2, 3, 0, 1, 2, 3),
+    (0, 0, 0, 1, 1),
+    (0, 1, 1, 2, 2, 2),
+    (3, 1, 3, 1, 1, 2, 2, 1, 3),
+    (0,) * 7,
+    (0,),
+]
+
+
+@settings(max_examples=150)
+@given(st.data())
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a.knows_hosts], ids=str)
+def test_every_layout_of_hosts(algorithm, data):
+    hosts = data.draw(st.sampled_from(LAYOUTS) | st.lists(st.integers(0, 4), min_size=1, max_size=20).map(tuple))
+    root = data.draw(st.integers(0, len(hosts) - 1)) if algorithm.primitive.rooted else 0
+    prove(algorithm, len(hosts), root, data.draw(st.integers(1, 4)), hosts=hosts)
+
+
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a.knows_hosts and not a.primitive.varies], ids=str)
+def test_no_more_than_must_crosses_a_hosts_link(algorithm):
+    """In either direction, as a share of the whole vector: for four hosts, in whatever order their ranks are."""
+    least = {"bcast": 1, "allgather": 3 / 4, "allreduce": 2 * 3 / 4, "reduce_scatter": 3 / 4}[algorithm.primitive.name]
+    for ranks in (1, 2, 3):
+        orders = [tuple(host for host in range(4) for _ in range(ranks)), (0, 1, 2, 3) * ranks]
+        shuffled = list(orders[0])
+        random.Random(0).shuffle(shuffled)
+        for hosts in [*orders, tuple(shuffled)]:
+            parts = algorithm.parts(len(hosts), 2, hosts)
+            crossing = prove(algorithm, len(hosts), 0, 2, lambda block: 1 / parts, hosts).crossing  # noqa: B023
+            for host in range(4):
+                for end in (0, 1):
+                    assert sum(n for way, n in crossing.items() if way[end] == host) <= least + 1e-9
+
+
 def test_the_table_of_algorithms():
     """What the package promises to have, by name."""
     promised = {
-        "bcast": ["naive", "tree", "ring", "scatter_allgather"],
+        "bcast": ["naive", "tree", "ring", "scatter_allgather", "two_level"],
         "scatter": ["naive", "tree", "ring"],
         "gather": ["naive", "tree", "ring"],
         "reduce": ["naive", "tree", "ring", "rabenseifner"],
-        "allgather": ["naive", "tree", "ring", "bruck", "neighbor"],
-        "allreduce": ["naive", "tree", "ring", "recursive_doubling", "rabenseifner", "double_tree", "ring_whole"],
-        "reduce_scatter": ["naive", "tree", "ring", "recursive_halving", "pairwise"],
+        "allgather": ["naive", "tree", "ring", "bruck", "neighbor", "two_level"],
+        "allreduce": [
+            *("naive", "tree", "ring", "recursive_doubling", "rabenseifner", "double_tree", "ring_whole", "two_level")
+        ],
+        "reduce_scatter": ["naive", "tree", "ring", "recursive_halving", "pairwise", "two_level"],
         "alltoall": ["naive", "tree", "ring", "pairwise"],
         "barrier": ["naive", "tree", "ring", "dissemination"],
         "scan": ["naive", "tree", "ring"],
