@@ -3,7 +3,7 @@
 | variable | meaning |
 |---|---|
 | ``PYCOLL_CUDA_AWARE`` | 0 or 1: whether MPI may be given addresses on a GPU (see `pycoll.cuda.support`) |
-| ``PYCOLL_SEGMENT`` | the longest message in bytes (4 MiB; 16 KiB between hosts) |
+| ``PYCOLL_SEGMENT`` | the longest message in bytes (4 MiB; 56 KiB between hosts) |
 | ``PYCOLL_PIPELINE`` | the bytes of the segments that pipelined algorithms cut vectors into (128 KiB, 16 KiB) |
 | ``PYCOLL_ALLREDUCE``, ... | a primitive's algorithm, where a call and its communicator name none |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
@@ -50,7 +50,7 @@ def _switch_from(variable: str) -> bool:
 DEFAULT_SEGMENT, DEFAULT_PIPELINE = 4 << 20, 128 << 10
 SEGMENT = _bytes_from("PYCOLL_SEGMENT", DEFAULT_SEGMENT)
 PIPELINE = _bytes_from("PYCOLL_PIPELINE", DEFAULT_PIPELINE)
-NETWORK_SEGMENT = 16 << 10  # the defaults between hosts
+NETWORK_SEGMENT = 56 << 10  # the defaults between hosts: above 64 KiB Open MPI's TCP messages wait for their receivers
 NETWORK_PIPELINE = 16 << 10
 CHECK = _switch_from("PYCOLL_CHECK")
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")

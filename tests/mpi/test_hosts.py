@@ -76,7 +76,7 @@ def test_long_vectors_between_hosts_go_by_two_levels(channel, monkeypatch):
     """In messages as short as a network wants them, unless the user says otherwise."""
     if SIZE == 1:
         pytest.skip("one rank is on one host")
-    send = np.ones(100_000)
+    send = np.ones(300_000)
     with pycoll.traffic() as inside:
         pycoll.allreduce(send, algorithm="two_level")
     channel.hosts = tuple(rank % 2 for rank in range(SIZE))
@@ -85,4 +85,4 @@ def test_long_vectors_between_hosts_go_by_two_levels(channel, monkeypatch):
     with pycoll.traffic() as named:
         pycoll.allreduce(send, algorithm="two_level")
     assert (chosen.messages, chosen.nbytes) == (named.messages, named.nbytes)
-    assert chosen.messages > 10 * inside.messages
+    assert chosen.messages > 4 * inside.messages
