@@ -40,7 +40,7 @@ def test_hosts_by_their_names(channel):
     child.Free()
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 if SIZE < 5 else 15)
 @given(
     st.sampled_from(TWO_LEVEL),
     st.lists(st.integers(0, 2), min_size=SIZE, max_size=SIZE),
