@@ -54,25 +54,13 @@ def count_staging(nbytes: int) -> None:
         counter.staged += nbytes
 
 
-def counted(start: Callable[[], object], nbytes: int) -> Callable[[], object]:
-    """A call that starts a message, such that it is counted if anything is."""
+def counted(call: Callable[[], object], nbytes: int, note: Callable[[int], None] = count) -> Callable[[], object]:
+    """A call that starts a message, or a copy that `note` is for, such that it is counted if anything is."""
     if not _counting:
-        return start
+        return call
 
-    def counting_start() -> None:
-        count(nbytes)
-        start()
+    def counting_call() -> None:
+        note(nbytes)
+        call()
 
-    return counting_start
-
-
-def counted_staging(copy: Callable[[], object], nbytes: int) -> Callable[[], object]:
-    """A call that copies between a GPU and the host, such that its bytes are counted if anything is."""
-    if not _counting:
-        return copy
-
-    def counting_copy() -> None:
-        count_staging(nbytes)
-        copy()
-
-    return counting_copy
+    return counting_call

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..counters import counted_staging
+from ..counters import count_staging, counted
 from ..ops import Operation, kind_of, real_dtype
 from ..program import Apply, CopyBytes, Divide, Ready, Region, Step
 from .arrays import at, cupy
@@ -76,7 +76,7 @@ class Launcher:
             copy(target, origin, source.size, default, stream)
 
         crosses = (source.buffer in self._buffers) != (to.buffer in self._buffers)
-        return counted_staging(launch, source.size) if crosses else launch
+        return counted(launch, source.size, count_staging) if crosses else launch
 
     def _at(self, region: Region, dtype: np.dtype, offset: int = 0, itemsize: int = 0) -> Any:
         return at(self._bases[region.buffer] + region.start, region.size, dtype, self._device, offset, itemsize)

@@ -8,21 +8,14 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine, settings
-from pycoll.schedule import PRIMITIVES, algorithms_of
+from pycoll import engine
+from pycoll.schedule import PRIMITIVES
 
 from ..mpi.native import KINDS, OPERATIONS, RANK, SIZE, assert_same, inputs, native
+from ..mpi.test_native import MOVING, REDUCING, short_segments  # noqa: F401 (the fixture is for all tests here)
 
 pytestmark = pytest.mark.mpi
 
-MOVING = [
-    (name, a)
-    for name, p in PRIMITIVES.items()
-    if not (p.reduces or p.varies or name == "barrier")
-    for a in algorithms_of(name)
-]
-REDUCING = [(name, a) for name, p in PRIMITIVES.items() if p.reduces for a in algorithms_of(name)]
-SEGMENT = 256
 DTYPES = ["int64", "float32", "complex128", "bool", "int8"]
 MORE_DTYPES = ["int32", "uint8", "uint64", "float64", "complex64"]
 
@@ -30,14 +23,6 @@ MORE_DTYPES = ["int32", "uint8", "uint64", "float64", "complex64"]
 def is_real(xp):
     """Whether there is a GPU: then for the whole matrix."""
     return hasattr(xp, "__file__")
-
-
-@pytest.fixture(autouse=True)
-def short_segments():
-    before = settings.SEGMENT, settings.PIPELINE
-    engine.configure(segment=SEGMENT, pipeline=SEGMENT)
-    yield
-    engine.configure(segment=before[0], pipeline=before[1])
 
 
 def produced(xp, host):
