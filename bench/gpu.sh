@@ -66,8 +66,8 @@ fi
 
 for ranks in 2 4; do
   echo "== tests, $ranks ranks"
-  run "$ranks" direct -m pytest -q -rs -m gpu --with-mpi tests/gpu > "$out/tests-$ranks.txt" 2>&1 || failed=1
-  grep -E "passed|failed|SKIPPED|FAILED" "$out/tests-$ranks.txt" || tail -n 40 "$out/tests-$ranks.txt"
+  run "$ranks" direct -m pytest -q -rs --color=no -m gpu --with-mpi tests/gpu > "$out/tests-$ranks.txt" 2>&1 || failed=1
+  grep -aE "passed|failed|SKIPPED|FAILED" "$out/tests-$ranks.txt" || tail -n 40 "$out/tests-$ranks.txt"
 done
 
 sizes=${SIZES:-4K,64K,1M,16M,64M,256M}
