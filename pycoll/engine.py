@@ -43,7 +43,7 @@ class Channel:
     def __init__(self, comm: MPI.Intracomm, private: MPI.Intracomm, hosts: tuple[int, ...]) -> None:
         self.comm = private
         self.size = comm.size
-        self.hosts = hosts  # of each rank, as a number
+        self.place(hosts)
         self.choices = settings.Choices(self.shortcuts_forgotten)
         self.shortcuts: dict[tuple, Shortcut] = {}  # at most one for each bound program
         self.broken: str | None = None  # why it cannot be used any more
@@ -51,6 +51,10 @@ class Channel:
         self._scratch: dict[Hashable, Any] = {HOST.scratch: HOST.room(1 << 16)}  # for each kind of memory
         self._tags = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - BLOCKING
         self._started = 0
+
+    def place(self, hosts: tuple[int, ...]) -> None:
+        """Say on which host each rank is."""
+        self.hosts, self.host_count = hosts, len(set(hosts))
 
     def check_usable(self) -> None:
         """CollectiveTimeout if a collective on it did not finish in time."""
@@ -108,11 +112,6 @@ class Channel:
         """Forget all bound programs."""
         for key in list(self._bound):
             self._drop(key)
-
-    def forget_scratch(self) -> None:
-        """Let go of scratch memory, and so of all programs bound to it."""
-        self.clear()
-        self._scratch = {}
 
     def free(self) -> None:
         """Give everything back to MPI."""

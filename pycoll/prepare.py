@@ -154,7 +154,7 @@ def prepare(
     # what is only moved is moved as bytes, so that all ranks cut it alike whatever its dtype
     itemsize = arguments.dtype.itemsize if operation else 1
     length = arguments.count * arguments.dtype.itemsize // itemsize
-    several = len(set(channel.hosts)) > 1
+    several = channel.host_count > 1
     segments = engine.segments(length * itemsize, several) if chosen.pipelined else 1
     call = Call(
         chosen,
@@ -203,7 +203,7 @@ def _algorithm(
     if name is None:
         name, reason = _wish(channel, primitive, commutative)
     if name is None:
-        name = choose(primitive, nbytes, size, commutative, len(set(channel.hosts)))
+        name = choose(primitive, nbytes, size, commutative, channel.host_count)
     algorithm = find(primitive, name)
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)

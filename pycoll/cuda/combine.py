@@ -29,7 +29,7 @@ def is_combined(operation: Operation, dtype: np.dtype) -> bool:
     else:
         known = _is_known(dtype)
     if known:
-        _compile(operation.name, dtype)(operation)
+        _compile(operation, dtype)
     return known
 
 
@@ -38,23 +38,14 @@ def _is_known(dtype: np.dtype) -> bool:
 
 
 @cache
-def _compile(name: str, dtype: np.dtype) -> Callable[[Operation], None]:
-    """The first time, a call that combines two elements."""
-    compiled = False
-
-    def combine_two(operation: Operation) -> None:
-        nonlocal compiled
-        if compiled:
-            return
-        xp = cupy()
-        fields = [dtype[field] for field in dtype.names or ()]
-        arrays: Any = [xp.zeros(2, field) for field in fields] if fields else xp.zeros(2, dtype)
-        function_for(operation, dtype)(arrays, arrays, arrays)
-        if operation.mean:
-            divide(xp.zeros(2, real_dtype(dtype)), 2)
-        compiled = True
-
-    return combine_two
+def _compile(operation: Operation, dtype: np.dtype) -> None:
+    """Combine two elements."""
+    xp = cupy()
+    fields = [dtype[field] for field in dtype.names or ()]
+    arrays: Any = [xp.zeros(2, field) for field in fields] if fields else xp.zeros(2, dtype)
+    function_for(operation, dtype)(arrays, arrays, arrays)
+    if operation.mean:
+        divide(xp.zeros(2, real_dtype(dtype)), 2)
 
 
 def function_for(operation: Operation, dtype: np.dtype) -> Callable[..., Any]:

@@ -36,14 +36,20 @@ def _current_streams(device: int) -> Iterator[int]:
         yield torch.cuda.current_stream(device).cuda_stream
 
 
+def _after(stream: Any, other: int) -> None:
+    """What is on another stream of the current device comes before what is put on this one from now on."""
+    xp = cupy()
+    event = xp.cuda.Event(disable_timing=True)
+    xp.cuda.runtime.eventRecord(event.ptr, other)
+    stream.wait_event(event)
+
+
 def follow(device: int, others: Iterable[int] = ()) -> None:
     """What is on the current streams, and on others, comes before what is put on pycoll's from now on."""
-    xp, own = cupy(), own_stream(device)
-    with xp.cuda.Device(device):
+    own = own_stream(device)
+    with cupy().cuda.Device(device):
         for current in (*_current_streams(device), *others):
-            event = xp.cuda.Event(disable_timing=True)
-            xp.cuda.runtime.eventRecord(event.ptr, current)
-            own.wait_event(event)
+            _after(own, current)
 
 
 def join_streams(device: int) -> None:
@@ -53,9 +59,7 @@ def join_streams(device: int) -> None:
         current, *others = _current_streams(device)
         for other in others:
             if other != current:
-                event = xp.cuda.Event(disable_timing=True)
-                xp.cuda.runtime.eventRecord(event.ptr, other)
-                xp.cuda.get_current_stream().wait_event(event)
+                _after(xp.cuda.get_current_stream(), other)
 
 
 def wait_for_caller(device: int) -> None:

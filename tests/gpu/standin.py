@@ -414,7 +414,8 @@ def forget():
     from pycoll.cuda import combine, memory, streams, support
 
     for channel in engine.channels.values():
-        channel.forget_scratch()
+        channel.clear()
+        channel._scratch.clear()
     for function in (
         *(streams.own_stream, combine._better, combine._complex_product, combine._compile),
         *(memory._warn, support.support),

@@ -23,7 +23,7 @@ def channel():
     found = engine.attach()
     before = found.hosts
     yield found
-    found.hosts = before
+    found.place(before)
     engine.forget_programs()
 
 
@@ -54,7 +54,7 @@ def test_any_layout(together, channel, primitive, hosts, count, segment, root, d
 
 
 def check(channel, primitive, hosts, count, segment, root, dtype):
-    channel.hosts = tuple(hosts)
+    channel.place(tuple(hosts))
     engine.configure(segment=segment, pipeline=segment)
     try:
         if PRIMITIVES[primitive].reduces:
@@ -66,7 +66,7 @@ def check(channel, primitive, hosts, count, segment, root, dtype):
 
 
 def test_blocks_of_different_lengths(channel):
-    channel.hosts = tuple(rank % 2 for rank in range(SIZE))
+    channel.place(tuple(rank % 2 for rank in range(SIZE)))
     counts = [3 * rank for rank in range(SIZE)]
     ours = pycoll.allgatherv(np.full(counts[RANK], RANK), [None, counts], algorithm="two_level")
     np.testing.assert_array_equal(ours, np.repeat(np.arange(SIZE), counts))
@@ -79,7 +79,7 @@ def test_long_vectors_between_hosts_go_by_two_levels(channel, monkeypatch):
     send = np.ones(300_000)
     with pycoll.traffic() as inside:
         pycoll.allreduce(send, algorithm="two_level")
-    channel.hosts = tuple(rank % 2 for rank in range(SIZE))
+    channel.place(tuple(rank % 2 for rank in range(SIZE)))
     with pycoll.traffic() as chosen:
         np.testing.assert_array_equal(pycoll.allreduce(send), send * SIZE)
     with pycoll.traffic() as named:
