@@ -21,27 +21,18 @@ from .launch import Launcher
 from .streams import follow, own_stream_is_current
 
 
-class Direct(Memory):
-    """Buffers on one GPU, for a CUDA-aware MPI; scratch lies there too, and the GPU combines."""
+class OnDevice(Memory):
+    """What both ways have in common: a GPU, which does its steps of a program."""
 
-    def __init__(self, device: int, buffers: Sequence[Any] = ()) -> None:
+    def __init__(self, device: int, buffers: Sequence[Any], on_device: set[int], scratch: Hashable) -> None:
         self._device = device
         self._buffers = buffers  # the caller's
-        self.scratch: Hashable = ("device", device)
-        self._on_device = {SEND, RECV, SCRATCH}
+        self._on_device = on_device  # which of the program's buffers lie on the GPU
+        self.scratch = scratch
 
     def follow(self) -> None:
         """Let pycoll's stream follow the caller's, and those that other packages' arrays name."""
         follow(self._device, streams_of(self._buffers))
-
-    def adapted(self, program: Program) -> Program:
-        """The program with waits for the GPU."""
-        return direct(program)
-
-    def room(self, nbytes: int) -> Any:
-        """Memory on the GPU."""
-        with own_stream_is_current(self._device):
-            return cupy().empty(nbytes, np.uint8)
 
     def adopt(self) -> None:
         """Let this thread use the GPU."""
@@ -52,14 +43,29 @@ class Direct(Memory):
         return Launcher(self._device, self._on_device, bases, dtype, operation, size)
 
 
-class Staged(Direct):
+class Direct(OnDevice):
+    """Buffers on one GPU, for a CUDA-aware MPI; scratch lies there too, and the GPU combines."""
+
+    def __init__(self, device: int, buffers: Sequence[Any]) -> None:
+        super().__init__(device, buffers, {SEND, RECV, SCRATCH}, ("device", device))
+
+    def adapted(self, program: Program) -> Program:
+        """The program with waits for the GPU."""
+        return direct(program)
+
+    def room(self, nbytes: int) -> Any:
+        """Memory on the GPU."""
+        with own_stream_is_current(self._device):
+            return cupy().empty(nbytes, np.uint8)
+
+
+class Staged(OnDevice):
     """Buffers of which one at least lies on a GPU, mirrored in pinned memory of the host's, where NumPy combines."""
 
     def __init__(self, device: int, buffers: Sequence[Any], send: int | None, recv: int | None) -> None:
-        super().__init__(device, buffers)
-        self.scratch = "pinned", device
         self._sizes = send, recv  # in bytes; None for a buffer in the host's memory
-        self._on_device = {buffer for buffer, nbytes in zip((SEND, RECV), self._sizes) if nbytes is not None}
+        on_device = {buffer for buffer, nbytes in zip((SEND, RECV), self._sizes) if nbytes is not None}
+        super().__init__(device, buffers, on_device, ("pinned", device))
 
     def adapted(self, program: Program) -> Program:
         """The program on mirrors, with copies to and from them."""
