@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         waitall,
         waitany,
     )
+    from .selection import explain
 
 _HOMES = {
     "abort": ["abort_on_exception"],
@@ -148,6 +149,7 @@ _HOMES = {
     "pointtopoint": ["irecv", "isend", "recv", "send", "sendrecv"],
     "progress": ["progress_thread"],
     "requests": ["Persistent", "Request", "testall", "waitall", "waitany"],
+    "selection": ["explain"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mpi4py import MPI
 
+from . import native
 from .buffers import Arguments
 from .counters import counted
 from .memory import address
 from .ops import Operation, real_dtype
-from .program import RECV, Apply, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait
+from .program import RECV, Apply, Collective, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait
 
 if TYPE_CHECKING:
     from .cuda.launch import Launcher
@@ -106,13 +107,15 @@ def bind(
 ) -> Bound:
     """The program, which is `adapted`, bound to these buffers, with requests for all its messages."""
     bases = [address(arguments.send), address(arguments.recv), address(scratch)]
-    requests = []
+    requests: list[Any] = []
     for message in program.messages:
         init = comm.Send_init if message.outgoing else comm.Recv_init
         requests.append(init([_memory(message.region, bases), MPI.BYTE], message.peer, tag))
+    if program.steps and type(program.steps[0]) is Collective and not program.steps[0].blocking:
+        requests.append(native.Request(native.bound(comm, program.steps[0], arguments, operation)))
     launcher = arguments.memory.launcher(bases, arguments.dtype, operation, comm.size)
     marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish} if launcher else {}
-    calls = _Binder(program, requests, bases, arguments.dtype, operation, comm.size, launcher, marks).calls()
+    calls = _Binder(comm, program, requests, bases, arguments, operation, launcher, marks).calls()
     return Bound(program, calls, requests, scratch, marks)
 
 
@@ -128,12 +131,12 @@ def _array(region: Region, bases: list[int], dtype: np.dtype) -> np.ndarray:
 class _Binder:
     """Makes each step of a program a call without arguments."""
 
+    comm: MPI.Intracomm
     program: Program
     requests: list[MPI.Prequest]
     bases: list[int]
-    dtype: np.dtype
+    arguments: Arguments
     operation: Operation | None
-    size: int
     launcher: Launcher | None
     marks: dict[int, Mark]
     # NumPy looks for no overlaps where operand and result are one object
@@ -163,13 +166,17 @@ class _Binder:
                 return partial(np.copyto, _array(to, self.bases, _BYTE), _array(source, self.bases, _BYTE))
             case Divide(region):
                 # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
-                result = _array(region, self.bases, real_dtype(self.dtype))
-                return partial(np.divide, result, self.size, out=result)
+                result = _array(region, self.bases, real_dtype(self.arguments.dtype))
+                return partial(np.divide, result, self.comm.size, out=result)
+            case Collective() if step.blocking:
+                return native.bound(self.comm, step, self.arguments, self.operation)
+            case Collective():
+                return self.requests[0].Start
             case Finish(number):
                 return self.marks[number].Wait
         raise AssertionError(f"{step} is a GPU's")
 
     def _array(self, region: Region) -> np.ndarray:
         if region not in self.arrays:
-            self.arrays[region] = _array(region, self.bases, self.dtype)
+            self.arrays[region] = _array(region, self.bases, self.arguments.dtype)
         return self.arrays[region]

@@ -337,7 +337,7 @@ def _run_carefully(
     channel = engine.attach(comm)
     prepared = prepare(primitive, sendbuf, recvbuf, op, root, comm, algorithm, recvcounts, read, channel, channel.bind)
     arguments, operation = prepared.arguments, prepared.operation
-    if flights or settings.TIMEOUT:
+    if settings.TIMEOUT or (flights and not prepared.native):
         flight = prepared.flight(prepared.parts())
         flight.take_off()
         flight.arrive()

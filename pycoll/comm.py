@@ -41,8 +41,9 @@ class Comm(DeviceMessages):
     Communicators made from this one inherit it.
     """
 
-    # of one that Idup made, till its first use: its private duplicate under way, its hosts, and the choices for it
-    pending: tuple[MPI.Intracomm, MPI.Request, tuple[int, ...]] | None = None
+    # of one that Idup made, till its first use: its private duplicate under way, its hosts and whether it can be
+    # tuned, and the choices for it
+    pending: tuple[MPI.Intracomm, MPI.Request, tuple[int, ...], bool] | None = None
     inherited = Choices()
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Comm:
@@ -208,7 +209,8 @@ class Comm(DeviceMessages):
     def _later(self, comm: MPI.Intracomm, request: MPI.Request) -> tuple[Comm, MPI.Request]:
         child = type(self).__new__(type(self), comm)
         # its private duplicate, of which no rank must wait for another now
-        child.pending = (*MPI.Intracomm(self).Idup(), engine.attach(self).hosts)
+        parent = engine.attach(self)
+        child.pending = (*MPI.Intracomm(self).Idup(), parent.hosts, parent.tunable)
         child.inherited = Choices()
         child.inherited.update(self.algorithm)
         return child, request

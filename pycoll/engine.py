@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 import weakref
 from collections.abc import Callable, Hashable
 from functools import cache
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from . import settings
+from . import native, settings, tuning
 from .binding import Bound, adapted, bind, freed_at_its_end
 from .buffers import IN_PLACE, Arguments
 from .errors import CollectiveTimeout
@@ -40,9 +41,10 @@ class Shortcut(NamedTuple):
 class Channel:
     """What pycoll keeps for one communicator: a private duplicate, scratch memory, bound programs."""
 
-    def __init__(self, comm: MPI.Intracomm, private: MPI.Intracomm, hosts: tuple[int, ...]) -> None:
+    def __init__(self, comm: MPI.Intracomm, private: MPI.Intracomm, hosts: tuple[int, ...], tuned: bool) -> None:
         self.comm = private
         self.size = comm.size
+        self.tunable = tuned  # whether all ranks have the same tuning file
         self.place(hosts)
         self.choices = settings.Choices(self.shortcuts_forgotten)
         self.shortcuts: dict[tuple, Shortcut] = {}  # at most one for each bound program
@@ -55,6 +57,24 @@ class Channel:
     def place(self, hosts: tuple[int, ...]) -> None:
         """Say on which host each rank is."""
         self.hosts, self.host_count = hosts, len(set(hosts))
+        file = tuning_file() if self.tunable else None
+        self.tuned = file and file.fitting(native.library(), self.size, self.host_count)
+
+    @property
+    def tuning_state(self) -> str:
+        """Whether a tuning file is in use, in words."""
+        if self.tuned:
+            return f"{self.tuned.path}, measured {self.tuned.environment.get('date', 'at an unknown time')}"
+        if not self.tunable:
+            return "none, the ranks have different files"
+        if file := tuning_file():
+            return f"none, {file.path} has no measurement of {self.size} ranks on {self.host_count} hosts"
+        return "none"
+
+    @property
+    def nonblocking(self) -> bool:
+        """Whether there were nonblocking or persistent collectives on it; all ranks agree on that."""
+        return self._started > 0
 
     def check_usable(self) -> None:
         """CollectiveTimeout if a collective on it did not finish in time."""
@@ -167,28 +187,55 @@ def _finish_duplicate(comm: MPI.Intracomm) -> Channel | None:
     pending = getattr(comm, "pending", None)
     if pending is None:
         return None
-    private, request, hosts = pending
+    private, request, hosts, tunable = pending
     until(request.Test)
     comm.pending = None  # type: ignore[attr-defined]
-    return _register(comm, private, hosts)
+    return _register(comm, private, hosts, tunable)
 
 
-def _hosts(private: MPI.Intracomm) -> tuple[int, ...]:
-    """The host of each rank, by the names that MPI has for them.
+@cache
+def tuning_file() -> tuning.TuningFile | None:
+    """The tuning file, if there is one that can be used; else rank 0 warns."""
+    path = tuning.path_in_use()
+    if path is None:
+        return None
+    try:
+        file = tuning.read(path)
+        if native.library() not in file.libraries():
+            raise tuning.Refused(f"it was measured with {', '.join(file.libraries())}; this is {native.library()}")
+        return file
+    except tuning.Refused as error:
+        _warn(f"the tuning file {path} is not used: {error}")
+        return None
+
+
+def _warn(text: str) -> None:
+    if MPI.COMM_WORLD.rank == 0:
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _hosts(private: MPI.Intracomm) -> tuple[tuple[int, ...], bool]:
+    """The host of each rank, by the names that MPI has for them, and whether all have the same tuning file.
 
     Split_type would block while what is in flight must go on.
     """
     from .progress import until
 
-    mine = np.frombuffer(hashlib.sha256(MPI.Get_processor_name().encode()).digest()[:8], np.int64)
-    names = np.empty(private.size, np.int64)
-    until(private.Iallgather(mine, names).Test)
+    name = hashlib.sha256(MPI.Get_processor_name().encode()).digest()[:8]
+    file = tuning_file()
+    mine = np.array([int.from_bytes(name, "little", signed=True), file.digest if file else 0])
+    told = np.empty((private.size, 2), np.int64)
+    until(private.Iallgather(mine, told).Test)
     numbers: dict[int, int] = {}
-    return tuple(numbers.setdefault(name, len(numbers)) for name in names.tolist())
+    hosts = tuple(numbers.setdefault(name, len(numbers)) for name in told[:, 0].tolist())
+    same = bool((told[:, 1] == told[0, 1]).all())
+    if not same:
+        _warn("the ranks have different tuning files, so none is used")
+    return hosts, same
 
 
-def _register(comm: MPI.Intracomm, private: MPI.Intracomm, hosts: tuple[int, ...]) -> Channel:
-    channel = Channel(comm, private, hosts)
+def _register(comm: MPI.Intracomm, private: MPI.Intracomm, hosts: tuple[int, ...], tunable: bool) -> Channel:
+    channel = Channel(comm, private, hosts, tunable)
     channel.choices.update(getattr(comm, "inherited", {}))
     comm.Set_attr(_keyval(), channel)
     channels[comm.handle] = channel
@@ -207,12 +254,12 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     if channel := attached(comm):
         return channel
     private = _duplicate(MPI.Intracomm(comm))  # not by a subclass's Dup
-    return _register(comm, private, _hosts(private))
+    return _register(comm, private, *_hosts(private))
 
 
-def segments(nbytes: int, several_hosts: bool = False) -> int:
+def segments(nbytes: int, several_hosts: bool = False, tuned: int | None = None) -> int:
     """Into how many segments a pipelined algorithm cuts a vector."""
-    return max(1, -(-nbytes // settings.pipeline(several_hosts)))
+    return max(1, -(-nbytes // settings.pipeline(several_hosts, tuned)))
 
 
 def configure(*, segment: int | None = None, pipeline: int | None = None) -> None:

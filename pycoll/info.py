@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 import pycoll
 
+from . import native
 from .cuda import support
 
 THREADS = {
@@ -89,9 +90,8 @@ def main() -> None:
     ranks = comm.gather(of_this_rank())
     if ranks is None:
         return
-    library = re.sub(r"\s+", " ", re.split(r"[\n,]", MPI.Get_library_version())[0])
     about = versions()
-    about["MPI library"] = f"{library} (MPI {MPI.Get_version()[0]}.{MPI.Get_version()[1]})"
+    about["MPI library"] = f"{native.library()} (MPI {MPI.Get_version()[0]}.{MPI.Get_version()[1]})"
     about["thread level"] = THREADS[MPI.Query_thread()]
     about["ranks"] = str(comm.size)
     for name, value in about.items():

@@ -24,6 +24,7 @@ class Operation(NamedTuple):
     commutative: bool = True
     mean: bool = False
     predefined: bool = True
+    handle: MPI.Op = MPI.OP_NULL
 
     def check(self, dtype: np.dtype) -> None:
         """TypeError if the operation is not defined on this dtype."""
@@ -104,8 +105,8 @@ _PREDEFINED = {
     "minloc": (MPI.MINLOC, Operation("MINLOC", partial(_better, np.less), "p")),
     "maxloc": (MPI.MAXLOC, Operation("MAXLOC", partial(_better, np.greater), "p")),
 }
-_BY_NAME = {name: operation for name, (_, operation) in _PREDEFINED.items()}
-_BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True)
+_BY_NAME = {name: operation._replace(handle=handle) for name, (handle, operation) in _PREDEFINED.items()}
+_BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True, handle=MPI.SUM)
 
 
 def resolve(op: MPI.Op | str) -> Operation:
@@ -117,8 +118,8 @@ def resolve(op: MPI.Op | str) -> Operation:
             raise ValueError(f"op={op!r} is not one of: {', '.join(_BY_NAME)}") from None
     if not isinstance(op, MPI.Op):
         raise TypeError(f"op must be an MPI.Op or a name, not {op!r}")
-    for handle, operation in _PREDEFINED.values():
-        if op == handle:
+    for operation in _BY_NAME.values():
+        if op == operation.handle and not operation.mean:
             return operation
     if op == MPI.OP_NULL or op.is_predefined:
         raise ValueError(f"op={op!r} is not one of: {', '.join(_BY_NAME)}, or a user-defined operation")
@@ -131,4 +132,4 @@ def _user_defined(op: MPI.Op) -> Operation:
         op.Reduce_local(left, result)
         out[...] = result
 
-    return Operation("user-defined", combine, "", op.Is_commutative(), predefined=False)
+    return Operation("user-defined", combine, "", op.Is_commutative(), predefined=False, handle=op)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from . import check, engine, settings
+from . import check, engine, native, settings
 from .binding import Bound, freed_at_its_end
 from .buffers import Arguments, arrange
 from .cuda.memory import memory_of
@@ -23,8 +23,8 @@ from .memory import is_host
 from .ops import Operation, resolve
 from .program import Program
 from .progress import Flight
-from .schedule import PRIMITIVES, Algorithm, Primitive, algorithms_of, find
-from .selection import choose
+from .schedule import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
+from .selection import Choice, Kind, native_is_same, select
 from .specs import Unserved
 
 # (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> Arguments
@@ -50,6 +50,11 @@ class Prepared:
         return f"{primitive} by {algorithm} on rank {self.call.rank} of {self.call.size}"
 
     @property
+    def native(self) -> bool:
+        """Whether it is MPI's own collective."""
+        return self.call.algorithm.name == NATIVE
+
+    @property
     def simple(self) -> bool:
         """Whether it is one part, with nothing to do before and after."""
         return not (settings.CHECK or self.call.learning or self.arguments.before or self.arguments.after)
@@ -68,7 +73,18 @@ class Prepared:
 
     def bound(self, bind: Binder | None = None) -> Bound:
         """The collective proper, bound to its buffers."""
-        return (bind or self.bind)(compiled(self.call), self.arguments, self.operation)
+        bind = bind or self.bind
+        if self.native:
+            program = native.program(self.call, blocking=bind == self.channel.bind and not settings.TIMEOUT)
+        else:
+            program = compiled(self.call)
+        return bind(program, self.arguments, self.operation)
+
+    def open(self) -> None:
+        """Do what comes before the collective proper now."""
+        opening = self.flight(self.openings())
+        opening.take_off()
+        opening.arrive()
 
     def body(self, bound: Bound) -> Iterator[Bound]:
         """The collective proper, with what is to be done on this rank before and after."""
@@ -139,7 +155,9 @@ def prepare(
                 operation.check(arguments.dtype)
             if operation.mean and primitive.name in ("scan", "exscan"):
                 raise ValueError(f"op={operation.name} is not one of {name}'s, whose ranks combine different numbers")
-        chosen = _algorithm(channel, name, algorithm, arguments, size, operation)
+        chosen, choice = _algorithm(channel, name, algorithm, arguments, operation, bind)
+        if chosen.name == NATIVE:
+            native.check(arguments, operation)
         if not (is_host(arguments.send) and is_host(arguments.recv)):
             buffers = (sendbuf, recvbuf)
             arguments.memory = memory_of(arguments.send, arguments.recv, arguments.dtype, operation, buffers)
@@ -155,7 +173,7 @@ def prepare(
     itemsize = arguments.dtype.itemsize if operation else 1
     length = arguments.count * arguments.dtype.itemsize // itemsize
     several = channel.host_count > 1
-    segments = engine.segments(length * itemsize, several) if chosen.pipelined else 1
+    segments = engine.segments(length * itemsize, several, choice.segment) if chosen.pipelined else 1
     call = Call(
         chosen,
         rank,
@@ -165,7 +183,7 @@ def prepare(
         itemsize,
         arguments.in_place,
         segments,
-        settings.longest(several),
+        settings.longest(several, None if chosen.pipelined else choice.segment),
         arguments.sends,
         arguments.recvs,
         hosts=channel.hosts if chosen.knows_hosts else None,
@@ -195,33 +213,25 @@ def _tell(mine: check.Failed, comm: MPI.Intracomm, channel: Channel, bind: Binde
 
 
 def _algorithm(
-    channel: Channel, primitive: str, name: str | None, arguments: Arguments, size: int, operation: Operation | None
-) -> Algorithm:
+    channel: Channel,
+    primitive: str,
+    name: str | None,
+    arguments: Arguments,
+    operation: Operation | None,
+    bind: Binder,
+) -> tuple[Algorithm, Choice]:
     commutative = operation is None or operation.commutative
-    nbytes = arguments.mean_size(size)
-    reason = "as the call asks"
-    if name is None:
-        name, reason = _wish(channel, primitive, commutative)
-    if name is None:
-        name = choose(primitive, nbytes, size, commutative, channel.host_count)
-    algorithm = find(primitive, name)
+    nbytes = arguments.mean_size(channel.size)
+    blocking = bind == channel.bind and is_host(arguments.send) and is_host(arguments.recv)
+    may_be_native = blocking and native_is_same(channel, arguments.dtype, operation)
+    choice = select(channel, name, Kind(primitive, nbytes, commutative, may_be_native))
+    algorithm = find(primitive, choice.algorithm)
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
         raise ValueError(f"algorithm={name!r} does not keep rank order, which op needs; these do: {ordered}")
     if settings.logger.isEnabledFor(logging.INFO):
-        _log(primitive, algorithm.name, size, nbytes, arguments.dtype, reason)
-    return algorithm
-
-
-def _wish(channel: Channel, primitive: str, commutative: bool) -> tuple[str | None, str]:
-    """The algorithm that the communicator or the environment asks for, if this call can follow; and the reason."""
-    if name := channel.choices.of(primitive):
-        reason = "as the communicator's `algorithm` asks"
-    elif name := settings.algorithm_from_environment(primitive):
-        reason = f"as PYCOLL_{primitive.upper()} asks"
-    if name and (commutative or find(primitive, name).ordered):
-        return name, reason
-    return None, "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
+        _log(primitive, algorithm.name, channel.size, nbytes, arguments.dtype, choice.reason)
+    return algorithm, choice
 
 
 _told: set[tuple] = set()

@@ -91,7 +91,20 @@ class Finish(NamedTuple):
     step: int
 
 
-Step = Start | Wait | Apply | CopyBytes | Divide | Ready | Finish
+class Collective(NamedTuple):
+    """Run MPI's own collective, or, not blocking, start it as the program's only request.
+
+    `sends` and `recvs` are its blocks' places where they have counts of their own.
+    """
+
+    primitive: str
+    root: int
+    blocking: bool
+    sends: tuple[tuple[int, int], ...] | None
+    recvs: tuple[tuple[int, int], ...] | None
+
+
+Step = Start | Wait | Apply | CopyBytes | Divide | Ready | Finish | Collective
 
 
 @dataclass(frozen=True, eq=False)

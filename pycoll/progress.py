@@ -22,7 +22,7 @@ from .binding import Bound
 from .engine import Channel
 from .errors import CollectiveTimeout
 from .memory import HOST, Memory
-from .program import Program, Start
+from .program import Collective, Program, Start
 
 if TYPE_CHECKING:
     from .cuda.streams import Mark
@@ -141,6 +141,8 @@ class Flight:
     def _state(self) -> str:
         assert self._bound
         program = self._bound.program
+        if program.steps and type(program.steps[0]) is Collective:
+            return "MPI's own collective is under way"
         started = [step.message for step in program.steps[: self._at] if type(step) is Start]
         open_ones = [number for number in started if not self._bound.requests[number].Test()]
         now = min((program.messages[number].round for number in open_ones), default=0)

@@ -77,9 +77,7 @@ class Persistent(_Waited, Flight):
     def __init__(self, prepared: Prepared, bind: Apart) -> None:
         super().__init__((), prepared.name, prepared.channel, prepared.arguments.memory)
         self._prepared, self._result = prepared, prepared.arguments.result
-        opening = prepared.flight(prepared.openings())
-        opening.take_off()
-        opening.arrive()
+        prepared.open()
         self._fixed: Bound | None = prepared.bound(bind.kept)
         waits = self._fixed.waits
         self._first = next((at for at, request in enumerate(waits) if request is not None), len(waits))
@@ -222,7 +220,12 @@ def start(primitive: str, read: Any, comm: MPI.Intracomm | None = None, **given:
     comm = MPI.COMM_WORLD if comm is None else comm
     channel = _channel(comm)
     prepared = _prepared(primitive, read, comm, channel, Apart(channel), **given)
-    flight = prepared.flight(prepared.parts())
+    if prepared.native:  # MPI starts its own in one order on all ranks, whenever the parts before them end
+        prepared.open()
+        parts = prepared.body(prepared.bound())
+    else:
+        parts = prepared.parts()
+    flight = prepared.flight(parts)
     flight.take_off()
     return Request(flight, prepared.arguments.result)
 

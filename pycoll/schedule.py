@@ -273,6 +273,13 @@ class Algorithm:
         return f"{self.primitive.name}.{self.name}"
 
 
+NATIVE = "native"  # the name under which MPI's own collective is called: no schedule
+
+
+def _no_schedule() -> Schedule:
+    raise ValueError("MPI's own collective has no schedule")
+
+
 def algorithm(cut: Callable[[int, int, Hosts], int] = whole, ordered: bool = True, learns: bool = False) -> Callable:
     """Register a generator under its function's name, for the primitive that its file is named after.
 
@@ -302,12 +309,14 @@ def adopt(primitive: str, source: str, *names: str) -> None:
 
 
 def find(primitive: str, name: str) -> Algorithm:
-    """The registered algorithm of that name; ValueError lists the valid ones."""
+    """The registered algorithm of that name, or "native"; ValueError lists the valid ones."""
     catalogue = algorithms_of(primitive)
+    if name == NATIVE:
+        return Algorithm(PRIMITIVES[primitive], NATIVE, _no_schedule, whole, True, ())
     try:
         return catalogue[name]
     except (KeyError, TypeError):
-        valid = ", ".join(catalogue)
+        valid = ", ".join([*catalogue, NATIVE])
         raise ValueError(f"algorithm={name!r} is not one of {primitive}'s: {valid}") from None
 
 

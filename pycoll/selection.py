@@ -1,86 +1,131 @@
-"""Which algorithm runs when none is asked for.
+"""Which algorithm runs.
 
-The rules follow the costs in the algorithms' docstrings (few rounds for short messages, few bytes for long
-ones) and measurements on two cores with both MPI wheels (``python -m bench``).
+It is the one that the call asks for, or its communicator, or the environment; else the one that was measured to be the
+fastest on this machine (`pycoll.tuning`), or that the rules say (`pycoll.rules`).
 """
 
 from __future__ import annotations
 
-KIB = 1024
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from . import engine, native, settings
+from .engine import Channel
+from .ops import resolve
+from .rules import choose
+from .schedule import PRIMITIVES, algorithms_of, find
+from .tuning import Candidate
 
 
-def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hosts: int = 1) -> str:
-    """The name of an algorithm for `nbytes` bytes (of the vector, or of one rank's block) on `size` ranks.
+class Kind(NamedTuple):
+    """What a choice depends on, which is the same on all ranks.
 
-    Where blocks differ, `nbytes` is their mean for allgatherv and reduce_scatter, and means nothing elsewhere.
-
-    Depends on what all ranks know alike.  A non-commutative operation gets an algorithm that keeps rank
-    order.
+    `nbytes` are those of the vector, or of one rank's block; `native` says that MPI's own collective would do what
+    pycoll's algorithms do.
     """
-    if primitive in _ORDERED and not commutative:
-        return _ORDERED[primitive](nbytes)
-    if hosts > 1 and nbytes > _BETWEEN_HOSTS.get(primitive, nbytes):
-        return "two_level"
-    return _RULES[primitive](nbytes, size)
+
+    primitive: str
+    nbytes: int
+    commutative: bool = True
+    native: bool = False
 
 
-def _bcast(nbytes: int, size: int) -> str:
-    return "tree" if nbytes <= 512 * KIB or size <= 4 else "ring"
+class Choice(NamedTuple):
+    """An algorithm, why, and the bytes of its segments if they are not those that are set."""
+
+    algorithm: str
+    reason: str
+    segment: int | None = None
 
 
-def _to_or_from_root(nbytes: int, size: int) -> str:
-    """Scatter and gather: a tree saves rounds, but forwards bytes that could have gone straight."""
-    return "tree" if nbytes <= 2 * KIB and size > 4 else "naive"
+def select(channel: Channel, asked: str | None, kind: Kind) -> Choice:
+    """The choice for a call that asks for the algorithm `asked`, or None."""
+    primitive, nbytes, commutative, may_be_native = kind
+    if asked is not None:
+        return Choice(asked, "as the call asks")
+    if name := channel.choices.of(primitive):
+        reason = "as the communicator's `algorithm` asks"
+    elif name := settings.algorithm_from_environment(primitive):
+        reason = f"as PYCOLL_{primitive.upper()} asks"
+    if name and (commutative or find(primitive, name).ordered):
+        return Choice(name, reason)
+    if channel.tuned and (best := channel.tuned.best(primitive, nbytes, commutative, may_be_native)):
+        return Choice(best.algorithm, "as it was measured to be the fastest", best.segment)
+    name = choose(primitive, nbytes, channel.size, commutative, channel.host_count)
+    reason = "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
+    return Choice(name, reason)
 
 
-def _reduce(nbytes: int, size: int) -> str:
-    return "tree" if nbytes <= 64 * KIB else "rabenseifner"
+def native_is_same(channel: Channel, dtype: np.dtype, op: Any) -> bool:
+    """Whether MPI's own blocking collective may stand in for an algorithm of pycoll's.
+
+    Not where it would give other results, nor on communicators with nonblocking collectives: these do not go
+    on while MPI blocks.
+    """
+    arithmetic = op is None or (op.predefined and native.same_arithmetic(dtype))
+    return arithmetic and not channel.nonblocking and not settings.TIMEOUT
 
 
-def _allgather(nbytes: int, size: int) -> str:
-    return "tree" if nbytes <= 8 * KIB else "neighbor"
+@dataclass(frozen=True)
+class Explanation:
+    """What would be chosen for a call, and why; `str` tells it in words.
+
+    `seconds` has what the tuning file says of each candidate, if one is in use.
+    """
+
+    primitive: str
+    nbytes: int
+    ranks: int
+    hosts: int
+    algorithm: str
+    segment: int | None
+    reason: str
+    tuning: str
+    seconds: dict[Candidate, float]
+
+    def __str__(self) -> str:
+        where = f"{self.ranks} ranks on {self.hosts} host{'s' * (self.hosts > 1)}"
+        name = str(Candidate(self.algorithm, self.segment))
+        lines = [f"{self.primitive} of {self.nbytes} bytes on {where}: {name}, {self.reason}", f"tuning: {self.tuning}"]
+        for candidate, seconds in sorted(self.seconds.items(), key=lambda item: item[1]):
+            lines.append(f"  {candidate!s:24} {seconds * 1e6:10.1f} us")
+        return "\n".join(lines)
 
 
-def _allreduce(nbytes: int, size: int) -> str:
-    if nbytes <= (1024 if size == 2 else 64) * KIB:
-        return "recursive_doubling"
-    power_of_two = size & (size - 1) == 0
-    return "rabenseifner" if nbytes <= 4096 * KIB and power_of_two and size > 2 else "ring"
+def explain(
+    primitive: str,
+    *,
+    nbytes: int,
+    comm: MPI.Intracomm | None = None,
+    op: MPI.Op | str = MPI.SUM,
+    dtype: Any = np.float32,
+    algorithm: str | None = None,
+) -> Explanation:
+    """Say which algorithm a blocking call would get, and why; nothing is run.
 
-
-def _reduce_scatter(nbytes: int, size: int) -> str:
-    return "recursive_halving" if nbytes <= 64 * KIB else "ring"
-
-
-def _alltoall(nbytes: int, size: int) -> str:
-    if nbytes <= 256 and size >= 16:
-        return "tree"
-    return "naive" if size < 16 else "pairwise"
-
-
-# above how many bytes what crosses a host's link decides
-_BETWEEN_HOSTS = {"bcast": 32 * KIB, "allgather": 16 * KIB, "allreduce": 64 * KIB, "reduce_scatter": 16 * KIB}
-_RULES = {
-    "bcast": _bcast,
-    "scatter": _to_or_from_root,
-    "gather": _to_or_from_root,
-    "reduce": _reduce,
-    "allgather": _allgather,
-    "allreduce": _allreduce,
-    "reduce_scatter": _reduce_scatter,
-    "alltoall": _alltoall,
-    "barrier": lambda nbytes, size: "dissemination",
-    "scan": lambda nbytes, size: "tree" if nbytes <= 64 * KIB else "ring",
-    "exscan": lambda nbytes, size: "tree" if nbytes <= 64 * KIB else "ring",
-    # ranks do not know each other's counts alike
-    "scatterv": lambda nbytes, size: "naive",
-    "gatherv": lambda nbytes, size: "naive",
-    "allgatherv": _allgather,
-    "alltoallv": lambda nbytes, size: "naive" if size < 16 else "pairwise",
-    "alltoallw": lambda nbytes, size: "naive" if size < 16 else "pairwise",
-}
-_ORDERED = {
-    "reduce": lambda nbytes: "tree",
-    "allreduce": lambda nbytes: "recursive_doubling" if nbytes <= 64 * KIB else "double_tree",
-    "reduce_scatter": lambda nbytes: "tree",
-}
+    `nbytes` are those of the vector for bcast, reductions to vectors and scans, of one rank's block for the
+    others.  `op` and `dtype` matter to reductions.  Raises ValueError for an unknown primitive or algorithm.  The
+    first time on a communicator, all its ranks must call this together, as `pycoll.attach`.
+    """
+    algorithms_of(primitive)
+    if nbytes < 0:
+        raise ValueError(f"nbytes={nbytes} is negative")
+    channel = engine.attach(comm)
+    operation = resolve(op) if PRIMITIVES[primitive].reduces else None
+    commutative = operation is None or operation.commutative
+    kind = Kind(primitive, nbytes, commutative, native_is_same(channel, np.dtype(dtype), operation))
+    choice = select(channel, algorithm, kind)
+    find(primitive, choice.algorithm)
+    tuned = channel.tuned
+    return Explanation(
+        primitive,
+        nbytes,
+        channel.size,
+        channel.host_count,
+        *(choice.algorithm, choice.segment, choice.reason),
+        channel.tuning_state,
+        tuned.times(primitive, nbytes) if tuned else {},
+    )

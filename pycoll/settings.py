@@ -6,6 +6,7 @@
 | ``PYCOLL_SEGMENT`` | the longest message in bytes (4 MiB; 56 KiB between hosts) |
 | ``PYCOLL_PIPELINE`` | the bytes of the segments that pipelined algorithms cut vectors into (128 KiB, 16 KiB) |
 | ``PYCOLL_ALLREDUCE``, ... | a primitive's algorithm, where a call and its communicator name none |
+| ``PYCOLL_TUNING`` | a file that ``python -m pycoll.tune`` wrote (see `pycoll.tuning`), or ``off`` |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
 | ``PYCOLL_TIMEOUT`` | seconds that a collective may take |
 | ``PYCOLL_LOG`` | ``algorithms``: tell which algorithm each new kind of call gets, and why |
@@ -56,14 +57,18 @@ CHECK = _switch_from("PYCOLL_CHECK")
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
 
 
-def longest(several_hosts: bool) -> int:
-    """The longest message in bytes."""
-    return NETWORK_SEGMENT if several_hosts and SEGMENT == DEFAULT_SEGMENT else SEGMENT
+def longest(several_hosts: bool, tuned: int | None = None) -> int:
+    """The longest message in bytes; `tuned` is what was measured to be the best."""
+    if SEGMENT != DEFAULT_SEGMENT:
+        return SEGMENT
+    return tuned or (NETWORK_SEGMENT if several_hosts else SEGMENT)
 
 
-def pipeline(several_hosts: bool) -> int:
-    """The bytes of a pipelined algorithm's segments."""
-    return NETWORK_PIPELINE if several_hosts and PIPELINE == DEFAULT_PIPELINE else PIPELINE
+def pipeline(several_hosts: bool, tuned: int | None = None) -> int:
+    """The bytes of a pipelined algorithm's segments; `tuned` is what was measured to be the best."""
+    if PIPELINE != DEFAULT_PIPELINE:
+        return PIPELINE
+    return tuned or (NETWORK_PIPELINE if several_hosts else PIPELINE)
 
 
 logger = logging.getLogger("pycoll.algorithms")

@@ -18,9 +18,9 @@ MOVING = [
     (name, a)
     for name, p in PRIMITIVES.items()
     if not (p.reduces or p.varies or name == "barrier")
-    for a in algorithms_of(name)
+    for a in [*algorithms_of(name), "native"]
 ]
-REDUCING = [(name, a) for name, p in PRIMITIVES.items() if p.reduces for a in algorithms_of(name)]
+REDUCING = [(name, a) for name, p in PRIMITIVES.items() if p.reduces for a in [*algorithms_of(name), "native"]]
 SEGMENT = 256  # bytes, so that 1009 elements span several
 MANY = SIZE > 4  # more ranks than cores are slow: fewer cases
 COUNTS = [0, SIZE - 1, 37] if MANY else sorted({0, 1, SIZE - 1, SIZE, 37, 1009})

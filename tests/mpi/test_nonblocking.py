@@ -21,7 +21,7 @@ from .native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 
-PAIRS = [(primitive, algorithm) for primitive in PRIMITIVES for algorithm in algorithms_of(primitive)]
+PAIRS = [(primitive, algorithm) for primitive in PRIMITIVES for algorithm in [*algorithms_of(primitive), "native"]]
 LARGE = 1 << 19  # elements: 4 MiB, above every eager limit
 RIGHT, LEFT = (RANK + 1) % SIZE, (RANK - 1) % SIZE
 

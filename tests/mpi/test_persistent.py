@@ -73,7 +73,7 @@ def test_every_algorithm(primitive, algorithm):
 @pytest.mark.parametrize("primitive", ["bcast", "allreduce", "alltoall", "reduce_scatter", "scatterv"])
 def test_long_messages(primitive):
     count = LARGE // (SIZE if PRIMITIVES[primitive].takes_all else 1)
-    for algorithm in algorithms_of(primitive):
+    for algorithm in [*algorithms_of(primitive), "native"]:
         one = case(primitive, WORLD, 0, count)
         with prepare(primitive, one, algorithm) as request:
             for seed in range(2):

@@ -17,7 +17,7 @@ from .test_native import check_movement, check_reduction
 
 pytestmark = pytest.mark.mpi
 EVEN = [name for name, primitive in PRIMITIVES.items() if name != "barrier" and not primitive.varies]
-PAIRS = [(name, algorithm) for name in EVEN for algorithm in algorithms_of(name)]
+PAIRS = [(name, algorithm) for name in EVEN for algorithm in [*algorithms_of(name), "native"]]
 DTYPES = ["int32", "int64", "uint64", "float32", "float64", "complex64", "complex128", "bool"]
 
 

@@ -18,7 +18,7 @@ from .native import RANK, SIZE, WORLD
 pytestmark = pytest.mark.mpi
 
 VARYING = ["scatterv", "gatherv", "allgatherv", "alltoallv"]
-PAIRS = [(name, algorithm) for name in VARYING for algorithm in pycoll.algorithms(name)]
+PAIRS = [(name, algorithm) for name in VARYING for algorithm in [*pycoll.algorithms(name), "native"]]
 STYLES = ["side by side", "gaps", "any order"]
 FORMS = ["four items", "tuple", "tuple and type", "counts"]
 NUMBERS = np.random.default_rng(5)  # the same on all ranks
