@@ -21,12 +21,14 @@ from pycoll.cuda.support import support
 
 from .results import table, write_json
 
+YARDSTICKS = ("mpi", "staged")
+
 COLUMNS = {
     "file": ("file", ""),
     "path": ("path", ""),
     "algorithm": ("algorithm", ""),
     "bytes": ("bytes", ""),
-    "time": ("time (us)", ".1f"),
+    "median": ("time (us)", ".1f"),
     "native": ("native (us)", ".1f"),
     "staged": ("staged (us)", ".1f"),
     "to native": ("native / time", ".2f"),
@@ -81,15 +83,15 @@ def compared(path: Path, bandwidth: dict[int, float]) -> list[dict]:
     rows = []
     document = json.loads(path.read_text())
     for record in document["records"]:
-        if record["primitive"] != "allreduce":
+        if record["primitive"] != "allreduce" or record["algorithm"] in YARDSTICKS:
             continue
         row = {**record, "file": path.name, "path": document["environment"]["path"]}
         for name in ("native", "staged"):
-            row[f"to {name}"] = record[name] and record[name] / record["time"]
+            row[f"to {name}"] = record[name] and record[name] / record["median"]
         nbytes = record["bytes"]
         if nbytes not in bandwidth:
             bandwidth[nbytes] = copy_bandwidth(nbytes)
-        row["to copy"] = record["time"] / (nbytes / bandwidth[nbytes] * 1e6)
+        row["to copy"] = record["median"] / (nbytes / bandwidth[nbytes] * 1e6)
         rows.append(row)
     return rows
 

@@ -9,7 +9,8 @@
 #
 # With 2 and 4 ranks on the one GPU it runs the tests marked `gpu`, then the bench from 4 KiB to 256 MiB, once with
 # addresses on the GPU given to MPI (if UCX with CUDA is there), once by way of the host's memory.  SEGMENTS are the
-# longest messages that are tried (PYCOLL_SEGMENT), SIZES those of the bench, LIMIT the seconds for a single run.
+# longest messages that are tried (PYCOLL_SEGMENT), MINBYTES, MAXBYTES and STEPFACTOR the sizes of the bench, LIMIT the
+# seconds for a single run.
 set -euo pipefail
 
 out=gpu-results wheels=
@@ -70,15 +71,15 @@ for ranks in 2 4; do
   grep -aE "passed|failed|SKIPPED|FAILED" "$out/tests-$ranks.txt" || tail -n 40 "$out/tests-$ranks.txt"
 done
 
-sizes=${SIZES:-4K,64K,1M,16M,64M,256M}
+sizes=(-b "${MINBYTES:-4K}" -e "${MAXBYTES:-256M}" -f "${STEPFACTOR:-4}")
 for path in $paths; do
   for segment in ${SEGMENTS:-4194304 16777216 67108864}; do
     echo "== all-reduce, 2 ranks, $path, messages of at most $segment bytes"
-    PYCOLL_SEGMENT=$segment run 2 "$path" -m bench allreduce --device cuda --algorithm ring,recursive_doubling \
-      --sizes $sizes --json "$out/allreduce-2-$path-$segment.json" || failed=1
+    PYCOLL_SEGMENT=$segment run 2 "$path" -m bench allreduce --device cuda -a ring,recursive_doubling \
+      "${sizes[@]}" --json "$out/allreduce-2-$path-$segment.json" || failed=1
   done
   for ranks in 2 4; do
-    run "$ranks" "$path" -m bench --device cuda --algorithm auto --sizes $sizes --json "$out/all-$ranks-$path.json" || failed=1
+    run "$ranks" "$path" -m bench --device cuda -a auto "${sizes[@]}" --json "$out/all-$ranks-$path.json" || failed=1
   done
 done
 

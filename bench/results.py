@@ -1,50 +1,43 @@
-"""Results on disk: JSON, written atomically."""
+"""Results as tables, and on disk: JSON and CSV, written atomically."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-import os
-import platform
-import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import mpi4py
-import numpy as np
-from mpi4py import MPI
 from tabulate import tabulate
 
-import pycoll
 from pycoll.files import write_atomically
 
-
-def environment(comm: MPI.Intracomm) -> dict[str, object]:
-    """Where and with what a result was measured."""
-    return {
-        "ranks": comm.size,
-        "mpi": re.sub(r"\s+", " ", re.split(r"[\n,]", MPI.Get_library_version())[0]),
-        "mpi4py": mpi4py.__version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "pycoll": pycoll.__version__,
-        "cpu": _cpu(),
-        "cores": os.cpu_count(),
-    }
+FORMAT, VERSION = "pycoll bench", 1
+Columns = Mapping[str, tuple[str, str]]  # of a record: key -> heading, number format
 
 
-def _cpu() -> str:
-    try:
-        found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor()
-
-
-def table(records: list[dict], columns: dict[str, tuple[str, str]]) -> str:
+def table(records: list[dict], columns: Columns) -> str:
     """Records as a table; `columns` gives the heading and the number format of each key that is shown."""
     headings, formats = zip(*columns.values())
-    return tabulate([[record[key] for key in columns] for record in records], headings, floatfmt=formats)
+    rows = [[record.get(key) for key in columns] for record in records]
+    return tabulate(rows, headings, floatfmt=formats, missingval="-")
 
 
-def write_json(path: str | Path, document: object) -> None:
+def document(environment: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What goes into a JSON file, which `bench.report` reads."""
+    return {"format": FORMAT, "version": VERSION, "environment": environment, "records": records}
+
+
+def write_json(path: str | Path, content: object) -> None:
     """Write a document so that the file is either the old one or the whole new one."""
-    write_atomically(Path(path), lambda file: file.write(json.dumps(document, indent=1).encode()))
+    write_atomically(Path(path), lambda file: file.write(json.dumps(content, indent=1).encode()))
+
+
+def write_csv(path: str | Path, records: list[dict]) -> None:
+    """Write the records, one a line, all with the same keys."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(records[0]) if records else [])
+    writer.writeheader()
+    writer.writerows(records)
+    write_atomically(Path(path), lambda file: file.write(text.getvalue().encode()))

@@ -131,7 +131,7 @@ def bound(
         return partial(function, recv, step.root)
     given: dict[str, Any] = {"root": step.root} if primitive.rooted else {}
     if operation:
-        given["op"] = operation.handle
+        given["op"] = MPI.Op.fromhandle(operation.handle)
     if step.primitive == "reduce_scatter" and step.sends is not None:
         given["recvcounts"] = [size // itemsize for _, size in step.sends]
     if arguments.in_place:

@@ -24,7 +24,7 @@ class Operation(NamedTuple):
     commutative: bool = True
     mean: bool = False
     predefined: bool = True
-    handle: MPI.Op = MPI.OP_NULL
+    handle: int = 0  # of the MPI.Op; of the sum for a mean
 
     def check(self, dtype: np.dtype) -> None:
         """TypeError if the operation is not defined on this dtype."""
@@ -105,8 +105,8 @@ _PREDEFINED = {
     "minloc": (MPI.MINLOC, Operation("MINLOC", partial(_better, np.less), "p")),
     "maxloc": (MPI.MAXLOC, Operation("MAXLOC", partial(_better, np.greater), "p")),
 }
-_BY_NAME = {name: operation._replace(handle=handle) for name, (handle, operation) in _PREDEFINED.items()}
-_BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True, handle=MPI.SUM)
+_BY_NAME = {name: operation._replace(handle=handle.handle) for name, (handle, operation) in _PREDEFINED.items()}
+_BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True, handle=MPI.SUM.handle)
 
 
 def resolve(op: MPI.Op | str) -> Operation:
@@ -119,7 +119,7 @@ def resolve(op: MPI.Op | str) -> Operation:
     if not isinstance(op, MPI.Op):
         raise TypeError(f"op must be an MPI.Op or a name, not {op!r}")
     for operation in _BY_NAME.values():
-        if op == operation.handle and not operation.mean:
+        if op.handle == operation.handle and not operation.mean:
             return operation
     if op == MPI.OP_NULL or op.is_predefined:
         raise ValueError(f"op={op!r} is not one of: {', '.join(_BY_NAME)}, or a user-defined operation")
@@ -132,4 +132,4 @@ def _user_defined(op: MPI.Op) -> Operation:
         op.Reduce_local(left, result)
         out[...] = result
 
-    return Operation("user-defined", combine, "", op.Is_commutative(), predefined=False, handle=op)
+    return Operation("user-defined", combine, "", op.Is_commutative(), predefined=False, handle=op.handle)

@@ -92,6 +92,14 @@ class Tuned:
         return min(times, key=times.__getitem__) if times else None
 
 
+class Only(Tuned):
+    """As if one candidate alone had been measured."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(Path(), {}, {})
+        self.best = lambda *kind: candidate  # type: ignore[assignment]
+
+
 class TuningFile:
     """A tuning file that is in order."""
 
@@ -113,9 +121,7 @@ class TuningFile:
     def with_measurement(self, measurement: dict) -> dict:
         """The document with one more measurement, which replaces an older one of the same kind."""
         kind = ("mpi", "ranks", "hosts")
-        others = [
-            one for one in self._document["measurements"] if any(one[key] != measurement[key] for key in kind)
-        ]
+        others = [one for one in self._document["measurements"] if any(one[key] != measurement[key] for key in kind)]
         return {**self._document, "measurements": [*others, measurement]}
 
 

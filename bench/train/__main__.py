@@ -16,8 +16,9 @@ from threadpoolctl import threadpool_limits
 
 import pycoll
 from pycoll import parallel
+from pycoll.tune.environment import environment
 
-from ..results import environment, table, write_json
+from ..results import table, write_json
 from .compare import COLUMNS, compare
 from .data import CLASSES, digits, synthetic
 from .epochs import train
@@ -109,9 +110,9 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         parser.error(f"--staleness {options.staleness} does not go with --mode {options.mode}")
 
 
-def document(options: argparse.Namespace, comm: MPI.Intracomm, records: list[dict]) -> dict:
+def document(options: argparse.Namespace, where: dict, records: list[dict]) -> dict:
     """What goes into the JSON file."""
-    return {"environment": environment(comm), "options": vars(options), "records": records}
+    return {"environment": where, "options": vars(options), "records": records}
 
 
 def report(records: list[dict], options: argparse.Namespace, comm: MPI.Intracomm) -> int:
@@ -139,6 +140,7 @@ def main(argv: list[str]) -> int:
     options = parse(argv)
     sys.stderr = sys.__stderr__
     pycoll.abort_on_exception()
+    where = environment(comm)
     dtype = np.dtype(options.dtype)
     features = options.hidden if options.synthetic else 64
     training, test = synthetic(dtype, options.synthetic, features) if options.synthetic else digits(dtype, comm)
@@ -148,7 +150,7 @@ def main(argv: list[str]) -> int:
         if options.compare:
             records = compare(model, training, options, comm)
             if comm.rank == 0 and options.json:  # before printing, which may fail
-                write_json(options.json, document(options, comm, records))
+                write_json(options.json, document(options, where, records))
             return report(records, options, comm)
         trainer = TRAINERS[options.driver](model, options, comm)
         first = 0
@@ -163,7 +165,7 @@ def main(argv: list[str]) -> int:
                 print(LINE.format(**epoch._asdict()), flush=True)
         trainer.free()
     if comm.rank == 0 and options.json:
-        write_json(options.json, document(options, comm, [epoch._asdict() for epoch in epochs]))
+        write_json(options.json, document(options, where, [epoch._asdict() for epoch in epochs]))
     return 0
 
 

@@ -22,8 +22,9 @@ from threadpoolctl import threadpool_limits
 
 import pycoll
 from pycoll.parallel import DistributedDataParallel
+from pycoll.tune.environment import environment
 
-from ..results import environment, write_json
+from ..results import write_json
 from .data import CLASSES, Data, synthetic
 from .model import Perceptron
 
@@ -134,6 +135,7 @@ def main(argv: list[str]) -> int:
     options, comm = parser.parse_args(argv), MPI.COMM_WORLD
     pycoll.abort_on_exception()
     threadpool_limits(1)
+    where = environment(comm)
     step = Step(options, comm)
     forward, backward, averaging = calibrate(step, comm)
     times = measure(step, comm, options.rounds)
@@ -160,8 +162,8 @@ def main(argv: list[str]) -> int:
         "ways": rows,
     }
     if options.json:
-        write_json(options.json, {"environment": environment(comm), "options": vars(options), "record": record})
-    print("  ".join(f"{key}: {value}" for key, value in environment(comm).items()))
+        write_json(options.json, {"environment": where, "options": vars(options), "record": record})
+    print("  ".join(f"{key}: {value}" for key, value in where.items()))
     print(
         f"{nbytes / 1e6:.2f} MB of gradients, {record['samples']} samples per rank; by themselves: forward pass ",
         end="",

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.mpi
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ">i4", np.dtype([("x", "f4"), ("i", "i8")])])
 def test_dtypes_that_mpi_does_not_have_are_refused(dtype):
     send = np.zeros(4, dtype)
-    with pytest.raises(ValueError, match="native.*MPI has no datatype"):
+    with pytest.raises(ValueError, match=r"native.*MPI has no datatype"):
         pycoll.allreduce(send, op="minloc" if send.dtype.names else "max", algorithm="native")
     everything = pycoll.allgather(np.full(3, RANK).astype(dtype), algorithm="native")  # but moving is moving bytes
     assert everything.shape == (SIZE, 3) and everything.dtype == dtype

@@ -1,0 +1,94 @@
+"""Records as curves: of each algorithm, what was measured at each size; and what is the fastest.  No MPI is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+Document = dict[str, Any]
+Record = dict[str, Any]
+Variant = tuple[Any, ...]  # a primitive and the values of VARIES
+Curves = dict[str, dict[int, Record]]  # by algorithm and bytes
+MPI = "MPI"  # what MPI's own collective is called for readers
+OTHERS = (MPI, "auto", "native", "staged")  # what is no algorithm of pycoll's, or one under another name
+VARIES = ("place", "form", "datatype", "op", "root")
+TITLES = {"place": "{} place", "root": "root {}"}
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def size_label(nbytes: int) -> str:
+    """A size as people write it: ``8 B``, ``1 KiB``, ``1.5 MiB``; ``-`` for none."""
+    value, units = float(nbytes), list(UNITS)
+    while value >= 1023.5 and len(units) > 1:  # three ranks' blocks of a MiB are a few bytes less
+        value, units = value / 1024, units[1:]
+    return f"{round(value, 2):g} {units[0]}" if nbytes else "-"
+
+
+def variants(documents: Iterable[Document], primitives: Sequence[str] = ()) -> dict[Variant, str]:
+    """What was measured in any of the documents, and its title, which says no more than tells it from the others."""
+    found = dict.fromkeys(
+        (record["primitive"], *(record.get(key) for key in VARIES))
+        for document in documents
+        for record in document["records"]
+        if not primitives or record["primitive"] in primitives
+    )
+    titles = {}
+    for variant in found:
+        beside = [other for other in found if other[0] == variant[0]]
+        parts = [str(variant[0])]
+        for place, key in enumerate(VARIES, 1):
+            if variant[place] is not None and len({other[place] for other in beside}) > 1:
+                parts.append(TITLES.get(key, "{}").format(variant[place]).replace("out place", "out of place"))
+        titles[variant] = ", ".join(parts)
+    return titles
+
+
+def curves(document: Document, variant: Variant) -> Curves:
+    """The records of a variant by algorithm and size; MPI's own last, from what was timed beside if not by itself."""
+    found: Curves = {}
+    beside: dict[int, Record] = {}
+    for record in sorted(document["records"], key=lambda record: record["bytes"]):
+        if (record["primitive"], *(record.get(key) for key in VARIES)) != variant:
+            continue
+        found.setdefault(record["algorithm"], {})[record["bytes"]] = record
+        if record.get("native") and record["median"]:
+            busbw = (record["busbw"] or 0) * record["median"] / record["native"]
+            beside.setdefault(record["bytes"], {**record, "median": record["native"], "busbw": busbw, "wrong": None})
+    own = found.pop("mpi", None) or beside
+    return {**found, MPI: own} if own else found
+
+
+def fastest(found: Curves, size: int, among: Iterable[str] | None = None) -> str | None:
+    """The algorithm with the least median at a size and no wrong result; `among` is pycoll's own if not given."""
+    names = [name for name in found if name not in OTHERS] or ["auto"] if among is None else among
+    right = {name: found[name][size] for name in names if size in found.get(name, {})}
+    timed = {name: record["median"] for name, record in right.items() if record["median"] and not record.get("wrong")}
+    return min(timed, key=timed.__getitem__) if timed else None
+
+
+def ratio(found: Curves, name: str, size: int) -> float | None:
+    """MPI's own time divided by an algorithm's: as measured in alternation, else from the medians."""
+    record, own = found[name][size], found.get(MPI, {}).get(size, {})
+    native = record.get("native") or own.get("median")
+    return native / record["median"] if native and record["median"] and name != MPI else None
+
+
+def sizes_of(*several: Curves) -> list[int]:
+    """All sizes, the smallest first."""
+    return sorted({size for found in several for records in found.values() for size in records})
+
+
+def summary(found: Curves) -> str:
+    """The fastest algorithm in each range of sizes, and how it compares with MPI's own."""
+    best = [(size, name) for size in sizes_of(found) if (name := fastest(found, size))]
+    parts = []
+    for name, run in groupby(best, key=lambda pair: pair[1]):
+        sizes = [size for size, _ in run]
+        first, last = size_label(sizes[0]), size_label(sizes[-1])
+        text = f"{name} {f'from {first} to {last}' if len(sizes) > 1 else f'at {first}' if sizes[0] else ''}".rstrip()
+        if ratios := [against for size in sizes if (against := ratio(found, name, size))]:
+            bounds = dict.fromkeys(f"{bound:.2f}" for bound in (min(ratios), max(ratios)))
+            text += f" ({' to '.join(bounds)} times MPI's speed)"
+        parts.append(text)
+    return f"fastest of pycoll's: {', '.join(parts)}" if parts else "nothing was timed"

@@ -1,0 +1,168 @@
+"""From a point, a primitive at a size, to records: one for each algorithm, and one for MPI's own collective."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+from pycoll.cuda.support import facts
+from pycoll.schedule import NATIVE
+from pycoll.tune.cases import IN_PLACE, Call, Case
+from pycoll.tune.timing import alternate
+
+from .options import names_of
+
+MPIS = "mpi"  # MPI's own collective, called without pycoll
+STAGED = "staged"  # the same for buffers on a GPU, by way of the host
+
+
+class Point(NamedTuple):
+    """What is measured side by side."""
+
+    primitive: str
+    nbytes: int
+    in_place: bool
+
+
+def points(options: argparse.Namespace) -> list[Point]:
+    """All that is asked for; primitives in turn."""
+    found = []
+    for primitive in options.primitives:
+        if not names_of(primitive, options.algorithm):
+            continue
+        for size in options.sizes if primitive != "barrier" else [0]:
+            found.append(Point(primitive, size, False))
+            if options.inplace and primitive in IN_PLACE:
+                found.append(Point(primitive, size, True))
+    return found
+
+
+def busbw_factor(primitive: str, size: int) -> float:
+    """What algbw is multiplied with to get bus bandwidth, as nccl-tests defines it; it has no scans."""
+    share = (size - 1) / size
+    return {"bcast": 1.0, "reduce": 1.0, "scan": 1.0, "exscan": 1.0, "barrier": 0.0, "allreduce": 2 * share}.get(
+        primitive, share
+    )
+
+
+def measure(comm: MPI.Intracomm, point: Point, options: argparse.Namespace, xp: Any, budget: float) -> list[dict]:
+    """The records of one point; what cannot be measured is None."""
+    case = Case(comm, point.primitive, point.nbytes, options.datatype, point.in_place, options.op, options.root, xp)
+    yardsticks = _yardsticks(case, options.form, xp)
+    names = names_of(point.primitive, options.algorithm)
+    if not case.call_native() or xp is not np:  # MPI has no such datatype, or cannot be given these buffers
+        names = [name for name in names if name != NATIVE]
+    ways = yardsticks | {name: _call(case, None if name == "auto" else name, options.form) for name in names}
+    records = {name: _record(case, name, options) for name in ways}
+    reference = next(reversed(yardsticks.values()), case.call_naive)
+    for name in names:
+        if options.check or options.validate_only:
+            records[name]["wrong"] = case.wrong(ways[name](), reference())
+        if xp is not np:
+            with pycoll.traffic() as sent:
+                ways[name]()()
+            records[name]["copied"] = sent.staged  # bytes between this rank's GPU and the host
+    if options.validate_only:
+        case.free()
+        return [records[name] for name in names]
+    case.zero()
+    _time(comm, {name: way() for name, way in ways.items()}, records, options, budget)
+    if options.form == "nonblocking":
+        _overlap(comm, ways, records, options, budget)
+    case.free()
+    if options.algorithm == ["best"]:
+        names = [min(names, key=lambda name: records[name]["median"])]
+    return [record for name, record in records.items() if name in names or name in yardsticks]
+
+
+Way = Callable[..., Call]  # with something to do between start and wait, or without
+
+
+def _call(case: Case, algorithm: str | None, form: str) -> Way:
+    return lambda between=None: case.call(algorithm, form, between=between)
+
+
+def _yardsticks(case: Case, form: str, xp: Any) -> dict[str, Way]:
+    """What pycoll's are compared with, as far as it is there."""
+    ways: dict[str, Way] = {}
+    aware = xp is np or facts().says  # a library that sends by a CUDA-aware UCX need not be so in its collectives
+    if aware and case.call_native(form):
+        ways[MPIS] = lambda between=None: case.call_native(form, between=between)
+    if xp is not np and case.primitive != "barrier" and form == "blocking":
+        ways[STAGED] = case.call_staged
+    return ways
+
+
+def _record(case: Case, name: str, options: argparse.Namespace) -> dict:
+    return {
+        "primitive": case.primitive,
+        "algorithm": name,
+        "place": "in" if case.in_place else "out",
+        "form": options.form,
+        "bytes": case.nbytes,
+        "count": case.count,
+        "datatype": case.dtype.name,
+        "op": case.op if case.shape.reduces else None,
+        "root": case.root if case.shape.rooted else None,
+        **dict.fromkeys(("iterations", "min", "median", "p99", "algbw", "busbw", "native", "staged", "ratio")),
+        **dict.fromkeys(("overlap", "copied", "wrong")),
+    }
+
+
+def _time(
+    comm: MPI.Intracomm, calls: dict[str, Call], records: dict[str, dict], options: argparse.Namespace, budget: float
+) -> None:
+    """Microseconds and GB/s into the records."""
+    times = alternate(comm, calls, budget, options.iters, options.warmup_iters)
+    medians = {name: float(np.median(seconds)) * 1e6 for name, seconds in times.items()}
+    yardstick = medians.get(MPIS) or medians.get(STAGED)
+    for name, seconds in times.items():
+        record, median = records[name], medians[name]
+        algbw = record["bytes"] / median / 1e3
+        record |= {
+            "iterations": len(seconds),
+            "min": float(seconds.min()) * 1e6,
+            "median": median,
+            "p99": float(np.percentile(seconds, 99)) * 1e6,
+            "algbw": algbw,
+            "busbw": algbw * busbw_factor(record["primitive"], comm.size),
+            "native": medians.get(MPIS),
+            "staged": medians.get(STAGED),
+            "ratio": yardstick and yardstick / median,
+        }
+
+
+def _overlap(
+    comm: MPI.Intracomm, ways: dict[str, Way], records: dict[str, dict], options: argparse.Namespace, budget: float
+) -> None:
+    """How much of a collective's time goes by while the program computes for as long, as OSU's benchmarks have it.
+
+    100 (1 - (total - computing) / pure), where `pure` is the time to start and wait with nothing between, at least 0.
+    Nothing of pycoll's or MPI's is called while it computes.
+    """
+    work = {name: _work(comm, records[name]["median"] * 1e-6) for name in ways}
+    calls = {f"{name} computing": work[name] for name in ways}
+    calls |= {name: way(work[name]) for name, way in ways.items()}
+    times = alternate(comm, calls, budget, options.iters, options.warmup_iters)
+    for name in ways:
+        total, computing = (float(np.median(times[key])) * 1e6 for key in (name, f"{name} computing"))
+        records[name]["overlap"] = max(0.0, 100 * (1 - (total - computing) / records[name]["median"]))
+
+
+def _work(comm: MPI.Intracomm, seconds: float) -> Call:
+    """A fixed amount of computing that takes so long while nothing else goes on."""
+    array = np.ones(128)
+    scale = 1.0000001
+
+    def multiply(times: int) -> None:
+        for _ in range(times):
+            np.multiply(array, scale, array)
+
+    once = float(np.median(alternate(comm, {"work": lambda: multiply(1000)}, 0.1)["work"])) / 1000
+    times = max(1, round(seconds / once))
+    return lambda: multiply(times)

@@ -1,0 +1,105 @@
+"""The bench's command line, with nccl-tests' names where it has them."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from importlib.util import find_spec
+
+import numpy as np
+
+import pycoll
+from pycoll.ops import kind_of
+from pycoll.tune.cases import MEASURED, OPERATIONS
+from pycoll.tune.options import nbytes, sizes
+
+DESCRIPTION = "Times pycoll's collectives beside MPI's own: mpiexec -n 4 python -m bench [primitive ...]"
+SPECIAL = ("all", "best", "auto", "native")
+
+
+def parser() -> argparse.ArgumentParser:
+    """All options."""
+    one = argparse.ArgumentParser(prog="python -m bench", description=DESCRIPTION)
+    one.add_argument("primitives", nargs="*", metavar="primitive", help=f"of: {', '.join(MEASURED)} (default: all)")
+
+    what = one.add_argument_group("what is measured")
+    what.add_argument("-b", "--minbytes", type=nbytes, default=8, metavar="SIZE", help="bytes in all: 8, 64K, 1M (8)")
+    what.add_argument("-e", "--maxbytes", type=nbytes, default=64 << 20, metavar="SIZE", help="(64M)")
+    what.add_argument("-f", "--stepfactor", type=int, default=2, metavar="F", help="from size to size (%(default)s)")
+    what.add_argument("-i", "--stepbytes", type=nbytes, metavar="SIZE", help="add so many bytes instead")
+    what.add_argument("-o", "--op", choices=OPERATIONS, default="sum", help="of reductions (%(default)s)")
+    what.add_argument("-d", "--datatype", default="float32", help="NumPy's or ml_dtypes' name for it (%(default)s)")
+    what.add_argument("-r", "--root", type=int, default=0, help="(%(default)s)")
+    what.add_argument(
+        "-a",
+        "--algorithm",
+        default="all",
+        help="names, with commas between; all; best: all, of which the fastest are shown; auto: pycoll's choice; "
+        "native: MPI's own, called through pycoll (%(default)s)",
+    )
+    what.add_argument("--inplace", action="store_true", help="in place too")
+    form = what.add_mutually_exclusive_group()
+    form.add_argument("--nonblocking", action="store_true", help="started, then waited for; and how much can overlap")
+    form.add_argument("--persistent", action="store_true", help="made once, then started and waited for")
+    what.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the buffers lie (%(default)s)")
+
+    how = one.add_argument_group("how")
+    how.add_argument("-n", "--iters", type=int, help="iterations (default: until the median is stable)")
+    how.add_argument("-w", "--warmup_iters", type=int, default=1, help="iterations before (%(default)s)")
+    how.add_argument("-c", "--check", type=int, choices=[0, 1], default=1, help="compare the results (%(default)s)")
+    how.add_argument("--validate-only", action="store_true", help="compare the results, measure nothing")
+    how.add_argument("--budget", type=float, default=120.0, help="about how many seconds of timing (%(default)s)")
+
+    out = one.add_argument_group("where it goes")
+    out.add_argument("--json", metavar="FILE", help="also write the records there")
+    out.add_argument("--csv", metavar="FILE", help="and there")
+    out.add_argument("--plot", metavar="FILE.png", help="draw latency and bandwidth against size")
+    return one
+
+
+def parse(argv: list[str], ranks: int) -> argparse.Namespace:
+    """The command line for so many ranks; what is wrong with it ends the program."""
+    one = parser()
+    options = one.parse_args(argv)
+    for name in options.primitives:
+        if name not in MEASURED:
+            one.error(f"primitive {name!r} is not one of: {', '.join(MEASURED)}")
+    options.primitives = options.primitives or MEASURED
+    known = dict.fromkeys(name for primitive in options.primitives for name in pycoll.algorithms(primitive))
+    options.algorithm = options.algorithm.split(",")
+    for name in options.algorithm:
+        if name not in known and name not in SPECIAL:
+            one.error(f"--algorithm {name!r} is not one of: {', '.join([*known, *SPECIAL])}")
+    try:
+        options.sizes = sizes(options.minbytes, options.maxbytes, options.stepfactor, options.stepbytes)
+        options.datatype = _datatype(options.datatype, options.op)
+    except ValueError as error:
+        one.error(str(error))
+    if not 0 <= options.root < ranks:
+        one.error(f"--root {options.root} is not a rank of {ranks}")
+    for option, least in (("iters", 1), ("warmup_iters", 0)):
+        if getattr(options, option) is not None and getattr(options, option) < least:
+            one.error(f"--{option} {getattr(options, option)} is less than {least}")
+    if options.budget <= 0:
+        one.error(f"--budget {options.budget} is not positive")
+    options.form = "nonblocking" if options.nonblocking else "persistent" if options.persistent else "blocking"
+    return options
+
+
+def _datatype(name: str, op: str) -> np.dtype:
+    """The dtype; ValueError if there is none, or if it does not have the operation."""
+    more = import_module("ml_dtypes") if find_spec("ml_dtypes") else None
+    try:
+        dtype = np.dtype(getattr(more, name, name))
+    except TypeError:
+        raise ValueError(f"--datatype {name!r} is no dtype") from None
+    if kind_of(dtype) not in ("fc" if op == "avg" else "iuf" if op in ("min", "max") else "iufc"):
+        raise ValueError(f"--datatype {name} has no --op {op}")
+    return dtype
+
+
+def names_of(primitive: str, asked: list[str]) -> list[str]:
+    """The algorithms of a primitive that are asked for; "best" alone stands for all."""
+    own = pycoll.algorithms(primitive)
+    wanted = [*asked, *(own if {"all", "best"} & set(asked) else ())]
+    return [name for name in [*own, "auto", "native"] if name in wanted]

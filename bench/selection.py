@@ -1,0 +1,108 @@
+"""How good pycoll's own choice is: ``mpiexec -n 4 python -m bench.selection``, with or without a tuning file.
+
+Each algorithm and MPI's own collective, all called through pycoll by `algorithm=`, are timed beside the choice that
+pycoll makes itself.  Where that seems slower than the best by more than 10 %, these two are timed again for longer: of
+ten noisy medians the least is too small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+from pycoll import engine
+from pycoll.schedule import NATIVE, algorithms_of
+from pycoll.tune.cases import MEASURED, Case
+from pycoll.tune.environment import environment
+from pycoll.tune.options import nbytes, silent_but_first, sizes
+from pycoll.tune.progressbar import shown
+from pycoll.tune.timing import alternate, race, shares
+
+from .results import table, write_json
+
+AUTO = "auto"
+CLOSE = 1.1  # what counts as good as the best
+COLUMNS = {
+    "primitive": ("primitive", ""),
+    "bytes": ("bytes", ""),
+    "chosen": ("chosen", ""),
+    "best": ("best", ""),
+    "time": ("chosen (us)", ".2f"),
+    "least": ("best (us)", ".2f"),
+    "ratio": ("chosen / best", ".2f"),
+}
+
+
+def measure(comm: MPI.Intracomm, primitive: str, size: int, budget: float) -> dict:
+    """One point."""
+    case = Case(comm, primitive, size)
+    case.zero()
+    calls = {AUTO: case.call(None, fresh=True)}
+    calls |= {name: case.call(name, fresh=True) for name in [*algorithms_of(primitive), NATIVE]}
+    found = race(comm, calls, 0.6 * budget)
+    auto = found.pop(AUTO)
+    best = min(found, key=found.__getitem__)
+    least = found[best]
+    if auto > CLOSE * least:
+        again = alternate(comm, {name: calls[name] for name in (AUTO, best)}, 0.4 * budget, least=11)
+        auto, least = (float(np.median(again[name])) for name in (AUTO, best))
+    explained = pycoll.explain(primitive, nbytes=case.chosen_by, comm=comm)
+    segment = f"/{explained.segment}" if explained.segment else ""
+    return {
+        "primitive": primitive,
+        "bytes": case.nbytes,
+        "chosen": explained.algorithm + segment,
+        "best": best,
+        "time": auto * 1e6,
+        "least": least * 1e6,
+        "ratio": auto / least,
+        "all": {name: seconds * 1e6 for name, seconds in found.items()},
+    }
+
+
+def main(argv: list[str]) -> None:
+    """Measure and print."""
+    comm = MPI.COMM_WORLD
+    parser = argparse.ArgumentParser(prog="python -m bench.selection", description=__doc__)
+    parser.add_argument("primitives", nargs="*", metavar="primitive", default=MEASURED, help="(default: all)")
+    parser.add_argument("-b", "--minbytes", type=nbytes, default=8, metavar="SIZE", help="(8)")
+    parser.add_argument("-e", "--maxbytes", type=nbytes, default=64 << 20, metavar="SIZE", help="(64M)")
+    parser.add_argument("-f", "--stepfactor", type=int, default=8, metavar="F", help="(%(default)s)")
+    parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
+    parser.add_argument("--json", metavar="FILE", help="also write the records there")
+    with silent_but_first(comm):
+        options = parser.parse_args(argv)
+        try:
+            steps = sizes(options.minbytes, options.maxbytes, options.stepfactor)
+            for name in options.primitives:
+                algorithms_of(name)
+        except ValueError as error:
+            parser.error(str(error))
+    pycoll.abort_on_exception()
+    where = environment(comm) | {"tuning": engine.attach(comm).tuning_state}
+    todo = [(name, size) for name in options.primitives for size in (steps if name != "barrier" else [0])]
+    budgets = shares(comm, options.budget, [size for _, size in todo])
+    records = [measure(comm, *point, budget) for point, budget in zip(shown(todo, comm, "selection"), budgets)]
+    if comm.rank == 0:
+        if options.json:
+            write_json(options.json, {"environment": where, "records": records})
+        print(table(records, COLUMNS))
+        print(said(records), f"tuning: {where['tuning']}", sep="\n")
+
+
+def said(records: list[dict]) -> str:
+    """How many are good."""
+    ratios = sorted(record["ratio"] for record in records)
+    good = sum(ratio <= CLOSE for ratio in ratios)
+    return (
+        f"{good} of {len(ratios)} points ({good / len(ratios):.0%}) within 10 % of the best; "
+        f"worst {ratios[-1]:.2f} times the best's time"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,54 @@
+"""Records as people read them: nccl-tests' table, and a summary."""
+
+from __future__ import annotations
+
+import argparse
+
+from .curves import curves, variants
+from .curves import summary as fastest_by_size
+from .results import Columns, table
+
+FRONT: Columns = {
+    "bytes": ("size\n(B)", ""),
+    "count": ("count\n(elements)", ""),
+    "datatype": ("\ntype", ""),
+    "op": ("\nredop", ""),
+    "root": ("\nroot", ""),
+    "algorithm": ("\nalgorithm", ""),
+}
+MEASURED: Columns = {
+    "min": ("min\n(us)", ".2f"),
+    "median": ("time\n(us)", ".2f"),
+    "p99": ("p99\n(us)", ".2f"),
+    "algbw": ("algbw\n(GB/s)", ".3f"),
+    "busbw": ("busbw\n(GB/s)", ".3f"),
+    "ratio": ("mpi /\ntime", ".2f"),
+}
+WRONG: Columns = {"wrong": ("\n#wrong", "")}
+OVERLAP: Columns = {"overlap": ("overlap\n(%)", ".0f")}
+COPIED: Columns = {"copied": ("copied\n(B)", "")}
+
+
+def nccl_table(records: list[dict], options: argparse.Namespace) -> str:
+    """A row for each size and algorithm; what was measured out of place and in place side by side."""
+    shown = {} if options.validate_only else MEASURED
+    shown |= OVERLAP if options.nonblocking else {}
+    shown |= COPIED if options.device == "cuda" else {}
+    shown |= WRONG if options.check or options.validate_only else {}
+    in_place = any(record["place"] == "in" for record in records)
+    columns = {**FRONT, **shown}
+    if in_place:
+        columns |= {f"{key} in place": (f"in place\n{heading}", form) for key, (heading, form) in shown.items()}
+    rows: dict[tuple, dict] = {}
+    for record in records:
+        row = rows.setdefault(tuple(record[key] for key in FRONT), {key: record[key] for key in FRONT})
+        row |= {key + (" in place" if record["place"] == "in" else ""): record[key] for key in shown}
+    return table(list(rows.values()), columns)
+
+
+def summary(records: list[dict]) -> str:
+    """For each primitive, and way to call it, the fastest algorithm by ranges of sizes, and its ratio to MPI's own."""
+    document = {"records": records}
+    return "\n".join(
+        f"{title}: {fastest_by_size(curves(document, one))}" for one, title in variants([document]).items()
+    )

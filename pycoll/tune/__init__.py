@@ -1,0 +1,1 @@
+"""Measures collectives side by side; ``python -m pycoll.tune`` writes what it finds into a tuning file."""

@@ -1,0 +1,161 @@
+"""Measures which algorithms are the fastest here: ``mpiexec -n 4 python -m pycoll.tune``.
+
+What it finds for this MPI library, number of ranks and number of hosts is added to the tuning file, which pycoll then
+uses. Run it with each number of ranks that you use, and with nothing else on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from mpi4py import MPI
+
+import pycoll
+from pycoll import engine, native, tuning
+from pycoll.files import write_atomically
+from pycoll.schedule import NATIVE, PRIMITIVES, algorithms_of
+from pycoll.tuning import Candidate
+
+from .cases import MEASURED, Call, Case
+from .environment import environment
+from .options import nbytes, silent_but_first, sizes
+from .progressbar import shown
+from .timing import race, shares
+
+SEGMENTS = (64 << 10, 256 << 10, 1 << 20)  # tried besides those that are set
+NETWORK_SEGMENTS = (16 << 10, 32 << 10, 64 << 10, 128 << 10)  # between hosts
+LONG = 128 << 10  # vectors from which on they matter
+CLOSE = 1.5  # algorithms that took at most as many times the fastest one's time are tried with other segments
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The command line; what is wrong with it ends the program."""
+    parser = argparse.ArgumentParser(prog="python -m pycoll.tune", description=__doc__)
+    parser.add_argument("primitives", nargs="*", metavar="primitive", help=f"of: {', '.join(MEASURED)} (default: all)")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=f"(default: {tuning.default_path()})")
+    parser.add_argument("-b", "--minbytes", type=nbytes, default=8, metavar="SIZE", help="(8)")
+    parser.add_argument("-e", "--maxbytes", type=nbytes, default=64 << 20, metavar="SIZE", help="(64M)")
+    parser.add_argument("-f", "--stepfactor", type=int, default=2, metavar="F", help="from size to size (%(default)s)")
+    parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
+    options = parser.parse_args(argv)
+    for name in options.primitives:
+        if name not in MEASURED:
+            parser.error(f"primitive {name!r} is not one of: {', '.join(MEASURED)}")
+    options.primitives = options.primitives or MEASURED
+    try:
+        options.sizes = sizes(options.minbytes, options.maxbytes, options.stepfactor)
+    except ValueError as error:
+        parser.error(str(error))
+    if options.budget <= 0:
+        parser.error(f"--budget {options.budget} is not positive")
+    options.output = options.output or tuning.path_in_use() or tuning.default_path()
+    return options
+
+
+class Tuner:
+    """Measures the points of one communicator."""
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.comm, self.channel = comm, engine.attach(comm)
+        self.segments = NETWORK_SEGMENTS if self.channel.host_count > 1 else SEGMENTS
+
+    def seconds(self, primitive: str, size: int, budget: float) -> tuple[int, dict[str, float]]:
+        """One point: the bytes by which an algorithm is chosen, and what each candidate took."""
+        case = Case(self.comm, primitive, size)
+        case.zero()
+        known = {name: Candidate(name) for name in [*algorithms_of(primitive), NATIVE]}
+        long = size >= LONG and primitive != "barrier"
+        found = self._race(case, list(known.values()), budget / 2 if long else budget)
+        if long:
+            best = min(found.values())
+            close = [one for name, one in known.items() if found[name] <= CLOSE * best]
+            ours = sorted((one for one in close if one.algorithm != NATIVE), key=lambda one: found[str(one)])[:2]
+            tried = [one._replace(segment=segment) for one in ours for segment in self.segments if segment < size]
+            if tried:
+                found |= self._race(case, [*close, *tried], budget / 2)
+        return case.chosen_by, found
+
+    def _race(self, case: Case, candidates: list[Candidate], budget: float) -> dict[str, float]:
+        tuned = self.channel.tuned
+        try:
+            return race(self.comm, {str(one): self._call(case, one) for one in candidates}, budget)
+        finally:
+            self.channel.tuned = tuned
+
+    def _call(self, case: Case, candidate: Candidate) -> Call:
+        """A call that gets this candidate, as if a tuning file said so; for all alike, so none is dearer."""
+        call, channel, only = case.call(None, fresh=True), self.channel, tuning.Only(candidate)
+
+        def call_candidate() -> None:
+            channel.tuned = only
+            call()
+
+        return call_candidate
+
+
+def points(options: argparse.Namespace) -> list[tuple[str, int]]:
+    """What is to be measured: primitive and bytes in all."""
+    return [(name, size) for name in options.primitives for size in (options.sizes if name != "barrier" else [0])]
+
+
+def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list[dict]]:
+    """All points."""
+    tuner, todo = Tuner(comm), points(options)
+    found: dict[str, list[dict]] = {}
+    for (primitive, size), budget in zip(
+        shown(todo, comm, "tuning"), shares(comm, options.budget, [size for _, size in todo])
+    ):
+        chosen_by, seconds = tuner.seconds(primitive, size, budget)
+        of_primitive = found.setdefault(primitive, [])  # the shortest vectors all have an element for each rank
+        if all(point["nbytes"] != chosen_by for point in of_primitive):
+            of_primitive.append({"nbytes": chosen_by, "seconds": seconds})
+    return found
+
+
+def existing(path: Path) -> tuning.TuningFile:
+    """The file that is there, or one without measurements; Refused if it is something else."""
+    return tuning.read(path) if path.exists() else tuning.empty(path)
+
+
+def main(argv: list[str]) -> None:
+    """Measure, and add what was found to the file."""
+    comm = MPI.COMM_WORLD
+    with silent_but_first(comm):
+        options = parse(argv)
+    pycoll.abort_on_exception()
+    problem = None
+    if comm.rank == 0:
+        try:  # before it is measured
+            existing(options.output)
+            options.output.parent.mkdir(parents=True, exist_ok=True)
+        except (tuning.Refused, OSError) as error:
+            problem = f"-o {options.output}: {error}; name another file"
+    if problem := comm.bcast(problem):
+        sys.exit(problem if comm.rank == 0 else 1)
+    channel = engine.attach(comm)
+    found, where = measured(comm, options), environment(comm)
+    if comm.rank == 0:
+        measurement = {"mpi": native.library(), "ranks": comm.size, "hosts": channel.host_count, "environment": where}
+        document = existing(options.output).with_measurement({**measurement, "primitives": found})
+        write_atomically(options.output, lambda file: file.write(json.dumps(document, indent=1).encode()))
+        print(summary(found, comm.size))
+        used = options.output.resolve() == (tuning.path_in_use() or Path()).resolve()
+        print(f"written to {options.output}" + ("" if used else f"; to use it: export PYCOLL_TUNING={options.output}"))
+
+
+def summary(found: dict[str, list[dict]], size: int) -> str:
+    """The fastest of each primitive, from which size on."""
+    lines = []
+    for primitive, measurements in found.items():
+        fastest = [(point["nbytes"], min(point["seconds"], key=point["seconds"].get)) for point in measurements]
+        changes = [one for one, before in zip(fastest, [(0, ""), *fastest]) if one[1] != before[1]]
+        what = "the vector" if PRIMITIVES[primitive].cuts else "a block"
+        lines.append(f"{primitive} (bytes of {what}): " + ", ".join(f"{name} from {start}" for start, name in changes))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,45 @@
+"""Sizes on a command line, with the names and meanings that nccl-tests gives them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+
+from mpi4py import MPI
+
+
+def nbytes(text: str) -> int:
+    """A number of bytes: ``8``, ``64K``, ``1M``, ``2G``."""
+    match = re.fullmatch(r"(\d+)([KMG]?)(i?B)?", text.strip(), re.IGNORECASE)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 8, 64K or 1M")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
+
+
+def sizes(least: int, most: int, factor: int = 2, step: int | None = None) -> list[int]:
+    """From the least to the most, by a factor, or by a step if one is given; ValueError if there is no way."""
+    if not 1 <= least <= most:
+        raise ValueError(f"--minbytes {least} and --maxbytes {most}: not 1 <= minbytes <= maxbytes")
+    if step is not None:
+        if step < 1:
+            raise ValueError(f"--stepbytes {step} is not positive")
+        return list(range(least, most + 1, step))
+    if factor < 2:
+        raise ValueError(f"--stepfactor {factor} is less than 2")
+    found = [least]
+    while found[-1] * factor <= most:
+        found.append(found[-1] * factor)
+    return found
+
+
+@contextlib.contextmanager
+def silent_but_first(comm: MPI.Intracomm) -> Iterator[None]:
+    """Errors and help that all ranks would print are printed by rank 0 alone."""
+    if comm.rank == 0:
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield

@@ -1,0 +1,92 @@
+"""How it is measured: side by side, in alternation, after a barrier each time; a time is the slowest rank's."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+from mpi4py import MPI
+
+Call = Callable[[], object]
+
+ROUNDS = 8  # between two looks at whether it is enough
+MOST = 2000  # rounds
+LONG = 4 << 20  # bytes whose share of the time is twice that of a few
+STABLE = 0.03  # of the median: how wide its confidence interval may be
+
+
+def alternate(
+    comm: MPI.Intracomm,
+    calls: Mapping[str, Call],
+    budget: float,
+    iterations: int | None = None,
+    warmup: int = 1,
+    least: int = 5,
+) -> dict[str, np.ndarray]:
+    """Seconds of each call: one for each iteration, the slowest rank's.
+
+    One of each call is timed in turn, each after a barrier, until the medians are stable or about `budget` seconds are
+    over, but at least `least` times; or `iterations` times.
+    """
+    for call in list(calls.values()) * warmup:
+        comm.Barrier()
+        call()
+    times, spent = np.empty((0, len(calls))), 0.0
+    while len(times) < (iterations or MOST):
+        rounds = iterations or (least if not len(times) else ROUNDS)
+        start = time.perf_counter()
+        mine = [[_one(comm, call) for call in calls.values()] for _ in range(rounds)]
+        found, took = _slowest(comm, mine, time.perf_counter() - start)
+        times = np.vstack([times, found])
+        spent += took
+        if len(times) >= least and (spent > budget or all(_spread(column) < STABLE for column in times.T)):
+            break
+    return dict(zip(calls, times.T))
+
+
+def _one(comm: MPI.Intracomm, call: Call) -> float:
+    comm.Barrier()
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _slowest(comm: MPI.Intracomm, times: list[list[float]], took: float) -> tuple[np.ndarray, float]:
+    mine = np.array([*itertools.chain(*times), took])
+    slowest = np.empty_like(mine)
+    comm.Allreduce(mine, slowest, MPI.MAX)
+    return slowest[:-1].reshape(len(times), -1), float(slowest[-1])
+
+
+def _spread(times: np.ndarray) -> float:
+    """How wide the median's confidence interval of 95 % is, by order statistics, as a share of the median."""
+    ordered = np.sort(times)
+    n = len(ordered)
+    half = 0.98 * np.sqrt(n)
+    low, high = max(0, int(n / 2 - half)), min(n - 1, int(np.ceil(n / 2 + half)))
+    return float((ordered[high] - ordered[low]) / np.median(ordered))
+
+
+def race(comm: MPI.Intracomm, calls: Mapping[str, Call], budget: float) -> dict[str, float]:
+    """The median seconds of each call; those that are clearly slower than the fastest drop out early."""
+    medians: dict[str, float] = {}
+    running = dict(calls)
+    for share, keep, least in ((0.25, 1.6, 3), (0.25, 1.25, 5), (0.5, 1.0, 7)):
+        found = alternate(comm, running, share * budget, least=least)
+        medians |= {name: float(np.median(times)) for name, times in found.items()}
+        fastest = min(medians[name] for name in running)
+        running = {name: call for name, call in running.items() if medians[name] <= keep * fastest}
+        if len(running) == 1:
+            break
+    return medians
+
+
+def shares(comm: MPI.Intracomm, budget: float, sizes: Sequence[int]) -> Iterator[float]:
+    """For each of several vectors in turn its share of the seconds that are left; long ones get more."""
+    end = time.monotonic() + budget
+    weights = [1 + size / LONG for size in sizes]
+    for number, weight in enumerate(weights):
+        left = comm.bcast(end - time.monotonic())
+        yield max(0.0, left) * weight / sum(weights[number:])

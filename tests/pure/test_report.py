@@ -1,0 +1,243 @@
+"""Reports and plots of made-up result files."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("tabulate")
+pytest.importorskip("markdown_it")
+
+from bench import curves, plots, report
+
+SIZES = (8, 1024, 1 << 20)
+
+
+def record(algorithm, size, median, primitive="allreduce", **others):
+    native = None if algorithm == "mpi" else 10.0
+    values = {"place": "out", "form": "blocking", "datatype": "float32", "op": "sum", "root": None, "wrong": 0}
+    bandwidth = size / median / 1e3 if median else None
+    times = {"median": median, "busbw": bandwidth, "native": native}
+    return {"primitive": primitive, "algorithm": algorithm, "bytes": size, **values, **times, **others}
+
+
+def document(ranks=4, commit="e027819", records=None, speed=1.0, **environment):
+    where = {"ranks": ranks, "hosts": ["n1", "n2"], "mpi": "MPICH 5", "cpu": "EPYC", "commit": commit, "gpu": None}
+    if records is None:
+        tree = [record("tree", size, median / speed) for size, median in zip(SIZES, (5.0, 8.0, 400.0))]
+        ring = [record("ring", size, median / speed) for size, median in zip(SIZES, (9.0, 12.0, 100.0))]
+        records = [*tree, *ring, *(record("mpi", size, 10.0) for size in SIZES)]
+    return {"format": "pycoll bench", "version": 1, "environment": where | environment, "records": records}
+
+
+@pytest.fixture
+def made(tmp_path, capsys):
+    """Write documents to files, run the report over them, and give its text."""
+
+    def make(form="md", **documents):
+        paths = [tmp_path / f"{name}.json" for name in documents]
+        for path, content in zip(paths, documents.values()):
+            path.write_text(json.dumps(content))
+        report.main([*map(str, paths), "-o", str(tmp_path / "new" / "out"), "--format", form])
+        return (tmp_path / "new" / "out" / f"report.{form}").read_text()
+
+    return make
+
+
+def table_rows(text, heading=""):
+    """The cells of each row of the tables below a heading, up to the next."""
+    below = text[text.index(heading) + len(heading) :]
+    lines = re.split(r"^#", below, maxsplit=1, flags=re.M)[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+
+
+def test_table_has_medians_ratios_and_the_fastest(made):
+    rows = table_rows(made(one=document()), "## allreduce")
+    assert rows[0] == ["size", "tree", "ring", "MPI"]
+    assert rows[2:] == [
+        ["8 B", "★ 5.00 (2.00)", "9.00 (1.11)", "10.0"],
+        ["1 KiB", "★ 8.00 (1.25)", "12.0 (0.83)", "10.0"],
+        ["1 MiB", "400 (0.03)", "100 (0.10)", "★ 10.0"],
+    ]
+
+
+def test_summary_names_ranges_of_sizes(made):
+    assert (
+        "allreduce: fastest of pycoll's: tree from 8 B to 1 KiB (1.25 to 2.00 times MPI's speed), "
+        "ring at 1 MiB (0.10 times MPI's speed)." in made(one=document())
+    )
+
+
+def test_environments_are_a_row_for_each_file(made):
+    rows = table_rows(made(a=document(2, gpu="H|100"), b=document(4, hosts=["x"])), "measured")
+    assert [row[:3] for row in rows[2:]] == [["2 ranks", "2", "n1, n2"], ["4 ranks", "4", "x"]]
+    assert r"H\|100" in " | ".join(rows[2]).replace("\\ | ", "\\|")
+
+
+def test_wrong_results_are_shown_and_never_the_fastest(made):
+    text = made(one=document(records=[record("tree", 8, 1.0, wrong=3), record("ring", 8, 9.0)]))
+    assert table_rows(text, "## allreduce")[2] == ["8 B", "WRONG 1.00 (10.00)", "★ 9.00 (1.11)", "10.0"]
+    assert "fastest of pycoll's: ring at 8 B" in text
+
+
+def test_validated_only(made):
+    text = made(one=document(records=[record("tree", 8, None, native=None), record("ring", 8, None, wrong=1)]))
+    assert table_rows(text, "## allreduce")[2] == ["8 B", "ok", "WRONG"]
+    assert "nothing was timed" in text
+
+
+def test_no_mpi_of_its_own_is_taken_from_what_was_timed_beside():
+    found = curves.curves(
+        document(records=[record("ring", 8, 5.0)]), ("allreduce", "out", "blocking", "float32", "sum", None)
+    )
+    assert found[curves.MPI][8]["median"] == 10.0
+    assert found[curves.MPI][8]["busbw"] == pytest.approx(8 / 10.0 / 1e3)
+
+
+def test_labels_are_what_differs(tmp_path):
+    def labels(**documents):
+        return list(report.labelled({tmp_path / name / "r.json": each for name, each in documents.items()}))
+
+    assert labels(a=document()) == ["r.json"]
+    assert labels(a=document(2), b=document(4)) == ["2 ranks", "4 ranks"]
+    assert labels(a=document(2), b=document(4, mpi="Open MPI")) == ["2 ranks, MPICH 5", "4 ranks, Open MPI"]
+    assert labels(a=document(commit="x"), b=document()) == ["commit x", "commit e027819"]
+    assert labels(a=document(), b=document()) == [str(tmp_path / name / "r.json") for name in "ab"]
+
+
+def test_before_and_after(made):
+    rows = table_rows(made(a=document(commit="old"), b=document(commit="new", speed=2)), "commit old → commit new")
+    assert rows[0] == ["size", "tree", "ring", "MPI"]
+    assert rows[2] == ["8 B", "2.00 (5.00 → 2.50)", "2.00 (9.00 → 4.50)", "1.00 (10.0 → 10.0)"]
+
+
+@pytest.mark.parametrize("other", [{"ranks": 8}, {"mpi": "Open MPI"}])
+def test_before_and_after_only_with_the_same_ranks_and_mpi(made, other):
+    assert "before and after" not in made(a=document(), b=document(**other))
+
+
+@pytest.mark.parametrize(
+    ("other", "curves"), [({"ranks": 8}, 1), ({"ranks": 4}, 0), ({"ranks": 8, "mpi": "Open MPI"}, 0)], ids=str
+)
+def test_scaling_curves_where_only_the_ranks_differ(made, tmp_path, other, curves):
+    text = made(a=document(), b=document(**other))
+    assert text.count("### allreduce by ranks") == curves
+    assert (tmp_path / "new" / "out" / "allreduce-by-ranks.png").exists() == bool(curves)
+
+
+def test_scaling_curves_hold_the_medians():
+    twice = [document(8, speed=0.5), document(2)]
+    axes = plots.by_ranks(twice, "allreduce").axes[0]
+    ours = next(line for line in axes.lines if line.get_label() == "pycoll, fastest")
+    assert [*zip(*ours.get_data())] == [(2, 5.0), (8, 10.0)]
+    assert {line.get_linestyle() for line in axes.lines if line.get_label() == curves.MPI} == {"--"}
+
+
+def test_scaling_matches_sizes_that_are_nearly_the_same():
+    three = document(3, records=[record("ring", size, 1.0) for size in (12, 1020, (1 << 20) - 4)])
+    variant = next(iter(curves.variants([three])))
+    assert plots.common_sizes([document(), three], variant) == [[1024, 1020], [1 << 20, (1 << 20) - 4]]
+
+
+def test_plots_have_a_dashed_line_for_mpi_and_one_colour_for_an_algorithm():
+    latency, bandwidth = plots.by_size({"": document()}).axes
+    for axes in (latency, bandwidth):
+        assert axes.get_xscale() == axes.get_yscale() == "log"
+        dashed = [line.get_label() for line in axes.lines if line.get_linestyle() == "--"]
+        assert dashed == [curves.MPI]
+    assert [line.get_color() for line in latency.lines] == [line.get_color() for line in bandwidth.lines]
+    assert len({line.get_color() for line in latency.lines}) == 3
+    assert [label.get_text() for label in latency.get_xticklabels()] == ["8 B", "1 KiB", "1 MiB"]
+
+
+def test_plots_say_where():
+    title = plots.by_size({"": document()}).get_suptitle()
+    assert title == "MPICH 5 · 4 ranks on 2 hosts (n1, n2) · EPYC"
+
+
+def test_plots_have_a_row_for_each_place():
+    both = [record("ring", 8, 5.0, place=place) for place in ("out", "in")]
+    titles = [axes.get_title() for axes in plots.by_size({"": document(records=both)}).axes]
+    assert titles[::2] == ["allreduce, out of place: latency", "allreduce, in place: latency"]
+
+
+def test_barriers_are_bars_without_bandwidth():
+    records = [record(name, 0, time, "barrier") for name, time in (("tree", 5.0), ("mpi", 4.0))]
+    latency, bandwidth = plots.by_size({"": document(records=records)}).axes
+    assert [bar.get_width() for bar in latency.patches] == [5.0, 4.0]
+    assert latency.patches[-1].get_linestyle() == "--"
+    assert not bandwidth.axison
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(8, "8 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), ((1 << 20) - 4, "1 MiB"), (3 << 30, "3 GiB")]
+)
+def test_size_label(size, text):
+    assert curves.size_label(size) == text
+
+
+def test_draw_writes_an_image(tmp_path):
+    plots.draw(document(), tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    plots.draw(document(), tmp_path / "plot.svg")
+    assert b"<svg" in (tmp_path / "plot.svg").read_bytes()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_html_has_all_images_inline_and_nothing_of_others(made, tmp_path):
+    text = made("html", a=document(2, cpu="<script>alert(1)</script>"), b=document(4, cpu="<script>alert(1)</script>"))
+    images = re.findall(r'<img src="(.{22})', text)
+    assert images == ["data:image/png;base64,"] * 2
+    assert "<table>" in text and "color-scheme: light dark" in text
+    assert "<script" not in text
+    assert [path.name for path in (tmp_path / "new" / "out").iterdir()] == ["report.html"]
+
+
+def test_markdown_has_its_images_beside_it(made, tmp_path):
+    images = re.findall(r"!\[.*?\]\((.*?)\)", made(a=document(2), b=document(4)))
+    assert images == ["allreduce.png", "allreduce-by-ranks.png"]
+    assert all((tmp_path / "new" / "out" / name).read_bytes().startswith(b"\x89PNG") for name in images)
+
+
+def test_names_of_primitives_do_not_lead_out_of_the_directory(made, tmp_path):
+    made(a=document(records=[record("ring", 8, 5.0, "../evil")]))
+    assert not list(tmp_path.rglob("evil*")) and not list((tmp_path / "new").glob("*.png"))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("[1, 2", "broken JSON"),
+        ("[]", "not a result of python -m bench"),
+        (json.dumps({"environment": {}, "records": []}), "not a result of python -m bench"),
+        (json.dumps(document() | {"version": 2}), "version 2 of the format"),
+        (json.dumps(document(records=[{"primitive": "bcast"}])), "record 1 has no algorithm"),
+        (json.dumps(document(records=[record("ring", 8, float("nan"))])), "record 1 has no median"),
+        (json.dumps(document(hosts=None)), "environment has no hosts"),
+        (None, "No such file"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_refusals(tmp_path, capsys, content, reason):
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps(document()))
+    if content is not None:
+        bad.write_text(content)
+    with pytest.raises(SystemExit) as ended:
+        report.main([str(good), str(bad), "-o", str(tmp_path / "out")])
+    message = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert message.startswith(f"{bad}: ") and reason in message and message.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_reports_do_not_load_mpi():
+    program = (
+        "import sys, bench.report;"
+        "assert not any(name.startswith('mpi4py') for name in sys.modules), 'mpi4py was loaded';"
+        "assert 'matplotlib.pyplot' not in sys.modules, 'pyplot was loaded'"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
