@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -28,8 +27,9 @@ def alternate(
     """Seconds of each call: one for each iteration, the slowest rank's.
 
     One of each call is timed in turn, each after a barrier, until the medians are stable or about `budget` seconds are
-    over, but at least `least` times; or `iterations` times.
+    over, but at least `least` times; or `iterations` times.  The order changes, since what came before may matter.
     """
+    orders = np.random.default_rng(0)  # the same on all ranks
     for call in list(calls.values()) * warmup:
         comm.Barrier()
         call()
@@ -37,13 +37,20 @@ def alternate(
     while len(times) < (iterations or MOST):
         rounds = iterations or (least if not len(times) else ROUNDS)
         start = time.perf_counter()
-        mine = [[_one(comm, call) for call in calls.values()] for _ in range(rounds)]
+        mine = [_round(comm, list(calls.values()), orders.permutation(len(calls))) for _ in range(rounds)]
         found, took = _slowest(comm, mine, time.perf_counter() - start)
         times = np.vstack([times, found])
         spent += took
         if len(times) >= least and (spent > budget or all(_spread(column) < STABLE for column in times.T)):
             break
     return dict(zip(calls, times.T))
+
+
+def _round(comm: MPI.Intracomm, calls: list[Call], order: np.ndarray) -> np.ndarray:
+    times = np.empty(len(calls))
+    for number in order:
+        times[number] = _one(comm, calls[number])
+    return times
 
 
 def _one(comm: MPI.Intracomm, call: Call) -> float:
@@ -53,8 +60,8 @@ def _one(comm: MPI.Intracomm, call: Call) -> float:
     return time.perf_counter() - start
 
 
-def _slowest(comm: MPI.Intracomm, times: list[list[float]], took: float) -> tuple[np.ndarray, float]:
-    mine = np.array([*itertools.chain(*times), took])
+def _slowest(comm: MPI.Intracomm, times: list[np.ndarray], took: float) -> tuple[np.ndarray, float]:
+    mine = np.append(np.concatenate(times), took)
     slowest = np.empty_like(mine)
     comm.Allreduce(mine, slowest, MPI.MAX)
     return slowest[:-1].reshape(len(times), -1), float(slowest[-1])

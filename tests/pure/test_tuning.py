@@ -1,0 +1,120 @@
+"""Tuning files: what is chosen by them, and which are refused."""
+
+import copy
+import json
+
+import pytest
+
+from pycoll import tuning
+from pycoll.rules import choose
+from pycoll.tuning import Candidate
+
+POINTS = [
+    {"nbytes": 8, "seconds": {"ring": 4e-6, "recursive_doubling": 2e-6, "native": 1e-6}},
+    {"nbytes": 1024, "seconds": {"ring": 4e-6, "recursive_doubling": 8e-6, "native": 64e-6}},
+    {"nbytes": 65536, "seconds": {"ring": 40e-6, "ring/4096": 20e-6, "recursive_doubling": 64e-6, "native": 64e-6}},
+]
+MEASUREMENT = {"mpi": "MPI 1", "ranks": 4, "hosts": 1, "environment": {}, "primitives": {"allreduce": POINTS}}
+
+
+def document(**changes):
+    return {"format": "pycoll tuning", "version": 1, "measurements": [copy.deepcopy(MEASUREMENT)], **changes}
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "tuning.json"
+    path.write_text(json.dumps(document()))
+    return tuning.read(path)
+
+
+@pytest.mark.parametrize(
+    "nbytes, expected",
+    [(0, "native"), (8, "native"), (1024, "ring"), (65536, "ring/4096"), (1 << 30, "ring/4096"), (4, "native")],
+)
+def test_the_fastest_at_measured_sizes_and_beyond(file, nbytes, expected):
+    assert str(file.fitting("MPI 1", 4, 1).best("allreduce", nbytes, True, True)) == expected
+
+
+def test_between_sizes_times_are_interpolated(file):
+    tuned = file.fitting("MPI 1", 4, 1)
+    times = tuned.times("allreduce", 90)  # half way between 8 and 1024, on a logarithmic scale
+    assert times[Candidate("ring")] == pytest.approx(4e-6)
+    assert times[Candidate("recursive_doubling")] == pytest.approx(4e-6, rel=0.01)
+    assert times[Candidate("native")] == pytest.approx(8e-6, rel=0.01)
+    assert Candidate("ring", 4096) not in tuned.times("allreduce", 2048), "measured on one side alone"
+    assert str(tuned.best("allreduce", 60, True, False)) == "recursive_doubling"
+    assert str(tuned.best("allreduce", 120, True, False)) == "ring"
+
+
+def test_what_may_not_run_is_not_chosen(file):
+    tuned = file.fitting("MPI 1", 4, 1)
+    assert str(tuned.best("allreduce", 8, True, False)) == "recursive_doubling"
+    assert str(tuned.best("allreduce", 65536, False, False)) == "recursive_doubling", "the ring keeps no rank order"
+    assert tuned.best("bcast", 8, True, True) is None
+
+
+def test_a_measurement_holds_for_its_own_ranks_hosts_and_library(file):
+    assert file.fitting("MPI 1", 2, 1) is None
+    assert file.fitting("MPI 1", 4, 2) is None
+    assert file.fitting("MPI 2", 4, 1) is None
+
+
+def test_a_new_measurement_replaces_one_of_its_kind(file):
+    new = {**MEASUREMENT, "primitives": {"bcast": [{"nbytes": 8, "seconds": {"tree": 1e-6}}]}}
+    assert file.with_measurement(new)["measurements"] == [new]
+    other = {**new, "ranks": 2}
+    assert file.with_measurement(other)["measurements"] == [MEASUREMENT, other]
+    assert tuning.empty(file.path).with_measurement(new)["measurements"] == [new]
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        ("{", "no JSON"),
+        ("\0\xff", "no JSON"),
+        ("[]", "no tuning file"),
+        ('{"format": "pycoll bench", "version": 1}', "no tuning file"),
+        (json.dumps(document(version=2)), "version 2"),
+        (json.dumps(document(measurements=None)), "broken"),
+        (json.dumps(document(measurements=[{**MEASUREMENT, "ranks": "4"}])), "measurement 0 is broken.*ranks"),
+        (json.dumps(document(measurements=[MEASUREMENT, {"mpi": "MPI 1"}])), "measurement 1 is broken.*ranks"),
+        (json.dumps(document()).replace("allreduce", "allredcue"), "allredcue"),
+        (json.dumps(document()).replace('"ring"', '"rings"'), "allreduce has no rings"),
+        (json.dumps(document()).replace("ring/4096", "ring/0"), "allreduce has no ring/0"),
+        (json.dumps(document()).replace("ring/4096", "ring/much"), "broken"),
+        (json.dumps(document()).replace("2e-06", "-2e-06"), "-2e-06 seconds"),
+        (json.dumps(document()).replace("2e-06", '"fast"'), "fast"),
+        (json.dumps(document()).replace("2e-06", "NaN"), "nan"),
+        (json.dumps(document()).replace("1024", "8"), "sizes of allreduce"),
+        (json.dumps(document()).replace("1024", "10.24"), "sizes of allreduce"),
+    ],
+)
+def test_broken_and_foreign_files_are_refused(tmp_path, text, reason):
+    path = tmp_path / "tuning.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(tuning.Refused, match=reason):
+        tuning.read(path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(tuning.Refused, match="cannot be read"):
+        tuning.read(tmp_path / "none.json")
+
+
+def test_where_the_file_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("PYCOLL_TUNING", raising=False)
+    assert tuning.path_in_use() is None
+    mine = tmp_path / "pycoll" / "tuning.json"
+    mine.parent.mkdir()
+    mine.write_text("{}")
+    assert tuning.path_in_use() == mine
+    monkeypatch.setenv("PYCOLL_TUNING", str(tmp_path / "other.json"))
+    assert tuning.path_in_use() == tmp_path / "other.json"
+    monkeypatch.setenv("PYCOLL_TUNING", "off")
+    assert tuning.path_in_use() is None
+
+
+def test_rules_never_choose_mpis_own():
+    assert all(choose("allreduce", 1 << power, 4) != "native" for power in range(27))
