@@ -80,6 +80,8 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     for option, least in (("iters", 1), ("warmup_iters", 0)):
         if getattr(options, option) is not None and getattr(options, option) < least:
             one.error(f"--{option} {getattr(options, option)} is less than {least}")
+    if options.plot and not find_spec("matplotlib"):
+        one.error("--plot needs the package matplotlib")
     if options.budget <= 0:
         one.error(f"--budget {options.budget} is not positive")
     options.form = "nonblocking" if options.nonblocking else "persistent" if options.persistent else "blocking"

@@ -177,7 +177,7 @@ def _check(measurement: dict) -> None:
             raise ValueError(f"the sizes of {primitive} are {sizes}")
         for nbytes, seconds in _points(points):
             for candidate, time in seconds.items():
-                if candidate.algorithm not in known or candidate.segment == 0:
+                if candidate.algorithm not in known or (candidate.segment is not None and candidate.segment < 1):
                     raise ValueError(f"{primitive} has no {candidate}")
                 if not (isinstance(time, float) and 0 < time < math.inf):
                     raise ValueError(f"{primitive} of {nbytes} bytes took {candidate} {time!r} seconds")

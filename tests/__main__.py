@@ -1,6 +1,7 @@
 """Runs all tests: ``python -m tests``.
 
-First those that need no MPI (tests/pure) and those that launch jobs of their own (tests/jobs), then tests/mpi and
+First those that need no MPI (tests/pure), those that launch jobs of their own (tests/jobs) and those that submit Slurm's
+(tests/slurm, skipped where there is no sbatch; tests/slurm/cluster makes a cluster of one machine), then tests/mpi and
 tests/parallel (the data-parallel drivers) and tests/gpu under mpiexec at several numbers of ranks, with the MPI that is
 installed.  Without a GPU tests/gpu runs on a stand-in for CuPy.
 What follows ``--`` goes to pytest.
@@ -26,8 +27,8 @@ def main() -> int:
     parser.add_argument("pytest", nargs="*", help="arguments for pytest")
     options = parser.parse_args()
     outcome = {}
-    for folder in ["jobs"] if options.no_pure else ["pure", "jobs"]:
-        command = [sys.executable, "-m", "pytest", "-q", f"tests/{folder}", *options.pytest]
+    for folder in ["jobs", "slurm"] if options.no_pure else ["pure", "jobs", "slurm"]:
+        command = [sys.executable, "-m", "pytest", "-q", "-rs", f"tests/{folder}", *options.pytest]
         outcome[folder] = subprocess.run(command, stdin=subprocess.DEVNULL).returncode
     for ranks in map(int, options.ranks.split(",")):
         print(f"\n{ranks} ranks:", flush=True)

@@ -10,6 +10,8 @@ import traceback
 import hypothesis
 import pytest
 
+os.environ.setdefault("PYCOLL_TUNING", "off")  # the tests expect the rules, whatever the user has measured
+
 # nothing that depends on time or on files: all ranks must draw the same examples
 hypothesis.settings.register_profile(
     "pycoll", deadline=None, derandomize=True, database=None, suppress_health_check=list(hypothesis.HealthCheck)

@@ -67,7 +67,7 @@ class Tuner:
         case = Case(self.comm, primitive, size)
         case.zero()
         known = {name: Candidate(name) for name in [*algorithms_of(primitive), NATIVE]}
-        long = size >= LONG and primitive != "barrier"
+        long = size >= LONG and primitive != "barrier" and budget > 0
         found = self._race(case, list(known.values()), budget / 2 if long else budget)
         if long:
             best = min(found.values())

@@ -1,0 +1,205 @@
+"""The scripts in slurm/, submitted to the cluster of whatever `sbatch` is on the PATH, as a user would.
+
+Its nodes must see the checkout, this Python and the folder that pytest's --basetemp names.  cluster/up.sh makes a
+cluster out of this machine.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ..launch import ENVIRONMENT
+
+
+def no_cluster():
+    """Why there is none, or nothing."""
+    if not shutil.which("sbatch"):
+        return "there is no sbatch on the PATH"
+    answer = subprocess.run(["scontrol", "ping"], capture_output=True, text=True)
+    return f"sbatch is there, but no cluster: {answer.stdout}{answer.stderr}" if answer.returncode else ""
+
+
+REASON = no_cluster()
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120), pytest.mark.skipif(bool(REASON), reason=REASON)]
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "slurm"
+TWO_RANKS = ["--nodes=2", "--ntasks-per-node=1"]
+TINY = {"PRIMITIVES": "allreduce bcast", "ALGORITHM": "auto ring", "MAXBYTES": "1K", "STEPFACTOR": "16", "BUDGET": "1"}
+ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
+
+
+@pytest.fixture
+def submit(tmp_path):
+    """A function that submits a script from an empty folder, and cancels what is left at the end."""
+    jobs = []
+
+    def run(script, *options, **settings):
+        command = ["sbatch", "--parsable", *options, str(SCRIPTS / script)]
+        environment = {**os.environ, **ENVIRONMENT, "PYTHON": sys.executable, **settings}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0, done.stderr
+        jobs.append(done.stdout.strip().partition(";")[0])
+        return jobs[-1]
+
+    yield run
+    if jobs:
+        subprocess.run(["scancel", "--quiet", *jobs], timeout=30, check=False)
+
+
+def states(job):
+    """Of the job, or of all elements of an array, when they have ended; of those that have not after a while, too."""
+    deadline = time.monotonic() + 60
+    while True:
+        command = ["scontrol", "--oneliner", "show", "job", job]
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines()
+        found = [line.split("JobState=")[1].split()[0] for line in lines if line]
+        if set(found) <= ENDED or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
+
+
+def read(path):
+    """What a job wrote; for a moment after the job a file system of several hosts may not show it."""
+    deadline = time.monotonic() + 10
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return path.read_text(errors="replace")
+
+
+def succeeds(job, log):
+    found = states(job)
+    text = read(log)
+    assert set(found) == {"COMPLETED"}, text
+    return text
+
+
+def fails(job, log):
+    found = states(job)
+    text = read(log)
+    assert set(found) == {"FAILED"}, text
+    return text
+
+
+def check_results(path, ranks):
+    document = json.loads(read(path))
+    assert document["environment"]["ranks"] == ranks
+    assert {record["primitive"] for record in document["records"]} <= {"allreduce", "bcast"}
+    assert document["records"] and not any(record["wrong"] for record in document["records"])
+    assert path.with_suffix(".csv").stat().st_size and path.with_suffix(".png").stat().st_size
+
+
+def check_report(folder):
+    pages = list(folder.glob("*.html"))
+    assert pages and all(page.stat().st_size for page in pages)
+
+
+def test_collectives(submit, tmp_path):
+    job = submit("collectives.sbatch", *TWO_RANKS, **TINY)
+    text = succeeds(job, tmp_path / f"collectives-{job}.out")
+    assert "2 ranks on 2 of 2 nodes" in text
+    check_results(tmp_path / f"collectives-{job}" / "results.json", 2)
+    check_report(tmp_path / f"collectives-{job}" / "report")
+
+
+def test_settings_by_option(submit, tmp_path):
+    """Job name, results elsewhere, the Python of the virtual environment that is active."""
+    settings = ",".join(f"{name}={value}" for name, value in {**TINY, "OUT": "here/and there"}.items())
+    options = ["--job-name=mine", "--nodes=1", "--ntasks-per-node=2", f"--export=ALL,{settings}"]
+    job = submit("collectives.sbatch", *options, PYTHON="", VIRTUAL_ENV=sys.prefix)
+    text = succeeds(job, tmp_path / f"mine-{job}.out")
+    assert "2 ranks on 1 of 1 nodes" in text
+    check_results(tmp_path / "here" / "and there" / "results.json", 2)
+
+
+def test_a_failing_bench_fails_the_job(submit, tmp_path):
+    job = submit("collectives.sbatch", *TWO_RANKS, **{**TINY, "PRIMITIVES": "allredcue"})
+    text = fails(job, tmp_path / f"collectives-{job}.out")
+    assert "allredcue" in text
+    assert not (tmp_path / f"collectives-{job}" / "report").exists()
+
+
+def test_ranks_that_are_not_one_job_fail(submit, tmp_path):
+    job = submit("collectives.sbatch", *TWO_RANKS, **TINY, MPI_PLUGIN="none")
+    text = fails(job, tmp_path / f"collectives-{job}.out")
+    assert "error: the communicator does not have the size of the allocation, 2: srun --mpi=none does not start" in text
+    assert not list((tmp_path / f"collectives-{job}").iterdir())
+
+
+def test_no_mpi4py(submit, tmp_path):
+    job = submit("tune.sbatch", *TWO_RANKS, PYTHON="/bin/false")
+    text = fails(job, tmp_path / f"tune-{job}.out")
+    assert "error: /bin/false has no mpi4py with an MPI: activate its virtual environment" in text
+
+
+def test_scaling_and_its_report(submit, tmp_path):
+    job = submit("scaling.sbatch", "--array=1,2,4", "--nodes=4", "--ntasks-per-node=1", **TINY)
+    folder = tmp_path / f"scaling-{job}"
+    options = [f"--dependency=afterok:{job}", "--kill-on-invalid-dep=yes"]
+    joined = submit("report.sbatch", *options, f"--export=ALL,RESULTS={folder.name}")
+    assert len(states(job)) == 3
+    for nodes in (1, 2, 4):
+        text = succeeds(job, tmp_path / f"scaling-{job}_{nodes}.out")
+        assert f"{nodes} ranks on {nodes} of 4 nodes" in text
+        check_results(folder / f"nodes-{nodes}.json", nodes)
+    assert str(folder / "report") in succeeds(joined, tmp_path / f"report-{joined}.out")
+    check_report(folder / "report")
+
+
+def test_scaling_to_more_nodes_than_there_are(submit, tmp_path):
+    job = submit("scaling.sbatch", "--array=2", "--nodes=1", "--ntasks-per-node=1", **TINY)
+    assert "error: 2 nodes asked for by --array, 1 by --nodes" in fails(job, tmp_path / f"scaling-{job}_2.out")
+
+
+def test_report_without_results(submit, tmp_path):
+    job = submit("report.sbatch", RESULTS="nowhere")
+    assert "error: there are no results (*.json) in nowhere" in fails(job, tmp_path / f"report-{job}.out")
+
+
+def test_training_goes_on_where_it_was(submit, tmp_path):
+    seen = []
+    for epochs in (1, 3):
+        settings = {"EPOCHS": str(epochs), "DRIVER": "fsdp", "TRAIN_OPTIONS": "--steps 2 --hidden 8"}
+        job = submit("training.sbatch", *TWO_RANKS, **settings)
+        text = succeeds(job, tmp_path / f"training-{job}.out")
+        assert ("going on from training/checkpoint" in text) == (epochs == 3)
+        document = json.loads(read(tmp_path / "training" / f"epochs-{job}.json"))
+        assert document["environment"]["ranks"] == 2 and document["options"]["driver"] == "fsdp"
+        seen.append([record["epoch"] for record in document["records"]])
+    assert seen == [[1], [2, 3]]
+
+
+def has_gpus():
+    return "gpu" in subprocess.run(["sinfo", "--noheader", "--format=%G"], capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_gpu(submit, tmp_path, gpu):
+    """With the tests' stand-in for CuPy, or without CuPy: a GPU is only what Slurm believes in."""
+    if not has_gpus():
+        pytest.skip("Slurm knows of no GPU to allocate")
+    standin = "import sys; from tests.gpu import standin; sys.modules['cupy'] = standin.module()"
+    (tmp_path / "cupy.py").write_text(standin if gpu else "raise ImportError('there is none')")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    job = submit("gpu.sbatch", *TWO_RANKS, **TINY, PYTHONPATH=path, PYCOLL_CUDA_AWARE="1")
+    folder, log = tmp_path / f"gpu-{job}", tmp_path / f"gpu-{job}.out"
+    text = succeeds(job, log) if gpu else fails(job, log)
+    assert "ranks: 2" in read(folder / "info.txt")
+    if gpu:
+        check_results(folder / "results.json", 2)
+        check_report(folder / "report")
+    else:
+        assert "error: these ranks have no GPU" in text and not (folder / "results.json").exists()
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("pycoll.tune"), reason="there is no pycoll.tune")
+def test_tune(submit, tmp_path):
+    job = submit("tune.sbatch", *TWO_RANKS, TUNING="tuned/for-this.json", **TINY)
+    succeeds(job, tmp_path / f"tune-{job}.out")
+    assert json.loads(read(tmp_path / "tuned" / "for-this.json"))
