@@ -22,6 +22,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import NamedTuple
 
 Block = Hashable
@@ -280,6 +281,11 @@ def _no_schedule() -> Schedule:
     raise ValueError("MPI's own collective has no schedule")
 
 
+@cache
+def _native(primitive: str) -> Algorithm:
+    return Algorithm(PRIMITIVES[primitive], NATIVE, _no_schedule, whole, True, ())
+
+
 def algorithm(cut: Callable[[int, int, Hosts], int] = whole, ordered: bool = True, learns: bool = False) -> Callable:
     """Register a generator under its function's name, for the primitive that its file is named after.
 
@@ -312,7 +318,7 @@ def find(primitive: str, name: str) -> Algorithm:
     """The registered algorithm of that name, or "native"; ValueError lists the valid ones."""
     catalogue = algorithms_of(primitive)
     if name == NATIVE:
-        return Algorithm(PRIMITIVES[primitive], NATIVE, _no_schedule, whole, True, ())
+        return _native(primitive)
     try:
         return catalogue[name]
     except (KeyError, TypeError):

@@ -119,10 +119,21 @@ class TuningFile:
         return list(dict.fromkeys(one["mpi"] for one in self._document["measurements"]))
 
     def with_measurement(self, measurement: dict) -> dict:
-        """The document with one more measurement, which replaces an older one of the same kind."""
-        kind = ("mpi", "ranks", "hosts")
-        others = [one for one in self._document["measurements"] if any(one[key] != measurement[key] for key in kind)]
+        """The document with one more measurement, which replaces an older one of the same kind.
+
+        Primitives that it does not have stay, if they were measured under the same circumstances.
+        """
+        others = []
+        for one in self._document["measurements"]:
+            if any(one[key] != measurement[key] for key in ("mpi", "ranks", "hosts")):
+                others.append(one)
+            elif _circumstances(one) == _circumstances(measurement):
+                measurement = {**measurement, "primitives": {**one["primitives"], **measurement["primitives"]}}
         return {**self._document, "measurements": [*others, measurement]}
+
+
+def _circumstances(measurement: dict) -> dict:
+    return {key: value for key, value in measurement["environment"].items() if key not in ("date", "commit")}
 
 
 def empty(path: Path) -> TuningFile:

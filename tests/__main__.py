@@ -1,9 +1,9 @@
 """Runs all tests: ``python -m tests``.
 
-First those that need no MPI (tests/pure), those that launch jobs of their own (tests/jobs) and those that submit Slurm's
-(tests/slurm, skipped where there is no sbatch; tests/slurm/cluster makes a cluster of one machine), then tests/mpi and
-tests/parallel (the data-parallel drivers) and tests/gpu under mpiexec at several numbers of ranks, with the MPI that is
-installed.  Without a GPU tests/gpu runs on a stand-in for CuPy.
+First those that need no MPI (tests/pure), those that launch jobs of their own (tests/jobs) and those that submit Slurm
+jobs (tests/slurm, skipped where there is no sbatch; tests/slurm/cluster makes a cluster of one machine).  Then, under
+mpiexec at several numbers of ranks, with the MPI that is installed, tests/mpi, tests/parallel (the data-parallel drivers)
+and tests/gpu (without a GPU on a stand-in for CuPy).
 What follows ``--`` goes to pytest.
 """
 

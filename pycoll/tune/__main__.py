@@ -141,12 +141,12 @@ def main(argv: list[str]) -> None:
         measurement = {"mpi": native.library(), "ranks": comm.size, "hosts": channel.host_count, "environment": where}
         document = existing(options.output).with_measurement({**measurement, "primitives": found})
         write_atomically(options.output, lambda file: file.write(json.dumps(document, indent=1).encode()))
-        print(summary(found, comm.size))
+        print(summary(found))
         used = options.output.resolve() == (tuning.path_in_use() or Path()).resolve()
         print(f"written to {options.output}" + ("" if used else f"; to use it: export PYCOLL_TUNING={options.output}"))
 
 
-def summary(found: dict[str, list[dict]], size: int) -> str:
+def summary(found: dict[str, list[dict]]) -> str:
     """The fastest of each primitive, from which size on."""
     lines = []
     for primitive, measurements in found.items():

@@ -62,7 +62,11 @@ def test_a_measurement_holds_for_its_own_ranks_hosts_and_library(file):
 
 def test_a_new_measurement_replaces_one_of_its_kind(file):
     new = {**MEASUREMENT, "primitives": {"bcast": [{"nbytes": 8, "seconds": {"tree": 1e-6}}]}}
-    assert file.with_measurement(new)["measurements"] == [new]
+    elsewhere = {**new, "environment": {"cpu": "another"}}
+    assert file.with_measurement(elsewhere)["measurements"] == [elsewhere]
+    (both,) = file.with_measurement({**new, "environment": {"date": "later"}})["measurements"]
+    assert both["environment"] == {"date": "later"}
+    assert both["primitives"] == {"allreduce": POINTS, **new["primitives"]}, "measured under the same circumstances"
     other = {**new, "ranks": 2}
     assert file.with_measurement(other)["measurements"] == [MEASUREMENT, other]
     assert tuning.empty(file.path).with_measurement(new)["measurements"] == [new]

@@ -4,7 +4,6 @@ Its nodes must see the checkout, this Python and the folder that pytest's --base
 cluster out of this machine.
 """
 
-import importlib.util
 import json
 import os
 import shutil
@@ -198,7 +197,6 @@ def test_gpu(submit, tmp_path, gpu):
         assert "error: these ranks have no GPU" in text and not (folder / "results.json").exists()
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("pycoll.tune"), reason="there is no pycoll.tune")
 def test_tune(submit, tmp_path):
     job = submit("tune.sbatch", *TWO_RANKS, TUNING="tuned/for-this.json", **TINY)
     succeeds(job, tmp_path / f"tune-{job}.out")

@@ -1,0 +1,91 @@
+"""What the bench and the tuning measure with: cases, and times."""
+
+import time
+
+import numpy as np
+import pytest
+
+import pycoll
+from pycoll.schedule import PRIMITIVES
+from pycoll.tune.cases import FORMS, IN_PLACE, MEASURED, Case
+from pycoll.tune.options import nbytes, sizes
+from pycoll.tune.timing import alternate, race, shares
+
+from .native import RANK, SIZE, WORLD
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("primitive", MEASURED)
+def test_pycolls_call_and_mpis_do_the_same(primitive, form):
+    pycoll.attach(WORLD)
+    for in_place in (False, True) if primitive in IN_PLACE else (False,):
+        for op in ("sum", "prod", "avg") if primitive == "allreduce" else ("max",):
+            case = Case(WORLD, primitive, 4096, np.dtype("f8"), in_place, op, root=SIZE - 1)
+            blocks = 1 if PRIMITIVES[primitive].cuts else SIZE
+            assert primitive == "barrier" or case.nbytes == case.chosen_by * blocks <= 4096
+            ours, theirs = case.call(None, form), case.call_native(form)
+            assert case.wrong(ours, theirs) == 0
+            assert case.wrong(ours, case.call_naive()) == 0
+            if case.ours is not None and case.count and not (primitive == "exscan" and RANK == 0):
+                assert np.count_nonzero(case.ours), "it was run on numbers"
+            case.free()
+
+
+def test_wrong_elements_are_counted():
+    case = Case(WORLD, "allreduce", 400)
+
+    def spoilt():
+        case.call("ring")()
+        case.ours[2:5] += 1
+
+    assert case.wrong(spoilt, case.call_native()) == 3 * SIZE
+
+
+def test_a_time_is_the_slowest_ranks():
+    times = alternate(
+        WORLD, {"late": lambda: time.sleep(5e-3 * (RANK == SIZE - 1)), "early": lambda: None}, 10, iterations=4
+    )
+    assert len(times["late"]) == len(times["early"]) == 4
+    assert times["late"].min() >= 5e-3 and np.median(times["early"]) < 5e-3
+    for name in times:
+        assert len({array.tobytes() for array in WORLD.allgather(times[name])}) == 1
+
+
+def test_it_ends_when_the_median_is_stable_or_the_time_is_over():
+    assert len(alternate(WORLD, {"steady": lambda: time.sleep(2e-3)}, 10, least=5)["steady"]) < 500
+    start = time.perf_counter()
+    random = np.random.default_rng(RANK)
+    times = alternate(WORLD, {"noisy": lambda: time.sleep(random.exponential(5e-3))}, 0.1, least=5)
+    assert len(times["noisy"]) >= 5 and time.perf_counter() - start < 5
+
+
+def test_the_slow_drop_out():
+    calls = dict.fromkeys(("fast", "slow"), 0)
+
+    def counting(name, seconds):
+        def call():
+            calls[name] += 1
+            time.sleep(seconds)
+
+        return call
+
+    medians = race(WORLD, {"fast": counting("fast", 1e-3), "slow": counting("slow", 3e-2)}, 1.0)
+    assert 1e-3 <= medians["fast"] < medians["slow"] and medians["slow"] >= 3e-2
+    assert calls["slow"] <= calls["fast"]
+
+
+def test_shares_of_a_budget():
+    found = list(shares(WORLD, 100.0, [8, 8, 12 << 20]))
+    assert found[0] == pytest.approx(100 / 6, rel=0.02) and found[2] == pytest.approx(100, rel=0.02)
+    assert len(set(map(str, WORLD.allgather(found)))) == 1
+    assert list(shares(WORLD, 0.0, [8, 8])) == [0, 0]
+
+
+def test_sizes():
+    assert [nbytes(text) for text in ("8", "4K", "1m", "2GiB", "16B")] == [8, 4096, 1 << 20, 2 << 30, 16]
+    assert sizes(8, 64) == [8, 16, 32, 64] and sizes(8, 100, 4) == [8, 32] and sizes(8, 24, 2, 8) == [8, 16, 24]
+    for wrong in ((0, 8), (16, 8), (8, 16, 1), (8, 16, 2, 0)):
+        with pytest.raises(ValueError, match="--"):
+            sizes(*wrong)
