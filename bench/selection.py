@@ -21,10 +21,10 @@ from pycoll.tune.environment import environment
 from pycoll.tune.options import nbytes, silent_but_first, sizes
 from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import alternate, race, shares
+from pycoll.tuning import Candidate
 
 from .results import table, write_json
 
-AUTO = "auto"
 CLOSE = 1.1  # what counts as good as the best
 COLUMNS = {
     "primitive": ("primitive", ""),
@@ -41,21 +41,21 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, budget: float) -> di
     """One point."""
     case = Case(comm, primitive, size)
     case.zero()
-    calls = {AUTO: case.call(None, fresh=True)}
-    calls |= {name: case.call(name, fresh=True) for name in [*algorithms_of(primitive), NATIVE]}
-    found = race(comm, calls, 0.6 * budget)
-    auto = found.pop(AUTO)
-    best = min(found, key=found.__getitem__)
-    least = found[best]
-    if auto > CLOSE * least:
-        again = alternate(comm, {name: calls[name] for name in (AUTO, best)}, 0.4 * budget, least=11)
-        auto, least = (float(np.median(again[name])) for name in (AUTO, best))
     explained = pycoll.explain(primitive, nbytes=case.chosen_by, comm=comm)
-    segment = f"/{explained.segment}" if explained.segment else ""
+    chosen = str(Candidate(explained.algorithm, explained.segment))
+    # the chosen one by its name would be the same program on the same memory
+    names = [name for name in [*algorithms_of(primitive), NATIVE] if name != chosen]
+    calls = {chosen: case.call(None, fresh=True)} | {name: case.call(name, fresh=True) for name in names}
+    found = race(comm, calls, 0.6 * budget)
+    best = min(found, key=found.__getitem__)
+    auto, least = found[chosen], found[best]
+    if auto > CLOSE * least:
+        again = alternate(comm, {name: calls[name] for name in (chosen, best)}, 0.4 * budget, least=11)
+        auto, least = (float(np.median(again[name])) for name in (chosen, best))
     return {
         "primitive": primitive,
         "bytes": case.nbytes,
-        "chosen": explained.algorithm + segment,
+        "chosen": chosen,
         "best": best,
         "time": auto * 1e6,
         "least": least * 1e6,

@@ -34,7 +34,7 @@ def _to_or_from_root(nbytes: int, size: int) -> str:
 
 
 def _reduce(nbytes: int, size: int) -> str:
-    return "tree" if nbytes <= 64 * KIB else "rabenseifner"
+    return "tree" if nbytes <= 64 * KIB or size == 2 else "rabenseifner"
 
 
 def _allgather(nbytes: int, size: int) -> str:
@@ -50,6 +50,11 @@ def _allreduce(nbytes: int, size: int) -> str:
 
 def _reduce_scatter(nbytes: int, size: int) -> str:
     return "recursive_halving" if nbytes <= 64 * KIB else "ring"
+
+
+def _scan(nbytes: int, size: int) -> str:
+    """Scan and exscan: between two ranks there is nothing to pipeline."""
+    return "tree" if nbytes <= 64 * KIB or size == 2 else "ring"
 
 
 def _alltoall(nbytes: int, size: int) -> str:
@@ -70,8 +75,8 @@ _RULES = {
     "reduce_scatter": _reduce_scatter,
     "alltoall": _alltoall,
     "barrier": lambda nbytes, size: "dissemination",
-    "scan": lambda nbytes, size: "tree" if nbytes <= 64 * KIB else "ring",
-    "exscan": lambda nbytes, size: "tree" if nbytes <= 64 * KIB else "ring",
+    "scan": _scan,
+    "exscan": _scan,
     # ranks do not know each other's counts alike
     "scatterv": lambda nbytes, size: "naive",
     "gatherv": lambda nbytes, size: "naive",

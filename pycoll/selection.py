@@ -52,9 +52,9 @@ def select(channel: Channel, asked: str | None, kind: Kind) -> Choice:
         reason = f"as PYCOLL_{primitive.upper()} asks"
     if name and (commutative or find(primitive, name).ordered):
         return Choice(name, reason)
-    if channel.tuned and (best := channel.tuned.best(primitive, nbytes, commutative, may_be_native)):
-        return Choice(best.algorithm, "as it was measured to be the fastest", best.segment)
     name = choose(primitive, nbytes, channel.size, commutative, channel.host_count)
+    if channel.tuned and (best := channel.tuned.best(primitive, nbytes, commutative, may_be_native, name)):
+        return Choice(best.algorithm, "as it was measured to be the fastest", best.segment)
     reason = "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
     return Choice(name, reason)
 

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from .schedule import NATIVE, algorithms_of, find
 
 FORMAT, VERSION = "pycoll tuning", 1
+AS_GOOD = 1.05  # so many times the fastest one's time: no more than noise
 
 
 class Refused(ValueError):
@@ -81,15 +82,19 @@ class Tuned:
             if candidate in low.seconds
         }
 
-    def _best(self, primitive: str, nbytes: int, commutative: bool, native: bool) -> Candidate | None:
-        """The fastest of those that may run, if any was measured."""
+    def _best(self, primitive: str, nbytes: int, commutative: bool, native: bool, expected: str) -> Candidate | None:
+        """The fastest of those that may run, if any was measured; `expected`, which the rules say, if it is as good."""
         times = {
             candidate: seconds
             for candidate, seconds in self.times(primitive, nbytes).items()
             if (native or candidate.algorithm != NATIVE)
             and (commutative or find(primitive, candidate.algorithm).ordered)
         }
-        return min(times, key=times.__getitem__) if times else None
+        if not times:
+            return None
+        fastest = min(times, key=times.__getitem__)
+        rule = Candidate(expected)
+        return rule if times.get(rule, math.inf) <= AS_GOOD * times[fastest] else fastest
 
 
 class Only(Tuned):

@@ -2,8 +2,8 @@
 
 First those that need no MPI (tests/pure), those that launch jobs of their own (tests/jobs) and those that submit Slurm
 jobs (tests/slurm, skipped where there is no sbatch; tests/slurm/cluster makes a cluster of one machine).  Then, under
-mpiexec at several numbers of ranks, with the MPI that is installed, tests/mpi, tests/parallel (the data-parallel drivers)
-and tests/gpu (without a GPU on a stand-in for CuPy).
+mpiexec at several numbers of ranks, with the MPI that is installed: tests/mpi, tests/parallel (the drivers), tests/gpu
+(without a GPU on a stand-in for CuPy).
 What follows ``--`` goes to pytest.
 """
 
@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 
 from .launch import run
 
@@ -28,7 +29,8 @@ def main() -> int:
     options = parser.parse_args()
     outcome = {}
     for folder in ["jobs", "slurm"] if options.no_pure else ["pure", "jobs", "slurm"]:
-        command = [sys.executable, "-m", "pytest", "-q", "-rs", f"tests/{folder}", *options.pytest]
+        spread = ["-n", "auto"] if folder == "pure" and find_spec("xdist") else []
+        command = [sys.executable, "-m", "pytest", "-q", "-rs", *spread, f"tests/{folder}", *options.pytest]
         outcome[folder] = subprocess.run(command, stdin=subprocess.DEVNULL).returncode
     for ranks in map(int, options.ranks.split(",")):
         print(f"\n{ranks} ranks:", flush=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from .options import nbytes, silent_but_first, sizes
 from .progressbar import shown
 from .timing import race, shares
 
+PASSES = 3  # over all points: machines have better and worse minutes
 SEGMENTS = (64 << 10, 256 << 10, 1 << 20)  # tried besides those that are set
 NETWORK_SEGMENTS = (16 << 10, 32 << 10, 64 << 10, 128 << 10)  # between hosts
 LONG = 128 << 10  # vectors from which on they matter
@@ -103,16 +105,23 @@ def points(options: argparse.Namespace) -> list[tuple[str, int]]:
 
 def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list[dict]]:
     """All points."""
-    tuner, todo = Tuner(comm), points(options)
-    found: dict[str, list[dict]] = {}
-    for (primitive, size), budget in zip(
-        shown(todo, comm, "tuning"), shares(comm, options.budget, [size for _, size in todo])
-    ):
+    tuner, todo = Tuner(comm), points(options) * PASSES
+    times: dict[tuple[str, int], list[dict[str, float]]] = {}
+    budgets = shares(comm, options.budget, [size for _, size in todo])
+    for (primitive, size), budget in zip(shown(todo, comm, "tuning"), budgets):
         chosen_by, seconds = tuner.seconds(primitive, size, budget)
-        of_primitive = found.setdefault(primitive, [])  # the shortest vectors all have an element for each rank
-        if all(point["nbytes"] != chosen_by for point in of_primitive):
-            of_primitive.append({"nbytes": chosen_by, "seconds": seconds})
+        # the shortest vectors all have an element for each rank
+        times.setdefault((primitive, chosen_by), []).append(seconds)
+    found: dict[str, list[dict]] = {}
+    for (primitive, chosen_by), passes in times.items():
+        found.setdefault(primitive, []).append({"nbytes": chosen_by, "seconds": joined(passes)})
     return found
+
+
+def joined(passes: list[dict[str, float]]) -> dict[str, float]:
+    """The geometric mean of each candidate that all passes have measured."""
+    names = [name for name in passes[0] if all(name in one for one in passes)]
+    return {name: statistics.geometric_mean(one[name] for one in passes) for name in names}
 
 
 def existing(path: Path) -> tuning.TuningFile:

@@ -53,7 +53,7 @@ def test_what_is_written(tuned):
     points = one["primitives"]["allreduce"]
     assert [point["nbytes"] for point in points] == [8, 512, 32768]
     for point in points:
-        assert set(point["seconds"]) == {*algorithms_of("allreduce"), "native"}
+        assert {*algorithms_of("allreduce"), "native"} == {name for name in point["seconds"] if "/" not in name}
         assert all(0 < seconds < 1 for seconds in point["seconds"].values())
     assert set(one["primitives"]["barrier"][0]["seconds"]) == {*algorithms_of("barrier"), "native"}
 
@@ -61,6 +61,8 @@ def test_what_is_written(tuned):
 def test_it_is_used_and_said_to_be(tuned):
     seconds = json.loads(tuned.read_text())["measurements"][0]["primitives"]["allreduce"][0]["seconds"]
     best = min(seconds, key=seconds.get)
+    if seconds["recursive_doubling"] <= 1.05 * seconds[best]:
+        best = "recursive_doubling"
     for line in explained(tuned):
         assert f" {best} as it was measured to be the fastest {tuned}, measured 20" in line and line.endswith("[]")
 
@@ -122,5 +124,5 @@ def test_the_choice_is_compared_with_the_best(tuned, tmp_path):
     job = run(2, ["-m", "bench.selection", *options], limit=100, environment={"PYCOLL_TUNING": str(tuned)})
     assert job.code == 0 and "within 10 % of the best" in job.output, job.output
     for record in json.loads(path.read_text())["records"]:
-        assert set(record["all"]) == {*algorithms_of("allreduce"), "native"}
+        assert {*algorithms_of("allreduce"), "native"} == {name.partition("/")[0] for name in record["all"]}
         assert record["ratio"] == pytest.approx(record["time"] / record["least"])

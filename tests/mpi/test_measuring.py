@@ -7,6 +7,7 @@ import pytest
 
 import pycoll
 from pycoll.schedule import PRIMITIVES
+from pycoll.tune.__main__ import joined
 from pycoll.tune.cases import FORMS, IN_PLACE, MEASURED, Case
 from pycoll.tune.options import nbytes, sizes
 from pycoll.tune.timing import alternate, race, shares
@@ -81,6 +82,10 @@ def test_shares_of_a_budget():
     assert found[0] == pytest.approx(100 / 6, rel=0.02) and found[2] == pytest.approx(100, rel=0.02)
     assert len(set(map(str, WORLD.allgather(found)))) == 1
     assert list(shares(WORLD, 0.0, [8, 8])) == [0, 0]
+
+
+def test_passes_are_joined():
+    assert joined([{"a": 1.0, "b": 2.0, "c": 9.0}, {"a": 4.0, "b": 2.0}]) == pytest.approx({"a": 2.0, "b": 2.0})
 
 
 def test_sizes():

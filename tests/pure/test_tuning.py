@@ -33,7 +33,14 @@ def file(tmp_path):
     [(0, "native"), (8, "native"), (1024, "ring"), (65536, "ring/4096"), (1 << 30, "ring/4096"), (4, "native")],
 )
 def test_the_fastest_at_measured_sizes_and_beyond(file, nbytes, expected):
-    assert str(file.fitting("MPI 1", 4, 1).best("allreduce", nbytes, True, True)) == expected
+    assert str(file.fitting("MPI 1", 4, 1).best("allreduce", nbytes, True, True, "naive")) == expected
+
+
+def test_what_the_rules_say_is_kept_if_it_is_as_good(file):
+    tuned = file.fitting("MPI 1", 4, 1)
+    assert str(tuned.best("allreduce", 64, True, False, "ring")) == "recursive_doubling"
+    assert str(tuned.best("allreduce", 88, True, False, "ring")) == "ring"
+    assert str(tuned.best("allreduce", 92, True, False, "recursive_doubling")) == "recursive_doubling"
 
 
 def test_between_sizes_times_are_interpolated(file):
@@ -43,15 +50,17 @@ def test_between_sizes_times_are_interpolated(file):
     assert times[Candidate("recursive_doubling")] == pytest.approx(4e-6, rel=0.01)
     assert times[Candidate("native")] == pytest.approx(8e-6, rel=0.01)
     assert Candidate("ring", 4096) not in tuned.times("allreduce", 2048), "measured on one side alone"
-    assert str(tuned.best("allreduce", 60, True, False)) == "recursive_doubling"
-    assert str(tuned.best("allreduce", 120, True, False)) == "ring"
+    assert str(tuned.best("allreduce", 60, True, False, "naive")) == "recursive_doubling"
+    assert str(tuned.best("allreduce", 120, True, False, "naive")) == "ring"
 
 
 def test_what_may_not_run_is_not_chosen(file):
     tuned = file.fitting("MPI 1", 4, 1)
-    assert str(tuned.best("allreduce", 8, True, False)) == "recursive_doubling"
-    assert str(tuned.best("allreduce", 65536, False, False)) == "recursive_doubling", "the ring keeps no rank order"
-    assert tuned.best("bcast", 8, True, True) is None
+    assert str(tuned.best("allreduce", 8, True, False, "naive")) == "recursive_doubling"
+    assert str(tuned.best("allreduce", 65536, False, False, "naive")) == "recursive_doubling", (
+        "the ring keeps no rank order"
+    )
+    assert tuned.best("bcast", 8, True, True, "naive") is None
 
 
 def test_a_measurement_holds_for_its_own_ranks_hosts_and_library(file):
