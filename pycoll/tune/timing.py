@@ -1,4 +1,4 @@
-"""How it is measured: side by side, in alternation, after a barrier each time; a time is the slowest rank's."""
+"""How it is measured: side by side, in alternation, each after one of its own and a barrier; the slowest rank's time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def alternate(
 ) -> dict[str, np.ndarray]:
     """Seconds of each call: one for each iteration, the slowest rank's.
 
-    One of each call is timed in turn, each after a barrier, until the medians are stable or about `budget` seconds are
-    over, but at least `least` times; or `iterations` times.  The order changes, since what came before may matter.
+    One of each call is timed in turn, until the medians are stable or about `budget` seconds are over, but at least
+    `least` times; or `iterations` times.  The order changes, since what came before may matter.
     """
     orders = np.random.default_rng(0)  # the same on all ranks
     for call in list(calls.values()) * warmup:
@@ -54,6 +54,8 @@ def _round(comm: MPI.Intracomm, calls: list[Call], order: np.ndarray) -> np.ndar
 
 
 def _one(comm: MPI.Intracomm, call: Call) -> float:
+    """After one of the same, so that caches hold what it leaves in them, not what another leaves."""
+    call()
     comm.Barrier()
     start = time.perf_counter()
     call()
