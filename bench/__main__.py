@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     where = environment(comm)
     if options.device == "cuda":
         where |= gpu_environment() | path_environment()
-    say(comm, "\n".join(f"# {key}: {value}" for key, value in where.items() if value is not None))
+    say(comm, "\n".join(f"# {key}: {_in_words(value)}" for key, value in where.items()))
     todo = points(options)
     budgets = shares(comm, options.budget, [point.nbytes for point in todo])
     records: list[dict] = []
@@ -50,6 +50,10 @@ def main(argv: list[str]) -> int:
     wrong = sum(record["wrong"] or 0 for record in records)
     say(comm, f"\n# {wrong} wrong elements" if any(map(itemgetter("wrong"), records)) else "\n# nothing wrong")
     return int(wrong > 0)
+
+
+def _in_words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
 
 
 def say(comm: MPI.Intracomm, text: str) -> None:

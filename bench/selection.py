@@ -43,9 +43,9 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, budget: float) -> di
     case.zero()
     explained = pycoll.explain(primitive, nbytes=case.chosen_by, comm=comm)
     chosen = str(Candidate(explained.algorithm, explained.segment))
-    # the chosen one by its name would be the same program on the same memory
+    # the chosen one by its name would be the same program
     names = [name for name in [*algorithms_of(primitive), NATIVE] if name != chosen]
-    calls = {chosen: case.call(None, fresh=True)} | {name: case.call(name, fresh=True) for name in names}
+    calls = {chosen: case.call(None)} | {name: case.call(name) for name in names}
     found = race(comm, calls, 0.6 * budget)
     best = min(found, key=found.__getitem__)
     auto, least = found[chosen], found[best]

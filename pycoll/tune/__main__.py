@@ -82,20 +82,22 @@ class Tuner:
 
     def _race(self, case: Case, candidates: list[Candidate], budget: float) -> dict[str, float]:
         tuned = self.channel.tuned
+        calls = {str(one): case.call(None) for one in candidates}
         try:
-            return race(self.comm, {str(one): self._call(case, one) for one in candidates}, budget)
+            return race(self.comm, calls, budget, {str(one): self._first(calls[str(one)], one) for one in candidates})
         finally:
             self.channel.tuned = tuned
 
-    def _call(self, case: Case, candidate: Candidate) -> Call:
-        """A call that gets this candidate, as if a tuning file said so; for all alike, so none is dearer."""
-        call, channel, only = case.call(None, fresh=True), self.channel, tuning.Only(candidate)
+    def _first(self, call: Call, candidate: Candidate) -> Call:
+        """The call, which gets this candidate as if a tuning file said so; called again it gets the same at once."""
+        channel, only = self.channel, tuning.Only(candidate)
 
-        def call_candidate() -> None:
+        def choose_and_call() -> None:
             channel.tuned = only
+            channel.shortcuts_forgotten()
             call()
 
-        return call_candidate
+        return choose_and_call
 
 
 def points(options: argparse.Namespace) -> list[tuple[str, int]]:

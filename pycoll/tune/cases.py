@@ -101,20 +101,14 @@ class Case:
     def _options(self, op: Any) -> dict[str, Any]:
         return ({"op": op} if self.shape.reduces else {}) | ({"root": self.root} if self.shape.rooted else {})
 
-    def call(
-        self, algorithm: str | None, form: str = "blocking", fresh: bool = False, between: Call | None = None
-    ) -> Call:
+    def call(self, algorithm: str | None, form: str = "blocking", between: Call | None = None) -> Call:
         """The collective by one of pycoll's algorithms (None: the one that pycoll would choose), in one of `FORMS`.
 
-        A `fresh` call brings arrays of its own on the same memory, so that pycoll does not know it from another.
         `between` is called between start and wait.
         """
-        send, ours = self.send, self.ours
-        if fresh:
-            send, ours = (None if array is None else array.view() for array in (send, ours))
         function = getattr(pycoll, FORMS[form].format(self.primitive))
         given = self._options(self.op) | {"comm": self.comm, "algorithm": algorithm}
-        return self._in_form(partial(function, *self._arguments(send, ours), **given), form, between)
+        return self._in_form(partial(function, *self._arguments(self.send, self.ours), **given), form, between)
 
     def call_native(self, form: str = "blocking", between: Call | None = None) -> Call | None:
         """MPI's own collective on the same input, in the same form; None where MPI has no such datatype or form."""

@@ -1,4 +1,4 @@
-"""How it is measured: side by side, in alternation, each after one of its own and a barrier; the slowest rank's time."""
+"""How it is measured: side by side, in turn, each after one of its own and a barrier; a time is the slowest rank's."""
 
 from __future__ import annotations
 
@@ -23,21 +23,24 @@ def alternate(
     iterations: int | None = None,
     warmup: int = 1,
     least: int = 5,
+    before: Mapping[str, Call] | None = None,
 ) -> dict[str, np.ndarray]:
     """Seconds of each call: one for each iteration, the slowest rank's.
 
     One of each call is timed in turn, until the medians are stable or about `budget` seconds are over, but at least
-    `least` times; or `iterations` times.  The order changes, since what came before may matter.
+    `least` times; or `iterations` times.  The order changes, since what came before may matter.  `before` has what is
+    called untimed before each, if not the same.
     """
+    pairs = [((before or {}).get(name, call), call) for name, call in calls.items()]
     orders = np.random.default_rng(0)  # the same on all ranks
-    for call in list(calls.values()) * warmup:
+    for first, _ in pairs * warmup:
         comm.Barrier()
-        call()
+        first()
     times, spent = np.empty((0, len(calls))), 0.0
     while len(times) < (iterations or MOST):
         rounds = iterations or (least if not len(times) else ROUNDS)
         start = time.perf_counter()
-        mine = [_round(comm, list(calls.values()), orders.permutation(len(calls))) for _ in range(rounds)]
+        mine = [_round(comm, pairs, orders.permutation(len(pairs))) for _ in range(rounds)]
         found, took = _slowest(comm, mine, time.perf_counter() - start)
         times = np.vstack([times, found])
         spent += took
@@ -46,16 +49,16 @@ def alternate(
     return dict(zip(calls, times.T))
 
 
-def _round(comm: MPI.Intracomm, calls: list[Call], order: np.ndarray) -> np.ndarray:
-    times = np.empty(len(calls))
+def _round(comm: MPI.Intracomm, pairs: list[tuple[Call, Call]], order: np.ndarray) -> np.ndarray:
+    times = np.empty(len(pairs))
     for number in order:
-        times[number] = _one(comm, calls[number])
+        times[number] = _one(comm, *pairs[number])
     return times
 
 
-def _one(comm: MPI.Intracomm, call: Call) -> float:
+def _one(comm: MPI.Intracomm, first: Call, call: Call) -> float:
     """After one of the same, so that caches hold what it leaves in them, not what another leaves."""
-    call()
+    first()
     comm.Barrier()
     start = time.perf_counter()
     call()
@@ -78,12 +81,14 @@ def _spread(times: np.ndarray) -> float:
     return float((ordered[high] - ordered[low]) / np.median(ordered))
 
 
-def race(comm: MPI.Intracomm, calls: Mapping[str, Call], budget: float) -> dict[str, float]:
+def race(
+    comm: MPI.Intracomm, calls: Mapping[str, Call], budget: float, before: Mapping[str, Call] | None = None
+) -> dict[str, float]:
     """The median seconds of each call; those that are clearly slower than the fastest drop out early."""
     medians: dict[str, float] = {}
     running = dict(calls)
     for share, keep, least in ((0.25, 1.6, 3), (0.25, 1.25, 5), (0.5, 1.0, 7)):
-        found = alternate(comm, running, share * budget, least=least)
+        found = alternate(comm, running, share * budget, least=least, before=before)
         medians |= {name: float(np.median(times)) for name, times in found.items()}
         fastest = min(medians[name] for name in running)
         running = {name: call for name, call in running.items() if medians[name] <= keep * fastest}

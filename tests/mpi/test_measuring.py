@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 import pycoll
-from pycoll.schedule import PRIMITIVES
-from pycoll.tune.__main__ import joined
+from pycoll import prepare
+from pycoll.schedule import PRIMITIVES, algorithms_of, find
+from pycoll.tune.__main__ import Tuner, joined
 from pycoll.tune.cases import FORMS, IN_PLACE, MEASURED, Case
 from pycoll.tune.options import nbytes, sizes
 from pycoll.tune.timing import alternate, race, shares
+from pycoll.tuning import Candidate
 
 from .native import RANK, SIZE, WORLD
 
@@ -82,6 +84,23 @@ def test_shares_of_a_budget():
     assert found[0] == pytest.approx(100 / 6, rel=0.02) and found[2] == pytest.approx(100, rel=0.02)
     assert len(set(map(str, WORLD.allgather(found)))) == 1
     assert list(shares(WORLD, 0.0, [8, 8])) == [0, 0]
+
+
+@pytest.mark.parametrize("primitive", MEASURED)
+def test_each_candidate_is_run(primitive, monkeypatch):
+    """Just before it is timed, and so when it is timed too, a call has run the candidate that it stands for."""
+    ran = []
+    monkeypatch.setattr(prepare, "find", lambda name, algorithm: ran.append(algorithm) or find(name, algorithm))
+    tuner, case = Tuner(WORLD.Dup()), Case(WORLD, primitive, 1024)
+    case.comm = tuner.comm
+    names = [*algorithms_of(primitive), "native"]
+    for name in names + names[::-1]:
+        call = case.call(None)
+        tuner._first(call, Candidate(name))()
+        assert ran.pop() == name and not ran
+        call()
+        assert not ran, "found by its very arguments"
+    tuner.comm.Free()
 
 
 def test_passes_are_joined():

@@ -11,7 +11,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("tabulate")
 pytest.importorskip("markdown_it")
 
-from bench import curves, plots, report
+from bench import bound, curves, plots, report
 
 SIZES = (8, 1024, 1 << 20)
 
@@ -241,3 +241,15 @@ def test_reports_do_not_load_mpi():
         "assert 'matplotlib.pyplot' not in sys.modules, 'pyplot was loaded'"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_what_links_allow(tmp_path, capsys):
+    """Two hosts: half of 8 MB both in and out for the all-reduce, at 100 Mbit/s 0.64 s; none is known for scans."""
+    path = tmp_path / "results.json"
+    records = [record("ring", 8_000_000, 704e3), record("mpi", 8_000_000, 1280e3), record("tree", 8, 1.0, "scan")]
+    path.write_text(json.dumps(document(records=records)))
+    bound.main([str(path), "--rate", "100M"])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [(row[3], row[5]) for row in rows] == [("ring", "1.100"), ("mpi", "2.000")]
+    with pytest.raises(SystemExit):
+        bound.main([str(path), "--rate", "fast"])

@@ -1,0 +1,71 @@
+"""Compares results between hosts with what their links allow: ``python -m bench.bound --rate 100M RESULTS.json ...``.
+
+The bound is the time in which the bytes that must leave, or enter, each host pass its link, both ways at once.  It
+counts bytes alone: what the frames of TCP take (4.6 % on Ethernet with frames of 1500 bytes) comes on top.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from .report import Refused, load
+from .results import table
+
+COLUMNS = {
+    "file": ("file", ""),
+    "primitive": ("primitive", ""),
+    "bytes": ("bytes", ""),
+    "algorithm": ("algorithm", ""),
+    "time": ("time (ms)", ".1f"),
+    "times": ("time / bound", ".3f"),
+}
+
+
+def crossing(primitive: str, hosts: int) -> float | None:
+    """What share of the vector (all ranks' blocks together) must pass a host's link; None where it is not known here.
+
+    For hosts with as many ranks each: all but a host's own share must come in, or go out; an all-reduce is both.
+    """
+    share = (hosts - 1) / hosts
+    return {"allgather": share, "reduce_scatter": share, "allreduce": 2 * share, "bcast": 1.0}.get(primitive)
+
+
+def rate(text: str) -> float:
+    """Bits per second: ``100M``, ``10G``."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([MG])", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rate such as 100M or 10G")
+    return float(match[1]) * {"M": 1e6, "G": 1e9}[match[2]]
+
+
+def compared(path: Path, bits_per_second: float) -> list[dict]:
+    """The records of a file that have a bound."""
+    document, rows = load(path), []
+    hosts = len(document["environment"]["hosts"])
+    for record in document["records"]:
+        share = crossing(record["primitive"], hosts)
+        if share and record["median"]:
+            bound = share * record["bytes"] * 8 / bits_per_second
+            seconds = record["median"] * 1e-6
+            rows.append({**record, "file": path.name, "time": seconds * 1e3, "times": seconds / bound})
+    return rows
+
+
+def main(argv: list[str]) -> None:
+    """Print the comparison."""
+    parser = argparse.ArgumentParser(prog="python -m bench.bound", description=__doc__)
+    parser.add_argument("results", nargs="+", type=Path, help="files of `python -m bench --json`")
+    parser.add_argument("--rate", type=rate, required=True, help="of each host's link, in bits per second: 100M, 10G")
+    options = parser.parse_args(argv)
+    try:
+        rows = [row for path in options.results for row in compared(path, options.rate)]
+    except Refused as error:
+        parser.exit(2, f"{error}\n")
+    print(table(rows, COLUMNS))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
