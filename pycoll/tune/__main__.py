@@ -110,7 +110,9 @@ def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list
     tuner, todo = Tuner(comm), points(options) * PASSES
     times: dict[tuple[str, int], list[dict[str, float]]] = {}
     budgets = shares(comm, options.budget, [size for _, size in todo])
-    for (primitive, size), budget in zip(shown(todo, comm, "tuning"), budgets):
+    for number, ((primitive, size), budget) in enumerate(zip(shown(todo, comm, "tuning"), budgets)):
+        if budget == 0 and number >= len(todo) // PASSES:
+            continue  # the time is up, and the first pass is complete
         chosen_by, seconds = tuner.seconds(primitive, size, budget)
         # the shortest vectors all have an element for each rank
         times.setdefault((primitive, chosen_by), []).append(seconds)

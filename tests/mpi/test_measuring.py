@@ -79,6 +79,13 @@ def test_the_slow_drop_out():
     assert calls["slow"] <= calls["fast"]
 
 
+def test_a_race_ends_in_time():
+    calls = {str(number): lambda: time.sleep(0.02) for number in range(5)}
+    start = time.perf_counter()
+    assert len(race(WORLD, calls, 0.1)) == 5
+    assert time.perf_counter() - start < 5 * 0.02 * 2 * 5
+
+
 def test_shares_of_a_budget():
     found = list(shares(WORLD, 100.0, [8, 8, 12 << 20]))
     assert found[0] == pytest.approx(100 / 6, rel=0.02) and found[2] == pytest.approx(100, rel=0.02)
