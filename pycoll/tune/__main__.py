@@ -123,9 +123,9 @@ def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list
 
 
 def joined(passes: list[dict[str, float]]) -> dict[str, float]:
-    """The geometric mean of each candidate that all passes have measured."""
+    """The median over the passes of each candidate that all have measured."""
     names = [name for name in passes[0] if all(name in one for one in passes)]
-    return {name: statistics.geometric_mean(one[name] for one in passes) for name in names}
+    return {name: statistics.median(one[name] for one in passes) for name in names}
 
 
 def existing(path: Path) -> tuning.TuningFile:
