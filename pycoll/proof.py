@@ -12,8 +12,9 @@ rendezvous, and it is what lets the engine cut messages into windows of segments
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .schedule import AFTER, Algorithm, Block, Combine, Copy, Hosts, Recv, Reduce, Round, Send, check_round, counts_of
 
@@ -40,6 +41,23 @@ class Counts:
     crossing: dict[tuple[int, int], float] = field(default_factory=dict)  # bytes between two hosts, one way
 
 
+class Value(NamedTuple):
+    """What a block holds: which block it is by origin, and who has contributed, in the order of combination."""
+
+    origin: Block
+    contributors: tuple[int, ...]
+
+
+class Seen(NamedTuple):
+    """One rank just after one of its rounds, as a watcher of the proof sees it; at first, with all that it holds."""
+
+    rank: int
+    step: int  # rounds along the critical path up to here: local moves take none
+    moves: Round
+    written: dict[Block, Value]
+    heard: list[int]  # the ranks that it has heard of
+
+
 class _Values:
     """Symbolic values: equal numbers mean the same contributions combined in the same order."""
 
@@ -62,6 +80,9 @@ class _Values:
         if self.origin[left] != self.origin[right]:
             raise ProofError(f"combines block {self.origin[left]} with block {self.origin[right]}")
         return self._number((left, right), self.origin[left], self.contributors[left] + self.contributors[right])
+
+    def value(self, number: int) -> Value:
+        return Value(self.origin[number], self.contributors[number])
 
 
 @dataclass
@@ -101,6 +122,7 @@ class _Run:
         self.hazards: list[tuple[int, int]] = []
         self.hosts = range(size) if hosts is None else hosts
         self.crossing: dict[tuple[int, int], float] = {}
+        self.watch: Callable[[Seen], object] | None = None
         self.ranks = []
         parts = algorithm.parts(size, segments, hosts)
         for rank in range(size):
@@ -114,6 +136,8 @@ class _Run:
 
     def execute(self) -> None:
         """Run components of matching rounds until no rank has a round left."""
+        for rank, state in enumerate(self.ranks):
+            self.show(rank, (), state.held)
         waiting = [rank for rank, state in enumerate(self.ranks) if state.round is not None]
         while waiting:
             moved: set[int] = set()
@@ -169,7 +193,18 @@ class _Run:
             self.note_hazard(rank)
             for move in self.ranks[rank].round or ():
                 self.apply(rank, move, in_flight)
+            moves = self.ranks[rank].round or ()
+            self.show(rank, moves, _written(moves))
             self.ranks[rank].at += 1
+
+    def show(self, rank: int, moves: Round, blocks: Iterable[Block]) -> None:
+        """Let the watcher, if there is one, see a rank and what these blocks of it now hold."""
+        if self.watch is None:
+            return
+        state = self.ranks[rank]
+        written = {block: self.values.value(state.held[block]) for block in blocks}
+        heard = [other for other in range(len(self.ranks)) if state.heard >> other & 1]
+        self.watch(Seen(rank, int(state.clock[0]), moves, written, heard))
 
     def apply(self, rank: int, move, in_flight) -> None:
         state, combine = self.ranks[rank], self.values.combine
@@ -237,6 +272,15 @@ class _Run:
         return float(messages > 0), float(messages), max(sent, received), combined
 
 
+def _written(moves: Round) -> Iterator[Block]:
+    for move in moves:
+        match move:
+            case Recv(_, blocks) | Reduce(_, blocks):
+                yield from blocks
+            case Copy(_, block) | Combine(_, block):
+                yield block
+
+
 def prove(
     algorithm: Algorithm,
     size: int,
@@ -244,12 +288,15 @@ def prove(
     segments: int = 1,
     nbytes: Bytes = lambda block: 1,
     hosts: Hosts = None,
+    watch: Callable[[Seen], object] | None = None,
 ) -> Counts:
     """Run the algorithm symbolically on `size` ranks; ProofError if it breaks a promise.
 
-    `nbytes` gives a block's size for the counts (1 by default), `hosts` the host of each rank.
+    `nbytes` gives a block's size for the counts (1 by default), `hosts` the host of each rank.  `watch` is called
+    for every rank at the start, in order, and then after each round of a rank.
     """
     run = _Run(algorithm, size, root, segments, nbytes, hosts)
+    run.watch = watch
     try:
         run.execute()
         _check_goal(run, algorithm, size, root, algorithm.parts(size, segments, hosts))

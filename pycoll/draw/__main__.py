@@ -1,0 +1,130 @@
+"""Draws what an algorithm does, step by step.
+
+Without -o as text; .svg is a sheet with all steps, .html a page to play them.  --all makes a site of all algorithms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from ..files import write_atomically
+from ..schedule import PRIMITIVES, Algorithm, algorithms_of
+from .frames import Film
+from .gallery import Setting, guide
+from .page import page
+from .sheet import sheet
+from .text import text
+
+MOST = 64  # ranks
+FORMATS: dict[str, Callable[[Film], str]] = {".svg": sheet, ".html": page}
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the program."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def parser() -> Parser:
+    """The command line's grammar."""
+    options = Parser(prog="python -m pycoll.draw", description=__doc__, allow_abbrev=False)
+    options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
+    options.add_argument("-a", "--algorithm", metavar="NAME", help="one of the primitive's")
+    options.add_argument("--all", action="store_true", help="every algorithm of every primitive, into the folder -o")
+    options.add_argument("-n", "--ranks", type=int, default=4, help="(%(default)s)")
+    options.add_argument("-r", "--root", type=int, help="(0)")
+    options.add_argument("-s", "--segments", type=int, help="of pipelined algorithms (2)")
+    options.add_argument("--hosts", metavar="H,H,...", help="each rank's host: 0,0,1,1 (two halves where it matters)")
+    options.add_argument("-o", "--output", type=Path, help="a file that ends in .svg or .html; with --all, a folder")
+    return options
+
+
+def parse(argv: Sequence[str] | None) -> tuple[Setting, Algorithm | None, Path | None]:
+    """What is to be drawn (no algorithm: all), and where to; what is wrong ends the program."""
+    grammar = parser()
+    options = grammar.parse_args(argv)
+    try:
+        algorithm = None if options.all else _algorithm(options.primitive, options.algorithm)
+        _check(options, algorithm)
+        hosts = _hosts(options.hosts, options.ranks)
+    except ValueError as error:
+        grammar.error(str(error))
+    segments = 2 if options.segments is None else options.segments
+    return Setting(options.ranks, options.root or 0, segments, hosts), algorithm, options.output
+
+
+def _algorithm(primitive: str | None, name: str | None) -> Algorithm:
+    if primitive not in PRIMITIVES:
+        what = "no primitive is named" if primitive is None else f"primitive {primitive!r} is not known"
+        raise ValueError(f"{what}; there are: {', '.join(PRIMITIVES)} (or --all)")
+    catalogue = algorithms_of(primitive)
+    if name not in catalogue:
+        what = "no --algorithm is named" if name is None else f"--algorithm {name!r} is not one of {primitive}'s"
+        raise ValueError(f"{what}; there are: {', '.join(catalogue)}")
+    return catalogue[name]
+
+
+def _check(options: argparse.Namespace, algorithm: Algorithm | None) -> None:
+    if not 1 <= options.ranks <= MOST:
+        raise ValueError(f"-n {options.ranks} is not from 1 to {MOST}")
+    if options.root is not None and not 0 <= options.root < options.ranks:
+        raise ValueError(f"--root {options.root} is not one of {options.ranks} ranks: 0 to {options.ranks - 1}")
+    if options.segments is not None and not 1 <= options.segments <= MOST:
+        raise ValueError(f"--segments {options.segments} is not from 1 to {MOST}")
+    if algorithm is None:
+        if options.primitive or options.algorithm:
+            raise ValueError(f"--all draws everything: leave out {options.primitive or options.algorithm!r}")
+        if options.output is None:
+            raise ValueError("--all needs -o and a folder")
+        return
+    if options.root is not None and not algorithm.primitive.rooted:
+        raise ValueError(f"--root {options.root}: {algorithm.primitive.name} has no root")
+    if options.segments is not None and not algorithm.pipelined:
+        raise ValueError(f"--segments {options.segments}: {algorithm} is not pipelined")
+    if options.output and options.output.suffix not in FORMATS:
+        raise ValueError(f"-o {options.output} does not end in {' or '.join(FORMATS)}")
+
+
+def _hosts(given: str | None, size: int) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    try:
+        hosts = tuple(map(int, given.split(",")))
+    except ValueError:
+        raise ValueError(f"--hosts {given!r} is not a list of numbers with commas between") from None
+    if len(hosts) != size:
+        raise ValueError(f"--hosts {given} names {len(hosts)} hosts for {size} ranks")
+    return hosts
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Draw, and write it where it belongs."""
+    setting, algorithm, output = parse(argv)
+    if algorithm and not output:
+        print(text(setting.film(algorithm)), end="")
+        return
+    assert output  # parse sees to it
+    try:
+        if algorithm:
+            _write(output, FORMATS[output.suffix](setting.film(algorithm)))
+            return
+        output.mkdir(parents=True, exist_ok=True)
+        for name, content in guide(setting):
+            _write(output / name, content)
+    except OSError as error:
+        parser().error(f"-o {output}: {error.strerror}")
+    print(f"written to {output / 'index.html'}")
+
+
+def _write(path: Path, content: str) -> None:
+    write_atomically(path, lambda file: file.write(content.encode()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

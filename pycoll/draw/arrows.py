@@ -1,0 +1,100 @@
+"""The arrows of a step: straight between neighbours, else in arcs, to the right above and to the left below."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..schedule import Block
+from .frames import Film, Message
+from .markup import tag, words
+from .names import load, sentence
+
+RISE, FIRST, LETTERS = 9, 6, 10  # how much higher each farther arc is, what for all, and how high labels are
+
+
+class Columns(NamedTuple):
+    """Where columns are: the left of the first, their width, the distance between them, their top and bottom."""
+
+    left: float
+    width: float
+    gutter: float
+    top: float
+    bottom: float
+
+    def x(self, rank: int) -> float:
+        """The left side of a rank's column."""
+        return self.left + rank * (self.width + self.gutter)
+
+    def middle(self, rank: int) -> float:
+        """The middle of a rank's column."""
+        return self.x(rank) + self.width / 2
+
+
+Rows = tuple[int, int]  # the highest and the lowest
+Span = tuple[float, float]  # the middles of those rows
+
+
+def rows(message: Message, row_of: dict[Block, int]) -> Rows | None:
+    """The rows of a message's blocks, if they stand together; it has none, or they do not: None."""
+    found = {row_of[block] for block in message.blocks if block in row_of}
+    return (min(found), max(found)) if found and len(found) == max(found) - min(found) + 1 else None
+
+
+def is_straight(message: Message, start: Rows | None, end: Rows | None) -> bool:
+    """Whether a message goes to a neighbour, and its blocks, if there are several, to the same rows."""
+    near = abs(message.to - message.source) == 1
+    return near and (len(message.blocks) < 2 or (start is not None and start == end))
+
+
+def height(messages: list[Message], rightward: bool) -> float:
+    """How much room these messages need on their side as arcs."""
+    far = [abs(one.to - one.source) for one in messages if (one.to > one.source) == rightward]
+    return FIRST + RISE * max(far) + LETTERS if far else 0
+
+
+def straight(film: Film, message: Message, columns: Columns, start: Span | None, end: Span | None) -> str:
+    """A message across the gutter, from and to these heights."""
+    return _arrow(film, message, _straight(message, columns, start, end))
+
+
+def arc(film: Film, message: Message, columns: Columns) -> tuple[str, str]:
+    """A message around columns, and its label, if it needs one."""
+    path, label = _arc(film, message, columns)
+    return _arrow(film, message, path), label
+
+
+def _arrow(film: Film, message: Message, path: str) -> str:
+    kind = "combine" if message.combined else "move"
+    line = tag("path", class_=f"arrow {kind}", d=path, pathLength=1, marker_end=f"url(#{kind})")
+    return tag("g", tag("title", words(sentence(film, message))), line, class_="message")
+
+
+def _straight(message: Message, columns: Columns, start: Span | None, end: Span | None) -> str:
+    """Across the gutter, with a bracket at each end where several blocks go."""
+    sign = 1 if message.to > message.source else -1
+    left = columns.x(max(message.source, message.to)) - columns.gutter
+    x = (left + 2, left + columns.gutter - 2)[::sign]
+    header = columns.top + 9.5
+    y = [(sum(span) / 2 if span else header) - 3.5 * sign for span in (start, end)]
+    inner = [x[0] + 3 * sign, x[1] - 3 * sign]
+    path = ""
+    for side, span in zip(inner, (start, end)):
+        if span and span[1] - span[0] > 1:
+            path += f"M{side:.6g} {span[0] - 6:.6g}V{span[1] + 6:.6g}"
+    bracketed = end is not None and end[1] - end[0] > 1
+    return path + f"M{inner[0]:.6g} {y[0]:.6g}L{inner[1] - 2 * sign if bracketed else x[1]:.6g} {y[1]:.6g}"
+
+
+def _arc(film: Film, message: Message, columns: Columns) -> tuple[str, str]:
+    sign = 1 if message.to > message.source else -1
+    start, end = columns.middle(message.source) + 5 * sign, columns.middle(message.to) - 5 * sign
+    base = columns.top - 1 if sign > 0 else columns.bottom + 1
+    rise = sign * (FIRST + RISE * abs(message.to - message.source)) / 0.75
+    lean = (end - start) * 0.22
+    path = f"M{start:.6g} {base:.6g}C{start + lean:.6g} {base - rise:.6g} {end - lean:.6g} {base - rise:.6g} "
+    path += f"{end:.6g} {base:.6g}"
+    what = ("+" if message.combined else "") + load(film, message)
+    if what in ("", "+"):
+        return path, ""
+    outside = base - 0.75 * rise + (-3 if sign > 0 else 10.5)
+    return path, tag("text", words(what), class_="load", x=(start + end) / 2, y=outside, text_anchor="middle")

@@ -1,0 +1,206 @@
+"""From a schedule's symbolic run to frames: step by step, which messages go, and what each rank then holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from ..proof import Counts, Seen, Value, prove
+from ..schedule import Algorithm, Block, Combine, Copy, Hosts, Recv, Reduce, Round, Send, counts_of
+
+MANY = 8  # ranks that can be drawn block by block; more are rows of a matrix
+
+
+class Message(NamedTuple):
+    """What one rank sends another in a step; `combined` on arrival, or else put in the place of what was there."""
+
+    source: int
+    to: int
+    blocks: tuple[Block, ...]
+    combined: bool
+
+
+@dataclass
+class Frame:
+    """What happens in one step: one of the rounds along the critical path, as the proof counts them.
+
+    Step 0 is the start.  A `local` frame has no messages but the local moves that ranks make after that step.
+    """
+
+    step: int
+    local: bool = False
+    rounds: dict[int, list[Round]] = field(default_factory=dict)  # of each rank that does something
+    written: dict[int, dict[Block, Value]] = field(default_factory=dict)
+    messages: list[Message] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """What the frame is called."""
+        return "on each rank" if self.local else f"step {self.step}" if self.step else "start"
+
+
+class Cell(NamedTuple):
+    """A block at a rank: what it holds, and whether this frame wrote it, the primitive promises it, any use is left."""
+
+    value: Value
+    new: bool
+    finished: bool
+    needed: bool
+
+
+State = list[dict[Block, Cell]]  # of each rank
+
+
+@dataclass(frozen=True)
+class Film:
+    """All frames of one algorithm on so many ranks, and what the proof counted meanwhile.
+
+    Bytes in `counts` are in units of the whole vector's; `told` has the bytes of the counts that ranks tell each other
+    beforehand, where blocks differ in length.
+    """
+
+    algorithm: Algorithm
+    size: int
+    root: int
+    segments: int
+    hosts: Hosts
+    counts: Counts
+    told: Counts | None
+    frames: list[Frame]
+
+    @property
+    def hears(self) -> bool:
+        """Whether it is not blocks that are drawn but who has heard of whom."""
+        return self.algorithm.primitive.name == "barrier"
+
+    @property
+    def parts(self) -> int:
+        """How many blocks the whole vector has."""
+        return self.algorithm.parts(self.size, self.segments, self.hosts)
+
+    @cached_property
+    def wanted(self) -> list[set[Block]]:
+        """What each rank is promised to end with."""
+        if self.hears:
+            return [set(range(self.size))] * self.size
+        told = {counts_of(teller) for teller in self.algorithm.told(self.size, self.root)}
+        wants = self.algorithm.primitive.wants
+        return [told | set(wants(rank, self.size, self.root, self.parts)) for rank in range(self.size)]
+
+    def finished(self, rank: int, block: Block, held: dict[Block, Value]) -> bool:
+        """Whether the rank, holding all this, has what it is promised under that name."""
+        if self.hears:
+            return len(held) == self.size
+        if block not in self.wanted[rank] or held[block].origin != block:
+            return False
+        primitive = self.algorithm.primitive
+        promised = primitive.contributors(rank, self.size)
+        return not primitive.reduces or sorted(held[block].contributors) == list(promised)
+
+    def held(self) -> Iterator[list[dict[Block, Value]]]:
+        """What each rank holds after each frame; the dictionaries change from frame to frame."""
+        held: list[dict[Block, Value]] = [{} for _ in range(self.size)]
+        for frame in self.frames:
+            for rank, written in frame.written.items():
+                held[rank].update(written)
+            yield held
+
+    def states(self) -> list[State]:
+        """The cells after each frame."""
+        needed = self._needed()
+        return [
+            [
+                {
+                    block: Cell(
+                        value,
+                        index > 0 and block in self.frames[index].written.get(rank, ()),
+                        self.finished(rank, block, blocks),
+                        self.hears or block in needed[rank][index],
+                    )
+                    for block, value in blocks.items()
+                }
+                for rank, blocks in enumerate(held)
+            ]
+            for index, held in enumerate(self.held())
+        ]
+
+    def _needed(self) -> list[list[set[Block]]]:
+        """Of each rank after each frame: the blocks whose value is still to be read, or promised."""
+        needed = []
+        for rank in range(self.size):
+            live, backwards = set(self.wanted[rank]), []
+            for frame in reversed(self.frames):
+                backwards.append(set(live))
+                for moves in reversed(frame.rounds.get(rank, [])):
+                    live = _before(moves, live)
+            needed.append(backwards[::-1])
+        return needed
+
+
+def _before(moves: Round, live: set[Block]) -> set[Block]:
+    """Which blocks are needed before a round, given those that are after it."""
+    replaced: set[Block] = set()
+    read: set[Block] = set()
+    for move in moves:
+        match move:
+            case Recv(_, blocks):
+                replaced.update(blocks)
+            case Send(_, blocks) | Reduce(_, blocks):
+                read.update(blocks)
+            case Copy(block, to):
+                replaced.add(to)
+                read.add(block)
+            case Combine(block, into):
+                read.update((block, into))
+    return live - replaced | read
+
+
+def film(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> Film:
+    """Prove the algorithm and keep what was to be seen; ProofError if it breaks a promise."""
+    seen: list[Seen] = []
+    tellers = algorithm.told(size, root)
+    counts_blocks = {counts_of(teller) for teller in tellers}
+    parts = algorithm.parts(size, segments, hosts)
+
+    def counted(nbytes: Callable[[Block], float], watch: Callable[[Seen], object] | None = None) -> Counts:
+        return prove(algorithm, size, root, segments, nbytes, hosts, watch)
+
+    counts = counted(lambda block: 0 if block in counts_blocks else 1 / parts, seen.append)
+    told = counted(lambda block: 8 * size if block in counts_blocks else 0) if tellers else None
+    return Film(algorithm, size, root, segments, hosts, counts, told, _frames(seen, size, algorithm))
+
+
+def _frames(seen: list[Seen], size: int, algorithm: Algorithm) -> list[Frame]:
+    """Frames in the order of steps; what a rank does by itself comes after the messages of the same step."""
+    frames: dict[tuple[int, bool], Frame] = {}
+    heard: list[set[int]] = [set() for _ in range(size)]
+    for place, one in enumerate(seen):
+        if not one.moves and place >= size:
+            continue
+        local = any(isinstance(move, Copy | Combine) for move in one.moves)
+        frame = frames.setdefault((one.step, local), Frame(one.step, local))
+        frame.rounds.setdefault(one.rank, []).append(one.moves)
+        written = frame.written.setdefault(one.rank, {})
+        written.update(one.written)
+        if algorithm.primitive.name == "barrier":
+            written.update({rank: Value(rank, (rank,)) for rank in one.heard if rank not in heard[one.rank]})
+            heard[one.rank].update(one.heard)
+    for frame in frames.values():
+        frame.messages = [] if frame.local else list(_messages(frame.rounds))
+    return [frames[key] for key in sorted(frames)]
+
+
+def _messages(rounds: dict[int, list[Round]]) -> Iterator[Message]:
+    """Sends and their receives, first in, first out between two ranks."""
+    arrivals: dict[tuple[int, int], list[bool]] = {}
+    for rank, (moves,) in rounds.items():
+        for move in moves:
+            if isinstance(move, Recv | Reduce):
+                arrivals.setdefault((move.source, rank), []).append(isinstance(move, Reduce))
+    for rank in sorted(rounds):
+        for move in rounds[rank][0]:
+            if isinstance(move, Send):
+                combined = arrivals[rank, move.to].pop(0) and bool(move.blocks)
+                yield Message(rank, move.to, tuple(move.blocks), combined)

@@ -1,0 +1,171 @@
+"""The guide: a static site with every primitive and algorithm, and pages that compare some of them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ..costs import documented, evaluate
+from ..schedule import PRIMITIVES, Algorithm, algorithms_of, find
+from .frames import Film, film
+from .markup import rows, tag, words
+from .names import NOTATION, busiest, cost, setting, summary
+from .page import described, document, introduction, loads, player, scroll
+from .sheet import sheet, steps, style
+
+
+class Setting(NamedTuple):
+    """On how many ranks, from which root, in how many segments, on which hosts (None: two halves) all is drawn."""
+
+    size: int = 4
+    root: int = 0
+    segments: int = 2
+    hosts: tuple[int, ...] | None = None
+
+    def film(self, algorithm: Algorithm) -> Film:
+        """An algorithm's film; it is given what it knows of."""
+        root = self.root if algorithm.primitive.rooted else 0
+        hosts = self.hosts or halves(self.size) if algorithm.knows_hosts else self.hosts
+        return film(algorithm, self.size, root, self.segments if algorithm.pipelined else 1, hosts)
+
+
+def halves(size: int) -> tuple[int, ...]:
+    """Two hosts, with as many ranks each as can be."""
+    return tuple(int(rank >= (size + 1) // 2) for rank in range(size))
+
+
+class Comparison(NamedTuple):
+    """A page that shows some algorithms side by side."""
+
+    file: str
+    title: str
+    text: str
+    algorithms: Sequence[tuple[str, str]]
+
+
+COMPARISONS = [
+    Comparison(
+        "compare-allreduce.html",
+        "One all-reduce, three ways: parameter server, ring, tree",
+        "The same sums at the same ranks.  A parameter server (naive) is simple, but all vectors go through the one "
+        "link of rank 0, whose bytes grow with the number of ranks.  A tree needs far fewer steps, each with a whole "
+        "vector.  A ring cuts the vector, so that all links are busy in every step: nobody sends more than twice the "
+        "vector, on however many ranks, but there are as many steps as with the server.",
+        [("allreduce", "naive"), ("allreduce", "ring"), ("allreduce", "tree")],
+    ),
+    Comparison(
+        "compare-scatter-bcast.html",
+        "Scatter against broadcast",
+        "The same tree.  A broadcast hands on the whole vector, so that every rank ends with all of it; a scatter "
+        "hands on no more than the blocks of the ranks below, half as many from step to step.",
+        [("bcast", "tree"), ("scatter", "tree")],
+    ),
+    Comparison(
+        "compare-allgather-alltoall.html",
+        "All-gather against all-to-all",
+        "In an all-gather each rank has one block, and everybody gets it: rings can pass on what they have just got, "
+        "and nothing is sent twice over one link.  In an all-to-all each rank has another block for everybody: passing "
+        "them round makes blocks travel through ranks that have no use for them, and exchanging in pairs does not.",
+        [("allgather", "ring"), ("alltoall", "ring"), ("alltoall", "pairwise")],
+    ),
+]
+GROWTH = (2, 4, 8, 16, 64, 256)
+
+
+def guide(given: Setting) -> Iterator[tuple[str, str]]:
+    """All files of the site: name and content."""
+    films = {name: [given.film(one) for one in algorithms_of(name).values()] for name in PRIMITIVES}
+    yield "index.html", index(films)
+    for primitive in films.values():
+        for one in primitive:
+            yield f"{_stem(one)}.svg", sheet(one)
+            yield f"{_stem(one)}.html", _algorithm_page(one, primitive)
+    for comparison in COMPARISONS:
+        yield comparison.file, _comparison_page(comparison, given)
+
+
+def _stem(film: Film) -> str:
+    return f"{film.algorithm.primitive.name}-{film.algorithm.name}"
+
+
+def index(films: dict[str, list[Film]]) -> str:
+    """The first page."""
+    nav = tag("nav", *(tag("a", words(name), href=f"#{name}") for name in films))
+    compared = [tag("li", tag("a", words(one.title), href=one.file)) for one in COMPARISONS]
+    body = [tag("h1", "Collectives, step by step"), nav, tag("h2", "Comparisons"), tag("ul", *compared)]
+    body.append(tag("p", words(f"In the tables, {NOTATION}"), class_="quiet"))
+    for name, several in films.items():
+        doc = inspect.getdoc(importlib.import_module(f"pycoll.primitives.{name}")) or ""
+        body += [tag("h2", words(name), id=name), *(tag("p", words(part)) for part in doc.split("\n\n"))]
+        body += [tag("div", *map(_card, several), class_="cards"), scroll(_costs(several))]
+    return document("Collectives, step by step", "".join(body))
+
+
+def _card(film: Film) -> str:
+    _, width, height = steps(film)
+    form = f"aspect-ratio: {width:.6g} / {height:.6g}"
+    picture = tag("img", src=f"{_stem(film)}.svg#steps", alt=f"Steps of {film.algorithm}", loading="lazy", style=form)
+    name, text = tag("b", words(film.algorithm.name)), tag("p", words(summary(film)))
+    return tag("a", name, text, picture, class_="card", href=f"{_stem(film)}.html")
+
+
+def _costs(films: Sequence[Film]) -> str:
+    """The formulas of some algorithms, beside what was counted."""
+    table = []
+    for one in films:
+        doc = documented(one.algorithm)
+        here = {"Rounds": str(one.counts.rounds), "Sent": _sent(one), "Cost": cost(one)}
+        link = tag("a", words(one.algorithm.name), href=f"{_stem(one)}.html")
+        cells = [
+            tag("code", words(doc[name])) + tag("br") + words(now) if name in doc else "" for name, now in here.items()
+        ]
+        table.append([link, *cells])
+    heading = ["algorithm", "rounds", "sent (busiest rank)", f"cost; below, counted for {films[0].size} ranks"]
+    return tag("table", rows([heading], "th"), rows(table))
+
+
+def _sent(film: Film) -> str:
+    return busiest(film, lambda counts: counts.sent)
+
+
+def _algorithm_page(film: Film, beside: Sequence[Film]) -> str:
+    title = f"{film.algorithm} on {setting(film)}"
+    others = [tag("a", words(one.algorithm.name), href=f"{_stem(one)}.html") for one in beside if one is not film]
+    home = tag("a", "All collectives", href=f"index.html#{film.algorithm.primitive.name}")
+    sheet_link = tag("a", "All steps on one sheet", href=f"{_stem(film)}.svg")
+    body = [tag("nav", home, sheet_link, *others), tag("h1", words(title)), *introduction(film)]
+    return document(title, "".join([*body, player([film]), described(film)]), style("player.js"))
+
+
+def _comparison_page(comparison: Comparison, given: Setting) -> str:
+    films = [given.film(find(*names)) for names in comparison.algorithms]
+    home = tag("nav", tag("a", "All collectives", href="index.html"))
+    body = [home, tag("h1", words(comparison.title)), tag("p", words(comparison.text)), player(films)]
+    body += [tag("h2", "What each costs"), scroll(_side_by_side(films))]
+    for one in films:
+        body += [tag("h2", tag("a", words(str(one.algorithm)), href=f"{_stem(one)}.html")), scroll(loads(one))]
+    body += [tag("h2", "As ranks grow"), scroll(_growth(films))]
+    return document(comparison.title, "".join(body), style("player.js"))
+
+
+def _side_by_side(films: Sequence[Film]) -> str:
+    table = [
+        [str(one.algorithm), str(one.counts.rounds), str(max(one.counts.messages)), _sent(one), cost(one)]
+        for one in films
+    ]
+    heading = ["", "rounds", "messages (busiest rank)", "sent (busiest rank)", "cost"]
+    return tag("table", rows([heading], "th"), rows([[words(cell) for cell in row] for row in table]))
+
+
+def _growth(films: Sequence[Film]) -> str:
+    """Rounds, and bytes sent by the busiest rank, by the formulas."""
+    table = []
+    for one in films:
+        doc = documented(one.algorithm)
+        numbers = [
+            (evaluate(doc["Rounds"], p, 1, one.segments), evaluate(doc["Sent"], p, 1, one.segments)) for p in GROWTH
+        ]
+        table.append([words(str(one.algorithm)), *(f"{rounds:.0f} rounds, {sent:.3g} Z" for rounds, sent in numbers)])
+    return tag("table", rows([["", *(f"p = {p}" for p in GROWTH)]], "th"), rows(table))

@@ -1,0 +1,78 @@
+"""In which row of its rank's column each block is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+from ..schedule import Block, counts_of
+from .frames import Film, State
+from .names import exchanges, row_name
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The names of all rows, where a gap is before a row, and the row of each block, by frame and rank."""
+
+    names: list[str]
+    gaps: set[int]
+    rows: list[list[dict[Block, int]]]
+
+
+def layout(film: Film, states: list[State]) -> Layout:
+    """A row for each name; but where every rank has a block for every rank, one for each place in its buffers."""
+    return _by_place(film, states) if exchanges(film) else _by_name(film, states)
+
+
+def _order(block: Block) -> tuple[int, int, tuple]:
+    """Counts come first, then numbers, then other names."""
+    match block:
+        case int():
+            return 1, block, ()
+        case (str(), int(teller)) if block == counts_of(teller):
+            return 0, teller, ()
+        case tuple():
+            return 2, 0, block
+    return 3, 0, (str(block),)
+
+
+def _by_name(film: Film, states: list[State]) -> Layout:
+    blocks = sorted({block for state in states for cells in state for block in cells}, key=_order)
+    row_of = {block: row for row, block in enumerate(blocks)}
+    kinds = [_order(block)[0] for block in blocks]
+    gaps = {row for row in range(1, len(blocks)) if kinds[row] != kinds[row - 1]}
+    return Layout([row_name(film, block) for block in blocks], gaps, [[row_of] * film.size for _ in states])
+
+
+def _by_place(film: Film, states: list[State]) -> Layout:
+    """Counts, the send buffer, the receive buffer, and below them blocks that are only passing, as long as needed."""
+    size, primitive = film.size, film.algorithm.primitive
+    tellers = film.algorithm.told(size, film.root)
+    rows: list[list[dict[Block, int]]] = [[] for _ in states]
+    passing = 0
+    for rank in range(size):
+        fixed: dict[Block, int] = {counts_of(teller): row for row, teller in enumerate(tellers)}
+        for place, wanted in enumerate((False, True)):
+            start = len(tellers) + place * size
+            places = (primitive.wants if wanted else primitive.holds)(rank, size, film.root, film.parts)
+            fixed.update({block: start + at for block, at in places.items()})
+        for index, extra in enumerate(_passing([state[rank] for state in states], fixed)):
+            passing = max(passing, len(extra) and max(extra.values()) + 1)
+            rows[index].append(fixed | {block: len(tellers) + 2 * size + row for block, row in extra.items()})
+    names = ["counts"] * len(tellers) + [f"to {rank}" for rank in range(size)]
+    names += [f"from {rank}" for rank in range(size)] + ["passing"] * passing
+    gaps = {len(tellers), len(tellers) + size, len(tellers) + 2 * size} - {0, len(names)}
+    return Layout(names, gaps, rows)
+
+
+def _passing(cells: list, fixed: dict[Block, int]) -> Iterator[dict[Block, int]]:
+    """The lowest free row for each other block while it is needed, frame by frame."""
+    kept: dict[Block, int] = {}
+    for held in cells:
+        here = [block for block, cell in held.items() if block not in fixed and cell.needed]
+        kept = {block: row for block, row in kept.items() if block in here}
+        for block in here:
+            if block not in kept:
+                kept[block] = next(row for row in count() if row not in kept.values())
+        yield dict(kept)

@@ -1,0 +1,73 @@
+"""What each rank does in each step, for more ranks than can be drawn block by block."""
+
+from __future__ import annotations
+
+from .frames import Film, Frame
+from .markup import tag
+from .names import sentence
+
+ROW, WIDTH, LEFT, TOP = 20, 62, 64, 26
+AGAIN = 16  # columns after which the ranks are named again
+
+
+def act(frame: Frame, rank: int, out: str = "\u2192", back: str = "\u2190") -> str:
+    """Whom a rank sends to and receives from, or how many; a plus where it combines what it receives."""
+    sent = [message.to for message in frame.messages if message.source == rank]
+    received = [message for message in frame.messages if message.to == rank]
+    sign = "+" if any(message.combined for message in received) else back
+    texts = [
+        f"{out}{_who(sent)}" if sent else "",
+        f"{sign}{_who([one.source for one in received])}" if received else "",
+    ]
+    return " ".join(filter(None, texts)) or ("local" if frame.local and rank in frame.rounds else "")
+
+
+def _who(ranks: list[int]) -> str:
+    return str(ranks[0]) if len(ranks) == 1 else f"x{len(ranks)}"
+
+
+def share(film: Film) -> list[list[float]]:
+    """How much of what it is promised each rank has, by frame and rank; of a rank that is promised nothing, none."""
+    return [
+        [
+            sum(block in blocks and film.finished(rank, block, blocks) for block in wanted) / max(1, len(wanted))
+            for rank, (blocks, wanted) in enumerate(zip(held, film.wanted))
+        ]
+        for held in film.held()
+    ]
+
+
+def matrix(film: Film) -> tuple[str, float, float]:
+    """SVG elements, their width and height: a row for each rank, a column for each step, which is a group."""
+    shares = share(film)
+    labels = [
+        tag("text", f"rank {rank}", class_="label", x=_left(index) - 8, y=TOP + rank * ROW + 14, text_anchor="end")
+        for index in range(0, len(film.frames), AGAIN)
+        for rank in range(film.size)
+    ]
+    columns = [
+        tag("g", *_column(film, frame, shares[index]), data_step=index, transform=f"translate({_left(index)} 0)")
+        for index, frame in enumerate(film.frames)
+    ]
+    return "".join(labels + columns), _left(len(columns) - 1) + WIDTH + 4, TOP + film.size * ROW + 4
+
+
+def _left(index: int) -> int:
+    return LEFT * (1 + index // AGAIN) + index * WIDTH
+
+
+def _column(film: Film, frame: Frame, shares: list[float]) -> list[str]:
+    title = "local" if frame.local else str(frame.step) if frame.step else "start"
+    drawn = [tag("text", title, class_="title", x=WIDTH / 2, y=TOP - 9, text_anchor="middle")]
+    for rank, done in enumerate(shares):
+        top = TOP + rank * ROW
+        says = act(frame, rank)
+        kind = "combines" if "+" in says else "acts" if says else "rests"
+        hint = (
+            [tag("title", "; ".join(sentence(film, one) for one in frame.messages if rank in one[:2]))] if says else []
+        )
+        drawn.append(tag("rect", *hint, class_=kind, x=1, y=top + 1, width=WIDTH - 2, height=ROW - 2, rx=3))
+        if done:
+            drawn.append(tag("rect", class_="done", x=1, y=top + ROW - 4, width=(WIDTH - 2) * done, height=3))
+        drawn.append(tag("text", says, class_="act", x=WIDTH / 2, y=top + 13, text_anchor="middle"))
+    return drawn

@@ -1,0 +1,145 @@
+"""Pages that need nothing but themselves: one film, or several side by side, to be played and stepped through."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from itertools import chain
+
+from ..costs import documented
+from .frames import MANY, Film
+from .markup import rows, tag, words
+from .names import NOTATION, by_rank, facts, prose, sentence, setting
+from .sheet import ARROWS, legend, markers, played, style
+
+KEYS = "space: play or pause \u00b7 \u2190 \u2192: step \u00b7 Home, End: first, last"
+BUTTONS = [
+    ("first", "\u23ee", "First (Home)"),
+    ("back", "\u25c0", "Back (\u2190)"),
+    ("play", "\u25b6", "Play or pause (space)"),
+    ("next", "\u25b6\u007c", "Next (\u2192)"),
+    ("last", "\u23ed", "Last (End)"),
+]
+
+
+def document(title: str, body: str, script: str = "") -> str:
+    """A complete HTML page; the script, where there is one, is part of it."""
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", words(title)),
+        tag("link", rel="icon", href="data:,"),
+        tag("style", style("drawing.css") + style("page.css")),
+    ]
+    content = tag("body", tag("main", body), tag("script", script) if script else "")
+    return "<!doctype html>\n" + tag("html", tag("head", *head), content, lang="en") + "\n"
+
+
+def page(film: Film) -> str:
+    """One film: the player, what it costs, and the algorithm's own text."""
+    title = f"{film.algorithm} on {setting(film)}"
+    body = [tag("h1", words(title)), *introduction(film), player([film]), described(film)]
+    return document(title, "".join(body), style("player.js"))
+
+
+def introduction(film: Film) -> list[str]:
+    """What the algorithm's docstring says of it."""
+    return [tag("p", words(text)) for text in prose(film)]
+
+
+def player(films: Sequence[Film]) -> str:
+    """Controls, and under them the films, all at the same frame; one that is over stays at its last."""
+    last = max(len(film.frames) for film in films) - 1
+    buttons = [
+        tag("button", sign, type="button", title=hint, aria_label=hint, data_do=do) for do, sign, hint in BUTTONS
+    ]
+    slider = tag("input", type="range", min=0, max=last, value=0, aria_label="Frame")
+    speeds = [tag("option", f"{speed}\u00d7", value=speed, selected=speed == "1") for speed in ("0.5", "1", "2", "4")]
+    place = tag("output", f"0 / {last}", aria_live="polite")
+    speed = tag("select", *speeds, aria_label="Speed")
+    controls = tag("div", *buttons, slider, place, speed, class_="controls")
+    heads = tag("svg", markers(), class_="drawing heads", width=0, height=0, aria_hidden="true")
+    shown = tag("div", *(_stage(film, len(films)) for film in films), class_="films")
+    keys = [tag("p", words(text), class_="keys") for text in [KEYS, *dict.fromkeys(chain(*map(legend, films)))]]
+    kinds = [tag("b", "\u2192", class_=kind) + f" {meaning} " for kind, meaning in ARROWS.items()]
+    arrows = any(film.algorithm.primitive.reduces and film.size <= MANY for film in films)
+    keys += [tag("p", *kinds, class_="keys")] if arrows else []
+    return tag("section", heads, controls, shown, *keys, class_="player", data_last=last)
+
+
+def _stage(film: Film, beside: int) -> str:
+    """The frames of one film one after the other, of which the script shows one."""
+    pictures = played(film)
+    scale = max(1, min(1.7, 1000 / pictures[0][1] / beside)) if film.size <= MANY else 1
+    drawn = [_svg(film, scale, *picture) for picture in pictures]
+    captions = [words(_said(film, index)) for index in range(len(film.frames))]
+    if film.size > MANY:
+        says = [tag("figcaption", caption, data_step=index) for index, caption in enumerate(captions)]
+        frames = tag("figure", *drawn, class_="matrix") + tag("div", *says, class_="frames")
+    else:
+        pairs = enumerate(zip(drawn, captions))
+        figures = [tag("figure", one, tag("figcaption", caption), data_step=index) for index, (one, caption) in pairs]
+        frames = tag("div", *figures, class_="frames")
+    name = tag("h2", words(str(film.algorithm))) if beside > 1 else ""
+    return tag("article", name, frames, class_="film")
+
+
+def _svg(film: Film, scale: float, drawn: str, width: float, height: float) -> str:
+    label = f"{film.algorithm} on {setting(film)}"
+    # a little air, so that strokes and marks at the rim are whole
+    box = f"-8 -2 {width + 16:.6g} {height + 4:.6g}"
+    shown = f"width:{scale * (width + 16):.6g}px"
+    return tag(
+        "svg",
+        drawn,
+        class_="drawing",
+        role="img",
+        aria_label=label,
+        viewBox=box,
+        preserveAspectRatio="xMinYMin",
+        style=shown,
+    )
+
+
+def _said(film: Film, index: int) -> str:
+    """What happens in a frame, as text."""
+    frame = film.frames[index]
+    if frame.local:
+        return "No messages: ranks copy or combine what they hold."
+    if not frame.messages:
+        return "Before the first message." if index == 0 else ""
+    texts = [sentence(film, message) for message in frame.messages]
+    shown = texts if len(texts) <= 24 else [*texts[:24], f"and {len(texts) - 24} more"]
+    return f"Step {frame.step}: " + ", ".join(shown)
+
+
+def described(film: Film) -> str:
+    """The formulas beside what was counted, what each rank does, limits, source and schedule."""
+    doc = documented(film.algorithm)
+    cells = [
+        [words(name), tag("code", words(formula)) if formula else "", words(here)]
+        for name, formula, here in facts(film)
+    ]
+    formulas = tag("table", rows([["", "formula (of the busiest rank)", f"here, p = {film.size}"]], "th"), rows(cells))
+    notes = [tag("p", words(NOTATION), class_="quiet")]
+    notes += [tag("p", tag("b", f"{name}: "), words(doc[name])) for name in ("Limits", "Source") if name in doc]
+    source = words(inspect.getsource(film.algorithm.generator))
+    schedule = tag("details", tag("summary", "The schedule"), tag("pre", tag("code", source)))
+    return tag("section", tag("h2", "What it costs"), scroll(formulas), scroll(loads(film)), *notes, schedule)
+
+
+def loads(film: Film) -> str:
+    """Messages and bytes of each rank, as a table."""
+    table = [["messages", *map(str, film.counts.messages)]]
+    table.append(["sent", *by_rank(film, lambda counts: counts.sent)])
+    table.append(["received", *by_rank(film, lambda counts: counts.received)])
+    table += [["combined", *by_rank(film, lambda counts: counts.combined)]] if film.algorithm.primitive.reduces else []
+    moved = [row for row in table if set(row[1:]) != {"0"}]
+    heading = rows([["rank", *map(str, range(film.size))]], "th")
+    return tag("table", heading, rows([[words(cell) for cell in row] for row in moved]))
+
+
+def scroll(table: str) -> str:
+    """A table that scrolls by itself where the window is narrow."""
+    return tag("div", table, class_="scroll")

@@ -1,0 +1,125 @@
+"""One frame as SVG: a column of blocks for each rank, arrows for the messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import groupby
+
+from ..schedule import Block
+from .arrows import Columns, Rows, arc, height, is_straight, rows, straight
+from .frames import Cell, Film, Message
+from .layout import Layout, layout
+from .markup import tag, words
+from .names import block_name, runs
+
+ROW, CELL, GUTTER, GAP = 23, 19, 26, 10
+TITLE, HEADER, LABELS, MARGIN = 24, 22, 52, 14
+CHECK = "M-2.6 0.2L-0.8 2L2.6 -1.8"
+
+
+class Drawing:
+    """All frames of a film for few ranks, of one size, so that they can follow each other in one place."""
+
+    def __init__(self, film: Film) -> None:
+        self.film = film
+        self.states = film.states()
+        self.layout: Layout = layout(film, self.states)
+        arcs = [message for index in range(len(film.frames)) for message in self._arcs(index)]
+        self.cell = max(44.0, 8.5 * film.size) if film.algorithm.primitive.reduces else 42.0
+        top = TITLE + height(arcs, rightward=True)
+        below = len(self.layout.names) * ROW + len(self.layout.gaps) * GAP
+        hosts = 16 if film.hosts else 0
+        self.columns = Columns(LABELS + MARGIN, self.cell, GUTTER, top, top + HEADER + below + hosts + 3)
+        self.width = self.columns.x(film.size) - GUTTER + MARGIN
+        self.height = self.columns.bottom + height(arcs, rightward=False) + 8
+
+    @cached_property
+    def tops(self) -> list[float]:
+        """The upper side of each row of cells."""
+        gaps = self.layout.gaps
+        first = self.columns.top + HEADER
+        return [first + row * ROW + GAP * sum(gap <= row for gap in gaps) for row in range(len(self.layout.names))]
+
+    def spare(self, index: int) -> tuple[float, float]:
+        """How much of the room for arcs, above and below, one frame does not need."""
+        here, (_, _, _, top, bottom) = self._arcs(index), self.columns
+        return top - TITLE - height(here, rightward=True), self.height - 8 - bottom - height(here, rightward=False)
+
+    def frame(self, index: int, higher: float = 0) -> str:
+        """The elements of one frame, in a box of `width` times `height`, all below the title so much higher."""
+        frame = self.film.frames[index]
+        count = len(frame.messages)
+        said = f" \u00b7 {count} message{'s' if count != 1 else ''}" if count else ""
+        title = tag("text", frame.title, tag("tspan", said, class_="label"), class_="title", x=0, y=14)
+        labels = [
+            tag("text", words(name), class_="label", x=LABELS, y=top + 13, text_anchor="end")
+            for name, top in zip(self.layout.names, self.tops)
+        ]
+        ranks = [part for rank in range(self.film.size) for part in self._rank(index, rank)]
+        pairs = [self._arrow(index, message) for message in frame.messages]
+        arrows = [line for line, _ in pairs] + [label for _, label in pairs]  # labels over all lines
+        drawn = [*self._hosts(), *labels, *ranks, *arrows]
+        return title + (tag("g", *drawn, transform=f"translate(0 {-higher:.6g})") if higher else "".join(drawn))
+
+    def _hosts(self) -> Iterator[str]:
+        """A frame around ranks of one host that stand together."""
+        columns, hosts = self.columns, self.film.hosts or ()
+        for host, group in groupby(range(len(hosts)), key=hosts.__getitem__):
+            ranks = list(group)
+            left, right = columns.x(ranks[0]) - 9, columns.x(ranks[-1]) + columns.width + 9
+            size = {"width": right - left, "height": columns.bottom - columns.top}
+            yield tag("rect", class_="host", x=left, y=columns.top - 1, rx=7, **size)
+            at = {"x": (left + right) / 2, "y": columns.bottom - 7, "text_anchor": "middle"}
+            yield tag("text", f"host {host}", class_="label", **at)
+
+    def _rank(self, index: int, rank: int) -> Iterator[str]:
+        left, top = self.columns.x(rank), self.columns.top
+        yield tag("rect", class_=f"rank r{rank}", x=left, y=top + 2, width=self.cell, height=15, rx=7.5)
+        yield tag("text", str(rank), class_="number", x=left + self.cell / 2, y=top + 13.5, text_anchor="middle")
+        row_of, held = self.layout.rows[index][rank], self.states[index][rank]
+        for block, row in row_of.items():
+            if block in held:
+                yield self._cell(block, held[block], left, self.tops[row])
+            elif block in self.film.wanted[rank]:
+                yield tag("rect", class_="wanted", x=left, y=self.tops[row], width=self.cell, height=CELL, rx=3)
+
+    def _cell(self, block: Block, cell: Cell, left: float, top: float) -> str:
+        """A stripe for each contributor, in the order in which they were combined."""
+        contributors = cell.value.contributors
+        reduces = self.film.algorithm.primitive.reduces
+        width = self.cell / len(contributors)
+        parts = []
+        for place, rank in enumerate(contributors):
+            parts.append(tag("rect", class_=f"r{rank}", x=place * width, y=0, width=width, height=CELL))
+            if reduces:
+                middle = (place + 0.5) * width
+                parts.append(tag("text", str(rank), class_="by", x=middle, y=13.2, text_anchor="middle"))
+        if not reduces:
+            name = words(block_name(self.film, block))
+            parts.append(tag("text", name, class_="by", x=self.cell / 2, y=13.2, text_anchor="middle"))
+        parts.append(tag("rect", class_="edge", x=0, y=0, width=self.cell, height=CELL, rx=3))
+        if cell.finished:
+            badge = tag("circle", cx=0, cy=0, r=5), tag("path", d=CHECK)
+            parts.append(tag("g", *badge, class_="check", transform=f"translate({self.cell + 1:.6g} 1)"))
+        kinds = [("new", cell.new), ("finished", cell.finished), ("spent", not cell.needed and not cell.finished)]
+        classes = " ".join(["cell", *(name for name, holds in kinds if holds)])
+        hint = f"{block_name(self.film, block)}: from {runs(contributors, ' + ')}"
+        return tag("g", tag("title", words(hint)), *parts, class_=classes, transform=f"translate({left:.6g} {top:.6g})")
+
+    def _rows(self, index: int, message: Message) -> tuple[Rows | None, Rows | None]:
+        """Where a message's blocks were at its source, and are at its end."""
+        rows_of = self.layout.rows
+        return rows(message, rows_of[index - 1][message.source]), rows(message, rows_of[index][message.to])
+
+    def _arcs(self, index: int) -> list[Message]:
+        messages = self.film.frames[index].messages
+        return [message for message in messages if not is_straight(message, *self._rows(index, message))]
+
+    def _arrow(self, index: int, message: Message) -> tuple[str, str]:
+        """A message's arrow, and its label or nothing."""
+        ends = self._rows(index, message)
+        if not is_straight(message, *ends):
+            return arc(self.film, message, self.columns)
+        start, end = ((self.tops[one[0]] + CELL / 2, self.tops[one[1]] + CELL / 2) if one else None for one in ends)
+        return straight(self.film, message, self.columns, start, end), ""

@@ -1,0 +1,75 @@
+"""Drawings as plain text, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .frames import MANY, Cell, Film, Frame
+from .layout import layout
+from .matrix import act, share
+from .names import block_name, caption, runs, sentence, setting, summary
+
+KEY = "*: finished; (brackets): no longer needed"
+MATRIX_KEY = (
+    "Columns are steps. >2: sends to rank 2; <1: receives from rank 1; +1: combines that; >x3: to 3 ranks; *: finished."
+)
+
+
+def text(film: Film) -> str:
+    """The whole drawing, in lines that end with a newline."""
+    lines = [f"{film.algorithm} on {setting(film)}", summary(film), "", *caption(film), ""]
+    lines += _matrix(film) if film.size > MANY else _steps(film)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _steps(film: Film) -> list[str]:
+    states = film.states()
+    place = layout(film, states)
+    lines: list[str] = []
+    for index, frame in enumerate(film.frames):
+        table = [["", *(f"rank {rank}" for rank in range(film.size))]]
+        for row, name in enumerate(place.names):
+            cells = [name]
+            for rank, held in enumerate(states[index]):
+                here = [block for block in held if place.rows[index][rank].get(block) == row]
+                cells.append(_cell(film, here[0], held[here[0]]) if here else "")
+            table.append(cells)
+        lines += [_heading(film, frame), *columns(table), ""]
+    return [*lines, _key(film)]
+
+
+def _heading(film: Film, frame: Frame) -> str:
+    return frame.title + (
+        ": " + ", ".join(sentence(film, one, ">") for one in frame.messages) if frame.messages else ""
+    )
+
+
+def _cell(film: Film, block: object, cell: Cell) -> str:
+    reduces = film.algorithm.primitive.reduces
+    name = runs(cell.value.contributors, "+") if reduces else block_name(film, block, ">")
+    return f"{name}*" if cell.finished else name if cell.needed else f"({name})"
+
+
+def _key(film: Film) -> str:
+    if film.hears:
+        return "Cells say of whom a rank has heard; * when it has heard of all."
+    if film.algorithm.primitive.reduces:
+        return f"0>1 [+2]: part 2 is combined on arrival; 0+1: whose contributions, in order; {KEY}."
+    told = "#1: what rank 1 knows of how long blocks are; " if film.told else ""
+    return f"{told}0>1 [2]: block 2 goes from rank 0 to rank 1; {KEY}."
+
+
+def _matrix(film: Film) -> list[str]:
+    shares = share(film)
+    table = [["", *("local" if frame.local else str(frame.step) for frame in film.frames[1:])]]
+    for rank in range(film.size):
+        cells = [act(frame, rank, ">", "<") for frame in film.frames[1:]]
+        done = [one[rank] == 1 for one in shares[1:]]
+        table.append([f"rank {rank}", *(cell + "*" * now for cell, now in zip(cells, done))])
+    return [*columns(table), "", MATRIX_KEY]
+
+
+def columns(table: Sequence[Sequence[str]]) -> list[str]:
+    """Cells at the left of columns as wide as they must be."""
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in table]
