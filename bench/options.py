@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
@@ -64,7 +66,11 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     for name in options.primitives:
         if name not in MEASURED:
             one.error(f"primitive {name!r} is not one of: {', '.join(MEASURED)}")
-    options.primitives = options.primitives or MEASURED
+    if options.op == "avg" and {"scan", "exscan"} & set(options.primitives):
+        one.error("--op avg is none of scan's and exscan's")
+    options.primitives = options.primitives or [
+        name for name in MEASURED if options.op != "avg" or name not in ("scan", "exscan")
+    ]
     known = dict.fromkeys(name for primitive in options.primitives for name in pycoll.algorithms(primitive))
     options.algorithm = options.algorithm.split(",")
     for name in options.algorithm:
@@ -82,6 +88,12 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
             one.error(f"--{option} {getattr(options, option)} is less than {least}")
     if options.plot and not find_spec("matplotlib"):
         one.error("--plot needs the package matplotlib")
+    for option in ("json", "csv", "plot"):
+        folder = Path(getattr(options, option) or ".").parent
+        if not os.access(folder, os.W_OK):
+            one.error(f"--{option} {getattr(options, option)}: nothing can be written in {folder}")
+    if options.plot and Path(options.plot).suffix not in (".png", ".svg", ".pdf"):
+        one.error(f"--plot {options.plot} ends in none of .png, .svg, .pdf")
     if options.budget <= 0:
         one.error(f"--budget {options.budget} is not positive")
     options.form = "nonblocking" if options.nonblocking else "persistent" if options.persistent else "blocking"

@@ -1,8 +1,8 @@
 """How good pycoll's own choice is: ``mpiexec -n 4 python -m bench.selection``, with or without a tuning file.
 
 Each algorithm and MPI's own collective, all called through pycoll by `algorithm=`, are timed beside the choice that
-pycoll makes itself.  Where that seems slower than the best by more than 10 %, these two are timed again for longer: of
-ten noisy medians the least is too small.
+pycoll makes itself.  Where that seems slower than the best by more than 10 %, it is timed again for longer with all
+that are near the best: of ten noisy medians the least is too small.
 """
 
 from __future__ import annotations
@@ -50,8 +50,11 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, budget: float) -> di
     best = min(found, key=found.__getitem__)
     auto, least = found[chosen], found[best]
     if auto > CLOSE * least:
-        again = alternate(comm, {name: calls[name] for name in (chosen, best)}, 0.4 * budget, least=11)
-        auto, least = (float(np.median(again[name])) for name in (chosen, best))
+        near = {name for name, seconds in found.items() if seconds <= CLOSE * least} | {chosen}
+        again = alternate(comm, {name: calls[name] for name in calls if name in near}, 0.4 * budget, least=11)
+        found |= {name: float(np.median(times)) for name, times in again.items()}
+        best = min(near, key=found.__getitem__)
+        auto, least = found[chosen], found[best]
     return {
         "primitive": primitive,
         "bytes": case.nbytes,
@@ -71,15 +74,18 @@ def main(argv: list[str]) -> None:
     parser.add_argument("primitives", nargs="*", metavar="primitive", default=MEASURED, help="(default: all)")
     parser.add_argument("-b", "--minbytes", type=nbytes, default=8, metavar="SIZE", help="(8)")
     parser.add_argument("-e", "--maxbytes", type=nbytes, default=64 << 20, metavar="SIZE", help="(64M)")
-    parser.add_argument("-f", "--stepfactor", type=int, default=8, metavar="F", help="(%(default)s)")
+    parser.add_argument("-f", "--stepfactor", type=int, default=3, metavar="F", help="(%(default)s)")
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="also write the records there")
     with silent_but_first(comm):
         options = parser.parse_args(argv)
         try:
             steps = sizes(options.minbytes, options.maxbytes, options.stepfactor)
-            for name in options.primitives:
-                algorithms_of(name)
+            steps = [*steps, *[options.maxbytes] * (steps[-1] < options.maxbytes)]
+            if wrong := set(options.primitives) - set(MEASURED):
+                raise ValueError(f"{', '.join(sorted(wrong))}: not among {', '.join(MEASURED)}")
+            if options.budget <= 0:
+                raise ValueError(f"--budget {options.budget} is not positive")
         except ValueError as error:
             parser.error(str(error))
     pycoll.abort_on_exception()

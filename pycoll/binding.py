@@ -111,8 +111,8 @@ def bind(
     for message in program.messages:
         init = comm.Send_init if message.outgoing else comm.Recv_init
         requests.append(init([_memory(message.region, bases), MPI.BYTE], message.peer, tag))
-    if program.steps and type(program.steps[0]) is Collective and not program.steps[0].blocking:
-        requests.append(native.Request(native.bound(comm, program.steps[0], arguments, operation)))
+    if program.steps and type(program.steps[0]) is Collective and program.steps[0].form != "blocking":
+        requests.append(native.request(comm, program.steps[0], arguments, operation))
     launcher = arguments.memory.launcher(bases, arguments.dtype, operation, comm.size)
     marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish} if launcher else {}
     calls = _Binder(comm, program, requests, bases, arguments, operation, launcher, marks).calls()
@@ -168,7 +168,7 @@ class _Binder:
                 # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
                 result = _array(region, self.bases, real_dtype(self.arguments.dtype))
                 return partial(np.divide, result, self.comm.size, out=result)
-            case Collective() if step.blocking:
+            case Collective() if step.form == "blocking":
                 return native.bound(self.comm, step, self.arguments, self.operation)
             case Collective():
                 return self.requests[0].Start

@@ -41,9 +41,9 @@ class Comm(DeviceMessages):
     Communicators made from this one inherit it.
     """
 
-    # of one that Idup made, till its first use: its private duplicate under way, its hosts and whether it can be
-    # tuned, and the choices for it
-    pending: tuple[MPI.Intracomm, MPI.Request, tuple[int, ...], bool] | None = None
+    # of one that Idup made, till its first use: its private duplicate under way, its hosts and what else its
+    # ranks know of each other, and the choices for it
+    pending: tuple[MPI.Intracomm, MPI.Request, tuple[int, ...], engine.Known] | None = None
     inherited = Choices()
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Comm:
@@ -210,7 +210,7 @@ class Comm(DeviceMessages):
         child = type(self).__new__(type(self), comm)
         # its private duplicate, of which no rank must wait for another now
         parent = engine.attach(self)
-        child.pending = (*MPI.Intracomm(self).Idup(), parent.hosts, parent.tunable)
+        child.pending = (*MPI.Intracomm(self).Idup(), parent.hosts, parent.known)
         child.inherited = Choices()
         child.inherited.update(self.algorithm)
         return child, request

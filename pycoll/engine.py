@@ -15,6 +15,7 @@ from mpi4py import MPI
 from . import native, settings, tuning
 from .binding import Bound, adapted, bind, freed_at_its_end
 from .buffers import IN_PLACE, Arguments
+from .cuda.arrays import gpu_possible
 from .errors import CollectiveTimeout
 from .memory import HOST, address, is_host
 from .ops import Operation
@@ -38,13 +39,20 @@ class Shortcut(NamedTuple):
     op: object  # kept, so that its id is not used again
 
 
+class Known(NamedTuple):
+    """What all ranks of a communicator know of each other, and the communicators made from it inherit."""
+
+    one_file: bool  # all have the same tuning file, or none
+    host_memory: bool  # none can have buffers on a GPU
+
+
 class Channel:
     """What pycoll keeps for one communicator: a private duplicate, scratch memory, bound programs."""
 
-    def __init__(self, comm: MPI.Intracomm, private: MPI.Intracomm, hosts: tuple[int, ...], tuned: bool) -> None:
+    def __init__(self, comm: MPI.Intracomm, private: MPI.Intracomm, hosts: tuple[int, ...], known: Known) -> None:
         self.comm = private
         self.size = comm.size
-        self.tunable = tuned  # whether all ranks have the same tuning file
+        self.known = known
         self.place(hosts)
         self.choices = settings.Choices(self.shortcuts_forgotten)
         self.shortcuts: dict[tuple, Shortcut] = {}  # at most one for each bound program
@@ -57,7 +65,7 @@ class Channel:
     def place(self, hosts: tuple[int, ...]) -> None:
         """Say on which host each rank is."""
         self.hosts, self.host_count = hosts, len(set(hosts))
-        file = tuning_file() if self.tunable else None
+        file = tuning_file()[0] if self.known.one_file else None
         self.tuned = file and file.fitting(native.library(), self.size, self.host_count)
 
     @property
@@ -65,9 +73,9 @@ class Channel:
         """Whether a tuning file is in use, in words."""
         if self.tuned:
             return f"{self.tuned.path}, measured {self.tuned.environment.get('date', 'at an unknown time')}"
-        if not self.tunable:
+        if not self.known.one_file:
             return "none, the ranks have different files"
-        if file := tuning_file():
+        if file := tuning_file()[0]:
             return f"none, {file.path} has no measurement of {self.size} ranks on {self.host_count} hosts"
         return "none"
 
@@ -83,6 +91,8 @@ class Channel:
 
     def next_tag(self) -> int:
         """The tag of the next collective that is not blocking; all ranks start these in the same order."""
+        if not self._started:  # from here on MPI's own is not chosen, by no rank
+            self.shortcuts_forgotten()
         self._started += 1
         return BLOCKING + 1 + (self._started - 1) % self._tags
 
@@ -187,55 +197,56 @@ def _finish_duplicate(comm: MPI.Intracomm) -> Channel | None:
     pending = getattr(comm, "pending", None)
     if pending is None:
         return None
-    private, request, hosts, tunable = pending
+    private, request, hosts, known = pending
     until(request.Test)
     comm.pending = None  # type: ignore[attr-defined]
-    return _register(comm, private, hosts, tunable)
+    return _register(comm, private, hosts, known)
 
 
 @cache
-def tuning_file() -> tuning.TuningFile | None:
-    """The tuning file, if there is one that can be used; else rank 0 warns."""
+def tuning_file() -> tuple[tuning.TuningFile | None, str]:
+    """The tuning file, if there is one that can be used; or why not, if that is worth a warning."""
     path = tuning.path_in_use()
     if path is None:
-        return None
+        return None, ""
     try:
         file = tuning.read(path)
         if native.library() not in file.libraries():
             raise tuning.Refused(f"it was measured with {', '.join(file.libraries())}; this is {native.library()}")
-        return file
+        return file, ""
     except tuning.Refused as error:
-        _warn(f"the tuning file {path} is not used: {error}")
-        return None
+        return None, f"the tuning file {path} is not used: {error}"
 
 
+@cache
 def _warn(text: str) -> None:
-    if MPI.COMM_WORLD.rank == 0:
+    if text and MPI.COMM_WORLD.rank == 0:
         warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def _hosts(private: MPI.Intracomm) -> tuple[tuple[int, ...], bool]:
-    """The host of each rank, by the names that MPI has for them, and whether all have the same tuning file.
+def _hosts(private: MPI.Intracomm) -> tuple[tuple[int, ...], Known]:
+    """The host of each rank, by the names that MPI has for them, and what else they tell each other.
 
     Split_type would block while what is in flight must go on.
     """
     from .progress import until
 
     name = hashlib.sha256(MPI.Get_processor_name().encode()).digest()[:8]
-    file = tuning_file()
-    mine = np.array([int.from_bytes(name, "little", signed=True), file.digest if file else 0])
-    told = np.empty((private.size, 2), np.int64)
+    file, problem = tuning_file()
+    mine = np.array([int.from_bytes(name, "little", signed=True), file.digest if file else 0, gpu_possible()])
+    told = np.empty((private.size, 3), np.int64)
     until(private.Iallgather(mine, told).Test)
     numbers: dict[int, int] = {}
     hosts = tuple(numbers.setdefault(name, len(numbers)) for name in told[:, 0].tolist())
-    same = bool((told[:, 1] == told[0, 1]).all())
-    if not same:
+    known = Known(bool((told[:, 1] == told[0, 1]).all()), not told[:, 2].any())
+    _warn(problem)  # after the exchange, since the caller may let warnings be errors
+    if not known.one_file:
         _warn("the ranks have different tuning files, so none is used")
-    return hosts, same
+    return hosts, known
 
 
-def _register(comm: MPI.Intracomm, private: MPI.Intracomm, hosts: tuple[int, ...], tunable: bool) -> Channel:
-    channel = Channel(comm, private, hosts, tunable)
+def _register(comm: MPI.Intracomm, private: MPI.Intracomm, hosts: tuple[int, ...], known: Known) -> Channel:
+    channel = Channel(comm, private, hosts, known)
     channel.choices.update(getattr(comm, "inherited", {}))
     comm.Set_attr(_keyval(), channel)
     channels[comm.handle] = channel

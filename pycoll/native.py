@@ -53,9 +53,13 @@ def datatype(dtype: np.dtype) -> MPI.Datatype:
     return found
 
 
-def same_arithmetic(dtype: np.dtype) -> bool:
-    """Whether MPI's sums and NumPy's are the same; Open MPI's of 8 and 16 bits saturate."""
-    return dtype.char in _SAME_ARITHMETIC and dtype.isnative
+def same_arithmetic(dtype: np.dtype, operation: Operation) -> bool:
+    """Whether an operation of MPI's and pycoll's are the same.
+
+    Open MPI's sums of 8 and 16 bits saturate; what the least of a number and NaN is, is not the same on all ranks.
+    """
+    nan = dtype.kind == "f" and operation.name in ("MIN", "MAX")
+    return operation.predefined and dtype.char in _SAME_ARITHMETIC and dtype.isnative and not nan
 
 
 def check(arguments: Arguments, operation: Operation | None) -> None:
@@ -67,16 +71,27 @@ def check(arguments: Arguments, operation: Operation | None) -> None:
 
 
 @lru_cache(maxsize=512)
-def program(call: Call, blocking: bool) -> Program:
-    """The program that calls MPI's own collective, blocking or not."""
+def program(call: Call, form: str) -> Program:
+    """The program that calls MPI's own collective: "blocking", "nonblocking" or "persistent"."""
     varies = call.algorithm.primitive.varies or call.sends
     places = (call.sends, call.recvs) if varies else (None, None)
-    step = Collective(call.algorithm.primitive.name, call.root, blocking, *places)
-    return Program([step] if blocking else [step, Wait(0)], [], 0)
+    step = Collective(call.algorithm.primitive.name, call.root, form, *places)
+    return Program([step] if form == "blocking" else [step, Wait(0)], [], 0)
+
+
+def request(comm: MPI.Intracomm, step: Collective, arguments: Arguments, operation: Operation | None) -> Any:
+    """MPI's own collective on these buffers, to be started and waited for; all ranks make them in one order."""
+    begin = bound(comm, step, arguments, operation)
+    if step.form == "nonblocking":
+        return Request(begin)
+    try:
+        return begin()
+    except NotImplementedError:
+        raise ValueError("algorithm='native': this MPI library has no persistent collectives") from None
 
 
 class Request:
-    """MPI's own collective, to be started; each time anew, since persistent ones are slower where they exist."""
+    """MPI's own nonblocking collective, to be started once."""
 
     def __init__(self, begin: Callable[[], MPI.Request]) -> None:
         self._begin = begin
@@ -107,7 +122,8 @@ def bound(
     """MPI's own collective on these buffers as a call without arguments."""
     # its blocks are counted in bytes here, whatever their datatypes
     name = function_name("alltoallv" if step.primitive == "alltoallw" else step.primitive, step.sends is not None)
-    function = getattr(comm, name if step.blocking else "I" + name.lower())
+    names = {"blocking": name, "nonblocking": f"I{name.lower()}", "persistent": f"{name}_init"}
+    function = getattr(comm, names[step.form])
     primitive = PRIMITIVES[step.primitive]
     if step.primitive == "barrier":
         return function

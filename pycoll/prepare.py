@@ -72,13 +72,14 @@ class Prepared:
             yield from self._learn()
 
     def bound(self, bind: Binder | None = None) -> Bound:
-        """The collective proper, bound to its buffers."""
-        bind = bind or self.bind
-        if self.native:
-            program = native.program(self.call, blocking=bind == self.channel.bind and not settings.TIMEOUT)
-        else:
-            program = compiled(self.call)
-        return bind(program, self.arguments, self.operation)
+        """The collective proper, bound to its buffers; `bind` binds it to be run again and again."""
+        program = native.program(self.call, self._form(bind)) if self.native else compiled(self.call)
+        return (bind or self.bind)(program, self.arguments, self.operation)
+
+    def _form(self, bind: Binder | None) -> str:
+        if bind:
+            return "persistent"
+        return "blocking" if self.bind == self.channel.bind and not settings.TIMEOUT else "nonblocking"
 
     def open(self) -> None:
         """Do what comes before the collective proper now."""
@@ -222,8 +223,7 @@ def _algorithm(
 ) -> tuple[Algorithm, Choice]:
     commutative = operation is None or operation.commutative
     nbytes = arguments.mean_size(channel.size)
-    blocking = bind == channel.bind and is_host(arguments.send) and is_host(arguments.recv)
-    may_be_native = blocking and native_is_same(channel, arguments.dtype, operation)
+    may_be_native = bind == channel.bind and native_is_same(channel, nbytes, arguments.dtype, operation)
     choice = select(channel, name, Kind(primitive, nbytes, commutative, may_be_native))
     algorithm = find(primitive, choice.algorithm)
     if not commutative and not algorithm.ordered:

@@ -92,14 +92,15 @@ class Finish(NamedTuple):
 
 
 class Collective(NamedTuple):
-    """Run MPI's own collective, or, not blocking, start it as the program's only request.
+    """Run MPI's own collective, or start it as the program's only request.
 
-    `sends` and `recvs` are its blocks' places where they have counts of their own.
+    `form` is "blocking", "nonblocking" or "persistent"; `sends` and `recvs` are its blocks' places where they have
+    counts of their own.
     """
 
     primitive: str
     root: int
-    blocking: bool
+    form: str
     sends: tuple[tuple[int, int], ...] | None
     recvs: tuple[tuple[int, int], ...] | None
 

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from . import engine, native, settings
 from .engine import Channel
-from .ops import resolve
+from .ops import Operation, resolve
 from .rules import choose
 from .schedule import PRIMITIVES, algorithms_of, find
 from .tuning import Candidate
@@ -54,19 +54,23 @@ def select(channel: Channel, asked: str | None, kind: Kind) -> Choice:
         return Choice(name, reason)
     name = choose(primitive, nbytes, channel.size, commutative, channel.host_count)
     if channel.tuned and (best := channel.tuned.best(primitive, nbytes, commutative, may_be_native, name)):
-        return Choice(best.algorithm, "as it was measured to be the fastest", best.segment)
+        reason = "as it was measured to be the fastest"
+        if best == Candidate(name):
+            reason = "by the rules, and measured to be as good as the fastest"
+        return Choice(best.algorithm, reason, best.segment)
     reason = "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
     return Choice(name, reason)
 
 
-def native_is_same(channel: Channel, dtype: np.dtype, op: Any) -> bool:
-    """Whether MPI's own blocking collective may stand in for an algorithm of pycoll's.
+def native_is_same(channel: Channel, nbytes: int, dtype: np.dtype, op: Operation | None) -> bool:
+    """Whether MPI's own blocking collective may stand in for an algorithm of pycoll's; the same on all ranks.
 
-    Not where it would give other results, nor on communicators with nonblocking collectives: these do not go
-    on while MPI blocks.
+    Not where it would give other results, nor for more bytes than some libraries can count, nor where a rank may
+    have buffers on a GPU, nor on communicators with nonblocking collectives: these do not go on while MPI blocks.
     """
-    arithmetic = op is None or (op.predefined and native.same_arithmetic(dtype))
-    return arithmetic and not channel.nonblocking and not settings.TIMEOUT
+    alike = op is None or native.same_arithmetic(dtype, op)
+    small = nbytes * channel.size < 1 << 31
+    return alike and small and channel.known.host_memory and not channel.nonblocking and not settings.TIMEOUT
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ def explain(
     channel = engine.attach(comm)
     operation = resolve(op) if PRIMITIVES[primitive].reduces else None
     commutative = operation is None or operation.commutative
-    kind = Kind(primitive, nbytes, commutative, native_is_same(channel, np.dtype(dtype), operation))
+    kind = Kind(primitive, nbytes, commutative, native_is_same(channel, nbytes, np.dtype(dtype), operation))
     choice = select(channel, algorithm, kind)
     find(primitive, choice.algorithm)
     tuned = channel.tuned

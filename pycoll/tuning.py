@@ -23,9 +23,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .schedule import NATIVE, algorithms_of, find
+from .schedule import NATIVE, PRIMITIVES, algorithms_of, find
 
 FORMAT, VERSION = "pycoll tuning", 1
+TINY = 64  # bytes: what is shorter than the shortest that was measured takes as long
 AS_GOOD = 1.05  # so many times the fastest one's time: no more than noise
 
 
@@ -65,7 +66,7 @@ class Tuned:
         self.best = lru_cache(maxsize=4096)(self._best)
 
     def times(self, primitive: str, nbytes: int) -> dict[Candidate, float]:
-        """The seconds of each candidate, interpolated between sizes; beyond the ends those at the ends.
+        """The seconds of each candidate, interpolated between sizes; up to twice beyond the ends those at the ends.
 
         On logarithmic scales a time that is a latency and bytes by a rate is nearly straight between two sizes.
         """
@@ -73,7 +74,9 @@ class Tuned:
         at = bisect.bisect_left(points, nbytes, key=lambda point: point.nbytes)
         around = points[max(at - 1, 0) : at + 1]
         if not around or len(around) == 1 or around[1].nbytes == nbytes:
-            return dict(around[-1].seconds) if around else {}
+            near = around and around[-1].nbytes / 2 <= nbytes <= around[-1].nbytes * 2
+            tiny = around and nbytes <= around[-1].nbytes <= TINY
+            return dict(around[-1].seconds) if near or tiny else {}
         low, high = around
         share = math.log(max(nbytes, 1) / max(low.nbytes, 1)) / math.log(high.nbytes / max(low.nbytes, 1))
         return {
@@ -126,15 +129,23 @@ class TuningFile:
     def with_measurement(self, measurement: dict) -> dict:
         """The document with one more measurement, which replaces an older one of the same kind.
 
-        Primitives that it does not have stay, if they were measured under the same circumstances.
+        Sizes and primitives that it does not have stay, if they were measured under the same circumstances.
         """
         others = []
         for one in self._document["measurements"]:
             if any(one[key] != measurement[key] for key in ("mpi", "ranks", "hosts")):
                 others.append(one)
             elif _circumstances(one) == _circumstances(measurement):
-                measurement = {**measurement, "primitives": {**one["primitives"], **measurement["primitives"]}}
+                measurement = {**measurement, "primitives": _merged(one["primitives"], measurement["primitives"])}
         return {**self._document, "measurements": [*others, measurement]}
+
+
+def _merged(old: dict[str, list[dict]], new: dict[str, list[dict]]) -> dict[str, list[dict]]:
+    found = {}
+    for primitive in {**old, **new}:
+        points = {point["nbytes"]: point for point in [*old.get(primitive, []), *new.get(primitive, [])]}
+        found[primitive] = [points[nbytes] for nbytes in sorted(points)]
+    return found
 
 
 def _circumstances(measurement: dict) -> dict:
@@ -187,6 +198,8 @@ def _check(measurement: dict) -> None:
         if not isinstance(measurement[key], kind):
             raise TypeError(f"{key} is {measurement[key]!r}")
     for primitive, points in measurement["primitives"].items():
+        if PRIMITIVES[primitive].varies:
+            raise ValueError(f"ranks do not know the sizes of {primitive} alike")
         known = [*algorithms_of(primitive), NATIVE]
         sizes = [point.nbytes for point in _points(points)]
         if not sizes or sizes != sorted(set(sizes)) or not all(isinstance(nbytes, int) for nbytes in sizes):

@@ -78,11 +78,12 @@ read_settings() {
 
 # bench FILE ARGUMENTS...: results go to FILE.json, FILE.csv and FILE.png
 bench() {
-  local file=$1 options
+  local file=$1 options names
   shift
   : "${STEPFACTOR:=4}"
   read_settings
-  [ -z "${ALGORITHM:-}" ] || settings+=(-a "${ALGORITHM// /,}") # commas separate variables in sbatch --export
+  read -ra names <<< "$(tr , ' ' <<< "${ALGORITHM:-}")" # spaces do as well: sbatch --export has commas between variables
+  [ ${#names[@]} = 0 ] || settings+=(-a "$(IFS=,; echo "${names[*]}")")
   read -ra options <<< "${BENCH_OPTIONS:-}"
   launch -m bench "${settings[@]}" "${options[@]}" "$@" --json "$file.json" --csv "$file.csv" --plot "$file.png"
 }

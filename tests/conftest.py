@@ -10,7 +10,7 @@ import traceback
 import hypothesis
 import pytest
 
-os.environ.setdefault("PYCOLL_TUNING", "off")  # the tests expect the rules, whatever the user has measured
+os.environ["PYCOLL_TUNING"] = "off"  # the tests expect the rules, whatever the user has measured
 
 # nothing that depends on time or on files: all ranks must draw the same examples
 hypothesis.settings.register_profile(

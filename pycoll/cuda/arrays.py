@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -19,6 +20,11 @@ def cupy(what: str = "a buffer on a GPU") -> ModuleType:
     except ImportError as error:
         raise TypeError(f"{what} needs the package CuPy (the extra cuda12 or cuda13): {error}") from None
     return cupy
+
+
+def gpu_possible() -> bool:
+    """Whether arrays on a GPU can come about: without CuPy none can be used."""
+    return "cupy" in sys.modules or find_spec("cupy") is not None
 
 
 def is_device_array(array: object) -> bool:

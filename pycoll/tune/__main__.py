@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from pathlib import Path
@@ -26,6 +27,9 @@ from .options import nbytes, silent_but_first, sizes
 from .progressbar import shown
 from .timing import race, shares
 
+NATIVE_HINT = """\
+native is MPI's own collective. While it blocks, nonblocking collectives on other communicators do not go on: a program
+in which one rank waits for such a one before a blocking collective, and another rank after it, needs --no-native."""
 PASSES = 3  # over all points: machines have better and worse minutes
 SEGMENTS = (64 << 10, 256 << 10, 1 << 20)  # tried besides those that are set
 NETWORK_SEGMENTS = (16 << 10, 32 << 10, 64 << 10, 128 << 10)  # between hosts
@@ -41,6 +45,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("-b", "--minbytes", type=nbytes, default=8, metavar="SIZE", help="(8)")
     parser.add_argument("-e", "--maxbytes", type=nbytes, default=64 << 20, metavar="SIZE", help="(64M)")
     parser.add_argument("-f", "--stepfactor", type=int, default=2, metavar="F", help="from size to size (%(default)s)")
+    parser.add_argument("--no-native", action="store_true", help="leave MPI's own collectives out")
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
     options = parser.parse_args(argv)
     for name in options.primitives:
@@ -60,25 +65,31 @@ def parse(argv: list[str]) -> argparse.Namespace:
 class Tuner:
     """Measures the points of one communicator."""
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
-        self.comm, self.channel = comm, engine.attach(comm)
+    def __init__(self, comm: MPI.Intracomm, with_native: bool = True) -> None:
+        self.comm, self.channel, self.with_native = comm, engine.attach(comm), with_native
         self.segments = NETWORK_SEGMENTS if self.channel.host_count > 1 else SEGMENTS
+        self._tried: dict[tuple[str, int], list[Candidate]] = {}  # the same in each pass
 
     def seconds(self, primitive: str, size: int, budget: float) -> tuple[int, dict[str, float]]:
         """One point: the bytes by which an algorithm is chosen, and what each candidate took."""
         case = Case(self.comm, primitive, size)
         case.zero()
-        known = {name: Candidate(name) for name in [*algorithms_of(primitive), NATIVE]}
-        long = size >= LONG and primitive != "barrier" and budget > 0
+        known = {name: Candidate(name) for name in [*algorithms_of(primitive), *[NATIVE] * self.with_native]}
+        long = size >= LONG and primitive != "barrier"
         found = self._race(case, list(known.values()), budget / 2 if long else budget)
         if long:
             best = min(found.values())
             close = [one for name, one in known.items() if found[name] <= CLOSE * best]
-            ours = sorted((one for one in close if one.algorithm != NATIVE), key=lambda one: found[str(one)])[:2]
-            tried = [one._replace(segment=segment) for one in ours for segment in self.segments if segment < size]
-            if tried:
+            if (primitive, size) not in self._tried:
+                self._tried[primitive, size] = self._in_segments(close, found, size)
+            if tried := self._tried[primitive, size]:
                 found |= self._race(case, [*close, *tried], budget / 2)
         return case.chosen_by, found
+
+    def _in_segments(self, close: list[Candidate], found: dict[str, float], size: int) -> list[Candidate]:
+        """The two best algorithms of pycoll's, in segments."""
+        ours = sorted((one for one in close if one.algorithm != NATIVE), key=lambda one: found[str(one)])[:2]
+        return [one._replace(segment=segment) for one in ours for segment in self.segments if segment < size]
 
     def _race(self, case: Case, candidates: list[Candidate], budget: float) -> dict[str, float]:
         tuned = self.channel.tuned
@@ -107,7 +118,7 @@ def points(options: argparse.Namespace) -> list[tuple[str, int]]:
 
 def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list[dict]]:
     """All points."""
-    tuner, todo = Tuner(comm), points(options) * PASSES
+    tuner, todo = Tuner(comm, not options.no_native), points(options) * PASSES
     times: dict[tuple[str, int], list[dict[str, float]]] = {}
     budgets = shares(comm, options.budget, [size for _, size in todo])
     for number, ((primitive, size), budget) in enumerate(zip(shown(todo, comm, "tuning"), budgets)):
@@ -133,6 +144,13 @@ def existing(path: Path) -> tuning.TuningFile:
     return tuning.read(path) if path.exists() else tuning.empty(path)
 
 
+def disturbing(primitives: list[str]) -> str | None:
+    """What is wrong with the environment: settings under which other things would be measured than is said."""
+    names = [f"PYCOLL_{name.upper()}" for name in (*primitives, "segment", "pipeline", "check", "timeout")]
+    found = [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
+    return f"unset {', '.join(found)} to tune" if found else None
+
+
 def main(argv: list[str]) -> None:
     """Measure, and add what was found to the file."""
     comm = MPI.COMM_WORLD
@@ -146,7 +164,9 @@ def main(argv: list[str]) -> None:
             options.output.parent.mkdir(parents=True, exist_ok=True)
         except (tuning.Refused, OSError) as error:
             problem = f"-o {options.output}: {error}; name another file"
-    if problem := comm.bcast(problem):
+    if not problem and comm.rank == 0 and not os.access(options.output.parent, os.W_OK):
+        problem = f"-o {options.output}: nothing can be written there"
+    if problem := comm.bcast(problem or disturbing(options.primitives)):
         sys.exit(problem if comm.rank == 0 else 1)
     channel = engine.attach(comm)
     found, where = measured(comm, options), environment(comm)
@@ -156,6 +176,8 @@ def main(argv: list[str]) -> None:
         write_atomically(options.output, lambda file: file.write(json.dumps(document, indent=1).encode()))
         print(summary(found))
         used = options.output.resolve() == (tuning.path_in_use() or Path()).resolve()
+        if any("native" == min(p["seconds"], key=p["seconds"].get) for points in found.values() for p in points):
+            print(NATIVE_HINT)
         print(f"written to {options.output}" + ("" if used else f"; to use it: export PYCOLL_TUNING={options.output}"))
 
 

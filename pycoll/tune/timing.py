@@ -27,9 +27,9 @@ def alternate(
 ) -> dict[str, np.ndarray]:
     """Seconds of each call: one for each iteration, the slowest rank's.
 
-    One of each call is timed in turn, until the medians are stable or about `budget` seconds are over, but at least
-    `least` times; or `iterations` times.  The order changes, since what came before may matter.  `before` has what is
-    called untimed before each, if not the same.
+    One of each call is timed in turn, until the medians are stable, which needs at least `least` times, or about
+    `budget` seconds are over, but at least twice; or `iterations` times.  The order changes, since what came before
+    may matter.  `before` has what is called untimed before each, if not the same.
     """
     pairs = [((before or {}).get(name, call), call) for name, call in calls.items()]
     orders = np.random.default_rng(0)  # the same on all ranks
@@ -38,15 +38,23 @@ def alternate(
         first()
     times, spent = np.empty((0, len(calls))), 0.0
     while len(times) < (iterations or MOST):
-        rounds = iterations or (least if not len(times) else ROUNDS)
+        rounds = iterations or _rounds(len(times), budget - spent, spent)
         start = time.perf_counter()
         mine = [_round(comm, pairs, orders.permutation(len(pairs))) for _ in range(rounds)]
         found, took = _slowest(comm, mine, time.perf_counter() - start)
         times = np.vstack([times, found])
         spent += took
-        if len(times) >= least and (spent > budget or all(_spread(column) < STABLE for column in times.T)):
+        stable = len(times) >= least and all(_spread(column) < STABLE for column in times.T)
+        if len(times) >= 2 and (spent > budget or stable):
             break
     return dict(zip(calls, times.T))
+
+
+def _rounds(done: int, left: float, spent: float) -> int:
+    """How many rounds come next: one alone, to see what it costs, then as many as there is time for."""
+    if done < 2:
+        return 1
+    return int(np.clip(left * done / spent, 1, ROUNDS))
 
 
 def _round(comm: MPI.Intracomm, pairs: list[tuple[Call, Call]], order: np.ndarray) -> np.ndarray:

@@ -11,11 +11,15 @@ import pycoll
 from pycoll import engine
 from pycoll.schedule import PRIMITIVES
 
+from ..mpi import test_native
 from ..mpi.native import KINDS, OPERATIONS, RANK, SIZE, assert_same, inputs, native
-from ..mpi.test_native import MOVING, REDUCING, short_segments  # noqa: F401 (the fixture is for all tests here)
+from ..mpi.test_native import short_segments  # noqa: F401 (the fixture is for all tests here)
 
 pytestmark = pytest.mark.mpi
 
+MOVING, REDUCING = (
+    [pair for pair in pairs if pair[1] != "native"] for pairs in (test_native.MOVING, test_native.REDUCING)
+)
 DTYPES = ["int64", "float32", "complex128", "bool", "int8"]
 MORE_DTYPES = ["int32", "uint8", "uint64", "float64", "complex64"]
 
@@ -215,6 +219,11 @@ def test_counters_show_no_staging(xp, way):
     with pycoll.traffic() as sent:
         pycoll.allreduce(send)
     assert sent.staged == (0 if way == "direct" or (SIZE == 1 and not sent.staged) else 2 * send.nbytes)
+
+
+def test_mpis_own_is_refused(xp, way):
+    with pytest.raises(TypeError, match=r"native.*host's memory"):
+        pycoll.allreduce(xp.zeros(3, "float32"), algorithm="native")
 
 
 @pytest.mark.parametrize("op, choose", [(MPI.MINLOC, min), (MPI.MAXLOC, max)])

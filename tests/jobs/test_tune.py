@@ -118,6 +118,29 @@ def test_a_file_of_something_else_is_not_overwritten(tmp_path):
     assert path.read_text() == '{"answer": 42}'
 
 
+def test_settings_that_would_spoil_the_measurement_are_refused(tmp_path):
+    options = ["allreduce", "--budget", "1", "-o", str(tmp_path / "tuning.json")]
+    environment = {"PYCOLL_ALLREDUCE": "naive", "PYCOLL_SEGMENT": "1024", "PYCOLL_BCAST": "tree"}
+    job = run(2, ["-m", "pycoll.tune", *options], limit=60, environment=environment)
+    assert job.code != 0 and "unset PYCOLL_ALLREDUCE=naive, PYCOLL_SEGMENT=1024 to tune" in job.output, job.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_mpis_own(tmp_path):
+    path = tmp_path / "tuning.json"
+    job = run(2, ["-m", "pycoll.tune", "barrier", "--no-native", "--budget", "1", "-o", str(path)], limit=60)
+    assert job.code == 0, job.output
+    (point,) = json.loads(path.read_text())["measurements"][0]["primitives"]["barrier"]
+    assert set(point["seconds"]) == set(algorithms_of("barrier"))
+
+
+def test_a_warning_that_is_an_error_ends_the_job(tmp_path):
+    (tmp_path / "tuning.json").write_text("{")
+    program = "import warnings, pycoll; warnings.simplefilter('error'); pycoll.abort_on_exception(); pycoll.attach()"
+    job = run(2, ["-c", program], limit=30, environment={"PYCOLL_TUNING": str(tmp_path / "tuning.json")})
+    assert job.code != 0 and not job.timed_out and "is not used: it is no JSON" in job.output
+
+
 def test_the_choice_is_compared_with_the_best(tuned, tmp_path):
     path = tmp_path / "selection.json"
     options = ["allreduce", "-e", "4K", "-f", "64", "--budget", "2", "--json", str(path)]

@@ -30,10 +30,18 @@ def file(tmp_path):
 
 @pytest.mark.parametrize(
     "nbytes, expected",
-    [(0, "native"), (8, "native"), (1024, "ring"), (65536, "ring/4096"), (1 << 30, "ring/4096"), (4, "native")],
+    [(0, "native"), (8, "native"), (1024, "ring"), (65536, "ring/4096"), (130000, "ring/4096"), (4, "native")],
 )
 def test_the_fastest_at_measured_sizes_and_beyond(file, nbytes, expected):
     assert str(file.fitting("MPI 1", 4, 1).best("allreduce", nbytes, True, True, "naive")) == expected
+
+
+def test_far_beyond_what_was_measured_the_rules_hold(file):
+    tuned = file.fitting("MPI 1", 4, 1)
+    assert tuned.best("allreduce", 1 << 18, True, True, "naive") is None
+    part = tuning.TuningFile(file.path, {"measurements": [{**MEASUREMENT, "primitives": {"allreduce": POINTS[1:]}}]})
+    assert part.fitting("MPI 1", 4, 1).best("allreduce", 8, True, True, "naive") is None
+    assert part.fitting("MPI 1", 4, 1).best("allreduce", 600, True, True, "naive")
 
 
 def test_what_the_rules_say_is_kept_if_it_is_as_good(file):
@@ -76,6 +84,9 @@ def test_a_new_measurement_replaces_one_of_its_kind(file):
     (both,) = file.with_measurement({**new, "environment": {"date": "later"}})["measurements"]
     assert both["environment"] == {"date": "later"}
     assert both["primitives"] == {"allreduce": POINTS, **new["primitives"]}, "measured under the same circumstances"
+    again = {"nbytes": 1024, "seconds": {"tree": 1e-6}}
+    (merged,) = file.with_measurement({**MEASUREMENT, "primitives": {"allreduce": [again]}})["measurements"]
+    assert merged["primitives"]["allreduce"] == [POINTS[0], again, POINTS[2]]
     other = {**new, "ranks": 2}
     assert file.with_measurement(other)["measurements"] == [MEASUREMENT, other]
     assert tuning.empty(file.path).with_measurement(new)["measurements"] == [new]
@@ -93,6 +104,7 @@ def test_a_new_measurement_replaces_one_of_its_kind(file):
         (json.dumps(document(measurements=[{**MEASUREMENT, "ranks": "4"}])), "measurement 0 is broken.*ranks"),
         (json.dumps(document(measurements=[MEASUREMENT, {"mpi": "MPI 1"}])), "measurement 1 is broken.*ranks"),
         (json.dumps(document()).replace("allreduce", "allredcue"), "allredcue"),
+        (json.dumps(document()).replace("allreduce", "alltoallv"), "alltoallv"),
         (json.dumps(document()).replace('"ring"', '"rings"'), "allreduce has no rings"),
         (json.dumps(document()).replace("ring/4096", "ring/0"), "allreduce has no ring/0"),
         (json.dumps(document()).replace("ring/4096", "ring/much"), "broken"),

@@ -200,4 +200,5 @@ def test_gpu(submit, tmp_path, gpu):
 def test_tune(submit, tmp_path):
     job = submit("tune.sbatch", *TWO_RANKS, TUNING="tuned/for-this.json", **TINY)
     succeeds(job, tmp_path / f"tune-{job}.out")
-    assert json.loads(read(tmp_path / "tuned" / "for-this.json"))
+    (one,) = json.loads(read(tmp_path / "tuned" / "for-this.json"))["measurements"]
+    assert (one["ranks"], one["hosts"]) == (2, 2) and set(one["primitives"]) == {"allreduce", "bcast"}
