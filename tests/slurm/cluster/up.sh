@@ -130,7 +130,8 @@ for node in $nodes; do
   start "$node" slurmd -D -N "$node"
 done
 
-for _ in $(seq 300); do
+deadline=$((SECONDS + 30))
+while [ $SECONDS -lt $deadline ]; do
   up=$(timeout 5 "$cluster/bin/sinfo" -h -N -o %T 2> /dev/null | grep -cx idle || true)
   if [ "$up" = "$(wc -w <<< "$nodes")" ]; then
     echo "$cluster/bin" >&3
