@@ -61,10 +61,11 @@ def test_what_is_written(tuned):
 def test_it_is_used_and_said_to_be(tuned):
     seconds = json.loads(tuned.read_text())["measurements"][0]["primitives"]["allreduce"][0]["seconds"]
     best = min(seconds, key=seconds.get)
-    if seconds["recursive_doubling"] <= 1.05 * seconds[best]:
-        best = "recursive_doubling"
+    reason = "as it was measured to be the fastest"
+    if seconds["recursive_doubling"] <= 1.05 * seconds[best]:  # which the rules say
+        best, reason = "recursive_doubling", "by the rules, and measured to be as good as the fastest"
     for line in explained(tuned):
-        assert f" {best} as it was measured to be the fastest {tuned}, measured 20" in line and line.endswith("[]")
+        assert f" {best} {reason} {tuned}, measured 20" in line and line.endswith("[]")
 
 
 def test_ranks_that_were_not_measured_go_by_the_rules(tuned):
