@@ -10,6 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.files import write_json
 from pycoll.tune.environment import environment
 from pycoll.tune.options import silent_but_first
 from pycoll.tune.progressbar import shown
@@ -18,7 +19,7 @@ from pycoll.tune.timing import shares
 from .gpu import gpu_environment, on_gpu, path_environment
 from .measure import measure, points
 from .options import parse
-from .results import document, write_csv, write_json
+from .results import document, write_csv
 from .tables import nccl_table, summary
 
 

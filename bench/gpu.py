@@ -18,8 +18,9 @@ from mpi4py import MPI
 import pycoll
 from pycoll.cuda.arrays import cupy
 from pycoll.cuda.support import support
+from pycoll.files import write_json
 
-from .results import table, write_json
+from .results import table
 
 YARDSTICKS = ("mpi", "staged")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,6 @@ def table(records: list[dict], columns: Columns) -> str:
 def document(environment: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What goes into a JSON file, which `bench.report` reads."""
     return {"format": FORMAT, "version": VERSION, "environment": environment, "records": records}
-
-
-def write_json(path: str | Path, content: object) -> None:
-    """Write a document so that the file is either the old one or the whole new one."""
-    write_atomically(Path(path), lambda file: file.write(json.dumps(content, indent=1).encode()))
 
 
 def write_csv(path: str | Path, records: list[dict]) -> None:

@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import engine
+from pycoll.files import write_json
 from pycoll.schedule import NATIVE, algorithms_of
 from pycoll.tune.cases import MEASURED, Case
 from pycoll.tune.environment import environment
@@ -23,7 +24,7 @@ from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import alternate, race, shares
 from pycoll.tuning import Candidate
 
-from .results import table, write_json
+from .results import table
 
 CLOSE = 1.1  # what counts as good as the best
 COLUMNS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -26,3 +27,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def write_json(path: str | Path, content: object) -> None:
+    """Write a document as JSON, atomically."""
+    write_atomically(Path(path), lambda file: file.write(json.dumps(content, indent=1).encode()))

@@ -16,9 +16,10 @@ from threadpoolctl import threadpool_limits
 
 import pycoll
 from pycoll import parallel
+from pycoll.files import write_json
 from pycoll.tune.environment import environment
 
-from ..results import table, write_json
+from ..results import table
 from .compare import COLUMNS, compare
 from .data import CLASSES, digits, synthetic
 from .epochs import train

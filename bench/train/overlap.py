@@ -21,10 +21,10 @@ from tabulate import tabulate
 from threadpoolctl import threadpool_limits
 
 import pycoll
+from pycoll.files import write_json
 from pycoll.parallel import DistributedDataParallel
 from pycoll.tune.environment import environment
 
-from ..results import write_json
 from .data import CLASSES, Data, synthetic
 from .model import Perceptron
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -24,7 +25,12 @@ def cupy(what: str = "a buffer on a GPU") -> ModuleType:
 
 def gpu_possible() -> bool:
     """Whether arrays on a GPU can come about: without CuPy none can be used."""
-    return "cupy" in sys.modules or find_spec("cupy") is not None
+    return "cupy" in sys.modules or _installed()
+
+
+@cache
+def _installed() -> bool:
+    return find_spec("cupy") is not None
 
 
 def is_device_array(array: object) -> bool:

@@ -7,7 +7,6 @@ uses. Run it with each number of ranks that you use, and with nothing else on th
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -17,7 +16,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import engine, native, tuning
-from pycoll.files import write_atomically
+from pycoll.files import write_json
 from pycoll.schedule import NATIVE, PRIMITIVES, algorithms_of
 from pycoll.tuning import Candidate
 
@@ -173,7 +172,7 @@ def main(argv: list[str]) -> None:
     if comm.rank == 0:
         measurement = {"mpi": native.library(), "ranks": comm.size, "hosts": channel.host_count, "environment": where}
         document = existing(options.output).with_measurement({**measurement, "primitives": found})
-        write_atomically(options.output, lambda file: file.write(json.dumps(document, indent=1).encode()))
+        write_json(options.output, document)
         print(summary(found))
         used = options.output.resolve() == (tuning.path_in_use() or Path()).resolve()
         if any("native" == min(p["seconds"], key=p["seconds"].get) for points in found.values() for p in points):
