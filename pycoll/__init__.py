@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         waitany,
     )
     from .selection import explain
+    from .simulate import simulate
 
 _HOMES = {
     "abort": ["abort_on_exception"],
@@ -150,6 +151,7 @@ _HOMES = {
     "progress": ["progress_thread"],
     "requests": ["Persistent", "Request", "testall", "waitall", "waitany"],
     "selection": ["explain"],
+    "simulate": ["simulate"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -160,7 +162,8 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    module = import_module(f".{_HOME[name]}", __name__)
+    value = module if _HOME[name] == name else getattr(module, name)  # some modules can be called
     globals()[name] = value
     return value
 

@@ -268,11 +268,6 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     return _register(comm, private, *_hosts(private))
 
 
-def segments(nbytes: int, several_hosts: bool = False, tuned: int | None = None) -> int:
-    """Into how many segments a pipelined algorithm cuts a vector."""
-    return max(1, -(-nbytes // settings.pipeline(several_hosts, tuned)))
-
-
 def configure(*, segment: int | None = None, pipeline: int | None = None) -> None:
     """Set the sizes of segments in bytes, on all ranks alike; programs bound before are forgotten."""
     for name, value in (("SEGMENT", segment), ("PIPELINE", pipeline)):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from . import check, engine, native, settings
+from . import check, native, settings
 from .binding import Bound, freed_at_its_end
 from .buffers import Arguments, arrange
 from .cuda.memory import memory_of
@@ -174,7 +174,7 @@ def prepare(
     itemsize = arguments.dtype.itemsize if operation else 1
     length = arguments.count * arguments.dtype.itemsize // itemsize
     several = channel.host_count > 1
-    segments = engine.segments(length * itemsize, several, choice.segment) if chosen.pipelined else 1
+    segments = settings.segments(length * itemsize, several, choice.segment) if chosen.pipelined else 1
     call = Call(
         chosen,
         rank,

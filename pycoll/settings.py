@@ -71,6 +71,11 @@ def pipeline(several_hosts: bool, tuned: int | None = None) -> int:
     return tuned or (NETWORK_PIPELINE if several_hosts else PIPELINE)
 
 
+def segments(nbytes: int, several_hosts: bool = False, tuned: int | None = None) -> int:
+    """Into how many segments a pipelined algorithm cuts a vector."""
+    return max(1, -(-nbytes // pipeline(several_hosts, tuned)))
+
+
 logger = logging.getLogger("pycoll.algorithms")
 
 

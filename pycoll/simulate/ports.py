@@ -1,0 +1,85 @@
+"""Where messages wait for each other: the ports of hosts and of switches, and the messages themselves."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from .network import Link
+
+MOST_TURNS = 16  # of one message: else a few long ones would take as long to simulate as many short ones
+
+
+class Port:
+    """One direction of a link.
+
+    Where it is the one out of a sender's host, messages to different ranks take turns, a frame each.
+    """
+
+    __slots__ = ("name", "beta", "free", "nbytes", "busy", "lines", "turns", "awaited")
+
+    def __init__(self, name: str, beta: float) -> None:
+        self.name, self.beta = name, beta
+        self.free = 0.0  # when all that has entered will be through
+        self.nbytes = 0
+        self.busy = 0.0
+        self.lines: dict[int, deque[Message]] = {}  # those that wait, by pairs of ranks
+        self.turns: deque[deque[Message]] = deque()  # the same, by who is next
+        self.awaited = False  # whether there is an event at which the next one's turn comes
+
+    def take(self, nbytes: int, now: float) -> float:
+        """Let so many bytes through after those that came before; when that begins."""
+        start = self.free if self.free > now else now
+        duration = nbytes * self.beta
+        self.free = start + duration
+        self.busy += duration
+        self.nbytes += nbytes
+        return start
+
+    def queue(self, message: Message) -> None:
+        """Let a message wait for its turn."""
+        line = self.lines.get(message.pair)
+        if line is None:
+            line = self.lines[message.pair] = deque()
+            self.turns.append(line)
+        line.append(message)
+
+    def next_turn(self) -> tuple[Message, int]:
+        """Whose turn it is, and with how many bytes."""
+        line = self.turns.popleft()
+        message = line[0]
+        nbytes = min(message.frame, message.left)
+        if nbytes == message.left:
+            line.popleft()
+        if line:
+            self.turns.append(line)
+        else:
+            del self.lines[message.pair]
+        return message, nbytes
+
+
+class Message:
+    """A message, from its send to the end of its receive."""
+
+    __slots__ = (
+        *("source", "to", "pair", "nbytes", "segments", "link", "route"),
+        *("left", "frame", "begun", "handed", "owed", "rendezvous", "receive", "arrival"),
+    )
+
+    def __init__(
+        self, source: int, to: int, pair: int, nbytes: int, segments: int, link: Link, route: tuple[Port, ...]
+    ) -> None:
+        self.source, self.to, self.pair = source, to, pair
+        self.nbytes, self.segments, self.link, self.route = nbytes, segments, link, route
+        self.left = nbytes  # bytes that have not left yet
+        self.frame = max(link.frame, -(-nbytes // MOST_TURNS)) if link.frame else nbytes
+        self.begun = 0.0  # when it can leave
+        self.handed = 0.0  # when its sender's processor has done its part
+        self.owed = False  # whether the send is complete only when bytes have left
+        self.rendezvous = False  # whether it leaves only when it is received
+        self.receive: tuple[float, int] | None = None  # since when it is waited for, and how many bytes are combined
+        self.arrival: float | None = None
+
+    @property
+    def tail(self) -> int:
+        """Bytes in its last frame."""
+        return self.nbytes % self.link.frame or min(self.nbytes, self.link.frame)

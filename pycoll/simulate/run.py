@@ -1,0 +1,237 @@
+"""The schedules of all ranks as discrete events, in seconds.
+
+A rank starts all moves of a round at once, as the engine does, and its next round when they are complete.  A message
+passes all ports on its way at the same time, each as soon as it is free; it arrives `alpha` after it is through the
+slowest.  A rank's processor does one thing after another: the overhead of each segment of a message, and combining,
+which goes on while later segments arrive.  Schedules are generators, so nothing is kept of rounds that are over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import accumulate, count
+
+from ..layout import COUNT_BYTES, split
+from ..schedule import Algorithm, Block, Blocks, Combine, Copy, Hosts, Reduce, Round, Send, counts_of
+from .network import Link, Network
+from .ports import Message, Port
+
+COUNTS = counts_of(0)[0]
+
+
+def sizes(algorithm: Algorithm, ranks: int, nbytes: int, segments: int, hosts: Hosts) -> Callable[[Blocks], int]:
+    """How many bytes some blocks have together, of `nbytes` bytes that are cut as evenly as can be."""
+    parts = split(nbytes, algorithm.parts(ranks, segments, hosts))
+    before = list(accumulate(parts, initial=0))
+
+    def one(block: Block) -> int:
+        if isinstance(block, tuple):
+            return COUNT_BYTES * ranks if block[0] == COUNTS else parts[block[-1]]
+        return parts[block]  # type: ignore[index]
+
+    def together(blocks: Blocks) -> int:
+        if type(blocks) is range and blocks.step == 1:  # of which some schedules have long ones
+            return before[blocks.stop] - before[blocks.start] if blocks else 0
+        return sum(map(one, blocks))
+
+    return together
+
+
+class Cluster:
+    """The ports that messages pass: a host's, a switch's, or inside a host each rank's own."""
+
+    def __init__(self, network: Network, ranks: int, hosts: Hosts) -> None:
+        self.network = network
+        self.hosts = hosts or range(ranks)
+        self.ports: dict[tuple[str, int], Port] = {}
+
+    def port(self, name: str, number: int, beta: float) -> Port:
+        """The port of that name, made when it is first used."""
+        key = (name, number)
+        if key not in self.ports:
+            self.ports[key] = Port(name.format(number), beta)
+        return self.ports[key]
+
+    def way(self, source: int, to: int) -> tuple[Link, tuple[Port, ...]]:
+        """The kind of link between two ranks, and the ports on the way."""
+        here, there = self.hosts[source], self.hosts[to]
+        if here == there:
+            link = self.network.inside
+            return link, (self.port("rank {} out", source, link.beta), self.port("rank {} in", to, link.beta))
+        link = self.network.between
+        trunks: tuple[Port, ...] = ()
+        if width := self.network.hosts_per_switch:
+            up, down = here // width, there // width
+            if up != down:
+                beta = self.network.trunk
+                trunks = (self.port("switch {} up", up, beta), self.port("switch {} down", down, beta))
+        return link, (self.port("host {} out", here, link.beta), *trunks, self.port("host {} in", there, link.beta))
+
+
+class Ranks:
+    """All ranks under way, rank by rank in lists."""
+
+    def __init__(self, rounds: Sequence, cluster: Cluster, together: Callable[[Blocks], int], longest: int) -> None:
+        size = len(rounds)
+        self.rounds, self.cluster, self.together, self.longest = rounds, cluster, together, longest
+        self.size = size
+        self.gamma = cluster.network.gamma
+        self.open = [0] * size  # moves of the round that are not complete
+        self.finish = [0.0] * size  # when those that are complete were
+        self.processor = [0.0] * size  # until when it is taken
+        self.ends: list[float | None] = [None] * size
+        self.busy = [0.0] * size
+        self.messages, self.sent, self.received, self.combined = ([0] * size for _ in range(4))
+        self.sends: dict[int, list[Message]] = {}  # those that no receive is there for, by pairs of ranks
+        self.receives: dict[int, list[tuple[float, int]]] = {}  # and the other way round
+        self.events: list[tuple[float, int, int | Port]] = []
+        self.numbers = count(size)  # of events, so that those at one time come in the order in which they were made
+
+    def run(self, starts: Sequence[float]) -> None:
+        """From the ranks' starts until no rank can go on."""
+        self.events = [(start, rank, rank) for rank, start in enumerate(starts)]
+        heapify(self.events)
+        while self.events:
+            now, _, target = heappop(self.events)
+            if type(target) is int:
+                self.next_round(target, now)
+            else:
+                self.next_turn(target, now)  # type: ignore[arg-type]
+
+    def at(self, time: float, target: int | Port) -> None:
+        heappush(self.events, (time, next(self.numbers), target))
+
+    def next_round(self, rank: int, now: float) -> None:
+        moves: Round | None = next(self.rounds[rank], None)
+        if moves is None:
+            self.ends[rank] = now
+            return
+        self.finish[rank] = now
+        self.open[rank] = len(moves) + 1
+        for move in moves:
+            if type(move) is Send:
+                self.send(rank, move.to, self.together(move.blocks), now, not move.blocks)
+            elif type(move) is Combine:
+                self.complete(rank, self.work(rank, now, 0.0, self.combine(rank, self.together([move.into]))))
+            elif type(move) is Copy:  # the engine gives the value another name
+                self.complete(rank, now)
+            else:
+                nbytes = self.together(move.blocks)  # type: ignore[union-attr]
+                self.receive(rank, move.source, nbytes, type(move) is Reduce, now, not move.blocks)  # type: ignore
+        self.complete(rank, now)
+
+    def complete(self, rank: int, time: float) -> None:
+        """A move of the rank's round is complete."""
+        if time > self.finish[rank]:
+            self.finish[rank] = time
+        self.open[rank] -= 1
+        if not self.open[rank]:
+            self.at(self.finish[rank], rank)
+
+    def work(self, rank: int, start: float, end: float, seconds: float) -> float:
+        """Let the rank's processor work from `start` on, at least until `end`; when it is done."""
+        taken = self.processor[rank]
+        done = (taken if taken > start else start) + seconds
+        self.processor[rank] = done = done if done > end else end
+        self.busy[rank] += seconds
+        return done
+
+    def combine(self, rank: int, nbytes: int) -> float:
+        self.combined[rank] += nbytes
+        return nbytes * self.gamma
+
+    def send(self, rank: int, to: int, nbytes: int, now: float, empty: bool) -> None:
+        if not nbytes and not empty:  # the engine leaves these out
+            self.complete(rank, now)
+            return
+        link, route = self.cluster.way(rank, to)
+        segments = -(-nbytes // self.longest) or 1
+        message = Message(rank, to, rank * self.size + to, nbytes, segments, link, route)
+        message.begun, message.handed = now, self.work(rank, now, 0.0, segments * link.overhead)
+        message.rendezvous = min(nbytes, self.longest) > link.buffer
+        message.owed = not message.rendezvous and nbytes > link.buffer
+        self.messages[rank] += 1
+        self.sent[rank] += nbytes
+        if waiting := self.receives.get(message.pair):
+            message.receive = waiting.pop(0)
+            if not waiting:
+                del self.receives[message.pair]
+        else:
+            self.sends.setdefault(message.pair, []).append(message)
+        if not message.rendezvous:
+            if not message.owed:
+                self.complete(rank, message.handed)
+            self.leave(message, now)
+        elif message.receive:
+            self.leave(message, now)
+
+    def receive(self, rank: int, source: int, nbytes: int, reduced: bool, now: float, empty: bool) -> None:
+        if not nbytes and not empty:
+            self.complete(rank, now)
+            return
+        self.received[rank] += nbytes
+        pair, wanted = source * self.size + rank, (now, nbytes if reduced else 0)
+        waiting = self.sends.get(pair)
+        if not waiting:
+            self.receives.setdefault(pair, []).append(wanted)
+            return
+        message = waiting.pop(0)
+        if not waiting:
+            del self.sends[pair]
+        message.receive = wanted
+        if message.rendezvous:
+            message.begun = now
+            self.leave(message, now)
+        elif message.arrival is not None:
+            self.end_receive(message, wanted)
+
+    def leave(self, message: Message, now: float) -> None:
+        """The message may leave its host, in its turn."""
+        port = message.route[0]
+        if not port.lines and port.free <= now and message.frame >= message.nbytes:
+            self.depart(message, message.nbytes, now)
+            return
+        port.queue(message)
+        if not port.awaited:
+            port.awaited = True
+            self.at(max(now, port.free), port)
+
+    def next_turn(self, port: Port, now: float) -> None:
+        message, nbytes = port.next_turn()
+        self.depart(message, nbytes, now)
+        port.awaited = bool(port.turns)
+        if port.awaited:
+            self.at(port.free, port)
+
+    def depart(self, message: Message, nbytes: int, now: float) -> None:
+        """So many bytes of a message pass its ports."""
+        message.left -= nbytes
+        start, through, out = now, 0.0, message.route[0]
+        for port in message.route:
+            start = port.take(nbytes, start)
+            if port.free > through:
+                through = port.free
+        link = message.link
+        if message.owed and message.left <= link.buffer:
+            message.owed = False
+            left = out.free - (link.buffer - message.left) * out.beta
+            self.complete(message.source, left if left > message.handed else message.handed)
+        if not message.left:
+            if link.shaped:
+                through -= message.tail * link.beta
+            arrival = max(through + link.overhead, message.handed) + link.alpha
+            if message.rendezvous:
+                self.complete(message.source, arrival)
+            message.arrival = arrival
+            if message.receive:
+                self.end_receive(message, message.receive)
+
+    def end_receive(self, message: Message, wanted: tuple[float, int]) -> None:
+        """A message has come that is waited for: what the receiver has to do for it, as far as that is not done yet."""
+        since, reduced = wanted
+        rank, overhead = message.to, message.link.overhead
+        arrival = max(message.arrival or 0.0, since)
+        last = overhead + min(reduced, self.longest) * self.gamma
+        work = message.segments * overhead + self.combine(rank, reduced)
+        self.complete(rank, self.work(rank, max(message.begun, since), arrival + last, work))
