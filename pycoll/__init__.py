@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     )
     from .selection import explain
     from .simulate import simulate
+    from .trace import trace
 
 _HOMES = {
     "abort": ["abort_on_exception"],
@@ -152,6 +153,7 @@ _HOMES = {
     "requests": ["Persistent", "Request", "testall", "waitall", "waitany"],
     "selection": ["explain"],
     "simulate": ["simulate"],
+    "trace": ["trace"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

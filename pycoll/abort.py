@@ -6,11 +6,14 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 
 from mpi4py import MPI
 
 PAUSE = 0.5  # seconds: launchers pass output on in their own time, and drop what they have not read at an abort
+
+last_acts: list[Callable[[], object]] = []  # what is done before the job ends
 
 
 def abort_on_exception(comm: MPI.Comm | None = None) -> None:
@@ -39,5 +42,8 @@ def end_job(message: str, comm: MPI.Comm) -> None:
     sys.stdout.flush()
     sys.stderr.write(f"\npycoll: rank {comm.rank} of {comm.size} failed and ends the job:\n{message}\n")
     sys.stderr.flush()
-    time.sleep(PAUSE)
+    start = time.monotonic()
+    for act in last_acts:
+        act()
+    time.sleep(max(0.0, PAUSE - (time.monotonic() - start)))
     comm.Abort(1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from .counters import counted
 from .memory import address
 from .ops import Operation, real_dtype
 from .program import RECV, Apply, Collective, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait
+from .trace.steps import Tracer, tracer
 
 if TYPE_CHECKING:
     from .cuda.launch import Launcher
@@ -41,6 +42,7 @@ class Bound:
     requests: list[MPI.Prequest]
     scratch: Any
     marks: dict[int, Mark] = field(default_factory=dict)  # of steps that are a GPU's and waited for
+    tracer: Tracer | None = None  # what records its runs
     shortcut: tuple = ()
     _waits: list[MPI.Prequest | Mark | None] | None = None
 
@@ -48,7 +50,8 @@ class Bound:
     def waits(self) -> list[MPI.Prequest | Mark | None]:
         """For each call what it waits for, if it does."""
         if self._waits is None:
-            self._waits = [self._awaited(step) for step in self.program.steps]
+            waits = [self._awaited(step) for step in self.program.steps]
+            self._waits = self.tracer.waits(waits) if self.tracer else waits
             self._waits += [None] * (len(self.calls) - len(self._waits))
         return self._waits
 
@@ -94,7 +97,7 @@ def adapted(program: Program, arguments: Arguments, operation: Operation | None)
 
 @lru_cache(maxsize=512)
 def _with_division(program: Program, nbytes: int) -> Program:
-    return Program([*program.steps, Divide(Region(RECV, 0, nbytes))], program.messages, program.scratch)
+    return replace(program, steps=[*program.steps, Divide(Region(RECV, 0, nbytes))])
 
 
 def bind(
@@ -116,7 +119,10 @@ def bind(
     launcher = arguments.memory.launcher(bases, arguments.dtype, operation, comm.size)
     marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish} if launcher else {}
     calls = _Binder(comm, program, requests, bases, arguments, operation, launcher, marks).calls()
-    return Bound(program, calls, requests, scratch, marks)
+    recording = tracer(comm, program, arguments.mean_size(comm.size), tag)
+    if recording:
+        calls = recording.calls(calls)
+    return Bound(program, calls, requests, scratch, marks, recording)
 
 
 def _memory(region: Region, bases: list[int]) -> MPI.buffer:

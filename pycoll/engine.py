@@ -19,10 +19,9 @@ from .cuda.arrays import gpu_possible
 from .errors import CollectiveTimeout
 from .memory import HOST, address, is_host
 from .ops import Operation
-from .program import Program
+from .program import BLOCKING, Program
 
 KEPT = 256  # bound programs kept for each communicator
-BLOCKING = 1  # the tag of blocking collectives; each of the others in flight has its own
 
 
 class Shortcut(NamedTuple):
@@ -265,7 +264,12 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     if channel := attached(comm):
         return channel
     private = _duplicate(MPI.Intracomm(comm))  # not by a subclass's Dup
-    return _register(comm, private, *_hosts(private))
+    channel = _register(comm, private, *_hosts(private))
+    if settings.TRACE:
+        from .trace.session import begin_as_set
+
+        begin_as_set()
+    return channel
 
 
 def configure(*, segment: int | None = None, pipeline: int | None = None) -> None:

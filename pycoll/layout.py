@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
@@ -107,7 +108,8 @@ def compiled(call: Call) -> Program:
     if call.algorithm.learns:
         first = sum(map(_tells, rounds))
         rounds = rounds[:first] if call.learning else rounds[first:]
-    return compile_rounds(rounds, layout(call), max(1, call.longest // call.itemsize) * call.itemsize)
+    program = compile_rounds(rounds, layout(call), max(1, call.longest // call.itemsize) * call.itemsize)
+    return replace(program, name=str(call.algorithm))
 
 
 def _tells(moves: Round) -> bool:

@@ -76,7 +76,7 @@ def program(call: Call, form: str) -> Program:
     varies = call.algorithm.primitive.varies or call.sends
     places = (call.sends, call.recvs) if varies else (None, None)
     step = Collective(call.algorithm.primitive.name, call.root, form, *places)
-    return Program([step] if form == "blocking" else [step, Wait(0)], [], 0)
+    return Program([step] if form == "blocking" else [step, Wait(0)], [], 0, str(call.algorithm))
 
 
 def request(comm: MPI.Intracomm, step: Collective, arguments: Arguments, operation: Operation | None) -> Any:

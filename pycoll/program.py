@@ -13,6 +13,7 @@ from typing import NamedTuple
 from .schedule import Block
 
 SEND, RECV, SCRATCH = range(3)
+BLOCKING = 1  # the tag of blocking collectives; each of the others in flight has its own
 
 
 class Region(NamedTuple):
@@ -115,6 +116,7 @@ class Program:
     steps: list[Step]
     messages: list[Message]
     scratch: int
+    name: str = ""  # of the algorithm
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@
 | ``PYCOLL_TUNING`` | a file that ``python -m pycoll.tune`` wrote (see `pycoll.tuning`), or ``off`` |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
 | ``PYCOLL_TIMEOUT`` | seconds that a collective may take |
+| ``PYCOLL_TRACE`` | a folder: a trace of the run is written there (see `pycoll.trace`) |
+| ``PYCOLL_TRACE_EVENTS`` | how many events each rank keeps in it (524288: 20 MiB) |
 | ``PYCOLL_LOG`` | ``algorithms``: tell which algorithm each new kind of call gets, and why |
 """
 
@@ -21,12 +23,13 @@ from collections.abc import Callable, Iterator, MutableMapping
 from functools import cache
 
 from .schedule import PRIMITIVES, find
+from .trace.recorder import EVENTS
 
 
-def _bytes_from(variable: str, default: int) -> int:
+def _number_from(variable: str, default: int, of: str = "bytes") -> int:
     text = os.environ.get(variable, str(default))
     if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"environment variable {variable}={text!r} is not a positive number of bytes")
+        raise ValueError(f"environment variable {variable}={text!r} is not a positive number of {of}")
     return int(text)
 
 
@@ -49,12 +52,14 @@ def _switch_from(variable: str) -> bool:
 
 
 DEFAULT_SEGMENT, DEFAULT_PIPELINE = 4 << 20, 128 << 10
-SEGMENT = _bytes_from("PYCOLL_SEGMENT", DEFAULT_SEGMENT)
-PIPELINE = _bytes_from("PYCOLL_PIPELINE", DEFAULT_PIPELINE)
+SEGMENT = _number_from("PYCOLL_SEGMENT", DEFAULT_SEGMENT)
+PIPELINE = _number_from("PYCOLL_PIPELINE", DEFAULT_PIPELINE)
 NETWORK_SEGMENT = 56 << 10  # the defaults between hosts: above 64 KiB Open MPI's TCP messages wait for their receivers
 NETWORK_PIPELINE = 16 << 10
 CHECK = _switch_from("PYCOLL_CHECK")
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
+TRACE = os.environ.get("PYCOLL_TRACE")
+TRACE_EVENTS = _number_from("PYCOLL_TRACE_EVENTS", EVENTS, "events")
 
 
 def longest(several_hosts: bool, tuned: int | None = None) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from .placement import ALIGNMENT
@@ -38,7 +39,7 @@ _ALL = 1 << 62
 @lru_cache(maxsize=512)
 def direct(program: Program) -> Program:
     """The program for buffers on a GPU whose memory MPI reads and writes by itself."""
-    return _synchronised(Program([Ready(), *program.steps], program.messages, program.scratch), {SEND, RECV, SCRATCH})
+    return _synchronised(replace(program, steps=[Ready(), *program.steps]), {SEND, RECV, SCRATCH})
 
 
 @lru_cache(maxsize=512)
@@ -71,7 +72,7 @@ def staged(program: Program, send: int | None, recv: int | None) -> Program:
                     steps.append(CopyBytes(_mirrored(region, mirrors), region))
             pending, bound_for_home = {buffer: _Bytes() for buffer in mirrors}, 0
     messages = [message._replace(region=_mirrored(message.region, mirrors)) for message in program.messages]
-    return _synchronised(Program(steps, messages, top), set(mirrors))
+    return _synchronised(Program(steps, messages, top, program.name), set(mirrors))
 
 
 def _mirrored(region: Region, mirrors: dict[int, int]) -> Region:
@@ -158,7 +159,7 @@ def _synchronised(program: Program, on_device: set[int]) -> Program:
         steps.append(step)
     if pending:
         steps.append(Finish(pending[-1][0]))
-    return Program(steps, program.messages, program.scratch)
+    return replace(program, steps=steps)
 
 
 def _any_overlap(some: list[Region], others: list[Region]) -> bool:

@@ -1,0 +1,44 @@
+"""Traces of runs: what each rank did when, as Chrome trace JSON for https://ui.perfetto.dev, and what follows from it.
+
+``PYCOLL_TRACE=DIR``, or ``with pycoll.trace(DIR):`` on all ranks of COMM_WORLD, records each collective, message,
+combination, copy and wait, and the phases of the drivers of `pycoll.parallel`; ``with pycoll.trace.phase("forward"):``
+adds the program's own.  ``python -m pycoll.trace DIR`` prints a summary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from ..modules import make_callable
+from .phases import Passes, phase, since_last, under_way
+from .recorder import EVENTS
+
+__all__ = ["Passes", "phase", "since_last", "trace", "under_way"]
+
+
+@contextlib.contextmanager
+def trace(directory: str | os.PathLike, events: int = EVENTS) -> Iterator[None]:
+    """Record what this rank does within it, in `directory`; all ranks of COMM_WORLD together.
+
+    Each rank keeps its last `events` events, 40 bytes each, in a file of its own there, which holds them even if the
+    rank is killed.  At the end rank 0 puts them together in ``trace.json``; after an exception the rank that it was
+    raised on does, with what
+    the others have done so far.  Persistent collectives are recorded if they were made within it; the program's own
+    messages (`pycoll.send`) are not.  OSError if the directory cannot be written to, RuntimeError if there is a trace
+    already.
+    """
+    from ..engine import forget_programs  # which builds on this package
+    from .session import Session
+
+    session, failed = Session.together(directory, events), True
+    try:
+        yield
+        failed = False
+    finally:
+        forget_programs()
+        session.end(failed)
+
+
+make_callable(__name__, trace)

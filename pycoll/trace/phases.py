@@ -1,0 +1,91 @@
+"""What a program does between collectives: phases such as the forward pass, by name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ContextDecorator
+from types import TracebackType
+
+from . import recorder
+from .recorder import now
+
+
+class _State(threading.local):
+    """The phases of one thread."""
+
+    depth = 0  # how many we are in
+    ended = 0  # when the last outermost one ended
+
+
+_state = _State()
+
+
+class phase(ContextDecorator):
+    """``with phase("forward"):`` puts what is done within it into the trace, if there is one; a decorator too."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._begin = name, 0
+
+    def _recreate_cm(self) -> phase:
+        return phase(self._name)
+
+    def __enter__(self) -> phase:
+        if recorder.current:
+            _state.depth += 1
+            self._begin = now()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._begin:
+            _state.depth -= 1
+            _record(self._name, self._begin)
+            self._begin = 0
+
+
+def _record(name: str, begin: int) -> None:
+    end = now()
+    if recorder.current:
+        recorder.current.record(recorder.current.named(phase=name), begin, end)
+    if not _state.depth:
+        _state.ended = end
+
+
+def under_way(name: str) -> Callable[[], None]:
+    """Something begins that other things overlap with, such as a bucket's way; returns the call that ends it."""
+    used, begin = recorder.current, now()
+    return (lambda: used.record(used.named(under_way=name), begin, now())) if used else _nothing
+
+
+def _nothing() -> None:
+    """Without a trace."""
+
+
+class Passes:
+    """Forward and backward pass as seen by a driver that is told of gradients only.
+
+    The backward pass lasts from the first gradient of a step until `over`, the forward pass from the end of the phase
+    before (the optimizer's, or the driver's own) until the first gradient.  Where the program has phases of its own at
+    that moment, nothing is recorded.
+    """
+
+    def __init__(self) -> None:
+        self._created, self._backward = now(), 0
+
+    def gradient(self) -> None:
+        """A gradient has come."""
+        if recorder.current and not self._backward and not _state.depth:
+            _record("forward", max(_state.ended, self._created))
+            self._backward = _state.ended
+
+    def over(self) -> None:
+        """All gradients have come."""
+        if self._backward:
+            _record("backward", self._backward)
+            self._backward = 0
+
+
+def since_last(name: str) -> None:
+    """A phase from the end of the last one until now, unless the program is in one of its own."""
+    if recorder.current and not _state.depth and _state.ended:
+        _record(name, _state.ended)
