@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -43,7 +44,8 @@ def end_job(message: str, comm: MPI.Comm) -> None:
     sys.stderr.write(f"\npycoll: rank {comm.rank} of {comm.size} failed and ends the job:\n{message}\n")
     sys.stderr.flush()
     start = time.monotonic()
-    for act in last_acts:
-        act()
+    for act in list(last_acts):
+        with contextlib.suppress(Exception):  # whatever happens, the job is to end
+            act()
     time.sleep(max(0.0, PAUSE - (time.monotonic() - start)))
     comm.Abort(1)

@@ -18,6 +18,7 @@ from .binding import Bound, run_all
 from .memory import HOST
 from .prepare import Apart, Prepared, prepare
 from .progress import Flight, background, flights
+from .trace.phases import waiting
 
 
 class _Waited:
@@ -38,7 +39,8 @@ class _Waited:
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until it is complete; True."""
         self.active = False
-        self.flight.arrive()
+        with waiting():
+            self.flight.arrive()
         return True
 
     def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
@@ -121,7 +123,8 @@ class Persistent(_Waited, Flight):
                 flights.remove(self)
                 self.done, self._fresh = True, False
             return True
-        self.arrive()
+        with waiting():
+            self.arrive()
         return True
 
     def advance(self) -> bool:

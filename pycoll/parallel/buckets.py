@@ -12,6 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.trace import under_way
 
 from .flat import Array, Arrays, Layout, as_given, by_dtype, check_averaged, empty
 
@@ -57,6 +58,7 @@ class Bucket:
 
     def start(self, hook: Any) -> None:
         """Run the hook as far as its first yield."""
+        self._over = under_way(f"bucket {self.index}")
         self._hook = iter(hook(self))
         self._go_on()
 
@@ -74,6 +76,7 @@ class Bucket:
         pycoll.waitall(self._awaited)
         while self._go_on():
             pycoll.waitall(self._awaited)
+        self._over()
         self.missing = set(self.views)
 
     def free(self) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.trace import Passes, phase
 
 from .agreement import check_same_arrays
 from .buckets import Bucket, assign
@@ -73,6 +74,7 @@ class DistributedDataParallel(Driver):
         self._joining = False
         self._active: pycoll.Request | None = None  # how many ranks have a batch in this step
         self._steps = 0
+        self._passes = Passes()
 
     @property
     def gradients(self) -> dict[str, Array]:
@@ -90,6 +92,7 @@ class DistributedDataParallel(Driver):
         """
         if name not in self._home:
             raise ValueError(f"name={name!r} is not a parameter")
+        self._passes.gradient()
         bucket = self._home[name]
         view = bucket.views[name]
         if name not in bucket.missing:
@@ -129,6 +132,7 @@ class DistributedDataParallel(Driver):
                 "pass find_unused=True if a step does not use all parameters"
             )
         self._steps += 1
+        self._passes.over()
         used = self._average(missing)
         return {name: view for (name, view), is_used in zip(self.gradients.items(), used) if is_used}
 
@@ -146,6 +150,7 @@ class DistributedDataParallel(Driver):
         if self._joining and self._active is None:
             self._active = pycoll.iallreduce(np.array([1]), comm=self.comm)
 
+    @phase("synchronize")
     def _average(self, missing: list[str]) -> list[bool]:
         """Average what is there, with zeros for what is missing; which parameters have a gradient on any rank."""
         self._begin_step()
@@ -182,6 +187,7 @@ class DistributedDataParallel(Driver):
             yield
         finally:
             self._accumulating = before
+            self._passes.over()
 
     @contextlib.contextmanager
     def join(self) -> Iterator[None]:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from pycoll.trace import phase
+
 from .agreement import check_same, check_same_arrays
 from .clipping import clip_by_global_norm
 from .driver import Driver, check_algorithm, own_communicator
@@ -63,7 +65,9 @@ class FullyShardedDataParallel(Driver):
             check_same("unit", (", ".join(map(repr, names)) for names in units), self.comm)
             groups = units_of(parameters, units)
         gathered, reduced = (dtype and named_dtype(dtype) for dtype in (param_dtype, reduce_dtype))
-        self._units = [Unit(group, self.comm, gathered, reduced, offload, algorithm) for group in groups]
+        self._units = [
+            Unit(number, group, self.comm, gathered, reduced, offload, algorithm) for number, group in enumerate(groups)
+        ]
         self._home = {name: number for number, unit in enumerate(self._units) for name in unit.names}
         self._prefetch = prefetch
         kept = len(self._units) if not reshard_after_forward else 2 if prefetch else 1
@@ -86,7 +90,7 @@ class FullyShardedDataParallel(Driver):
     @contextlib.contextmanager
     def forward(self, unit: int) -> Iterator[dict[str, Array]]:
         """The parameters of a unit, for its forward pass."""
-        with self._entered(unit, unit + 1) as parameters:
+        with self._entered(unit, unit + 1) as parameters, phase(f"forward of unit {unit}"):
             yield parameters
 
     @contextlib.contextmanager
@@ -104,7 +108,8 @@ class FullyShardedDataParallel(Driver):
             self._gradients.hold(unit)
             self._backward, self._missing = unit, set(self._units[unit].names)
             try:
-                yield parameters
+                with phase(f"backward of unit {unit}"):
+                    yield parameters
                 missing = sorted(self._missing)
             finally:
                 self._backward, self._missing = None, set()

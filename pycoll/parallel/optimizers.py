@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from pycoll.trace import phase
+
 from .flat import Array, Arrays, check_arrays, check_gradient
 
 BLOCK = 32 * 1024  # elements updated at once on the host: what is computed in between stays in cache
@@ -35,6 +37,7 @@ class Optimizer:
             kept: {name: np.zeros_like(array) for name, array in self.parameters.items()} for kept in self.kept
         }
 
+    @phase("optimizer")
     def step(self, gradients: Arrays) -> None:
         """Update the parameters that a gradient is given for; ValueError for a name or shape that does not fit."""
         checked = {}

@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.trace import phase, since_last
 
 from .agreement import check_same_arrays
 from .driver import Driver, own_communicator
@@ -129,6 +130,11 @@ class ParameterServer(Driver):
             name: check_gradient(f"gradients[{name!r}]", gradient, self.parameters[name])
             for name, gradient in gradients.items()
         }
+        since_last("forward and backward")
+        self._push(gradients)
+
+    @phase("push")
+    def _push(self, gradients: Arrays) -> None:
         vectors = self._link.free_room()
         self._pack(gradients, vectors)
         group = self.roles.group
@@ -139,6 +145,7 @@ class ParameterServer(Driver):
             self._link.push(vectors)
             self.progress()
 
+    @phase("pull")
     def pull(self) -> dict[str, Array] | None:
         """Take what has come, after waiting as far as the mode asks; returns what `step` returns."""
         self._news = False

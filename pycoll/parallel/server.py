@@ -15,6 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.trace import phase
 
 from .flat import Array, empty
 from .optimizers import Optimizer
@@ -98,6 +99,7 @@ class Server:
         for number, vector in enumerate(into):
             yield self._receive(vector, source, GRADIENT + 2 * number)
 
+    @phase("apply")
     def _applied(self, gradient: Vectors, ranks: int) -> Vectors:
         """What is to be handed back for a sum of gradients over so many ranks."""
         for vector in gradient:

@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.trace import under_way
 
 from .flat import Array, Arrays, Layout, by_dtype, copy, empty
 
@@ -46,6 +47,7 @@ class Unit:
 
     def __init__(
         self,
+        number: int,
         arrays: Arrays,
         comm: MPI.Intracomm,
         param_dtype: np.dtype | None,
@@ -55,6 +57,7 @@ class Unit:
     ) -> None:
         self.layout = Layout(arrays)
         self.names = list(arrays)
+        self._number = number
         self._comm, self._algorithm = comm, algorithm
         like = empty(next(iter(arrays.values())), 0)  # of the memory and the dtype that everything here has
         length = -(-self.layout.size // comm.size)
@@ -90,12 +93,14 @@ class Unit:
         """Begin to put the unit together in a vector of `padded` elements."""
         if self._sent is not self.shard:
             copy(self._sent, self.shard)
+        self._gathered = under_way(f"gather unit {self._number}")
         self._gathering = pycoll.iallgather(self._sent, vector, comm=self._comm, algorithm=self._algorithm)
 
     def finish_gathering(self) -> None:
         """Wait for it."""
         if self._gathering:
             self._gathering.Wait()
+            self._gathered()
             self._gathering = None
 
     def start_reducing(self, vector: Array) -> None:
@@ -107,12 +112,14 @@ class Unit:
         if vector.dtype.itemsize < self.shard.itemsize:  # divide before the sum can overflow
             vector /= self._comm.size
             op = MPI.SUM
+        self._reduced = under_way(f"reduce unit {self._number}")
         self._reducing = pycoll.ireduce_scatter(vector, self._arriving, op, comm=self._comm, algorithm=self._algorithm)
 
     def finish_reducing(self) -> None:
         """Wait for it."""
         if self._reducing:
             self._reducing.Wait()
+            self._reduced()
             self._reducing, self._arrived = None, True
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import ContextDecorator
+from contextlib import AbstractContextManager, ContextDecorator, nullcontext
 from types import TracebackType
 
 from . import recorder
@@ -51,6 +51,25 @@ def _record(name: str, begin: int) -> None:
         _state.ended = end
 
 
+class _Waiting:
+    """For the wait for something in flight: no phase, since the program goes on with what it was at."""
+
+    def __enter__(self) -> None:
+        self._begin = now()
+
+    def __exit__(self, *error: object) -> None:
+        if recorder.current:
+            recorder.current.record(recorder.current.named(phase="wait"), self._begin, now())
+
+
+_no_trace = nullcontext()
+
+
+def waiting() -> AbstractContextManager[None]:
+    """A with block in which the program waits for something in flight."""
+    return _Waiting() if recorder.current else _no_trace
+
+
 def under_way(name: str) -> Callable[[], None]:
     """Something begins that other things overlap with, such as a bucket's way; returns the call that ends it."""
     used, begin = recorder.current, now()
@@ -80,9 +99,9 @@ class Passes:
 
     def over(self) -> None:
         """All gradients have come."""
-        if self._backward:
+        if self._backward and not _state.depth:
             _record("backward", self._backward)
-            self._backward = 0
+        self._backward = 0
 
 
 def since_last(name: str) -> None:
