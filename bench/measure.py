@@ -10,6 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.costs import busbw_factor
 from pycoll.cuda.support import facts
 from pycoll.schedule import NATIVE
 from pycoll.tune.cases import IN_PLACE, Call, Case
@@ -40,14 +41,6 @@ def points(options: argparse.Namespace) -> list[Point]:
             if options.inplace and primitive in IN_PLACE:
                 found.append(Point(primitive, size, True))
     return found
-
-
-def busbw_factor(primitive: str, size: int) -> float:
-    """What algbw is multiplied with to get bus bandwidth, as nccl-tests defines it; it has no scans."""
-    share = (size - 1) / size
-    return {"bcast": 1.0, "reduce": 1.0, "scan": 1.0, "exscan": 1.0, "barrier": 0.0, "allreduce": 2 * share}.get(
-        primitive, share
-    )
 
 
 def measure(comm: MPI.Intracomm, point: Point, options: argparse.Namespace, xp: Any, budget: float) -> list[dict]:

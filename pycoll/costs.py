@@ -37,6 +37,14 @@ def bruck(p: int) -> int:
 _FUNCTIONS = {"lg": lg, "bruck": bruck, "min": min, "max": max}
 
 
+def busbw_factor(primitive: str, size: int) -> float:
+    """What algbw is multiplied with to get bus bandwidth, as nccl-tests defines it; it has no scans."""
+    share = (size - 1) / size
+    return {"bcast": 1.0, "reduce": 1.0, "scan": 1.0, "exscan": 1.0, "barrier": 0.0, "allreduce": 2 * share}.get(
+        primitive, share
+    )
+
+
 def documented(algorithm: Algorithm) -> dict[str, str]:
     """The named lines of an algorithm's docstring."""
     text = inspect.getdoc(algorithm.generator) or ""

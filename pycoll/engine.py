@@ -268,7 +268,7 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     if settings.TRACE:
         from .trace.session import begin_as_set
 
-        begin_as_set()
+        begin_as_set(private)
     return channel
 
 

@@ -30,9 +30,9 @@ def trace(directory: str | os.PathLike, events: int = EVENTS) -> Iterator[None]:
     already.
     """
     from ..engine import forget_programs  # which builds on this package
-    from .session import Session
+    from .session import begin
 
-    session, failed = Session.together(directory, events), True
+    session, failed = begin(directory, events), True
     try:
         yield
         failed = False

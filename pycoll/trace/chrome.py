@@ -12,20 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_atomically
-from .events import Collective, Event, Message, Rank, Trace, read
+from .events import Collective, Event, Message, Rank, Trace
 
 Json = dict[str, Any]
-NAME = "trace.json"
 
 
-def export(directory: Path) -> Path:
-    """Write ``trace.json`` out of what the ranks have recorded; returns its path."""
-    path = directory / NAME
-    document = chrome(read(directory))
+def export(trace: Trace, path: Path) -> None:
+    """Write it into a file."""
+    document = chrome(trace)
     events = ",\n".join(map(json.dumps, document.pop("traceEvents")))  # one a line
     text = f'{json.dumps(document)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
     write_atomically(path, lambda file: file.write(text.encode()))
-    return path
 
 
 def chrome(trace: Trace) -> Json:

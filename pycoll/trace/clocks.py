@@ -14,7 +14,6 @@ import numpy as np
 from .recorder import now
 
 QUESTIONS = 16
-TAG = 0  # which collectives do not use
 
 
 class Measurement(NamedTuple):
@@ -32,9 +31,9 @@ def measure(comm: Any, wait: Callable[[Any], object]) -> list[Measurement]:
         return [_ask(comm, rank, wait) for rank in range(1, comm.size)]
     question, time = np.empty(1, np.int64), np.empty(1, np.int64)
     for _ in range(QUESTIONS):
-        wait(comm.Irecv(question, 0, TAG))
+        wait(comm.Irecv(question, 0))
         time[0] = now()
-        comm.Send(time, 0, TAG)
+        comm.Send(time, 0)
     return []
 
 
@@ -43,8 +42,8 @@ def _ask(comm: Any, rank: int, wait: Callable[[Any], object]) -> Measurement:
     answers = []
     for _ in range(QUESTIONS):
         begin = now()
-        comm.Send(question, rank, TAG)
-        wait(comm.Irecv(answer, rank, TAG))
+        comm.Send(question, rank)
+        wait(comm.Irecv(answer, rank))
         end, time = now(), int(answer[0])
         answers.append(Measurement(rank, time, time - (begin + end) // 2, (end - begin + 1) // 2))
     return min(answers, key=lambda measured: measured.error)

@@ -78,14 +78,18 @@ class Recorder:
                 self._count += 1
                 HEADER.pack_into(self._ring, 0, self._count)
 
-    def close(self) -> None:
-        """Record nothing from now on; the file is cut to what is in it."""
+    def stop(self) -> None:
+        """Record nothing from now on; the ring's file is cut to what is in it."""
         with self._lock:
             if self._ring:
                 self._ring.close()
                 self._ring = None
                 os.truncate(self._path, HEADER.size + min(self._count, self._capacity) * EVENT.size)
-                self._meanings.close()
+
+    def close(self) -> None:
+        """Tell nothing either."""
+        with self._lock:
+            self._meanings.close()
 
 
 def _reserved(path: Path, size: int) -> mmap.mmap:

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from mpi4py import MPI
 
@@ -17,85 +16,70 @@ from ..progress import until
 from . import recorder
 from .chrome import export
 from .clocks import measure
+from .events import read
 from .recorder import Recorder
 
 PATIENCE = 5.0  # seconds for the last measurement of the clocks: a rank that failed does not take part
 
 
 class Session:
-    """One trace, from its begin to its end."""
+    """One trace of this rank, from its begin to its end."""
 
-    def __init__(self, directory: str | os.PathLike, events: int) -> None:
+    def __init__(self, directory: str | os.PathLike, events: int, private: MPI.Intracomm) -> None:
         if recorder.current:
             raise RuntimeError("a trace is being recorded already")
-        self._directory, self._clocks_known = Path(directory).resolve(), False
+        self._directory = Path(directory).resolve()
+        self._recorder: Recorder | None = None
+        self._comm: MPI.Intracomm | None = None  # of all ranks, when they have come together
+        try:
+            self._open(events)
+        finally:
+            self.measure_clocks(private)  # even if that failed: the other ranks do
+
+    def _open(self, events: int) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        world = MPI.COMM_WORLD
-        about = {"host": MPI.Get_processor_name(), "library": library()}
-        self._recorder = Recorder(self._directory, world.rank, world.size, events, **about)
-        recorder.current = self._recorder
+        world, about = MPI.COMM_WORLD, {"host": MPI.Get_processor_name(), "library": library()}
+        recorder.current = self._recorder = Recorder(self._directory, world.rank, world.size, events, **about)
         atexit.register(self.end)
         abort.last_acts.append(self._end_alone)
 
-    @classmethod
-    def together(cls, directory: str | os.PathLike, events: int) -> Session:
-        """Begin a trace on all ranks of COMM_WORLD."""
-        if events < 1:
-            raise ValueError(f"events={events} is not a positive number")
-        engine.attach(MPI.COMM_WORLD)
-        engine.forget_programs()
-        session = cls.begun(directory, events)
-        session.measure_clocks()
-        return session
-
-    @classmethod
-    def begun(cls, directory: str | os.PathLike, events: int) -> Session:
-        """Begin one on this rank."""
-        try:
-            return cls(directory, events)
-        except OSError:
-            if _world():
-                measure(_world(), _however_long)  # the others do
-            raise
-
-    def measure_clocks(self) -> None:
-        """The first time that all ranks can take part."""
-        if not self._clocks_known and _world():
-            self._clocks_known = True
+    def measure_clocks(self, private: MPI.Intracomm) -> None:
+        """Measure them, the first time that this is the private duplicate of a communicator of all ranks."""
+        if self._comm is None and MPI.Comm.Compare(private, MPI.COMM_WORLD) == MPI.CONGRUENT:
+            self._comm, request = private.Idup()
+            _however_long(request)
             self._measure(_however_long)
 
     def _measure(self, wait: Callable[[MPI.Request], object]) -> None:
-        for measured in measure(_world(), wait):
-            self._recorder.tell(clock=measured)
+        for measured in measure(self._comm, wait):
+            if self._recorder:
+                self._recorder.tell(clock=measured)
 
     def end(self, failed: bool = False) -> None:
         """Write what is still to be written; without the other ranks if something has failed."""
+        assert self._recorder
         recorder.current = None
+        self._recorder.stop()
         together = not failed and self._measured_again()
         self._recorder.close()
         atexit.unregister(self.end)
         abort.last_acts.remove(self._end_alone)
         if MPI.COMM_WORLD.rank == 0 or not together:
-            export(self._directory)
+            export(read(self._directory), self._directory / "trace.json")
 
     def _end_alone(self) -> None:
         self.end(failed=True)
 
     def _measured_again(self) -> bool:
         """Measure the clocks again; whether all took part that this rank needs for it."""
-        if MPI.Is_finalized() or not _world():
+        if MPI.Is_finalized() or self._comm is None:
             return False
         try:
             self._measure(_within(PATIENCE))
+            self._comm.Free()
         except (TimeoutError, MPI.Exception):
             return False
         return True
-
-
-def _world() -> Any:
-    """The private duplicate of COMM_WORLD, if there is one."""
-    channel = engine.channels.get(MPI.COMM_WORLD.handle)
-    return channel and channel.comm
 
 
 def _however_long(request: MPI.Request) -> None:
@@ -118,12 +102,21 @@ def _within(seconds: float) -> Callable[[MPI.Request], None]:
     return wait
 
 
+def begin(directory: str | os.PathLike, events: int) -> Session:
+    """Begin a trace on all ranks of COMM_WORLD together."""
+    if events < 1:
+        raise ValueError(f"events={events} is not a positive number")
+    channel = engine.attach(MPI.COMM_WORLD)
+    engine.forget_programs()
+    return Session(directory, events, channel.comm)
+
+
 _as_set: list[Session] = []
 
 
-def begin_as_set() -> None:
-    """Begin the trace that ``PYCOLL_TRACE`` asks for, with the first communicator that is used."""
+def begin_as_set(private: MPI.Intracomm) -> None:
+    """Begin the trace that ``PYCOLL_TRACE`` asks for, with the first communicator that is used: its duplicate."""
     if not _as_set:
-        _as_set.append(Session.begun(settings.TRACE or "", settings.TRACE_EVENTS))
-    if recorder.current:
-        _as_set[0].measure_clocks()
+        _as_set.append(Session(settings.TRACE or "", settings.TRACE_EVENTS, private))
+    elif recorder.current:
+        _as_set[0].measure_clocks(private)

@@ -1,0 +1,63 @@
+"""What a trace says: where time went, who waited for whom, the slowest rank, what was overlapped.
+
+-o writes it as a picture (.svg), or anew for https://ui.perfetto.dev (.json), which the job itself does at its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..draw.__main__ import Parser
+from ..files import write_atomically
+from .chrome import export
+from .events import Refused, Trace, read
+from .timeline import timeline
+
+FORMATS = (".svg", ".json")
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; what is wrong ends the program."""
+    options = Parser(prog="python -m pycoll.trace", description=__doc__, allow_abbrev=False)
+    options.add_argument("directory", type=Path, metavar="DIR", help="where the trace is")
+    options.add_argument("-o", "--output", type=Path, help="a file that ends in .svg or .json")
+    options.add_argument("--from", type=float, default=0.0, dest="begin", metavar="MS", help="where the picture begins")
+    options.add_argument("--to", type=float, dest="end", metavar="MS", help="where it ends")
+    given = options.parse_args(argv)
+    if given.output and given.output.suffix not in FORMATS:
+        options.error(f"-o {given.output} does not end in {' or '.join(FORMATS)}")
+    if given.begin < 0 or (given.end is not None and given.end <= given.begin):
+        options.error(f"--from {given.begin:g} --to {given.end}: that is no stretch of time")
+    return given
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the summary, or write a file."""
+    options = parse(argv)
+    try:
+        trace = read(options.directory)
+        if options.output:
+            _write(trace, options)
+            return
+        from .report import report
+
+        print(report(trace), end="")
+    except ModuleNotFoundError as error:
+        sys.exit(f"python -m pycoll.trace: the tables need {error.name}: pip install {error.name}")
+    except (OSError, Refused) as error:
+        sys.exit(f"python -m pycoll.trace: {error}")
+
+
+def _write(trace: Trace, options: argparse.Namespace) -> None:
+    if options.output.suffix == ".json":
+        export(trace, options.output)
+        return
+    picture = timeline(trace, options.begin, options.end)
+    write_atomically(options.output, lambda file: file.write(picture.encode()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,36 @@
+"""Stretches of time: lists of (begin, end) that are in order and do not touch each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Interval = tuple[int, int]
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """All that is in any of them."""
+    found: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        elif begin < end:
+            found.append((begin, end))
+    return found
+
+
+def common(some: list[Interval], others: list[Interval]) -> list[Interval]:
+    """What is in both unions."""
+    found, at = [], 0
+    for begin, end in some:
+        while at < len(others) and others[at][1] <= begin:
+            at += 1
+        for other in others[at:]:
+            if other[0] >= end:
+                break
+            found.append((max(begin, other[0]), min(end, other[1])))
+    return found
+
+
+def length(intervals: list[Interval]) -> int:
+    """How long they are all in all."""
+    return sum(end - begin for begin, end in intervals)

@@ -1,0 +1,92 @@
+"""The summary of a trace, in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tabulate import tabulate  # type: ignore[import-untyped]
+
+from .events import Rank, Trace
+from .summary import lateness, overlap, uses, waited_for
+
+
+def report(trace: Trace) -> str:
+    """All of it."""
+    return "\n\n".join(_parts(trace)) + "\n"
+
+
+def _parts(trace: Trace) -> Iterator[str]:
+    yield f"{len(trace.ranks)} ranks, {trace.end / 1e6:.3f} ms, {trace.library}"
+    if trace.missing:
+        yield f"no trace of rank {', '.join(map(str, trace.missing))}"
+    for rank in trace.ranks.values():
+        if rank.dropped:
+            yield f"rank {rank.number}: the first {rank.dropped} events are not kept"
+    yield from _uses(trace)
+    yield from _phases(trace)
+    yield from _waits(trace)
+    yield from _overlap(trace)
+    yield from _clocks(trace)
+
+
+def _uses(trace: Trace) -> Iterator[str]:
+    headings = ["collective", "bytes", "calls", "total\n(ms)", "median\n(µs)", "algbw\n(GB/s)", "busbw\n(GB/s)"]
+    rows = [(use.name, use.nbytes, use.calls, use.total / 1e3, use.median, use.algbw, use.busbw) for use in uses(trace)]
+    yield tabulate(rows, headings, floatfmt=("", "", "", ".3f", ".1f", ".3f", ".3f")) if rows else "no collectives"
+
+
+def _phases(trace: Trace) -> Iterator[str]:
+    names = dict.fromkeys(phase.what for rank in trace.ranks.values() for phase in rank.phases)
+    if names:
+        rows = [[name, *(_time_in(rank, name) for rank in trace.ranks.values())] for name in names]
+        yield tabulate(rows, ["phase (ms)", *(f"rank {number}" for number in trace.ranks)], floatfmt=".3f")
+
+
+def _time_in(rank: Rank, name: str) -> float:
+    return sum(phase.end - phase.begin for phase in rank.phases if phase.what == name) / 1e6
+
+
+def _waits(trace: Trace) -> Iterator[str]:
+    if len(trace.ranks) < 2:
+        return
+    waits, late = {number: waited_for(rank) for number, rank in trace.ranks.items()}, lateness(trace)
+    peers = sorted({peer for waited in waits.values() for peer in waited})
+    rows = [
+        [
+            number,
+            *(waited[peer] / 1e6 for peer in peers),
+            waited.total() / 1e6,
+            late[number].last,
+            late[number].late / 1e6,
+        ]
+        for number, waited in waits.items()
+    ]
+    headings = ["waited (ms)\nrank", *(f"for\n{peer}" for peer in peers), "in all", "came\nlast", "late by\n(ms)"]
+    yield tabulate(rows, headings, floatfmt=".3f")
+    if any(one.last for one in late.values()):
+        slowest = max(late, key=lambda number: late[number].late)
+        yield f"slowest: rank {slowest}, which came last to {late[slowest].last} collectives"
+
+
+def _overlap(trace: Trace) -> Iterator[str]:
+    rows = []
+    for number, rank in trace.ranks.items():
+        flying, computing = overlap(rank)
+        if flying:
+            rows.append((number, flying / 1e6, computing / 1e6, f"{computing / flying:.0%}"))
+    if rows:
+        headings = ["in flight\nrank", "(ms)", "while\ncomputing", "overlap"]
+        yield tabulate(rows, headings, floatfmt=".3f", colalign=("right",) * 4)
+
+
+def _clocks(trace: Trace) -> Iterator[str]:
+    rows = []
+    for number, rank in trace.ranks.items():
+        measured = rank.clock.measured
+        if measured:
+            first, last = measured[0], measured[-1]
+            drift = 1e6 * (last.offset - first.offset) / (last.time - first.time) if len(measured) > 1 else None
+            rows.append((number, first.offset / 1e3, first.error / 1e3, drift, "yes" if rank.clock.offset else "no"))
+    if rows:
+        headings = ["clock\nrank", "ahead of rank 0\n(µs)", "to within\n(µs)", "drift\n(ppm)", "corrected"]
+        yield tabulate(rows, headings, floatfmt=("", ".3f", ".3f", ".3f"), missingval="-")

@@ -1,0 +1,123 @@
+"""What follows from a trace: where time went, who waited for whom, who was the slowest, what was overlapped."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from ..costs import busbw_factor
+from .events import Collective, Event, Rank, Trace
+from .intervals import common, length, union
+
+COMPUTING = ("forward", "backward")  # how the names of the phases begin that communication overlaps with
+
+
+class Use(NamedTuple):
+    """The calls of one collective with vectors of so many bytes; times in µs, of all ranks."""
+
+    name: str
+    nbytes: int
+    calls: int
+    total: float  # on the rank where it is the longest
+    median: float
+    algbw: float  # bytes of the vector by the median, in GB/s
+    busbw: float
+
+
+def uses(trace: Trace) -> list[Use]:
+    """What was called, the one that took longest first."""
+    sizes: dict[tuple, int] = defaultdict(int)  # that of a call on the rank that knows most of it
+    for collective in _collectives(trace):
+        sizes[collective.key] = max(sizes[collective.key], collective.program.nbytes)
+    times: dict[tuple, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one in _collectives(trace):
+        kind = (one.name, sizes[one.key], one.program.size)
+        times[kind][one.rank].append((one.end - one.begin) / 1e3)
+    found = []
+    for (name, nbytes, size), by_rank in times.items():
+        middle = median(time for ranks in by_rank.values() for time in ranks)
+        algbw = nbytes / middle / 1e3 if middle else 0.0
+        busbw = algbw * busbw_factor(name.partition(".")[0], size)
+        calls, total = max(map(len, by_rank.values())), max(map(sum, by_rank.values()))
+        found.append(Use(name, nbytes, calls, total, middle, algbw, busbw))
+    return sorted(found, key=lambda use: -use.total)
+
+
+def _collectives(trace: Trace) -> list[Collective]:
+    return [one for rank in trace.ranks.values() for one in rank.collectives if one.finished]
+
+
+def waited_for(rank: Rank) -> Counter[int]:
+    """How long a rank did nothing but wait for each other's messages, in ns: to come, or to be taken.
+
+    That is in blocking calls, and while it waited for what was in flight.
+    """
+    waited: Counter[int] = Counter()
+    steps = defaultdict(list)
+    for step in rank.steps():
+        steps[step.thread].append(step)
+        if step.message and step.what == "wait":
+            waited[step.message.peer] += step.end - step.begin
+    for thread, found in steps.items():
+        found.sort(key=lambda step: step.begin)
+        for wait in [phase for phase in rank.phases if phase.what == "wait" and phase.thread == thread]:
+            _share_out(wait, found, waited)
+    return waited
+
+
+def _share_out(wait: Event, steps: list[Event], waited: Counter[int]) -> None:
+    """Of a wait for what is in flight, the time before each message is spent waiting for that."""
+    since = wait.begin
+    for step in _within(wait, steps):
+        if step.message and step.what == "wait":
+            waited[step.message.peer] += max(0, step.begin - since)
+        since = step.end
+
+
+def _within(wait: Event, steps: list[Event]) -> list[Event]:
+    first = _first(steps, wait.begin)
+    return steps[first : _first(steps, wait.end)]
+
+
+def _first(steps: list[Event], time: int) -> int:
+    """The place of the first step that does not begin before that time."""
+    low, high = 0, len(steps)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if steps[middle].begin < time else (low, middle)
+    return low
+
+
+@dataclass
+class Lateness:
+    """How a rank came to the collectives that others had come to before; times in ns."""
+
+    last: int = 0  # how often it was the last to come
+    late: int = 0  # after the first, all in all
+
+
+def lateness(trace: Trace) -> dict[int, Lateness]:
+    """Who was late, in collectives of which all ranks are in the trace."""
+    found = {rank: Lateness() for rank in trace.ranks}
+    begun: dict[tuple, dict[int, int]] = defaultdict(dict)
+    for one in _collectives(trace):
+        begun[one.key, one.program.size][one.rank] = one.begin
+    for (_, size), begins in begun.items():
+        if len(begins) == size > 1:
+            first, last = min(begins.values()), max(begins, key=begins.__getitem__)
+            found[last].last += 1
+            for rank, begin in begins.items():
+                found[rank].late += begin - first
+    return found
+
+
+def overlap(rank: Rank) -> tuple[int, int]:
+    """How long communication was in flight, and how long of that the rank computed its passes; in ns."""
+    flying = union((one.begin, one.end) for one in rank.collectives if not one.blocks)
+    passes = union((one.begin, one.end) for one in rank.phases if one.what.startswith(COMPUTING))
+    blocked = [(one.begin, one.end) for one in rank.collectives if one.blocks]
+    blocked += [(one.begin, one.end) for one in rank.phases if one.what == "wait"]
+    both = common(flying, passes)
+    return length(flying), length(both) - length(common(both, union(blocked)))

@@ -1,0 +1,176 @@
+"""A stretch of a trace as a picture: a band for each rank, lines for messages.
+
+In a band from above: the program's phases; blocking calls and waits; the steps that they are made of; and what is in
+flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib.resources import files
+from typing import NamedTuple
+
+from ..draw.markup import tag, words
+from ..draw.sheet import LINE, XMLNS, style
+from .chrome import label
+from .events import Event, Rank, Trace
+
+WIDTH, MARGIN, TALL, THIN, GAP = 1200, 70, 16, 8, 22
+MANY = 600  # messages: more are not drawn
+LETTER = 6.0  # how wide they are
+COLOURS = {
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "phase": "other phases",
+    "collective": "blocking collectives",
+    "wait": "waiting",
+    "start": "messages are started",
+    "combine": "combined, copied",
+    "flight": "collectives in flight",
+}
+
+
+class Bar(NamedTuple):
+    """Something that a rank did, with its name and what kind of thing it is."""
+
+    begin: int
+    end: int
+    name: str
+    kind: str
+
+
+class _Window:
+    """The stretch of time that is drawn, in ns."""
+
+    def __init__(self, begin: int, end: int) -> None:
+        self.begin, self.end = begin, max(end, begin + 1)
+
+    def x(self, time: int) -> float:
+        """Where a time is."""
+        inside = min(max(time, self.begin), self.end)
+        return MARGIN + (WIDTH - MARGIN) * (inside - self.begin) / (self.end - self.begin)
+
+    def shows(self, begin: int, end: int) -> bool:
+        """Whether any of it is to be seen."""
+        return begin <= self.end and end >= self.begin
+
+
+def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
+    """An SVG document of the time from `begin` to `end`, in ms; to the end if that is None."""
+    window = _Window(round(begin * 1e6), trace.end if end is None else round(end * 1e6))
+    drawn, middles, top = [], {}, 3.0 * LINE
+    for rank in trace.ranks.values():
+        band, height, middle = _band(rank, window)
+        drawn.append(tag("g", *band, transform=f"translate(0 {top:.6g})"))
+        middles[rank.number] = top + middle
+        top += height + GAP
+    hops = list(_hops(trace, window, middles))
+    shown = f"{window.begin / 1e6:.3f} to {window.end / 1e6:.3f} ms of {trace.end / 1e6:.3f}"
+    left_out = f"; its {len(hops)} messages are left out" if len(hops) > MANY else ""
+    heading = tag("text", words(f"{shown}, {trace.library}{left_out}"), class_="title", x=0, y=LINE - 3)
+    content = [heading, *_axis(window, top), *drawn, *(hops if len(hops) <= MANY else []), *_legend(top + 4)]
+    size = {"width": WIDTH + 40, "height": top + 3 * LINE}
+    paper = tag("rect", class_="paper", x=-20, y=-10, **size)
+    look = style("drawing.css") + files(__package__).joinpath("timeline.css").read_text(encoding="utf-8")
+    view = f"-20 -10 {size['width']:.6g} {size['height']:.6g}"
+    return tag("svg", tag("style", words(look)), paper, *content, xmlns=XMLNS, class_="drawing", viewBox=view, **size)
+
+
+def _band(rank: Rank, window: _Window) -> tuple[list[str], float, float]:
+    """A rank's lanes, how high they are together, and how far down the steps are."""
+    lanes = [(bars, TALL) for bars in _stacked(_phases(rank), window)]
+    lanes += [(bars, TALL) for bars in _stacked(_calls(rank), window)]
+    lanes += [(list(_steps(rank, window)), THIN)]
+    middle = sum(height + 1.0 for _, height in lanes) - THIN / 2
+    flights = (Bar(one.begin, one.end, one.name, "flight") for one in rank.collectives if not one.blocks)
+    lanes += [(bars, TALL) for bars in _stacked(flights, window)]
+    drawn, top = [tag("text", f"rank {rank.number}", class_="number", x=0, y=TALL - 4)], 0.0
+    for bars, height in lanes:
+        drawn.append(tag("path", class_="lane", d=f"M{MARGIN} {top + height:.6g}H{WIDTH}"))
+        drawn += _bars(bars, window, top, height)
+        top += height + 1
+    return drawn, top, middle
+
+
+def _phases(rank: Rank) -> Iterator[Bar]:
+    for phase in rank.phases:
+        if phase.what != "wait":
+            kind = next((name for name in ("forward", "backward", "optimizer") if phase.what.startswith(name)), "phase")
+            yield Bar(phase.begin, phase.end, phase.what, kind)
+
+
+def _calls(rank: Rank) -> Iterator[Bar]:
+    for one in rank.collectives:
+        if one.blocks:
+            yield Bar(one.begin, one.end, one.name, "collective")
+    for phase in rank.phases:
+        if phase.what == "wait":
+            yield Bar(phase.begin, phase.end, "wait", "wait")
+
+
+def _steps(rank: Rank, window: _Window) -> Iterator[Bar]:
+    for step in rank.steps():
+        if window.shows(step.begin, step.end):
+            kind = step.what if step.what in ("start", "wait") else "combine"
+            yield Bar(step.begin, step.end, f"{label(step)}, round {step.round + 1}", kind)
+
+
+def _stacked(bars: Iterable[Bar], window: _Window) -> list[list[Bar]]:
+    """Bars in as few lanes as they need so that none covers another."""
+    lanes: list[list[Bar]] = []
+    for bar in sorted(bars, key=lambda bar: (bar.begin, -bar.end)):
+        if window.shows(bar.begin, bar.end):
+            free = next((lane for lane in lanes if lane[-1].end <= bar.begin), None)
+            if free is None:
+                lanes.append(free := [])
+            free.append(bar)
+    return lanes
+
+
+def _bars(bars: Iterable[Bar], window: _Window, top: float, height: float) -> Iterator[str]:
+    """Those that are narrower than half a pixel only once each half pixel."""
+    narrow: set[tuple[str, int]] = set()
+    for bar in bars:
+        left, right = window.x(bar.begin), window.x(bar.end)
+        place = bar.kind, int(2 * left)
+        if right - left < 0.5 and place in narrow:
+            continue
+        narrow.add(place)
+        title = tag("title", words(f"{bar.name}: {(bar.end - bar.begin) / 1e3:.3f} \u00b5s"))
+        width = max(right - left, 0.5)
+        yield tag("rect", title, class_=f"bar {bar.kind}", x=left, y=top, width=width, height=height)
+        if height > THIN and width > LETTER * len(bar.name):
+            yield tag("text", words(bar.name), class_="in", x=left + 3, y=top + height - 4.5)
+
+
+def _hops(trace: Trace, window: _Window, middles: dict[int, float]) -> Iterator[str]:
+    """A line for each message, from where it was sent to where it was taken."""
+    sent: dict[tuple | None, tuple[int, Event]] = {}
+    for rank in trace.ranks.values():
+        starts = (step for step in rank.steps() if step.what == "start" and step.message and step.message.outgoing)
+        sent |= {step.key: (rank.number, step) for step in starts}
+    for rank in trace.ranks.values():
+        for step in rank.steps():
+            if step.what == "wait" and step.key in sent and step.message and not step.message.outgoing:
+                source, start = sent[step.key]
+                if window.shows(start.begin, step.end):
+                    ends = {"x1": window.x(start.begin), "x2": window.x(step.end)}
+                    yield tag("line", class_="hop", **ends, y1=middles[source], y2=middles[rank.number])
+
+
+def _axis(window: _Window, bottom: float) -> Iterator[str]:
+    for part in range(11):
+        time = window.begin + (window.end - window.begin) * part // 10
+        x = window.x(time)
+        yield tag("path", class_="tick", d=f"M{x:.6g} {2.6 * LINE:.6g}V{bottom - GAP / 2:.6g}")
+        yield tag("text", f"{time / 1e6:.3f}", class_="label", x=x, y=2.4 * LINE, text_anchor="middle")
+    yield tag("text", "ms", class_="label", x=0, y=2.4 * LINE)
+
+
+def _legend(top: float) -> Iterator[str]:
+    left = float(MARGIN)
+    for kind, meaning in COLOURS.items():
+        yield tag("rect", class_=f"bar {kind}", x=left, y=top, width=12.0, height=12.0)
+        yield tag("text", meaning, class_="label", x=left + 17, y=top + 10)
+        left += 34 + LETTER * len(meaning)
