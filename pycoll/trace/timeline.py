@@ -1,4 +1,4 @@
-"""A stretch of a trace as a picture: a band for each rank, lines for messages.
+"""A stretch of a trace as a picture: a band for each rank, arrows for messages.
 
 In a band from above: the program's phases; blocking calls and waits; the steps that they are made of; and what is in
 flight.
@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from ..draw.markup import tag, words
-from ..draw.sheet import LINE, XMLNS, style
+from ..draw.sheet import LINE, XMLNS, markers, style
 from .chrome import label
 from .events import Event, Rank, Trace
 
@@ -74,7 +74,17 @@ def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
     paper = tag("rect", class_="paper", x=-20, y=-10, **size)
     look = style("drawing.css") + files(__package__).joinpath("timeline.css").read_text(encoding="utf-8")
     view = f"-20 -10 {size['width']:.6g} {size['height']:.6g}"
-    return tag("svg", tag("style", words(look)), paper, *content, xmlns=XMLNS, class_="drawing", viewBox=view, **size)
+    return tag(
+        "svg",
+        tag("style", words(look)),
+        markers(),
+        paper,
+        *content,
+        xmlns=XMLNS,
+        class_="drawing",
+        viewBox=view,
+        **size,
+    )
 
 
 def _band(rank: Rank, window: _Window) -> tuple[list[str], float, float]:
@@ -145,7 +155,7 @@ def _bars(bars: Iterable[Bar], window: _Window, top: float, height: float) -> It
 
 
 def _hops(trace: Trace, window: _Window, middles: dict[int, float]) -> Iterator[str]:
-    """A line for each message, from where it was sent to where it was taken."""
+    """An arrow for each message, from where it was sent to where it was taken."""
     sent: dict[tuple | None, tuple[int, Event]] = {}
     for rank in trace.ranks.values():
         starts = (step for step in rank.steps() if step.what == "start" and step.message and step.message.outgoing)
@@ -156,7 +166,8 @@ def _hops(trace: Trace, window: _Window, middles: dict[int, float]) -> Iterator[
                 source, start = sent[step.key]
                 if window.shows(start.begin, step.end):
                     ends = {"x1": window.x(start.begin), "x2": window.x(step.end)}
-                    yield tag("line", class_="hop", **ends, y1=middles[source], y2=middles[rank.number])
+                    ends |= {"y1": middles[source], "y2": middles[rank.number]}
+                    yield tag("line", class_="hop", **ends, marker_end="url(#move)")
 
 
 def _axis(window: _Window, bottom: float) -> Iterator[str]:

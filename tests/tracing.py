@@ -1,0 +1,40 @@
+"""What must hold of every trace."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+
+def whole(directory):
+    """The events of a trace, which nest on each track, and whose arrows have both ends."""
+    events = json.loads((Path(directory) / "trace.json").read_text())["traceEvents"]
+    tracks = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            begin = round(1e3 * event["ts"])
+            tracks[event["pid"], event["tid"]].append((begin, -begin - round(1e3 * event["dur"]), event["name"]))
+    for spans in tracks.values():
+        inside = []
+        for begin, end, name in sorted(spans):
+            while inside and -inside[-1][1] <= begin:
+                inside.pop()
+            assert not inside or -end <= -inside[-1][1], f"{name} ends after {inside[-1][2]}, in which it began"
+            inside.append((begin, end, name))
+    assert sorted(ids(events, "s")) == sorted(ids(events, "f"))
+    assert sorted(ids(events, "b")) == sorted(ids(events, "e"))
+    return events
+
+
+def ids(events, ph):
+    return [event["id"] for event in events if event["ph"] == ph]
+
+
+def named(events, cat, ph, pid):
+    """The names of one rank's events of a category."""
+    return [e["name"] for e in events if e["ph"] == ph and e["pid"] == pid and e.get("cat") == cat]
+
+
+def sent(events, pid):
+    """The bytes of each message that a rank sent."""
+    found = [e for e in events if e["ph"] == "b" and e["pid"] == pid and e["cat"] == "message"]
+    return [e["args"]["bytes"] for e in found if e["name"].startswith("to ")]
