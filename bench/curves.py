@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
+from pycoll.tune.options import size_label
+
 Document = dict[str, Any]
 Record = dict[str, Any]
 Variant = tuple[Any, ...]  # a primitive and the values of VARIES
@@ -14,15 +16,6 @@ MPI = "MPI"  # what MPI's own collective is called for readers
 OTHERS = (MPI, "auto", "native", "staged")  # what is no algorithm of pycoll's, or one under another name
 VARIES = ("place", "form", "datatype", "op", "root")
 TITLES = {"place": "{} place", "root": "root {}"}
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def size_label(nbytes: int) -> str:
-    """A size as people write it: ``8 B``, ``1 KiB``, ``1.5 MiB``; ``-`` for none."""
-    value, units = float(nbytes), list(UNITS)
-    while value >= 1023.5 and len(units) > 1:  # three ranks' blocks of a MiB are a few bytes less
-        value, units = value / 1024, units[1:]
-    return f"{round(value, 2):g} {units[0]}" if nbytes else "-"
 
 
 def variants(documents: Iterable[Document], primitives: Sequence[str] = ()) -> dict[Variant, str]:

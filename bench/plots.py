@@ -15,8 +15,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import AutoLocator, LogLocator, NullLocator
 
 from pycoll.files import write_atomically
+from pycoll.tune.options import size_label
 
-from .curves import MPI, Curves, Document, Variant, curves, fastest, size_label, sizes_of, variants
+from .curves import MPI, Curves, Document, Variant, curves, fastest, sizes_of, variants
 
 STYLE: Any = {"text.parse_math": False, "svg.hashsalt": "pycoll", "font.size": 9}  # file names may have dollars in them
 MARKERS = "osv^DPX<>*"

@@ -21,9 +21,10 @@ from matplotlib.figure import Figure
 from tabulate import tabulate
 
 from pycoll.files import write_atomically
+from pycoll.tune.options import size_label
 
 from . import plots
-from .curves import MPI, Curves, Document, curves, fastest, ratio, size_label, sizes_of, summary, variants
+from .curves import MPI, Curves, Document, curves, fastest, ratio, sizes_of, summary, variants
 from .results import FORMAT, VERSION
 
 Block = str | tuple[str, Figure]  # Markdown, or a plot and its name

@@ -19,7 +19,7 @@ from pycoll.files import write_json
 from pycoll.schedule import NATIVE, algorithms_of
 from pycoll.tune.cases import MEASURED, Case
 from pycoll.tune.environment import environment
-from pycoll.tune.options import nbytes, silent_but_first, sizes
+from pycoll.tune.options import add_sizes, silent_but_first, sizes
 from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import alternate, race, shares
 from pycoll.tuning import Candidate
@@ -73,9 +73,7 @@ def main(argv: list[str]) -> None:
     comm = MPI.COMM_WORLD
     parser = argparse.ArgumentParser(prog="python -m bench.selection", description=__doc__)
     parser.add_argument("primitives", nargs="*", metavar="primitive", default=MEASURED, help="(default: all)")
-    parser.add_argument("-b", "--minbytes", type=nbytes, default=8, metavar="SIZE", help="(8)")
-    parser.add_argument("-e", "--maxbytes", type=nbytes, default=64 << 20, metavar="SIZE", help="(64M)")
-    parser.add_argument("-f", "--stepfactor", type=int, default=3, metavar="F", help="(%(default)s)")
+    add_sizes(parser, "8", "64M", 3)
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="also write the records there")
     with silent_but_first(comm):

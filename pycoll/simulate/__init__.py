@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import settings
 from ..modules import make_callable
-from ..schedule import PRIMITIVES, Hosts, algorithms_of
+from ..schedule import Hosts, find
 from .network import Link, Network
 from .run import Cluster, Ranks, sizes
 
@@ -63,7 +63,7 @@ def simulate(
     the seconds by which ranks start late.  `segments` of pipelined algorithms and the `longest` message in bytes are
     as the engine would choose them.  ValueError for what does not fit together.
     """
-    chosen = _algorithm(primitive, algorithm)
+    chosen = find(primitive, algorithm)
     place = _hosts(ranks, ranks_per_host, hosts)
     several = place is None or len(set(place)) > 1
     _check(ranks, nbytes, root, delays or {})
@@ -89,16 +89,17 @@ def _result(run: Ranks, starts: np.ndarray) -> Simulated:
     if stuck:
         raise RuntimeError(f"deadlock: ranks {stuck[:8]} wait for ever")
     ends, busy = np.array(run.ends, float), np.array(run.busy)
-    counts = (np.array(each) for each in (run.messages, run.sent, run.received, run.combined))
-    links = {port.name: Passed(port.nbytes, port.busy) for port in run.cluster.ports.values()}
-    return Simulated(float(ends.max() - starts.min()), ends, busy, ends - starts - busy, *counts, links)
-
-
-def _algorithm(primitive: str, name: str):
-    catalogue = algorithms_of(primitive)
-    if name not in catalogue:
-        raise ValueError(f"algorithm={name!r} is not one of {primitive}'s: {', '.join(catalogue)}")
-    return catalogue[name]
+    return Simulated(
+        time=float(ends.max() - starts.min()),
+        ends=ends,
+        busy=busy,
+        waiting=ends - starts - busy,
+        messages=np.array(run.messages),
+        sent=np.array(run.sent),
+        received=np.array(run.received),
+        combined=np.array(run.combined),
+        links={port.name: Passed(port.nbytes, port.busy) for port in run.cluster.ports.values()},
+    )
 
 
 def _hosts(ranks: int, ranks_per_host: int, hosts: Sequence[int] | None) -> Hosts:

@@ -16,12 +16,12 @@ from mpi4py import MPI
 from .. import settings
 from .network import Link, Network
 
-REPEATS = 7
-SECONDS = 0.25  # about as long as one stream of messages takes
-SHORT, LONG = 64 << 10, 64 << 20  # bytes of such a stream at least, and at most
+REPEATS = 9
+SECONDS = 0.05  # that a stream of messages takes at least
+SHORT, LONG = 64 << 10, 256 << 20  # bytes of such a stream at least, and at most
 WINDOW = 2  # messages in flight each way, as in the engine
 MANY = 200  # short messages in a row
-NAP = 1e-3
+NAP, PAUSE = 1e-3, 0.02
 FRAME = 64 << 10  # what a host hands to its link at a time, where there is no shaper
 
 
@@ -35,9 +35,11 @@ class _Pair:
     longest: int
 
     def timed(self, what: Callable[[], object]) -> float:
-        """The median seconds of what both do, each time after an exchange of empty messages."""
+        """The median seconds of what both do, each time after a pause, in which shapers forget what was before."""
         spent = []
         for _ in range(REPEATS):
+            self.comm.sendrecv(None, self.other, source=self.other)
+            time.sleep(PAUSE)
             self.comm.sendrecv(None, self.other, source=self.other)
             start = time.perf_counter()
             what()
@@ -111,11 +113,12 @@ class _Pair:
 
 def _link(pair: _Pair) -> Link:
     shortest = pair.ping_pong(1)
-    long = pair.exchange(SHORT)
-    stream = int(np.clip(SHORT * SECONDS / long, SHORT, LONG))
-    beta = max(0.0, (pair.exchange(stream) - pair.exchange(stream // 4)) / (stream - stream // 4))
+    stream = SHORT
+    while (spent := pair.exchange(stream)) < SECONDS and stream < LONG:
+        stream *= 4
+    beta = spent / stream
     overhead = min(pair.each_of_many(), shortest / 2)
-    left_behind = stream - pair.sending(stream) / beta if beta else 0.0
+    left_behind = stream - pair.sending(stream) / beta
     frame = _frame(pair, shortest, beta)
     return Link(
         alpha=shortest - 2 * overhead,
@@ -173,14 +176,11 @@ def calibrate(comm: MPI.Intracomm) -> tuple[Network, list[str]]:
     names = comm.allgather(MPI.Get_processor_name())
     away = next((rank for rank, name in enumerate(names) if name != names[0]), None)
     near = next(((names.index(name), rank) for rank, name in enumerate(names) if names.index(name) < rank), None)
-    network, missing = Network(gamma=float(np.median(comm.allgather(_gamma())))), []
+    gamma = float(np.median(comm.allgather(_gamma())))
     longest = settings.longest(away is not None)
     between = _measured(comm, None if away is None else (0, away), longest)
     inside = _measured(comm, near, longest)
     comm.Free()
-    for name, link in (("between", between), ("inside", inside)):
-        if link is None:
-            missing.append(name)
-        else:
-            network = replace(network, **{name: link})
-    return network, missing
+    example = Network()
+    missing = [name for name, link in (("between", between), ("inside", inside)) if link is None]
+    return replace(example, between=between or example.between, inside=inside or example.inside, gamma=gamma), missing

@@ -1,19 +1,18 @@
-"""What messages cost: the parameters of the simulation, set by hand or fitted by ``python -m pycoll.simulate --calibrate``."""
+"""What messages cost: the simulation's parameters, set by hand or fitted by `pycoll.simulate.calibrate`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ..files import write_json
-from ..schedule import Hosts
 
 
-def _not_negative(owner: object, but: Sequence[str] = ()) -> None:
-    for each in fields(owner):  # type: ignore[arg-type]
+def _not_negative(owner: Link | Network) -> None:
+    for each in fields(owner):
         value = getattr(owner, each.name)
         if isinstance(value, int | float) and not value >= 0:
             raise ValueError(f"{each.name}={value!r} is negative or not a number")
@@ -63,12 +62,6 @@ class Network:
         return self.between.beta * self.oversubscription / self.hosts_per_switch if self.hosts_per_switch else 0.0
 
 
-def flat(alpha: float, beta: float, gamma: float) -> Network:
-    """The network of the formulas: one link for each rank, nothing but alpha, beta and gamma."""
-    link = Link(alpha, beta)
-    return Network(link, link, gamma)
-
-
 def write(network: Network, path: str | Path, **more: Any) -> None:
     """Write a network, and what else is to be known of it, as JSON."""
     write_json(path, {"network": asdict(network), **more})
@@ -78,12 +71,22 @@ def read(path: str | Path) -> Network:
     """A network as `write` wrote it; ValueError if it is not one, OSError if there is no such file."""
     try:
         given = json.loads(Path(path).read_text())["network"]
-        links = {name: Link(**given.pop(name)) for name in ("between", "inside") if name in given}
-        return Network(**links, **given)
+        given |= {name: Link(**given[name]) for name in ("between", "inside") if name in given}
+        return Network(**given)
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} is not a network: {error!r}") from None
 
 
-def hosts_of(ranks: int, ranks_per_host: int) -> Hosts:
-    """The host of each rank, one host after the other."""
-    return None if ranks_per_host == 1 else tuple(rank // ranks_per_host for rank in range(ranks))
+def changed(network: Network, settings: Sequence[str]) -> Network:
+    """The network with other parameters: ``gamma=1e-10``, ``between.alpha=2e-6``; ValueError names a wrong one."""
+    for setting in settings:
+        name, _, text = setting.partition("=")
+        owner, _, part = name.rpartition(".")
+        try:
+            now = getattr(getattr(network, owner) if owner else network, part)
+            value = type(now)(float(text))
+            link = {owner: replace(getattr(network, owner), **{part: value})} if owner else {part: value}
+            network = replace(network, **link)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(f"{setting!r} is not a network's parameter and its value: {error}") from None
+    return network

@@ -15,7 +15,7 @@ class Port:
     Where it is the one out of a sender's host, messages to different ranks take turns, a frame each.
     """
 
-    __slots__ = ("name", "beta", "free", "nbytes", "busy", "lines", "turns", "awaited")
+    __slots__ = ("awaited", "beta", "busy", "free", "lines", "name", "nbytes", "turns")
 
     def __init__(self, name: str, beta: float) -> None:
         self.name, self.beta = name, beta
@@ -26,14 +26,12 @@ class Port:
         self.turns: deque[deque[Message]] = deque()  # the same, by who is next
         self.awaited = False  # whether there is an event at which the next one's turn comes
 
-    def take(self, nbytes: int, now: float) -> float:
-        """Let so many bytes through after those that came before; when that begins."""
-        start = self.free if self.free > now else now
+    def take(self, nbytes: int, now: float) -> None:
+        """Let so many bytes through, after those that came before."""
         duration = nbytes * self.beta
-        self.free = start + duration
+        self.free = (self.free if self.free > now else now) + duration
         self.busy += duration
         self.nbytes += nbytes
-        return start
 
     def queue(self, message: Message) -> None:
         """Let a message wait for its turn."""

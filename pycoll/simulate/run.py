@@ -28,7 +28,7 @@ def sizes(algorithm: Algorithm, ranks: int, nbytes: int, segments: int, hosts: H
     def one(block: Block) -> int:
         if isinstance(block, tuple):
             return COUNT_BYTES * ranks if block[0] == COUNTS else parts[block[-1]]
-        return parts[block]  # type: ignore[index]
+        return parts[block]  # type: ignore[call-overload]
 
     def together(blocks: Blocks) -> int:
         if type(blocks) is range and blocks.step == 1:  # of which some schedules have long ones
@@ -100,9 +100,11 @@ class Ranks:
                 self.next_turn(target, now)  # type: ignore[arg-type]
 
     def at(self, time: float, target: int | Port) -> None:
+        """Let a rank begin its next round, or a port let the next message pass, at that time."""
         heappush(self.events, (time, next(self.numbers), target))
 
     def next_round(self, rank: int, now: float) -> None:
+        """Start all moves of a round."""
         moves: Round | None = next(self.rounds[rank], None)
         if moves is None:
             self.ends[rank] = now
@@ -138,11 +140,13 @@ class Ranks:
         return done
 
     def combine(self, rank: int, nbytes: int) -> float:
+        """The seconds that it takes."""
         self.combined[rank] += nbytes
         return nbytes * self.gamma
 
     def send(self, rank: int, to: int, nbytes: int, now: float, empty: bool) -> None:
-        if not nbytes and not empty:  # the engine leaves these out
+        """Start a send; messages of no bytes are a barrier's (`empty`) or left out."""
+        if not nbytes and not empty:
             self.complete(rank, now)
             return
         link, route = self.cluster.way(rank, to)
@@ -167,6 +171,7 @@ class Ranks:
             self.leave(message, now)
 
     def receive(self, rank: int, source: int, nbytes: int, reduced: bool, now: float, empty: bool) -> None:
+        """Start a receive."""
         if not nbytes and not empty:
             self.complete(rank, now)
             return
@@ -198,6 +203,7 @@ class Ranks:
             self.at(max(now, port.free), port)
 
     def next_turn(self, port: Port, now: float) -> None:
+        """Let the message pass whose turn it is."""
         message, nbytes = port.next_turn()
         self.depart(message, nbytes, now)
         port.awaited = bool(port.turns)
@@ -207,9 +213,9 @@ class Ranks:
     def depart(self, message: Message, nbytes: int, now: float) -> None:
         """So many bytes of a message pass its ports."""
         message.left -= nbytes
-        start, through, out = now, 0.0, message.route[0]
+        through, out = 0.0, message.route[0]
         for port in message.route:
-            start = port.take(nbytes, start)
+            port.take(nbytes, now)
             if port.free > through:
                 through = port.free
         link = message.link

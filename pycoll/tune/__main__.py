@@ -22,7 +22,7 @@ from pycoll.tuning import Candidate
 
 from .cases import MEASURED, Call, Case
 from .environment import environment
-from .options import nbytes, silent_but_first, sizes
+from .options import add_sizes, silent_but_first, sizes
 from .progressbar import shown
 from .timing import race, shares
 
@@ -41,9 +41,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m pycoll.tune", description=__doc__)
     parser.add_argument("primitives", nargs="*", metavar="primitive", help=f"of: {', '.join(MEASURED)} (default: all)")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=f"(default: {tuning.default_path()})")
-    parser.add_argument("-b", "--minbytes", type=nbytes, default=8, metavar="SIZE", help="(8)")
-    parser.add_argument("-e", "--maxbytes", type=nbytes, default=64 << 20, metavar="SIZE", help="(64M)")
-    parser.add_argument("-f", "--stepfactor", type=int, default=2, metavar="F", help="from size to size (%(default)s)")
+    add_sizes(parser, "8", "64M", 2)
     parser.add_argument("--no-native", action="store_true", help="leave MPI's own collectives out")
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
     options = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Sizes on a command line, with the names and meanings that nccl-tests gives them."""
+"""Sizes, as people write them, and on a command line with the names and meanings that nccl-tests gives them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from mpi4py import MPI
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def nbytes(text: str) -> int:
@@ -17,6 +21,14 @@ def nbytes(text: str) -> int:
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 8, 64K or 1M")
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
+
+
+def size_label(nbytes: int) -> str:
+    """A size as people write it: ``8 B``, ``1 KiB``, ``1.5 MiB``; ``-`` for none."""
+    value, units = float(nbytes), list(UNITS)
+    while value >= 1023.5 and len(units) > 1:  # three ranks' blocks of a MiB are a few bytes less
+        value, units = value / 1024, units[1:]
+    return f"{round(value, 2):g} {units[0]}" if nbytes else "-"
 
 
 def sizes(least: int, most: int, factor: int = 2, step: int | None = None) -> list[int]:
@@ -33,6 +45,15 @@ def sizes(least: int, most: int, factor: int = 2, step: int | None = None) -> li
     while found[-1] * factor <= most:
         found.append(found[-1] * factor)
     return found
+
+
+def add_sizes(parser: argparse.ArgumentParser, least: str, most: str, factor: int) -> None:
+    """Options for what `sizes` takes, with these defaults."""
+    parser.add_argument("-b", "--minbytes", type=nbytes, default=least, metavar="SIZE", help="(%(default)s)")
+    parser.add_argument("-e", "--maxbytes", type=nbytes, default=most, metavar="SIZE", help="(%(default)s)")
+    parser.add_argument(
+        "-f", "--stepfactor", type=int, default=factor, metavar="F", help="from size to size (%(default)s)"
+    )
 
 
 @contextlib.contextmanager

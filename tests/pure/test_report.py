@@ -12,6 +12,7 @@ pytest.importorskip("tabulate")
 pytest.importorskip("markdown_it")
 
 from bench import bound, curves, plots, report
+from pycoll.tune.options import size_label
 
 SIZES = (8, 1024, 1 << 20)
 
@@ -176,7 +177,7 @@ def test_barriers_are_bars_without_bandwidth():
     ("size", "text"), [(8, "8 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), ((1 << 20) - 4, "1 MiB"), (3 << 30, "3 GiB")]
 )
 def test_size_label(size, text):
-    assert curves.size_label(size) == text
+    assert size_label(size) == text
 
 
 def test_draw_writes_an_image(tmp_path):

@@ -12,6 +12,8 @@ def test_schedules_do_not_load_mpi():
     program = (
         "import sys, pycoll, pycoll.proof, pycoll.costs, pycoll.layout;"
         "pycoll.proof.prove(pycoll.schedule.find('allreduce', 'ring'), 4);"
+        "pycoll.simulate('allreduce', algorithm='ring', ranks=4, nbytes=8);"
+        "import pycoll.draw.__main__, pycoll.simulate.__main__;"
         "assert not any(name.startswith('mpi4py') for name in sys.modules), 'mpi4py was loaded'"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -1,0 +1,123 @@
+"""Simulates a collective on any number of ranks, by one algorithm or by all, and says what it takes.
+
+--plot draws time against ranks and against bytes.  Under mpiexec, --calibrate fits the network to the one there is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..schedule import PRIMITIVES, Algorithm, algorithms_of, find
+from ..tune.options import nbytes
+from . import Simulated, simulate
+from .network import Network, changed, read, write
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line's grammar."""
+    options = argparse.ArgumentParser(prog="python -m pycoll.simulate", description=__doc__, allow_abbrev=False)
+    options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
+    options.add_argument("-a", "--algorithm", default="all", help="names, with commas between (%(default)s)")
+    options.add_argument("-n", "--ranks", type=int, default=16, help="(%(default)s)")
+    options.add_argument("-b", "--nbytes", type=nbytes, default="1M", help="of the whole vector: 64K, 1M (%(default)s)")
+    options.add_argument("-r", "--root", type=int, default=0, help="(%(default)s)")
+    options.add_argument("-s", "--segments", type=int, help="of pipelined algorithms (as the engine would choose)")
+    options.add_argument("-p", "--ranks-per-host", type=int, default=1, help="(%(default)s)")
+    options.add_argument(
+        "--delay", action="append", type=_delay, default=[], metavar="RANK:SECONDS", help="a rank that starts late"
+    )
+    options.add_argument("--network", type=Path, metavar="FILE", help="as --calibrate writes it")
+    options.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="one of the network's parameters: gamma, oversubscription, between.alpha, inside.beta, ...",
+    )
+    options.add_argument("--plot", type=Path, metavar="FILE", help="time against ranks and bytes: .png, .svg or .pdf")
+    options.add_argument("--calibrate", action="store_true", help="measure the network, under mpiexec")
+    options.add_argument("-o", "--output", type=Path, help="where --calibrate writes the network")
+    return options
+
+
+def _delay(text: str) -> tuple[int, float]:
+    rank, _, seconds = text.partition(":")
+    try:
+        return int(rank), float(seconds)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rank and seconds such as 3:0.001") from None
+
+
+def _algorithms(primitive: str, names: str) -> list[Algorithm]:
+    catalogue = algorithms_of(primitive)
+    return list(catalogue.values()) if names == "all" else [find(primitive, name) for name in names.split(",")]
+
+
+def _row(name: str, told: Simulated) -> dict[str, Any]:
+    busiest = max(told.links, key=lambda link: told.links[link].busy, default=None)
+    return {
+        "algorithm": name,
+        "time (us)": told.time * 1e6,
+        "messages, most": int(told.messages.max()),
+        "sent, most (B)": int(told.sent.max()),
+        "busy, most (us)": told.busy.max() * 1e6,
+        "waiting, most (us)": told.waiting.max() * 1e6,
+        "busiest link": busiest,
+        "its bytes": told.links[busiest].nbytes if busiest else None,
+        "its use (%)": 100 * told.links[busiest].busy / told.time if busiest and told.time else None,
+    }
+
+
+def main(argv: Sequence[str]) -> None:
+    """Simulate and print."""
+    grammar = parser()
+    options = grammar.parse_args(argv)
+    if options.calibrate:
+        calibrate(options.output)
+        return
+    try:
+        network = changed(read(options.network) if options.network else Network(), options.set)
+        chosen = _algorithms(options.primitive, options.algorithm)
+        setting = {
+            "network": network,
+            "root": options.root,
+            "segments": options.segments,
+            "ranks_per_host": options.ranks_per_host,
+        }
+        if options.plot:
+            from .plot import plot
+
+            plot(options.plot, chosen, options.ranks, options.nbytes, setting)
+            return
+        setting |= {"ranks": options.ranks, "nbytes": options.nbytes, "delays": dict(options.delay)}
+        rows = [_row(each.name, simulate(options.primitive, algorithm=each.name, **setting)) for each in chosen]
+    except (ValueError, OSError) as error:
+        grammar.exit(2, f"{grammar.prog}: {error}\n")
+    from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
+
+    print(tabulate(sorted(rows, key=lambda row: row["time (us)"]), "keys", floatfmt=",.6g"))
+
+
+def calibrate(output: Path | None) -> None:
+    """Fit the network that the ranks of COMM_WORLD run on, and write it."""
+    from mpi4py import MPI
+
+    from ..abort import abort_on_exception
+    from ..tune.environment import environment
+    from .calibrate import calibrate as measured
+
+    abort_on_exception()
+    network, missing = measured(MPI.COMM_WORLD)
+    where = environment(MPI.COMM_WORLD)
+    if MPI.COMM_WORLD.rank == 0:
+        print(network, *(f"{name}: not measured, no two such ranks" for name in missing), sep="\n")
+        if output:
+            write(network, output, environment=where, missing=missing)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,110 @@
+"""Time against ranks and against bytes for several algorithms, with the points where one overtakes another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from itertools import pairwise
+from math import exp, log
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..files import write_atomically
+from ..schedule import Algorithm
+from ..tune.options import size_label
+from . import simulate
+
+Curves = dict[str, list[float]]  # of each algorithm the seconds at each abscissa
+MARKERS = "osv^DPX<>*"
+LEVEL = 1.01  # as fast as the fastest
+
+
+class Crossing(NamedTuple):
+    """Where another algorithm becomes the fastest."""
+
+    at: float
+    seconds: float
+    before: str
+    after: str
+
+
+def crossings(abscissas: Sequence[float], curves: Curves) -> list[Crossing]:
+    """Between which points the fastest algorithm changes, and where their lines meet, on logarithmic scales."""
+    best: list[str] = []
+    for place in range(len(abscissas)):
+        fastest = min(curves, key=lambda name: curves[name][place])
+        level = best and curves[best[-1]][place] <= LEVEL * curves[fastest][place]
+        best.append(best[-1] if level else fastest)
+    found = []
+    for place, (before, after) in enumerate(pairwise(best)):
+        if before != after:
+            left, right = (log(curves[before][k] / curves[after][k]) for k in (place, place + 1))
+            share = left / (left - right) if left != right else 1.0
+            at = exp(log(abscissas[place]) + share * log(abscissas[place + 1] / abscissas[place]))
+            first, last = curves[before][place : place + 2]
+            found.append(Crossing(at, exp(log(first) + share * log(last / first)), before, after))
+    return found
+
+
+def doubling(most: int, factor: int, least: int) -> list[int]:
+    """From about `least` to `most`, by a factor."""
+    points = [most]
+    while points[0] // factor >= least:
+        points.insert(0, points[0] // factor)
+    return points
+
+
+def curves_of(algorithms: Sequence[Algorithm], points: Sequence[dict[str, Any]], setting: dict) -> Curves:
+    """The simulated seconds of each algorithm at each point."""
+    return {
+        each.name: [simulate(each.primitive.name, algorithm=each.name, **point, **setting).time for point in points]
+        for each in algorithms
+    }
+
+
+def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, setting: dict) -> None:
+    """Draw, write the image, and print where lines cross; ValueError if the path does not end like an image."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"--plot {path} does not end in .png, .svg or .pdf")
+    by_ranks = doubling(ranks, 2, 2)
+    by_bytes = doubling(nbytes, 4, 8)
+    how_many = "{} ranks".format
+    panels: list[tuple[str, Callable[[int], str], list[int], list[dict], str]] = [
+        ("ranks", how_many, by_ranks, [{"ranks": each, "nbytes": nbytes} for each in by_ranks], size_label(nbytes)),
+        ("bytes", size_label, by_bytes, [{"ranks": ranks, "nbytes": each} for each in by_bytes], how_many(ranks)),
+    ]
+    with rc_context({"svg.hashsalt": "pycoll", "font.size": 9}):
+        figure = Figure(figsize=(12, 4.5), layout="constrained")
+        FigureCanvasAgg(figure)
+        figure.suptitle(f"{algorithms[0].primitive.name}, simulated")
+        for axes, (unit, label, abscissas, points, fixed) in zip(figure.subplots(1, 2), panels):
+            curves = curves_of(algorithms, points, setting)
+            found = crossings(abscissas, curves)
+            _draw(axes, abscissas, curves, found, label)
+            axes.set(xlabel=unit, ylabel="time (s)", title=f"time against {unit}: {fixed}")
+            for each in found:
+                print(f"{fixed}: {each.after} is faster than {each.before} from {label(round(each.at))} on")
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+        image = BytesIO()
+        kind = path.suffix[1:]
+        figure.savefig(image, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else None)
+    write_atomically(path, lambda file: file.write(image.getvalue()))
+
+
+def _draw(
+    axes: Any, abscissas: Sequence[int], curves: Curves, found: Sequence[Crossing], label: Callable[[int], str]
+) -> None:
+    for number, (name, seconds) in enumerate(curves.items()):
+        axes.plot(abscissas, seconds, label=name, marker=MARKERS[number % len(MARKERS)], markersize=4, alpha=0.8)
+    for each in found:
+        axes.plot(each.at, each.seconds, "o", markersize=11, markerfacecolor="none", markeredgecolor="black")
+        axes.annotate(label(round(each.at)), (each.at, each.seconds), (4, -14), textcoords="offset points")
+    axes.set(xscale="log", yscale="log")
+    ticks = abscissas[:: -(-len(abscissas) // 8)]
+    axes.set_xticks(ticks, list(map(label, ticks)))
+    axes.set_xticks([], minor=True)
+    axes.grid(alpha=0.3)

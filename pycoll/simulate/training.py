@@ -1,0 +1,217 @@
+"""A parameter server against ring all-reduce, with numbers: ``python -m pycoll.simulate.training``.
+
+First what a step costs as workers grow: the server's link carries p*Z each way, a link of the ring 2(p-1)/p*Z.  Then
+what stragglers do to it: who waits for the slowest worker, who goes on without it, and how old the parameters are that
+gradients are computed from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from . import simulate
+from .network import Network, read
+from .ports import Port
+
+COMPUTED, PUSHED, PULLED = range(3)
+Compute = Callable[[int], float]  # seconds that a worker's next step takes
+
+
+class Pace(NamedTuple):
+    """How training goes on."""
+
+    gradients: float  # applied in a second, of all workers
+    staleness: float  # mean number of steps (async: of updates) by which parameters were behind
+    server: float  # share of the time in which the busier direction of the server's link was busy
+
+
+class _Server:
+    """One parameter server on a host of its own, and workers on theirs, as `pycoll.parallel.ParameterServer` has them.
+
+    With a `bound`, step n begins with the updates through step n-1-bound, each of all workers' gradients; without one
+    each gradient is an update, and a worker has at most one push unanswered.
+    """
+
+    def __init__(self, workers: int, nbytes: int, bound: int | None, network: Network, compute: Compute) -> None:
+        self.workers, self.nbytes, self.bound = workers, nbytes, bound
+        self.network, self.compute = network, compute
+        beta = network.between.beta
+        self.incoming, self.outgoing = Port("server in", beta), Port("server out", beta)
+        self.events: list[tuple[float, int, int, int]] = []  # time, what, worker, step
+        self.processor = 0.0
+        self.pushed = [0] * workers  # steps whose gradients the server has
+        self.answers = [0] * workers
+        self.begun = [0] * workers
+        self.known = [0] * workers  # updates in a worker's parameters
+        self.waits = [False] * workers  # for an answer, before it can go on
+        self.updates = self.applied = 0
+        self.behind: list[int] = []
+
+    def run(self, gradients: int) -> Pace:
+        now = 0.0
+        for worker in range(self.workers):
+            self.begin(worker, 0.0)
+        while self.applied < gradients:
+            now, what, worker, step = heappop(self.events)
+            (self.computed, self.arrived, self.answered)[what](worker, step, now)
+        busy = max(self.incoming.busy, self.outgoing.busy)
+        return Pace(self.applied / now, float(np.mean(self.behind)), min(1.0, busy / now))
+
+    def begin(self, worker: int, now: float) -> None:
+        """A step begins, if the worker has parameters that are new enough for it."""
+        step = self.begun[worker]
+        if self.bound is not None:
+            self.waits[worker] = self.known[worker] < step - self.bound
+            if self.waits[worker]:
+                return
+            self.behind.append(step - self.known[worker])
+        self.begun[worker] += 1
+        heappush(self.events, (now + self.compute(worker), COMPUTED, worker, step))
+
+    def pass_port(self, port: Port, now: float, what: int, worker: int, number: int) -> None:
+        port.take(self.nbytes, now)
+        heappush(self.events, (port.free + self.network.between.alpha, what, worker, number))
+
+    def computed(self, worker: int, step: int, now: float) -> None:
+        if self.bound is None and self.answers[worker] < step:  # the last push is unanswered
+            self.waits[worker] = True
+            return
+        self.waits[worker] = False
+        self.pass_port(self.incoming, now, PUSHED, worker, step)
+        self.begin(worker, now)
+
+    def arrived(self, worker: int, step: int, now: float) -> None:
+        self.processor = done = max(self.processor, now) + self.nbytes * self.network.gamma
+        self.applied += 1
+        self.pushed[worker] += 1
+        if self.bound is None:
+            self.behind.append(self.updates - self.known[worker])
+            self.updates += 1
+            self.pass_port(self.outgoing, done, PULLED, worker, self.updates)
+        elif min(self.pushed) > self.updates:
+            self.updates += 1
+            for each in range(self.workers):
+                self.pass_port(self.outgoing, done, PULLED, each, self.updates)
+
+    def answered(self, worker: int, updates: int, now: float) -> None:
+        self.known[worker] = updates
+        self.answers[worker] += 1
+        if not self.waits[worker]:
+            return
+        if self.bound is None:
+            self.computed(worker, self.begun[worker] - 1, now)
+        else:
+            self.begin(worker, now)
+
+
+def parameter_server(
+    workers: int, nbytes: int, compute: Compute, network: Network, bound: int | None = 0, steps: int = 100
+) -> Pace:
+    """Training with one server: `bound` 0 is synchronous, None asynchronous; `steps` of each worker on average."""
+    return _Server(workers, nbytes, bound, network, compute).run(workers * steps)
+
+
+def ring(workers: int, nbytes: int, compute: Compute, network: Network, steps: int = 100) -> Pace:
+    """Training with a ring all-reduce after each step; all wait for the slowest."""
+    seconds = simulate("allreduce", algorithm="ring", ranks=workers, nbytes=nbytes, network=network).time
+    slowest = np.mean([max(map(compute, range(workers))) for _ in range(steps)])
+    return Pace(workers / (float(slowest) + seconds), 0.0, 0.0)
+
+
+def computing(seconds: float, slow: float, jitter: float, seed: int = 0) -> Compute:
+    """Steps of so many seconds, `slow` times as many for worker 0, each longer by a random share (exponential)."""
+    random = np.random.default_rng(seed)
+
+    def compute(worker: int) -> float:
+        return seconds * (slow if worker == 0 else 1.0) * (1 + random.exponential(jitter) if jitter else 1.0)
+
+    return compute
+
+
+def growing(workers: Sequence[int], nbytes: int, network: Network) -> list[dict]:
+    """What a step costs by either, without computing."""
+    rows = []
+    for count in workers:
+        seconds = {
+            "server": count / parameter_server(count, nbytes, lambda worker: 0.0, network, steps=20).gradients,
+            "ring": count / ring(count, nbytes, lambda worker: 0.0, network, steps=1).gradients,
+        }
+        rows.append(
+            {
+                "workers": count,
+                "server's link (MB)": count * nbytes / 1e6,
+                "ring's links (MB)": 2 * (count - 1) / count * nbytes / 1e6,
+                "server (s)": seconds["server"],
+                "ring (s)": seconds["ring"],
+                "server / ring": seconds["server"] / seconds["ring"],
+            }
+        )
+    return rows
+
+
+def straggling(
+    workers: int, nbytes: int, seconds: float, slow: Sequence[float], jitter: float, bounds: Sequence[int], net: Network
+) -> list[dict]:
+    """Gradients a second, as a multiple of the ring's, and in brackets how stale, for each slowness of worker 0."""
+    rows = []
+    for factor in slow:
+        wait = ring(workers, nbytes, computing(seconds, factor, jitter), net)
+        row: dict[str, object] = {"worker 0 slower by": factor, "ring (gradients/s)": wait.gradients}
+        for name, bound in {"sync": 0, **{f"bounded {s}": s for s in bounds}, "async": None}.items():
+            pace = parameter_server(workers, nbytes, computing(seconds, factor, jitter), net, bound)
+            row[name] = f"{pace.gradients / wait.gradients:.2f} ({pace.staleness:.1f})"
+        rows.append(row)
+    return rows
+
+
+def _numbers(kind: type) -> Callable[[str], list]:
+    def parse(text: str) -> list:
+        try:
+            return [kind(each) for each in text.split(",")]
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers with commas between") from None
+
+    return parse
+
+
+def main(argv: Sequence[str]) -> None:
+    """Print both tables."""
+    from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
+
+    from ..tune.options import nbytes
+
+    parser = argparse.ArgumentParser(prog="python -m pycoll.simulate.training", description=__doc__)
+    parser.add_argument("-n", "--workers", type=_numbers(int), default="2,4,8,16,32,64", help="(%(default)s)")
+    parser.add_argument("-b", "--nbytes", type=nbytes, default="100M", help="of the gradients (%(default)s)")
+    parser.add_argument("--compute", type=float, default=0.1, help="seconds of a step's computing (%(default)s)")
+    parser.add_argument("--slow", type=_numbers(float), default="1,1.5,2,4,8", help="worker 0's steps (%(default)s)")
+    parser.add_argument("--jitter", type=float, default=0.0, help="mean random share on top of all steps (%(default)s)")
+    parser.add_argument("--bounds", type=_numbers(int), default="1,4", help="of staleness (%(default)s)")
+    parser.add_argument("--network", type=Path, metavar="FILE", help="of `python -m pycoll.simulate --calibrate`")
+    options = parser.parse_args(argv)
+    try:
+        network = read(options.network) if options.network else Network()
+        if min(options.workers) < 2 or options.compute < 0 or min(options.slow) <= 0 or min(options.bounds) < 0:
+            raise ValueError("there must be two workers at least, and times and bounds that are not negative")
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    print("Seconds of communication in a step, one server\n")
+    print(tabulate(growing(options.workers, options.nbytes, network), "keys", floatfmt=".4g"))
+    for workers in options.workers[1::2]:
+        print(f"\n{workers} workers, steps of {options.compute} s, jitter {options.jitter}: gradients a second as")
+        print("multiples of the ring's (in brackets: how many steps, or with async updates, stale)\n")
+        rows = straggling(
+            workers, options.nbytes, options.compute, options.slow, options.jitter, options.bounds, network
+        )
+        print(tabulate(rows, "keys", floatfmt=".4g"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,87 @@
+"""A parameter server against ring all-reduce, simulated; and the command that draws and prints."""
+
+import pytest
+
+from pycoll.simulate import Link, Network, __main__
+from pycoll.simulate.training import computing, parameter_server, ring
+
+Z, BETA = 10**6, 1e-9
+NETWORK = Network(Link(0.0, BETA), gamma=0.0)
+
+
+def idle(worker):
+    return 0.0
+
+
+@pytest.mark.parametrize("workers", [2, 8, 32])
+def test_the_servers_link_carries_all_and_the_rings_twice_a_share(workers):
+    # the first push of the next step follows the last answer but p - 1, so that pushes and answers overlap a little
+    server = workers / parameter_server(workers, Z, idle, NETWORK, steps=50).gradients
+    assert (workers + 1) * Z * BETA == pytest.approx(server, rel=0.03)
+    around = workers / ring(workers, Z, idle, NETWORK).gradients
+    assert around == pytest.approx(2 * (workers - 1) / workers * Z * BETA, rel=1e-6)
+
+
+def test_nobody_waits_for_a_straggler_where_updates_are_asynchronous():
+    def pace(bound, slow):
+        return parameter_server(4, 1000, computing(0.1, slow, 0.0), NETWORK, bound, steps=200)
+
+    for slow in (1.0, 2.0, 8.0):
+        assert pace(0, slow).gradients == pytest.approx(4 / (0.1 * slow), rel=0.01)
+        assert pace(None, slow).gradients == pytest.approx(3 / 0.1 + 1 / (0.1 * slow), rel=0.02)
+    assert pace(0, 8.0).staleness == 0
+    assert 2 < pace(3, 8.0).staleness <= 3
+    assert pace(None, 1.0).staleness == pytest.approx(3, rel=0.05)
+
+
+def test_a_bound_helps_where_everyone_is_slow_at_times():
+    paces = [
+        parameter_server(8, 1000, computing(0.1, 1.0, 1.0), NETWORK, bound, steps=300).gradients
+        for bound in (0, 1, 4, None)
+    ]
+    assert paces == sorted(paces) and paces[1] > 1.1 * paces[0]
+    assert paces[0] == pytest.approx(ring(8, 1000, computing(0.1, 1.0, 1.0), NETWORK, 300).gradients, rel=0.1)
+
+
+def test_a_push_waits_for_the_answer_to_the_one_before():
+    pace = parameter_server(16, Z, idle, NETWORK, None, steps=100)
+    assert pace.staleness <= 2 * 16 and pace.server > 0.95
+
+
+def test_the_command_prints_a_table_and_draws(tmp_path, capsys):
+    __main__.main(["allreduce", "-n", "8", "-b", "64K", "-a", "ring,tree", "--set", "between.beta=1e-8"])
+    first, second = capsys.readouterr().out.splitlines()[2:]
+    assert first.startswith("ring") and second.startswith("tree")
+    pytest.importorskip("matplotlib")
+    __main__.main(["allreduce", "-n", "8", "-b", "1M", "--plot", str(tmp_path / "times.svg")])
+    assert "is faster than" in capsys.readouterr().out
+    assert (tmp_path / "times.svg").read_text().count("<path") > 8 * 6  # a line and its markers for each algorithm
+
+
+def test_lines_cross_where_they_meet():
+    plot = pytest.importorskip("pycoll.simulate.plot")
+    curves = {"latency": [1.0, 1.0, 1.0, 64.0], "bandwidth": [8.0, 4.0, 0.25, 0.25]}
+    (crossing,) = plot.crossings([1, 4, 16, 64], curves)
+    assert (crossing.before, crossing.after) == ("latency", "bandwidth")
+    assert crossing.at == pytest.approx(8.0) and crossing.seconds == pytest.approx(1.0)
+    assert plot.crossings([1, 2], {"one": [1.0, 1.0], "other": [1.0, 0.999]}) == []
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["allreduce", "-a", "rung"], "rung"),
+        (["allrduce"], "allrduce"),
+        ([], "primitive=None"),
+        (["bcast", "--network", "nowhere.json"], "nowhere.json"),
+        (["bcast", "--set", "gamma"], "gamma"),
+        (["bcast", "--plot", "times.txt"], "times.txt"),
+        (["bcast", "-n", "-1"], "ranks=-1"),
+        (["bcast", "--delay", "1"], "1"),
+    ],
+)
+def test_what_is_wrong_ends_the_command_in_a_line(arguments, told, capsys):
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(arguments)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err.splitlines()[-1]
