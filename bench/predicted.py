@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import engine
-from pycoll.files import write_json
+from pycoll.files import write_atomically, write_json
 from pycoll.schedule import algorithms_of
 from pycoll.simulate.calibrate import calibrate
 from pycoll.simulate.network import Network, read
@@ -77,6 +77,7 @@ def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--network", metavar="FILE", type=Path, help="of `python -m pycoll.simulate --calibrate`")
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="also write the records there")
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="and as a table there")
     with silent_but_first(comm):
         options = parser.parse_args(argv)
         options.primitives = options.primitives or PRIMITIVES
@@ -106,8 +107,11 @@ def main(argv: list[str]) -> None:
     if comm.rank == 0:
         if options.json:
             write_json(options.json, {"environment": where, "network": asdict(network), "records": records})
-        print(f"{network}, where not measured: {', '.join(missing) or 'nothing'}", table(records, COLUMNS), sep="\n\n")
-        print(said(records))
+        if options.markdown:
+            text = f"{where['mpi']}: {said(records)}\n\n{table(records, COLUMNS, 'github')}\n"
+            write_atomically(options.markdown, lambda file: file.write(text.encode()))
+        print(network, *(f"{name}: not measured, no two such ranks" for name in missing), sep="\n")
+        print(f"\n{table(records, COLUMNS)}\n\n{said(records)}")
 
 
 def said(records: list[dict]) -> str:

@@ -16,11 +16,11 @@ FORMAT, VERSION = "pycoll bench", 1
 Columns = Mapping[str, tuple[str, str]]  # of a record: key -> heading, number format
 
 
-def table(records: list[dict], columns: Columns) -> str:
+def table(records: list[dict], columns: Columns, style: str = "simple") -> str:
     """Records as a table; `columns` gives the heading and the number format of each key that is shown."""
     headings, formats = zip(*columns.values())
     rows = [[record.get(key) for key in columns] for record in records]
-    return tabulate(rows, headings, floatfmt=formats, missingval="-")
+    return tabulate(rows, headings, floatfmt=formats, missingval="-", tablefmt=style)
 
 
 def document(environment: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
