@@ -9,44 +9,49 @@ from __future__ import annotations
 import json
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..files import write_atomically
-from .events import Collective, Event, Message, Rank, Trace
+from .events import Collective, Event, Rank, Trace
 
 Json = dict[str, Any]
 
 
 def export(trace: Trace, path: Path) -> None:
-    """Write it into a file."""
-    document = chrome(trace)
-    events = ",\n".join(map(json.dumps, document.pop("traceEvents")))  # one a line
-    text = f'{json.dumps(document)[:-1]}, "traceEvents": [\n{events}\n]}}\n'
-    write_atomically(path, lambda file: file.write(text.encode()))
-
-
-def chrome(trace: Trace) -> Json:
-    """The document; times are in µs."""
-    writer = _Writer()
-    for rank in trace.ranks.values():
-        writer.rank(rank)
-    writer.arrows()
-    about = {
-        "library": trace.library,
-        "missing ranks": trace.missing,
-        "dropped events": {rank.number: rank.dropped for rank in trace.ranks.values()},
-    }
-    return {"displayTimeUnit": "ns", "otherData": about, "traceEvents": writer.events}
+    """Write it into a file; times are in µs."""
+    write_atomically(path, lambda file: _Writer(file).write(trace))
 
 
 class _Writer:
-    def __init__(self) -> None:
-        self.events: list[Json] = []
-        self._ids = count(1)
-        self._halves: dict[tuple, dict[bool, Json]] = {}  # of messages: where the arrow begins, and where it ends
+    """Writes a document, one event a line."""
 
-    def rank(self, rank: Rank) -> None:
-        """All events of one rank."""
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._separator = b""
+        self._ids = count(1)
+        self._pid = 0
+        self._taken: dict[tuple, tuple[int, Event]] = {}  # messages that were received, and by which rank
+        self._encode = json.JSONEncoder(separators=(",", ":")).encode
+
+    def write(self, trace: Trace) -> None:
+        """All of it."""
+        about = {
+            "library": trace.library,
+            "missing ranks": trace.missing,
+            "dropped events": {rank.number: rank.dropped for rank in trace.ranks.values()},
+        }
+        self._file.write(f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n'.encode())
+        for rank in trace.ranks.values():
+            self._rank(rank)
+        for rank in trace.ranks.values():
+            self._messages(rank)
+        self._file.write(b"\n]}\n")
+
+    def _put(self, ph: str, **event: Any) -> None:
+        self._file.write(self._separator + self._encode({"ph": ph, **event}).encode())
+        self._separator = b",\n"
+
+    def _rank(self, rank: Rank) -> None:
         self._pid = rank.number
         self._name("process", f"rank {rank.number} on {rank.about['host']}", 0)
         for thread in {event.thread for event in (*rank.phases, *rank.steps())}:
@@ -59,7 +64,7 @@ class _Writer:
             self._collective(collective)
 
     def _name(self, what: str, name: str, tid: int) -> None:
-        self.events.append({"ph": "M", "name": f"{what}_name", "pid": self._pid, "tid": tid, "args": {"name": name}})
+        self._put("M", name=f"{what}_name", pid=self._pid, tid=tid, args={"name": name})
 
     def _collective(self, collective: Collective) -> None:
         primitive, _, algorithm = collective.name.partition(".")
@@ -77,37 +82,31 @@ class _Writer:
                 self._under_way("collective", name, begin, end, number)
         for step in collective.steps:
             self._span("step", label(step), step.begin, step.end, step.thread, **_details(step))
-        self._messages(collective)
+            if step.key and step.what == "wait" and step.message and not step.message.outgoing:
+                self._taken[step.key] = collective.rank, step
 
-    def _messages(self, collective: Collective) -> None:
-        starts = {step.key: step for step in collective.steps if step.what == "start"}
-        for step in collective.steps:
-            if step.what == "wait" and step.message and step.key and step.key in starts:
-                message, start = step.message, starts[step.key]
-                name = f"{'to' if message.outgoing else 'from'} {message.peer}"
-                self._under_way("message", name, start.begin, step.end, **_details(step))
-                place = start.begin if message.outgoing else step.end
-                end = {"ts": place / 1e3, "pid": self._pid, "tid": (start if message.outgoing else step).thread}
-                self._halves.setdefault(step.key, {})[message.outgoing] = end
+    def _messages(self, rank: Rank) -> None:
+        """What a rank sent, from its start until it was taken, with an arrow if that is known."""
+        self._pid = rank.number
+        for start in rank.steps():
+            if start.what == "start" and start.key and start.message and start.message.outgoing:
+                to, end = self._taken.get(start.key, (rank.number, start))
+                self._under_way("message", f"to {start.message.peer}", start.begin, end.end, **_details(start))
+                if end is not start:
+                    same = {"cat": "message", "name": "message", "id": next(self._ids)}
+                    self._put("s", **same, ts=start.begin / 1e3, pid=rank.number, tid=start.thread)
+                    self._put("f", **same, ts=end.end / 1e3, pid=to, tid=end.thread, bp="e")
 
     def _span(self, cat: str, name: str, begin: int, end: int, tid: int, **args: Any) -> None:
         times = {"ts": begin / 1e3, "dur": (end - begin) / 1e3}
-        self.events.append({"ph": "X", "cat": cat, "name": name, **times, "pid": self._pid, "tid": tid, "args": args})
+        self._put("X", cat=cat, name=name, **times, pid=self._pid, tid=tid, args=args)
 
     def _under_way(self, cat: str, name: str, begin: int, end: int, number: int | None = None, **args: Any) -> int:
         number = number or next(self._ids)
         same = {"cat": cat, "name": name, "id": number, "pid": self._pid, "tid": 0}
-        self.events.append({"ph": "b", "ts": begin / 1e3, **same, "args": args})
-        self.events.append({"ph": "e", "ts": end / 1e3, **same})
+        self._put("b", ts=begin / 1e3, **same, args=args)
+        self._put("e", ts=end / 1e3, **same)
         return number
-
-    def arrows(self) -> None:
-        """From where messages were sent to where they were taken."""
-        for halves in self._halves.values():
-            if len(halves) == 2:
-                same = {"cat": "message", "name": "message", "id": next(self._ids)}
-                self.events.append({"ph": "s", **same, **halves[True]})
-                self.events.append({"ph": "f", "bp": "e", **same, **halves[False]})
 
 
 def label(step: Event) -> str:
@@ -120,8 +119,7 @@ def label(step: Event) -> str:
 
 
 def _details(step: Event) -> Json:
-    message: Message | None = step.message
     about: Json = {"round": step.round + 1}
     if step.nbytes is not None:
         about["bytes"] = step.nbytes
-    return about | ({"peer": message.peer} if message else {})
+    return about | ({"peer": step.message.peer} if step.message else {})

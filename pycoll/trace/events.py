@@ -130,17 +130,17 @@ class Trace:
         return max((rank.end for rank in self.ranks.values()), default=0)
 
 
-def read(directory: Path) -> Trace:
-    """The trace in a directory; `Refused` if there is none."""
+def read(directory: Path, most: int | None = None) -> Trace:
+    """The trace in a directory, or the last `most` events of all ranks together; `Refused` if there is none."""
     if not meanings_path(directory, 0).exists():
         raise Refused(f"{directory}: there is no trace ({meanings_path(directory, 0).name} is missing)")
     try:
-        return _read(directory)
+        return _read(directory, most)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise Refused(f"{directory}: what is there is no trace: {error!r}") from None
 
 
-def _read(directory: Path) -> Trace:
+def _read(directory: Path, most: int | None) -> Trace:
     first = _lines(meanings_path(directory, 0))
     about = first[0]
     measured = defaultdict(list)
@@ -154,7 +154,7 @@ def _read(directory: Path) -> Trace:
             continue
         lines = first if number == 0 else _lines(meanings_path(directory, number))
         clock = fitted(measured[number]) if measured[number] else _unmeasured(lines[0], about)
-        ring, recorded = _ring(events_path(directory, number))
+        ring, recorded = _ring(events_path(directory, number), most and most // about["ranks"])
         ranks[number] = Rank(number, lines[0], clock, recorded - len(ring))
         rings[number] = lines, ring
     begins = [ranks[n].clock.corrected(int(ring[0, 1])) for n, (_, ring) in rings.items() if len(ring)]
@@ -173,14 +173,15 @@ def _unmeasured(mine: dict[str, Any], first: dict[str, Any]) -> Clock:
     return Clock() if mine["host"] == first["host"] else Clock(first["wall"] - mine["wall"])
 
 
-def _ring(path: Path) -> tuple[np.ndarray, int]:
-    """The events that are kept, one a row, and how many were recorded."""
+def _ring(path: Path, most: int | None) -> tuple[np.ndarray, int]:
+    """The last events that are kept, one a row, and how many were recorded."""
     content = path.read_bytes()
     (recorded,) = HEADER.unpack_from(content)
     whole = (len(content) - HEADER.size) // EVENT.size
     fields = EVENT.size // 8
     rows = np.frombuffer(content, np.int64, whole * fields, HEADER.size).reshape(-1, fields)[:recorded]
-    return rows[np.argsort(rows[:, 1], kind="stable")], recorded
+    rows = rows[np.argsort(rows[:, 1], kind="stable")]
+    return rows[-most:] if most else rows, recorded
 
 
 class _Sorter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ContextDecorator, nullcontext
 from types import TracebackType
@@ -11,11 +12,16 @@ from . import recorder
 from .recorder import now
 
 
+def _nobody() -> None:
+    """Nobody computes a backward pass."""
+
+
 class _State(threading.local):
     """The phases of one thread."""
 
     depth = 0  # how many we are in
     ended = 0  # when the last outermost one ended
+    backward: Callable[[], Passes | None] = staticmethod(_nobody)  # whose backward pass this is
 
 
 _state = _State()
@@ -85,7 +91,7 @@ class Passes:
 
     The backward pass lasts from the first gradient of a step until `over`, the forward pass from the end of the phase
     before (the optimizer's, or the driver's own) until the first gradient.  Where the program has phases of its own at
-    that moment, nothing is recorded.
+    that moment, nothing is recorded; of drivers that take turns, those of the first.
     """
 
     def __init__(self) -> None:
@@ -93,15 +99,16 @@ class Passes:
 
     def gradient(self) -> None:
         """A gradient has come."""
-        if recorder.current and not self._backward and not _state.depth:
+        if recorder.current and not _state.depth and not _state.backward():
             _record("forward", max(_state.ended, self._created))
-            self._backward = _state.ended
+            self._backward, _state.backward = _state.ended, weakref.ref(self)
 
     def over(self) -> None:
         """All gradients have come."""
-        if self._backward and not _state.depth:
-            _record("backward", self._backward)
-        self._backward = 0
+        if _state.backward() is self:
+            if not _state.depth:
+                _record("backward", self._backward)
+            _state.backward = _nobody
 
 
 def since_last(name: str) -> None:

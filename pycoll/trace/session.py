@@ -19,6 +19,7 @@ from .clocks import measure
 from .events import read
 from .recorder import Recorder
 
+MOST = 400_000  # events in trace.json, so that it takes seconds to write; the rings keep all of theirs
 PATIENCE = 5.0  # seconds for the last measurement of the clocks: a rank that failed does not take part
 
 
@@ -65,7 +66,7 @@ class Session:
         atexit.unregister(self.end)
         abort.last_acts.remove(self._end_alone)
         if MPI.COMM_WORLD.rank == 0 or not together:
-            export(read(self._directory), self._directory / "trace.json")
+            export(read(self._directory, MOST), self._directory / "trace.json")
 
     def _end_alone(self) -> None:
         self.end(failed=True)
