@@ -22,7 +22,8 @@ from .counters import counted
 from .memory import address
 from .ops import Operation, real_dtype
 from .program import RECV, Apply, Collective, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait
-from .trace.steps import Tracer, tracer
+from .trace import recorder
+from .trace.steps import Tracer
 
 if TYPE_CHECKING:
     from .cuda.launch import Launcher
@@ -59,6 +60,10 @@ class Bound:
         if type(step) is Wait:
             return self.requests[step.message]
         return self.marks[step.step] if type(step) is Finish else None
+
+    def record(self, tracer: Tracer) -> None:
+        """From now on its runs are recorded."""
+        self.tracer, self.calls = tracer, tracer.calls(self.calls)
 
     def free(self) -> None:
         """Give the requests back to MPI."""
@@ -119,10 +124,10 @@ def bind(
     launcher = arguments.memory.launcher(bases, arguments.dtype, operation, comm.size)
     marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish} if launcher else {}
     calls = _Binder(comm, program, requests, bases, arguments, operation, launcher, marks).calls()
-    recording = tracer(comm, program, arguments.mean_size(comm.size), tag)
-    if recording:
-        calls = recording.calls(calls)
-    return Bound(program, calls, requests, scratch, marks, recording)
+    bound = Bound(program, calls, requests, scratch, marks)
+    if recorder.current:
+        bound.record(Tracer(recorder.current, comm, program, arguments.mean_size(comm.size), tag))
+    return bound
 
 
 def _memory(region: Region, bases: list[int]) -> MPI.buffer:

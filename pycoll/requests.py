@@ -18,7 +18,7 @@ from .binding import Bound, run_all
 from .memory import HOST
 from .prepare import Apart, Prepared, prepare
 from .progress import Flight, background, flights
-from .trace.phases import waiting
+from .trace.phases import recorded_wait
 
 
 class _Waited:
@@ -39,8 +39,7 @@ class _Waited:
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until it is complete; True."""
         self.active = False
-        with waiting():
-            self.flight.arrive()
+        recorded_wait(self.flight.arrive)
         return True
 
     def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
@@ -123,8 +122,7 @@ class Persistent(_Waited, Flight):
                 flights.remove(self)
                 self.done, self._fresh = True, False
             return True
-        with waiting():
-            self.arrive()
+        recorded_wait(self.arrive)
         return True
 
     def advance(self) -> bool:

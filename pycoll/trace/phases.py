@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ContextDecorator, nullcontext
+from contextlib import ContextDecorator
 from types import TracebackType
 
 from . import recorder
@@ -57,23 +57,17 @@ def _record(name: str, begin: int) -> None:
         _state.ended = end
 
 
-class _Waiting:
-    """For the wait for something in flight: no phase, since the program goes on with what it was at."""
-
-    def __enter__(self) -> None:
-        self._begin = now()
-
-    def __exit__(self, *error: object) -> None:
-        if recorder.current:
-            recorder.current.record(recorder.current.named(phase="wait"), self._begin, now())
-
-
-_no_trace = nullcontext()
-
-
-def waiting() -> AbstractContextManager[None]:
-    """A with block in which the program waits for something in flight."""
-    return _Waiting() if recorder.current else _no_trace
+def recorded_wait(wait: Callable[[], object]) -> None:
+    """Wait for something in flight.  It is no phase, since the program goes on with what it was at."""
+    used = recorder.current
+    if not used:
+        wait()
+        return
+    begin = now()
+    try:
+        wait()
+    finally:
+        used.record(used.named(phase="wait"), begin, now())
 
 
 def under_way(name: str) -> Callable[[], None]:

@@ -13,28 +13,21 @@ from mpi4py import MPI
 
 from ..program import BLOCKING, Apply, Collective, CopyBytes, Divide, Finish, Program, Ready, Start, Step, Wait
 from ..schedule import PRIMITIVES
-from . import recorder
 from .recorder import TAG_BITS, Recorder, now
 
 Call = Callable[[], object]
 
 
-def tracer(comm: MPI.Intracomm, program: Program, nbytes: int, tag: int) -> Tracer | None:
-    """What records the program's runs, if there is a trace; `nbytes` are those of the vector, or of one block."""
-    if not recorder.current:
-        return None
-    known = _identity(comm)
-    number = _number(recorder.current, program, nbytes, comm.size, known)
-    first = tag << TAG_BITS
-    runs = recorder.current.runs.setdefault(known.name, count(first)) if tag == BLOCKING else count(first)
-    return Tracer(recorder.current, number, runs)
-
-
 class Tracer:
-    """Records the runs of one bound program, whose steps have the numbers after its own."""
+    """Records the runs of one bound program, whose steps have the numbers after its own.
 
-    def __init__(self, to: Recorder, number: int, runs: count[int]) -> None:
-        self._record, self._number, self._runs = to.record, number, runs
+    `nbytes` are those of the vector, or of one rank's block.
+    """
+
+    def __init__(self, to: Recorder, comm: MPI.Intracomm, program: Program, nbytes: int, tag: int) -> None:
+        known, first = _identity(comm), tag << TAG_BITS
+        self._record, self._number = to.record, _number(to, program, nbytes, comm.size, known)
+        self._runs = to.runs.setdefault(known.name, count(first)) if tag == BLOCKING else count(first)
         self._run = self._began = 0
 
     def calls(self, calls: list[Call]) -> list[Call]:
