@@ -1,11 +1,7 @@
-"""Nonblocking collectives: results, any order of completion, company of all kinds, errors, and nothing left over."""
+"""Nonblocking collectives: results, any order of completion, and company of all kinds."""
 
-import gc
 import random
-import time
-import weakref
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,99 +10,25 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
-from pycoll import progress
 from pycoll.schedule import PRIMITIVES, algorithms_of
 
 from .native import RANK, SIZE, WORLD
+from .nonblocking import (
+    LARGE,
+    LEFT,
+    PAIRS,
+    RIGHT,
+    begin,
+    case,
+    check,
+    finish_all,
+    finish_any,
+    finish_by_testing_all,
+    nothing_left,  # noqa: F401 (the fixture is for all tests here)
+    wait_by_testing,
+)
 
 pytestmark = pytest.mark.mpi
-
-PAIRS = [(primitive, algorithm) for primitive in PRIMITIVES for algorithm in [*algorithms_of(primitive), "native"]]
-LARGE = 1 << 19  # elements: 4 MiB, above every eager limit
-RIGHT, LEFT = (RANK + 1) % SIZE, (RANK - 1) % SIZE
-
-
-class Case(NamedTuple):
-    """A call's arguments by name, its input and the output that is expected of it, both flat or None."""
-
-    given: dict
-    send: np.ndarray | None
-    expected: np.ndarray | None
-
-
-def case(primitive, comm=WORLD, seed=0, count=5, root=0):
-    """Of numbers that every rank knows; v-variants have blocks of 0 to 3 times `count`."""
-    kind, rank, size = PRIMITIVES[primitive], comm.rank, comm.size
-
-    def block(source, to):
-        length = (source + 2 * to) % 4 * count if kind.varies else count
-        return np.random.default_rng([seed, source, to]).integers(0, 1000, length)
-
-    def own(source):
-        return block(source, source)
-
-    ranks = range(size)
-    at_root = not kind.rooted or rank == root
-    send = expected = None
-    if kind.takes_all:
-        send = np.concatenate([block(rank, to) for to in ranks]) if at_root else None
-    elif primitive != "barrier":
-        send = own(rank)
-    if primitive == "bcast":
-        expected = own(root)
-    elif primitive == "reduce_scatter":
-        expected = sum(block(source, rank) for source in ranks)
-    elif kind.reduces and at_root:
-        contributors = list(kind.contributors(rank, size))
-        expected = sum(map(own, contributors)) if contributors else None
-    elif kind.rooted and kind.takes_all:
-        expected = block(root, rank)
-    elif kind.takes_all:
-        expected = np.concatenate([block(source, rank) for source in ranks])
-    elif kind.gives_all and at_root:
-        expected = np.concatenate(list(map(own, ranks)))
-
-    given = {"comm": comm} | ({"root": root} if kind.rooted else {})
-    recv = None if expected is None else np.zeros_like(expected)
-    if primitive == "bcast":
-        given["buf"] = send = send.copy() if rank == root else recv
-    elif primitive != "barrier":
-        given |= {"sendbuf": send, "recvbuf": recv}
-    if kind.varies:
-        if kind.takes_all and at_root:
-            given["sendbuf"] = _spec(primitive, send, [block(rank, to).size for to in ranks])
-        if kind.gives_all and at_root:
-            sources = [own(source) if not kind.takes_all else block(source, rank) for source in ranks]
-            given["recvbuf"] = _spec(primitive, recv, [came.size for came in sources])
-    return Case(given, send, expected)
-
-
-def _spec(primitive, array, counts):
-    if primitive != "alltoallw":
-        return [array, counts]
-    return [array, counts, [8 * sum(counts[:peer]) for peer in range(len(counts))], [MPI.INT64_T] * len(counts)]
-
-
-def begin(primitive, one, algorithm=None):
-    return getattr(pycoll, f"i{primitive}")(**one.given, algorithm=algorithm)
-
-
-def check(result, one):
-    if one.expected is not None:
-        np.testing.assert_array_equal(result, one.expected)
-
-
-def wait_by_testing(request):
-    while not (outcome := request.test())[0]:
-        time.sleep(0)
-    return outcome[1]
-
-
-@pytest.fixture(autouse=True)
-def nothing_left():
-    pycoll.attach(WORLD)
-    yield
-    assert progress.flights == []
 
 
 @pytest.fixture(scope="module")
@@ -148,24 +70,6 @@ def finish_each(requests, order):
     for i in order:
         results[i] = requests[i].wait() if i % 2 else wait_by_testing(requests[i])
     return results
-
-
-def finish_all(requests, order):
-    return dict(zip(order, pycoll.waitall([requests[i] for i in order])))
-
-
-def finish_any(requests, order):
-    results, left = {}, list(order)
-    while left:
-        at, result = pycoll.waitany([requests[i] for i in left])
-        results[left.pop(at)] = result
-    return results
-
-
-def finish_by_testing_all(requests, order):
-    while not (outcome := pycoll.testall([requests[i] for i in order]))[0]:
-        time.sleep(0)
-    return dict(zip(order, outcome[1]))
 
 
 @pytest.mark.parametrize("finish", [finish_each, finish_all, finish_any, finish_by_testing_all])
@@ -263,210 +167,6 @@ def test_blocking_collectives_let_flights_go_on(comms):
     else:
         check(request.wait(), one)
         pycoll.barrier(comm=comms[1])
-
-
-def test_what_test_and_wait_return():
-    values, result = np.ones(3), np.zeros(3)
-    if RANK:
-        WORLD.Barrier()
-    request = pycoll.iallreduce(values, result)
-    if RANK == 0:
-        assert SIZE == 1 or (not request.Test() and request.test() == (False, None))
-        WORLD.Barrier()
-    assert request.Wait() is True and request.Wait(MPI.Status()) is True
-    assert request.Test() is True and request.test() == (True, result) and request.wait() is result
-    assert pycoll.ibarrier().wait() is None
-
-
-WRONG = {
-    "recvbuf has 4 elements": (ValueError, lambda: pycoll.iallreduce(np.ones(3), np.ones(4))),
-    "sendbuf has dtype float64": (TypeError, lambda: pycoll.iallgather(np.ones(3), np.ones(3 * SIZE, "f4"))),
-    "is read-only": (ValueError, lambda: pycoll.iallreduce(np.ones(3), np.frombuffer(bytes(24)))),
-    "root=-1": (ValueError, lambda: pycoll.ibcast(np.ones(3), -1)),
-    "op='mean'": (ValueError, lambda: pycoll.iallreduce(np.ones(3), op="mean")),
-    "algorithm='best'": (ValueError, lambda: pycoll.ibarrier(algorithm="best")),
-    "counts": (ValueError, lambda: pycoll.ialltoallv([np.ones(3), [1] * (SIZE + 1)], [None, [1] * SIZE])),
-    "unexpected keyword argument 'blocking'": (TypeError, lambda: pycoll.iallreduce(np.ones(3), blocking=True)),
-    "missing .* 'sendbuf'": (TypeError, lambda: pycoll.iallreduce()),
-    "too many positional": (TypeError, lambda: pycoll.ibarrier(WORLD)),
-    "multiple values for argument 'sendbuf'": (TypeError, lambda: pycoll.iallreduce(np.ones(3), sendbuf=np.ones(3))),
-    "must be an intracommunicator": (TypeError, lambda: pycoll.ibarrier(comm="world")),
-}
-
-
-@pytest.mark.parametrize("message", WRONG)
-def test_wrong_arguments_raise_at_once(message):
-    """On one rank alone, which then calls with the right ones."""
-    if RANK == SIZE - 1:
-        error, call = WRONG[message]
-        with pytest.raises(error, match=message):
-            call()
-    check(begin("allreduce", one := case("allreduce")).wait(), one)
-
-
-def test_without_a_private_duplicate():
-    comm = WORLD.Dup()
-    with pytest.raises(RuntimeError, match=r"pycoll\.attach"):
-        pycoll.ibarrier(comm=comm)
-    pycoll.attach(comm)
-    pycoll.ibarrier(comm=comm).Wait()
-    comm.Free()
-
-
-@pytest.mark.parametrize("name", ["Waitall", "Waitany", "Waitsome", "Testall", "Testany", "Testsome", "waitall"])
-def test_mpi_refuses_pycolls_requests(name):
-    request = pycoll.iallreduce(np.ones(3))
-    with pytest.raises(TypeError):
-        getattr(MPI.Request, name)([MPI.REQUEST_NULL, request])
-    np.testing.assert_array_equal(request.wait(), np.full(3, SIZE))
-
-
-@pytest.mark.parametrize("finish", [finish_all, finish_any, finish_by_testing_all])
-def test_together_with_mpis_requests(finish):
-    came, one = np.empty(1, int), case("allgather")
-    requests = [
-        WORLD.irecv(source=LEFT, tag=1),
-        begin("allgather", one),
-        WORLD.Irecv(came, LEFT, 2),
-        pycoll.ibarrier(),
-        WORLD.isend({"from": RANK}, RIGHT, 1),
-        WORLD.Isend(np.array([RANK]), RIGHT, 2),
-    ]
-    results = finish(requests, range(len(requests)))
-    assert results[0] == {"from": LEFT} and came[0] == LEFT
-    assert [results[i] for i in (2, 3, 4, 5)] == [None] * 4
-    check(results[1], one)
-
-
-def test_without_requests():
-    assert pycoll.waitall([]) == []
-    assert pycoll.waitany([]) == (MPI.UNDEFINED, None)
-    assert pycoll.testall([]) == (True, [])
-    nothing = [MPI.REQUEST_NULL] * 2
-    assert (pycoll.waitall(nothing), pycoll.testall(nothing)) == ([None] * 2, (True, [None] * 2))
-
-
-def test_waitany_gives_each_request_once():
-    """As MPI's does: what is complete and known to be is passed over."""
-    requests = [pycoll.iallreduce(np.full(3, n)) for n in range(4)] + [MPI.REQUEST_NULL]
-    assert sorted(pycoll.waitany(requests)[0] for _ in range(4)) == [0, 1, 2, 3]
-    assert pycoll.waitany(requests) == (MPI.UNDEFINED, None)
-
-
-def test_testall_takes_nothing_before_all_are_complete():
-    requests = [WORLD.irecv(source=LEFT, tag=1), WORLD.isend(RANK, RIGHT, 1)]
-    if RANK:
-        WORLD.Barrier()
-    requests.append(pycoll.ibarrier())
-    if RANK == 0:
-        for _ in range(20):
-            assert SIZE == 1 or pycoll.testall(requests) == (False, None)
-        WORLD.Barrier()
-    assert pycoll.waitall(requests) == [LEFT, None, None]
-
-
-@pytest.mark.parametrize("algorithm", algorithms_of("allreduce"))
-@pytest.mark.parametrize("finish", ["Wait", "waitall"])
-def test_floating_point_errors_come_out_of_their_own_wait(algorithm, finish):
-    sends = [np.ones(50), np.full(50, 1e308), np.ones(50)]
-    recvs = [np.zeros(50) for _ in sends]
-    raised = []
-    with np.errstate(all="raise"):
-        requests = [pycoll.iallreduce(*pair, algorithm=algorithm) for pair in zip(sends, recvs)]
-        for i in (2, 1, 0) if RANK % 2 else (0, 1, 2):
-            try:
-                requests[i].Wait() if finish == "Wait" else pycoll.waitall([requests[i]])
-            except FloatingPointError:
-                raised.append(i)
-                assert requests[i].Test()  # it is over, and tells of its error once
-    assert raised in ([], [1])
-    assert (SIZE > 1) == any(WORLD.allgather(raised))
-    for recv, expected in zip(recvs, (SIZE, np.inf if SIZE > 1 else 1e308, SIZE)):
-        np.testing.assert_array_equal(recv, np.full(50, expected))
-
-
-def concatenate(incoming, inout, datatype):
-    """Numbers by their digits: associative, not commutative."""
-    left, right = np.frombuffer(incoming, "i8"), np.frombuffer(inout, "i8")
-    right[...] = left * 10 ** np.char.str_len(right.astype("U")) + right
-
-
-@pytest.mark.parametrize("primitive", ["reduce", "allreduce", "reduce_scatter", "scan", "exscan"])
-def test_operations_of_the_users(primitive):
-    """Not commutative, several in flight, and freed as soon as their request is complete."""
-    requests = []
-    for length in (1, 3, 100):
-        op = MPI.Op.Create(concatenate, commute=False)
-        wide = length * (SIZE if primitive == "reduce_scatter" else 1)
-        requests.append((getattr(pycoll, f"i{primitive}")(np.full(wide, RANK + 1), op=op), op, length))
-    last = {"scan": RANK + 1, "exscan": RANK}.get(primitive, SIZE)
-    for request, op, length in requests[:: 1 if RANK % 2 else -1]:
-        result = request.wait()
-        op.Free()
-        if result is not None:
-            digits = int("".join(str(rank + 1) for rank in range(last)))
-            np.testing.assert_array_equal(result, np.full(length, digits))
-
-
-def test_lists_of_arrays_go_as_one():
-    arrays = [np.full(n, n + RANK) for n in (1, 20, 3)]
-    request, other = pycoll.iallreduce(arrays), pycoll.ibcast([np.full(2, RANK), np.full(3, RANK)], SIZE - 1)
-    assert request.wait() is arrays
-    for n, array in zip((1, 20, 3), arrays):
-        np.testing.assert_array_equal(array, np.full(n, n * SIZE + SIZE * (SIZE - 1) // 2))
-    assert all((array == SIZE - 1).all() for array in other.wait())
-
-
-def test_send_buffers_with_gaps():
-    grid = np.arange(24).reshape(4, 6) + RANK
-    requests = [pycoll.iallreduce(grid[:, ::2], algorithm=name) for name in algorithms_of("allreduce")]
-    for request in requests:
-        np.testing.assert_array_equal(request.wait().reshape(4, 3), (grid - RANK)[:, ::2] * SIZE + sum(range(SIZE)))
-
-
-def test_buffers_live_as_long_as_they_are_needed():
-    """What only the call knows of stays while it is in flight, and goes when it is done."""
-    references = []
-
-    def start(number):
-        send, recv = np.full(LARGE // 8, number), np.empty(LARGE // 8, int)
-        references.extend([weakref.ref(send), weakref.ref(recv)])
-        return pycoll.iallreduce(send, recv, algorithm="ring")
-
-    requests = [start(number) for number in range(4)]
-    gc.collect()
-    rubbish = [np.full(LARGE // 8, -1) for _ in range(4)]
-    for number, request in enumerate(requests):
-        assert (request.wait() == number * SIZE).all()
-    del rubbish, request, requests
-    gc.collect()
-    assert [reference() for reference in references] == [None] * 8
-
-
-def test_a_request_that_is_dropped_goes_on():
-    recv = np.empty(LARGE // 8)
-    pycoll.iallreduce(np.ones(LARGE // 8), recv, algorithm="ring")
-    gc.collect()
-    pycoll.barrier()
-    while progress.flights:
-        progress.progress()
-    assert (recv == SIZE).all()
-    WORLD.Barrier()
-
-
-@pytest.mark.parametrize("primitive, algorithm", [("allreduce", "tree"), ("scatterv", "tree"), ("alltoallv", "ring")])
-def test_nothing_is_left_of_those_that_are_complete(primitive, algorithm):
-    """Each request that MPI did not get back would stay in memory, half a kilobyte or more."""
-
-    def run(times):
-        one = case(primitive, count=1)
-        for _ in range(times):
-            begin(primitive, one, algorithm).Wait()
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * 4  # KiB
-
-    before = run(100)
-    assert run(1500 if SIZE <= 2 else 200) - before < 500
 
 
 def test_on_a_communicator_of_one():

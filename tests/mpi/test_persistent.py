@@ -12,7 +12,7 @@ from pycoll import progress
 from pycoll.schedule import PRIMITIVES, algorithms_of
 
 from .native import RANK, SIZE, WORLD
-from .test_nonblocking import LARGE, LEFT, PAIRS, RIGHT, begin, case, check, concatenate
+from .nonblocking import LARGE, LEFT, PAIRS, RIGHT, begin, case, check, concatenate
 
 pytestmark = pytest.mark.mpi
 TOTAL = SIZE * (SIZE + 1) // 2  # of 1, 2, ... on the ranks

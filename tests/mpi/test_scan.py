@@ -10,7 +10,7 @@ import pycoll
 from pycoll import engine, settings
 
 from .native import KINDS, RANK, SIZE, WORLD
-from .test_varying import compose
+from .varying import compose
 
 pytestmark = pytest.mark.mpi
 

@@ -11,7 +11,7 @@ from pycoll.schedule import PRIMITIVES, algorithms_of
 
 from .native import KINDS, RANK, SIZE, WORLD
 from .test_scan import UFUNCS
-from .test_varying import cut
+from .varying import cut
 
 pytestmark = pytest.mark.mpi
 

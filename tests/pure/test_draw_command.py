@@ -1,0 +1,64 @@
+"""The command line of drawings: files, errors of one line, and no need of MPI."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pycoll.draw.__main__ import main
+
+from .films import classes
+
+
+def test_files(tmp_path):
+    for name in ("ring.svg", "ring.html"):
+        main(["bcast", "--algorithm", "ring", "-n", "3", "--root", "2", "--segments", "4", "-o", str(tmp_path / name)])
+        content = (tmp_path / name).read_text(encoding="utf-8")
+        assert "bcast.ring on 3 ranks, root 2, 4 segments" in content
+    main(["allreduce", "--algorithm", "two_level", "--hosts", "0,1,0,1", "-o", str(tmp_path / "hosts.svg")])
+    assert classes((tmp_path / "hosts.svg").read_text(encoding="utf-8"), "host") == 4 * 5
+
+
+@pytest.mark.parametrize(
+    "arguments, complaint",
+    [
+        ("", "no primitive is named; there are: bcast, "),
+        ("allredcue --algorithm ring", "primitive 'allredcue' is not known; there are: bcast, "),
+        ("allreduce", "no --algorithm is named; there are: naive, tree, ring, "),
+        ("allreduce --algorithm rong", "--algorithm 'rong' is not one of allreduce's; there are: naive, "),
+        ("allreduce --algorithm native", "--algorithm 'native' is not one of allreduce's"),
+        ("allreduce --algorithm ring -n 0", "-n 0 is not from 1 to 64"),
+        ("allreduce --algorithm ring -n 65", "-n 65 is not from 1 to 64"),
+        ("allreduce --algorithm ring -n four", "argument -n/--ranks: invalid int value: 'four'"),
+        ("bcast --algorithm ring --root 4", "--root 4 is not one of 4 ranks: 0 to 3"),
+        ("bcast --algorithm ring --root -1", "--root -1 is not one of 4 ranks"),
+        ("allreduce --algorithm ring --root 0", "--root 0: allreduce has no root"),
+        ("allreduce --algorithm ring --segments 2", "--segments 2: allreduce.ring is not pipelined"),
+        ("bcast --algorithm ring --segments 0", "--segments 0 is not from 1 to 64"),
+        ("allreduce --algorithm two_level --hosts 0,1", "--hosts 0,1 names 2 hosts for 4 ranks"),
+        ("allreduce --algorithm two_level --hosts a,b", "--hosts 'a,b' is not a list of numbers"),
+        ("allreduce --algorithm ring -o ring.png", "-o ring.png does not end in .svg or .html"),
+        ("allreduce --algorithm ring -o no/such/ring.svg", "-o no/such/ring.svg: No such file or directory"),
+        ("--all", "--all needs -o and a folder"),
+        ("--all allreduce -o guide", "--all draws everything: leave out 'allreduce'"),
+        ("--all --root 4 -o guide", "--root 4 is not one of 4 ranks"),
+    ],
+)
+def test_errors_are_one_line(arguments, complaint, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments.split())
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert said.startswith(f"python -m pycoll.draw: {complaint}") and said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_draws_where_there_is_no_mpi(tmp_path):
+    program = (
+        "import runpy, sys; sys.modules['mpi4py'] = sys.modules['numpy'] = None; "
+        "sys.argv = ['draw', 'scan', '-a', 'tree', '-o', sys.argv[1]]; "
+        "runpy.run_module('pycoll.draw', run_name='__main__')"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "scan.html")], check=True, timeout=60)
+    assert "scan.tree on 4 ranks" in (tmp_path / "scan.html").read_text(encoding="utf-8")

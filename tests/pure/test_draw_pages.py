@@ -1,0 +1,146 @@
+"""Pages and the guide: whole, without a network, with no link that leads nowhere, and played in a browser."""
+
+import re
+import shutil
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+
+from pycoll.draw.__main__ import main
+from pycoll.draw.frames import film
+from pycoll.draw.gallery import COMPARISONS, Setting, guide
+from pycoll.draw.markup import VOID
+from pycoll.draw.page import page, player
+from pycoll.schedule import find
+
+from .films import ALGORITHMS, classes, each_algorithm, films
+
+
+class Checker(HTMLParser):
+    """Links and frames of a page; AssertionError where an end does not match."""
+
+    def __init__(self, markup):
+        super().__init__()
+        self.open, self.links, self.steps = [], [], Counter()
+        self.feed(markup)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.open += [] if tag in VOID else [tag]
+        self.links += [given[name] for name in ("src", "href", "action", "srcset", "data") if name in given]
+        self.steps.update([int(given["data-step"])] if "data-step" in given else [])
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@each_algorithm
+def test_pages_are_whole_and_need_no_network(algorithm):
+    for one in films(algorithm, 3, 9, segments=2):
+        markup = page(one)
+        checked = Checker(markup)
+        assert set(checked.links) <= {"data:,"}
+        assert "://" not in markup
+        assert set(checked.steps) == set(range(len(one.frames)))
+        assert markup.count("<script>") == 1 and "keydown" in markup
+
+
+def test_players_run_to_the_end_of_the_longest():
+    two = [film(find("allreduce", name), 4) for name in ("tree", "ring")]
+    assert f'data-last="{len(two[1].frames) - 1}"' in player(two)
+    assert classes(player(two), "film") == 2
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        try:
+            chromium = started.chromium.launch(executable_path=shutil.which("chromium"))
+        except playwright.Error as error:
+            pytest.skip(f"no browser: {str(error).splitlines()[0]}")
+        yield chromium
+        chromium.close()
+
+
+@pytest.mark.parametrize("size", [4, 9])
+def test_a_browser_plays_and_steps(browser, size, tmp_path):
+    (tmp_path / "ring.html").write_text(page(film(find("allreduce", "ring"), size)), encoding="utf-8")
+    window, errors = browser.new_page(), []
+    window.on("pageerror", lambda error: errors.append(error))
+    window.on("console", lambda message: errors.append(message.text))
+    window.on("request", lambda request: errors.append(request.url) if request.url.startswith("http") else None)
+    last = 2 * (size - 1)
+
+    def now():
+        shown = window.locator("[data-step].now")
+        steps = {
+            shown.nth(place).get_attribute("data-step")
+            for place in range(shown.count())
+            if shown.nth(place).is_visible()
+        }
+        assert window.locator("output").inner_text() == f"{min(steps)} / {last}" and len(steps) == 1
+        return int(steps.pop())
+
+    window.goto((tmp_path / "ring.html").as_uri() + "#2")
+    seen = [now()]
+    for key in ("ArrowRight", "ArrowLeft", "End", "ArrowRight", "Home", "ArrowLeft"):
+        window.keyboard.press(key)
+        seen.append(now())
+    assert seen == [2, 3, 2, last, last, 0, 0]
+    for button in ("next", "next", "back", "last", "first"):
+        window.click(f"[data-do={button}]")
+        seen.append(now())
+    assert seen[7:] == [1, 2, 1, last, 0]
+    window.select_option("select", "4")
+    window.locator("h1").click()
+    window.keyboard.press("Space")
+    window.wait_for_function("document.querySelector('output').textContent.startsWith('2 ')")
+    window.keyboard.press("Space")
+    stopped = now()
+    window.wait_for_timeout(800)
+    assert now() == stopped and not errors
+    window.close()
+
+
+# The guide
+
+
+@pytest.fixture(scope="module")
+def site():
+    return dict(guide(Setting(4, 1, 2)))
+
+
+def test_the_guide_has_every_algorithm(site):
+    for algorithm in ALGORITHMS:
+        stem = f"{algorithm.primitive.name}-{algorithm.name}"
+        assert f'href="{stem}.html"' in site["index.html"] and f'src="{stem}.svg#steps"' in site["index.html"]
+        assert f"def {algorithm.generator.__name__}(" in site[f"{stem}.html"]
+        ElementTree.fromstring(site[f"{stem}.svg"])
+    for comparison in COMPARISONS:
+        assert classes(site[comparison.file], "film") == len(comparison.algorithms)
+
+
+def test_no_link_of_the_guide_leads_nowhere(site):
+    pages = {name: Checker(content) for name, content in site.items() if name.endswith(".html")}
+    reached = set()
+    for name, checked in pages.items():
+        for link in checked.links:
+            file, _, fragment = link.partition("#")
+            if link != "data:,":
+                assert (file or name) in site, f"{name} refers to {link}"
+                found = set(re.findall(r' id="([^"]*)"', site[file or name]))
+                assert not fragment or fragment in found, f"{name} refers to {link}"
+                reached.add(file)
+    assert reached >= set(site)
+
+
+def test_the_guide_is_written(site, tmp_path, capsys):
+    main(["--all", "-n", "2", "-o", str(tmp_path / "new" / "guide")])
+    written = {path.name for path in (tmp_path / "new" / "guide").iterdir()}
+    assert written == set(site)
+    assert "index.html" in capsys.readouterr().out

@@ -1,0 +1,132 @@
+"""Pictures and sheets: every block has its place, every message its arrow, and colours can be read."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from importlib.resources import files
+
+import pytest
+
+from pycoll.draw.frames import film
+from pycoll.draw.layout import layout
+from pycoll.draw.page import page
+from pycoll.draw.sheet import sheet
+from pycoll.draw.svg import Drawing
+from pycoll.draw.text import text
+from pycoll.schedule import PRIMITIVES, Algorithm, Copy, Recv, Send, find, per_rank
+
+from .films import SVG, classes, each_algorithm, films
+
+
+@each_algorithm
+def test_every_needed_block_has_a_place_of_its_own(algorithm):
+    for one in films(algorithm, 2, 5, 8):
+        states = one.states()
+        place = layout(one, states)
+        for state, rows in zip(states, place.rows):
+            for cells, row_of in zip(state, rows):
+                assert {block for block, cell in cells.items() if cell.needed or cell.finished} <= set(row_of)
+                drawn = [row_of[block] for block in cells if block in row_of]
+                assert len(set(drawn)) == len(drawn) and max(drawn, default=0) < len(place.names)
+
+
+@each_algorithm
+def test_sheets_are_xml_with_an_arrow_for_each_message(algorithm):
+    for one in films(algorithm, 1, 4, 8, segments=2):
+        markup = sheet(one)
+        root = ElementTree.fromstring(markup)
+        frames = [group for group in root.iter(f"{SVG}g") if group.get("class") == "frame"]
+        drawn = [sum(1 for line in frame.iter(f"{SVG}path") if line.get("marker-end")) for frame in frames]
+        assert drawn == [len(frame.messages) for frame in one.frames]
+
+
+@each_algorithm
+def test_pictures_stay_inside_their_frame(algorithm):
+    for one in films(algorithm, 4, 8, segments=2):
+        drawing = Drawing(one)
+        markup = "".join(drawing.frame(index) for index in range(len(one.frames)))
+        for path in re.findall(r' d="([^"]*)" pathLength', markup):
+            numbers = [float(number) for number in re.findall(r"-?[\d.]+", path)]
+            if "C" in path:
+                left, base, _, handle, _, _, right, end = numbers
+                x, y = [left, right], [base, end, (base + 3 * handle) / 4]  # as far out as the curve comes
+            else:
+                x, y = (re.findall(pattern, path) for pattern in (r"[ML](\S+)", r"[ML]\S+ ([\d.]+)|V([\d.]+)"))
+                x, y = map(float, x), [float(one or other) for one, other in y]
+            assert all(0 < each < drawing.width for each in x), path
+            assert all(0 < each < drawing.height for each in y), path
+        moved = re.findall(r'class="cell[^"]*" transform="translate\(([\d.]+) ([\d.]+)\)', markup)
+        assert moved
+        assert all(0 < float(x) < drawing.width and 0 < float(y) < drawing.height for x, y in moved)
+
+
+def test_stripes_are_the_contributors_in_their_order():
+    last = Drawing(film(find("reduce", "ring"), 3, segments=1)).frame(2)
+    finished = re.search(r'<g class="cell new finished".*?</g>', last)[0]
+    assert re.findall(r'class="by"[^>]*>(\d)<', finished) == ["0", "1", "2"]
+    assert re.findall(r'<rect class="r(\d)"', finished) == ["0", "1", "2"]
+
+
+def test_frames_around_hosts_and_around_each_part_of_one():
+    halved = film(find("allgather", "two_level"), 6, hosts=(0, 0, 0, 1, 1, 1))
+    mixed = film(find("allgather", "two_level"), 6, hosts=(0, 1, 1, 0, 0, 1))
+    assert [classes(Drawing(one).frame(0), "host") for one in (halved, mixed)] == [2, 4]
+    assert "2 hosts" in sheet(halved) and "link, one way: 0.5 Z" in sheet(halved)
+
+
+def test_many_ranks_become_a_matrix():
+    one = film(find("scan", "tree"), 9)
+    root = ElementTree.fromstring(sheet(one))
+    columns = [group for group in root.iter(f"{SVG}g") if group.get("data-step")]
+    says = [[line.text for line in column.iter(f"{SVG}text")] for column in columns]
+    assert [column[0] for column in says] == ["start", "1", "2", "3", "4"]
+    assert [column[1] for column in says] == [None, "\u21921", "\u21922", "\u21924", "\u21928"]
+    assert says[4][9] == "+0"
+
+
+def test_names_are_escaped():
+    def odd(rank, size):
+        """1 < 2 & "more".
+
+        Source: <script>alert()</script>
+        """
+        yield Send(1 - rank, [rank]), Recv(1 - rank, [1 - rank])
+
+    one = film(Algorithm(PRIMITIVES["allgather"], "<'odd'>", odd, per_rank, True, ("rank", "size")), 2)
+    ElementTree.fromstring(sheet(one))
+    assert "<script>alert" not in page(one) and "&lt;'odd'&gt; on 2 ranks</title>" in page(one)
+    assert page(one).count('aria-label="allgather.&lt;&#x27;odd&#x27;&gt; on 2 ranks"') == 2
+
+
+def test_blocks_of_any_name_are_drawn():
+    def with_copies(rank, size):
+        yield (Copy(rank, f"<{rank}>"),)
+        yield Send(1 - rank, [f"<{rank}>"]), Recv(1 - rank, [f"<{1 - rank}>"])
+        yield (Copy(f"<{1 - rank}>", 1 - rank),)
+
+    one = film(Algorithm(PRIMITIVES["allgather"], "copying", with_copies, per_rank, True, ("rank", "size")), 2)
+    assert [frame.title for frame in one.frames] == ["start", "on each rank", "step 1", "on each rank"]
+    assert "[&lt;0&gt;]" in page(one) and "<0>" not in page(one) and "[<1>]" in text(one)
+    ElementTree.fromstring(sheet(one))
+
+
+def contrast(one, other):
+    """The ratio of WCAG 2 between two colours."""
+
+    def luminance(colour):
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_colours_can_be_read(theme):
+    style = files("pycoll.draw").joinpath("drawing.css").read_text()
+    blocks = style.split("prefers-color-scheme: dark")
+    colours = dict(re.findall(r"--(\w+): (#\w{6})", blocks[theme == "dark"]))
+    for name in ["paper", "tint", "tint2", *(f"r{rank}" for rank in range(8))]:
+        assert contrast(colours["ink"], colours[name]) >= 4.5, name
+    assert contrast(colours["soft"], colours["paper"]) >= 4.5
+    assert all(contrast(colours[name], colours["paper"]) >= 3 for name in ("move", "combine", "done"))
