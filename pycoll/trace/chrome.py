@@ -56,7 +56,7 @@ class _Writer:
         self._name("process", f"rank {rank.number} on {rank.about['host']}", 0)
         for thread in {event.thread for event in (*rank.phases, *rank.steps())}:
             self._name("thread", f"thread {thread}" if thread else "calls", thread)
-        for phase in rank.phases:
+        for phase in sorted(rank.phases, key=lambda phase: (phase.begin, -phase.end)):  # outer ones first
             self._span("phase", phase.what, phase.begin, phase.end, phase.thread)
         for event in rank.under_way:
             self._under_way("phase", event.what, event.begin, event.end)
@@ -95,7 +95,8 @@ class _Writer:
                 if end is not start:
                     same = {"cat": "message", "name": "message", "id": next(self._ids)}
                     self._put("s", **same, ts=start.begin / 1e3, pid=rank.number, tid=start.thread)
-                    self._put("f", **same, ts=end.end / 1e3, pid=to, tid=end.thread, bp="e")
+                    within = max(end.begin, end.end - 1)  # an arrow ends at what goes on then
+                    self._put("f", **same, ts=within / 1e3, pid=to, tid=end.thread, bp="e")
 
     def _span(self, cat: str, name: str, begin: int, end: int, tid: int, **args: Any) -> None:
         times = {"ts": begin / 1e3, "dur": (end - begin) / 1e3}
