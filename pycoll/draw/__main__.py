@@ -9,8 +9,8 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
 
+from ..commands import Parser
 from ..files import write_atomically
 from ..schedule import PRIMITIVES, Algorithm, algorithms_of
 from .frames import Film
@@ -21,14 +21,6 @@ from .text import text
 
 MOST = 64  # ranks
 FORMATS: dict[str, Callable[[Film], str]] = {".svg": sheet, ".html": page}
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """End the program."""
-        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def parser() -> Parser:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..draw.__main__ import Parser
+from ..commands import Parser
 from ..files import write_atomically
 from .chrome import export
 from .events import Refused, Trace, read

@@ -51,8 +51,8 @@ class phase(ContextDecorator):
 
 def _record(name: str, begin: int) -> None:
     end = now()
-    if recorder.current:
-        recorder.current.record(recorder.current.named(phase=name), begin, end)
+    if used := recorder.current:
+        used.record(used.named("phase", name), max(begin, used.began), end)
     if not _state.depth:
         _state.ended = end
 
@@ -67,13 +67,13 @@ def recorded_wait(wait: Callable[[], object]) -> None:
     try:
         wait()
     finally:
-        used.record(used.named(phase="wait"), begin, now())
+        used.record(used.named("phase", "wait"), begin, now())
 
 
 def under_way(name: str) -> Callable[[], None]:
     """Something begins that other things overlap with, such as a bucket's way; returns the call that ends it."""
     used, begin = recorder.current, now()
-    return (lambda: used.record(used.named(under_way=name), begin, now())) if used else _nothing
+    return (lambda: used.record(used.named("under_way", name), begin, now())) if used else _nothing
 
 
 def _nothing() -> None:
@@ -107,5 +107,5 @@ class Passes:
 
 def since_last(name: str) -> None:
     """A phase from the end of the last one until now, unless the program is in one of its own."""
-    if recorder.current and not _state.depth and _state.ended:
+    if recorder.current and not _state.depth:
         _record(name, _state.ended)

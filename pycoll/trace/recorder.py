@@ -45,9 +45,10 @@ class Recorder:
         self._path = events_path(directory, rank)
         self._ring: mmap.mmap | None = _reserved(self._path, HEADER.size + capacity * EVENT.size)
         self._meanings = meanings_path(directory, rank).open("w", buffering=1)
-        self._names: dict[str, int] = {}
+        self._names: dict[tuple[str, str], int] = {}
         self.runs: dict[str, count[int]] = {}  # of blocking collectives, by communicator
         self.programs: WeakKeyDictionary[Program, dict[tuple, int]] = WeakKeyDictionary()  # the numbers they have
+        self.began = now()
         self.tell(rank=rank, ranks=size, wall=time.time_ns() - now(), **about)
 
     def tell(self, **what: Any) -> None:
@@ -56,18 +57,18 @@ class Recorder:
             if not self._meanings.closed:
                 self._meanings.write(json.dumps(what, separators=(",", ":")) + "\n")
 
-    def number(self, count: int = 1, **meaning: Any) -> int:
+    def number(self, count: int = 1, /, **meaning: Any) -> int:
         """The first of so many new numbers, and what they mean."""
-        first, self._numbers = self._numbers, self._numbers + count
+        with self._lock:
+            first, self._numbers = self._numbers, self._numbers + count
         self.tell(number=first, **meaning)
         return first
 
-    def named(self, **meaning: Any) -> int:
-        """The number of something that may have one already."""
-        key = repr(meaning)
-        if key not in self._names:
-            self._names[key] = self.number(**meaning)
-        return self._names[key]
+    def named(self, kind: str, name: str) -> int:
+        """The number of a phase, or of something under way, of that name."""
+        if (kind, name) not in self._names:
+            self._names[kind, name] = self.number(**{kind: name})
+        return self._names[kind, name]
 
     def record(self, what: int, begin: int, end: int, run: int = 0) -> None:
         """Put an event into the ring, over the oldest if it is full."""

@@ -37,8 +37,8 @@ class Tracer:
 
     def waits(self, waits: list[Any]) -> list[Any]:
         """What the calls wait for, if they do."""
-        traced = [wait and _TracedWait(self, number, wait) for number, wait in enumerate(waits, self._number + 1)]
-        return [None, *traced, None]
+        numbered = enumerate(waits, self._number + 1)
+        return [None, *(None if wait is None else _TracedWait(self, number, wait) for number, wait in numbered), None]
 
     def _begin(self) -> None:
         self._run, self._began = next(self._runs), now()

@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.proof import prove
 from pycoll.schedule import PRIMITIVES, find
-from pycoll.trace import recorder, session
+from pycoll.trace import clocks, phases, recorder, session, steps
 from pycoll.trace.events import read
 
 from ..tracing import named, sent, whole
@@ -129,6 +130,25 @@ def test_clocks_are_measured_at_both_ends(directory):
     for number, rank in read(directory).ranks.items():
         assert [measured.rank for measured in rank.clock.measured] == ([number] * 2 if number else [])
         assert all(0 < measured.error < 1e9 for measured in rank.clock.measured)
+
+
+def test_clocks_that_are_wrong_are_put_right(directory, monkeypatch):
+    def wrong():
+        return time.monotonic_ns() + RANK * (3_000_000_000 + time.monotonic_ns() // 1000)
+
+    for module in (recorder, clocks, steps, phases):
+        monkeypatch.setattr(module, "now", wrong)
+    with pycoll.trace(directory):
+        for _ in range(5):
+            pycoll.barrier(algorithm="dissemination")
+            time.sleep(0.01)
+    WORLD.Barrier()
+    events = whole(directory)
+    sent = {event["id"]: event["ts"] for event in events if event["ph"] == "s"}
+    took = [event["ts"] - sent[event["id"]] for event in events if event["ph"] == "f"]
+    errors = [m.error / 1e3 for rank in read(directory).ranks.values() for m in rank.clock.measured]
+    assert len(took) == 5 * SIZE * (SIZE - 1).bit_length()
+    assert all(-2 * max(errors) <= time <= 1e6 for time in took)
 
 
 def test_rings_hold_no_more_than_they_are_to(directory):
