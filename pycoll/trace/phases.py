@@ -52,9 +52,18 @@ class phase(ContextDecorator):
 def _record(name: str, begin: int) -> None:
     end = now()
     if used := recorder.current:
-        used.record(used.named("phase", name), max(begin, used.began), end)
+        used.record(used.named("phase", name), begin, end)
     if not _state.depth:
         _state.ended = end
+
+
+def since_last(name: str, begin: int = 0) -> None:
+    """A phase from the end of the last one until now, but not from before `begin` or the trace.
+
+    Nothing is recorded where the program is in a phase of its own.
+    """
+    if recorder.current and not _state.depth:
+        _record(name, max(begin, _state.ended, recorder.current.began))
 
 
 def recorded_wait(wait: Callable[[], object]) -> None:
@@ -94,18 +103,12 @@ class Passes:
     def gradient(self) -> None:
         """A gradient has come."""
         if recorder.current and not _state.depth and not _state.backward():
-            _record("forward", max(_state.ended, self._created))
+            since_last("forward", self._created)
             self._backward, _state.backward = _state.ended, weakref.ref(self)
 
     def over(self) -> None:
         """All gradients have come."""
         if _state.backward() is self:
-            if not _state.depth:
-                _record("backward", self._backward)
+            if recorder.current and not _state.depth:
+                _record("backward", max(self._backward, recorder.current.began))
             _state.backward = _nobody
-
-
-def since_last(name: str) -> None:
-    """A phase from the end of the last one until now, unless the program is in one of its own."""
-    if recorder.current and not _state.depth:
-        _record(name, _state.ended)

@@ -30,6 +30,7 @@ class Session:
         if recorder.current:
             raise RuntimeError("a trace is being recorded already")
         self._directory = Path(directory).resolve()
+        self._path = self._directory / "trace.json"
         self._recorder: Recorder | None = None
         self._comm: MPI.Intracomm | None = None  # of all ranks, when they have come together
         try:
@@ -39,6 +40,8 @@ class Session:
 
     def _open(self, events: int) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
+        if MPI.COMM_WORLD.rank == 0:
+            self._path.unlink(missing_ok=True)  # that of an earlier job
         world, about = MPI.COMM_WORLD, {"host": MPI.Get_processor_name(), "library": library()}
         recorder.current = self._recorder = Recorder(self._directory, world.rank, world.size, events, **about)
         atexit.register(self.end)
@@ -66,7 +69,7 @@ class Session:
         atexit.unregister(self.end)
         abort.last_acts.remove(self._end_alone)
         if MPI.COMM_WORLD.rank == 0 or not together:
-            export(read(self._directory, MOST), self._directory / "trace.json")
+            export(read(self._directory, MOST), self._path)
 
     def _end_alone(self) -> None:
         self.end(failed=True)

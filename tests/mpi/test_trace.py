@@ -10,6 +10,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll import engine
 from pycoll.proof import prove
 from pycoll.schedule import PRIMITIVES, find
 from pycoll.trace import clocks, phases, recorder, session, steps
@@ -81,6 +82,18 @@ def test_messages_are_those_of_the_schedule(directory, name):
         assert named(events, "collective", "b", rank).count(name) == 2
     arrows = [event for event in events if event["ph"] == "s"]
     assert len(arrows) == 3 * sum(counts.messages)
+
+
+def test_nothing_is_left_of_it_in_later_calls(directory):
+    vector, result = np.ones(N), np.empty(N)
+    channel = engine.attach(WORLD)
+    with pycoll.trace(directory):
+        pycoll.allreduce(vector, result)
+        assert [bound.tracer is not None for bound in channel._bound.values()] == [True]
+    pycoll.allreduce(vector, result)
+    assert [(bound.tracer, len(bound.calls) - len(bound.program.steps)) for bound in channel._bound.values()] == [
+        (None, 0)
+    ]
 
 
 def test_many_in_flight_on_several_communicators(directory):

@@ -104,6 +104,8 @@ def test_a_ring_that_is_full_keeps_the_last(tmp_path):
     for trace in (read(tmp_path), ranks.read()):  # while it is being recorded, and after
         assert [phase.what for phase in trace.ranks[0].phases] == [f"{number}" for number in range(15, 25)]
         assert (trace.ranks[0].dropped, trace.ranks[1].dropped) == (15, 0)
+    last = read(tmp_path, most=6).ranks[0]
+    assert ([phase.what for phase in last.phases], last.dropped) == (["22", "23", "24"], 22)
     assert events_path(tmp_path, 0).stat().st_size == 8 + 10 * 40
     assert events_path(tmp_path, 1).stat().st_size == 8
 
