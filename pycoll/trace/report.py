@@ -63,9 +63,9 @@ def _waits(trace: Trace) -> Iterator[str]:
     ]
     headings = ["waited (ms)\nrank", *(f"for\n{peer}" for peer in peers), "in all", "came\nlast", "late by\n(ms)"]
     yield tabulate(rows, headings, floatfmt=".3f")
-    if any(one.last for one in late.values()):
+    if compared := sum(one.last for one in late.values()):
         slowest = max(late, key=lambda number: late[number].late)
-        yield f"slowest: rank {slowest}, which came last to {late[slowest].last} collectives"
+        yield f"slowest: rank {slowest}, the last to come to {late[slowest].last} of {compared} collectives"
 
 
 def _overlap(trace: Trace) -> Iterator[str]:

@@ -174,6 +174,8 @@ def test_the_command(tmp_path, capsys):
     assert len(list(drawn.iter("{http://www.w3.org/2000/svg}line"))) == 2
     main([str(tmp_path), "-o", str(picture), "--from", "0", "--to", "2"])
     assert picture.read_text().count("<title>") == 1
+    with pytest.raises(SystemExit, match=r"nothing from 30 ms on: the trace ends after 18\.000 ms"):
+        main([str(tmp_path), "-o", str(picture), "--from", "30"])
     main([str(tmp_path), "-o", str(tmp_path / "trace.json")])
     assert whole(tmp_path)
 
