@@ -23,11 +23,10 @@ def trace(directory: str | os.PathLike, events: int = EVENTS) -> Iterator[None]:
     """Record what this rank does within it, in `directory`; all ranks of COMM_WORLD together.
 
     Each rank keeps its last `events` events, 40 bytes each, in a file of its own there, which holds them even if the
-    rank is killed.  At the end rank 0 puts them together in ``trace.json``; after an exception the rank that it was
-    raised on does, with what
-    the others have done so far.  Persistent collectives are recorded if they were made within it; the program's own
-    messages (`pycoll.send`) are not.  OSError if the directory cannot be written to, RuntimeError if there is a trace
-    already.
+    rank is killed.  At the end rank 0 puts the last of all ranks into ``trace.json``; after an exception the rank
+    that it was raised on does, with what the others have done so far.  Persistent collectives are recorded if they were
+    made within it; the program's own messages (`pycoll.send`) are not.  OSError if the directory cannot be written to,
+    RuntimeError if there is a trace already.
     """
     from ..engine import forget_programs  # which builds on this package
     from .session import begin

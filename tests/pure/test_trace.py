@@ -165,7 +165,7 @@ def test_the_command(tmp_path, capsys):
     ranks.phase(1, "forward <1>", 1, 9)
     ranks.read()
     main([str(tmp_path)])
-    assert "slowest: rank 1, which came last to 1 collectives" in capsys.readouterr().out
+    assert "slowest: rank 1, the last to come to 1 of 1 collectives" in capsys.readouterr().out
     picture = tmp_path / "timeline.svg"
     main([str(tmp_path), "-o", str(picture)])
     drawn = ElementTree.parse(picture).getroot()
@@ -180,11 +180,12 @@ def test_the_command(tmp_path, capsys):
     assert whole(tmp_path)
 
 
-def test_no_mpi_is_needed(tmp_path):
+@pytest.mark.parametrize("home", ["import pycoll", "import pycoll.trace", "from pycoll import trace; import pycoll"])
+def test_no_mpi_is_needed(tmp_path, home):
     one_that_is_late(Ranks(tmp_path)).read()
-    program = (
-        "import sys; from pycoll.trace.__main__ import main; main(sys.argv[1:]); assert 'mpi4py' not in sys.modules"
-    )
+    program = f"""{home}, sys; from pycoll.trace.__main__ import main
+main(sys.argv[1:])
+assert callable(pycoll.trace) and pycoll.trace.phase and "mpi4py" not in sys.modules"""
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=60, capture_output=True)
 
 
