@@ -175,11 +175,11 @@ def _unmeasured(mine: dict[str, Any], first: dict[str, Any]) -> Clock:
 
 def _ring(path: Path, most: int | None) -> tuple[np.ndarray, int]:
     """The last events that are kept, one a row, and how many were recorded."""
-    content = path.read_bytes()
-    (recorded,) = HEADER.unpack_from(content)
-    whole = (len(content) - HEADER.size) // EVENT.size
+    with path.open("rb") as file:
+        (recorded,) = HEADER.unpack(file.read(HEADER.size))
+        content = file.read(recorded * EVENT.size)  # or less, if older ones are overwritten
     fields = EVENT.size // 8
-    rows = np.frombuffer(content, np.int64, whole * fields, HEADER.size).reshape(-1, fields)[:recorded]
+    rows = np.frombuffer(content, np.int64, len(content) // EVENT.size * fields).reshape(-1, fields)
     rows = rows[np.argsort(rows[:, 1], kind="stable")]
     return rows[-most:] if most else rows, recorded
 
