@@ -149,12 +149,12 @@ def _read(directory: Path, most: int | None) -> Trace:
             measured[line["clock"][0]].append(Measurement(*line["clock"]))
     ranks, rings, missing = {}, {}, []
     for number in range(about["ranks"]):
-        if not (events_path(directory, number).exists() and meanings_path(directory, number).exists()):
+        if not _lines(meanings_path(directory, number)):
             missing.append(number)
             continue
-        lines = first if number == 0 else _lines(meanings_path(directory, number))
-        clock = fitted(measured[number]) if measured[number] else _unmeasured(lines[0], about)
         ring, recorded = _ring(events_path(directory, number), most and most // about["ranks"])
+        lines = _lines(meanings_path(directory, number))  # now, since a rank that still runs tells before it records
+        clock = fitted(measured[number]) if measured[number] else _unmeasured(lines[0], about)
         ranks[number] = Rank(number, lines[0], clock, recorded - len(ring))
         rings[number] = lines, ring
     begins = [ranks[n].clock.corrected(int(ring[0, 1])) for n, (_, ring) in rings.items() if len(ring)]
@@ -164,6 +164,8 @@ def _read(directory: Path, most: int | None) -> Trace:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
     lines = path.read_text().split("\n")
     return [json.loads(line) for line in lines[:-1]]  # what follows the last end of a line is not whole
 

@@ -122,7 +122,7 @@ def test_what_a_killed_rank_leaves(tmp_path):
     ranks.allreduce(0, [20, 21, 22], BLOCKING + 1, finished=False)
     with meanings_path(tmp_path, 0).open("a") as file:
         file.write('{"number": 99, "pha')  # it was writing just then
-    meanings_path(tmp_path, 1).unlink()
+    meanings_path(tmp_path, 1).write_text("")  # killed when it had just begun
     trace = read(tmp_path)
     assert trace.missing == [1] and [one.finished for one in trace.ranks[0].collectives] == [True, False]
     export(trace, tmp_path / "trace.json")
