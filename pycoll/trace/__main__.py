@@ -13,7 +13,8 @@ from pathlib import Path
 from ..commands import Parser
 from ..files import write_atomically
 from .chrome import export
-from .events import Refused, Trace, read
+from .events import Refused, Trace
+from .reading import read
 from .timeline import timeline
 
 FORMATS = (".svg", ".json")

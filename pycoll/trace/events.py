@@ -1,19 +1,14 @@
-"""What ranks have recorded, read from their files and put on rank 0's clock."""
+"""What ranks have done, as it was recorded."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..program import BLOCKING
-from .clocks import Clock, Measurement, fitted
-from .recorder import EVENT, HEADER, TAG_BITS, events_path, meanings_path
+from .clocks import Clock
+from .recorder import TAG_BITS
 
 
 class Refused(ValueError):
@@ -128,127 +123,3 @@ class Trace:
     def end(self) -> int:
         """When the last thing ended."""
         return max((rank.end for rank in self.ranks.values()), default=0)
-
-
-def read(directory: Path, most: int | None = None) -> Trace:
-    """The trace in a directory, or the last `most` events of all ranks together; `Refused` if there is none."""
-    if not meanings_path(directory, 0).exists():
-        raise Refused(f"{directory}: there is no trace ({meanings_path(directory, 0).name} is missing)")
-    try:
-        return _read(directory, most)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise Refused(f"{directory}: what is there is no trace: {error!r}") from None
-
-
-def _read(directory: Path, most: int | None) -> Trace:
-    first = _lines(meanings_path(directory, 0))
-    about = first[0]
-    measured = defaultdict(list)
-    for line in first:
-        if "clock" in line:
-            measured[line["clock"][0]].append(Measurement(*line["clock"]))
-    ranks, rings, missing = {}, {}, []
-    for number in range(about["ranks"]):
-        if not _lines(meanings_path(directory, number)):
-            missing.append(number)
-            continue
-        ring, recorded = _ring(events_path(directory, number), most and most // about["ranks"])
-        lines = _lines(meanings_path(directory, number))  # now, since a rank that still runs tells before it records
-        clock = fitted(measured[number]) if measured[number] else _unmeasured(lines[0], about)
-        ranks[number] = Rank(number, lines[0], clock, recorded - len(ring))
-        rings[number] = lines, ring
-    begins = [ranks[n].clock.corrected(int(ring[0, 1])) for n, (_, ring) in rings.items() if len(ring)]
-    for number, (lines, ring) in rings.items() if begins else ():
-        _Sorter(ranks[number], lines, min(begins)).sort(ring)
-    return Trace(ranks, missing, about["library"])
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    lines = path.read_text().split("\n")
-    return [json.loads(line) for line in lines[:-1]]  # what follows the last end of a line is not whole
-
-
-def _unmeasured(mine: dict[str, Any], first: dict[str, Any]) -> Clock:
-    """The clock of a rank that was never asked: by the hosts' own clocks, which may be wrong."""
-    return Clock() if mine["host"] == first["host"] else Clock(first["wall"] - mine["wall"])
-
-
-def _ring(path: Path, most: int | None) -> tuple[np.ndarray, int]:
-    """The last events that are kept, one a row, and how many were recorded."""
-    with path.open("rb") as file:
-        (recorded,) = HEADER.unpack(file.read(HEADER.size))
-        content = file.read(recorded * EVENT.size)  # or less, if older ones are overwritten
-    fields = EVENT.size // 8
-    rows = np.frombuffer(content, np.int64, len(content) // EVENT.size * fields).reshape(-1, fields)
-    rows = rows[np.argsort(rows[:, 1], kind="stable")]
-    return rows[-most:] if most else rows, recorded
-
-
-class _Sorter:
-    """Makes of one rank's numbers what they mean."""
-
-    def __init__(self, rank: Rank, lines: list[dict[str, Any]], start: int) -> None:
-        self._rank, self._start = rank, start
-        self._meanings: dict[int, tuple[Program, int] | dict[str, str]] = {}
-        self._threads: dict[int, int] = {}
-        self._runs: dict[tuple[Program, int], Collective] = {}
-        for line in lines:
-            if "collective" in line:
-                program = _program(line)
-                for place in range(len(program.steps) + 1):
-                    self._meanings[line["number"] + place] = program, place
-            elif "number" in line:
-                self._meanings[line["number"]] = line
-
-    def sort(self, ring: np.ndarray) -> None:
-        """Take all events in."""
-        for what, begin, end, run, thread in ring.tolist():
-            begin, end = (self._rank.clock.corrected(time) - self._start for time in (begin, end))
-            thread = self._threads.setdefault(thread, len(self._threads))
-            meaning = self._meanings[what]
-            if isinstance(meaning, dict):
-                kind = "phase" if "phase" in meaning else "under_way"
-                events = self._rank.phases if kind == "phase" else self._rank.under_way
-                events.append(Event(meaning[kind], begin, end, thread))
-            else:
-                self._step(*meaning, run, begin, end, thread)
-        for collective in self._runs.values():
-            if not collective.finished:
-                collective.begin = collective.steps[0].begin
-                collective.end = max(step.end for step in collective.steps)
-        self._rank.collectives.sort(key=lambda collective: collective.begin)
-
-    def _step(self, program: Program, place: int, run: int, begin: int, end: int, thread: int) -> None:
-        if (program, run) not in self._runs:
-            self._runs[program, run] = Collective(self._rank.number, program, run)
-            self._rank.collectives.append(self._runs[program, run])
-        collective = self._runs[program, run]
-        if place == 0:
-            collective.begin, collective.end, collective.thread, collective.finished = begin, end, thread, True
-            return
-        what, round, concerns = program.steps[place - 1]
-        if what not in ("start", "wait") or concerns is None:
-            collective.steps.append(Event(what, begin, end, thread, round, concerns))
-            return
-        message = program.messages[concerns]
-        ends = (self._rank.number, message.peer)
-        key = (*collective.key, *(ends if message.outgoing else ends[::-1]), message.ordinal)
-        collective.steps.append(Event(what, begin, end, thread, round, message.nbytes, message, key))
-
-
-def _program(line: dict[str, Any]) -> Program:
-    """A line's program, with messages numbered in the order in which they are started, as MPI matches them."""
-    started = Counter[tuple[bool, int]]()
-    ordinals = {}
-    for what, _, number in line["steps"]:
-        if what == "start" and number is not None:
-            way = tuple(line["messages"][number][:2])
-            ordinals[number] = started[way]
-            started[way] += 1
-    messages = [
-        Message(outgoing, peer, nbytes, round, ordinals[number])
-        for number, (outgoing, peer, nbytes, round) in enumerate(line["messages"])
-    ]
-    return Program(line["collective"], line["comm"], line["size"], line["bytes"], messages, line["steps"])

@@ -16,7 +16,7 @@ from ..progress import until
 from . import recorder
 from .chrome import export
 from .clocks import measure
-from .events import read
+from .reading import read
 from .recorder import Recorder
 
 MOST = 400_000  # events in trace.json, so that it takes seconds to write; the rings keep all of theirs

@@ -14,7 +14,7 @@ from pycoll import engine
 from pycoll.proof import prove
 from pycoll.schedule import PRIMITIVES, find
 from pycoll.trace import clocks, phases, recorder, session, steps
-from pycoll.trace.events import read
+from pycoll.trace.reading import read
 
 from ..tracing import named, sent, whole
 from .native import RANK, SIZE, WORLD

@@ -11,8 +11,9 @@ import pytest
 from pycoll.trace.__main__ import main
 from pycoll.trace.chrome import export
 from pycoll.trace.clocks import Measurement, fitted
-from pycoll.trace.events import Refused, read
+from pycoll.trace.events import Refused
 from pycoll.trace.intervals import common, union
+from pycoll.trace.reading import read
 from pycoll.trace.recorder import TAG_BITS, Recorder, events_path, meanings_path
 from pycoll.trace.summary import lateness, overlap, uses, waited_for
 
