@@ -114,6 +114,19 @@ def test_many_in_flight_on_several_communicators(directory):
         assert any(name.startswith("allreduce.") for name in named(events, "collective", "b", rank))
 
 
+def test_messages_name_ranks_of_the_whole_job(directory):
+    half = pycoll.Comm(WORLD).Split(RANK % 2)
+    with pycoll.trace(directory):
+        half.Barrier()
+    half.Free()
+    WORLD.Barrier()
+    events = whole(directory)
+    for rank in range(SIZE):
+        peers = [int(name.removeprefix("to ")) for name in named(events, "message", "b", rank)]
+        assert all(peer % 2 == rank % 2 and peer != rank for peer in peers)
+        assert peers or len(range(rank % 2, SIZE, 2)) == 1
+
+
 def test_an_exception_on_one_rank_leaves_a_trace(directory, monkeypatch):
     monkeypatch.setattr(session, "PATIENCE", 0.3)
     vector = np.ones(N)

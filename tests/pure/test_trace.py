@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from pycoll.trace import Passes, phase
 from pycoll.trace.__main__ import main
 from pycoll.trace.chrome import export
 from pycoll.trace.clocks import Measurement, fitted
@@ -77,6 +78,32 @@ def test_it_nests_and_messages_find_each_other(tmp_path):
     arrows = {ph: [event["ts"] for event in events if event["ph"] == ph and event["pid"] == 0] for ph in "sf"}
     assert sorted(arrows["s"]) == [2e3, 22e3]  # the first event is at 9 ms
     assert sorted(arrows["f"]) == [7999.999, 23999.999]
+
+
+def test_messages_between_two_ranks_match_in_the_order_in_which_they_are_started(tmp_path):
+    ranks = Ranks(tmp_path)
+    steps = [("start", 0, 1), ("start", 0, 0), ("wait", 0, 1), ("wait", 0, 0)]
+    for rank, recorder in enumerate(ranks.recorders):
+        messages = [(rank == 0, 1 - rank, 8, 0)] * 2
+        about = {"collective": "bcast.chain", "comm": "c", "size": 2, "bytes": 16}
+        ranks.program = recorder.number(5, **about, messages=messages, steps=steps)
+        ranks.allreduce(rank, [0, 1, 2, 4 + rank, 6 + rank], BLOCKING)
+    export(ranks.read(), tmp_path / "trace.json")
+    arrows = [event["ts"] for event in whole(tmp_path) if event["ph"] in "sf"]
+    assert arrows == [0, 4999.999, 1000, 6999.999]
+
+
+def test_passes_of_drivers_that_take_turns_do_not_overlap(tmp_path, monkeypatch):
+    ranks = Ranks(tmp_path)
+    monkeypatch.setattr("pycoll.trace.recorder.current", ranks.recorders[0])
+    drivers = [Passes(), Passes()]
+    for announce in (Passes.gradient, Passes.gradient, Passes.over):
+        for driver in drivers:
+            announce(driver)
+    with phase("of the program's own"):
+        drivers[0].gradient()
+    export(ranks.read(), tmp_path / "trace.json")
+    assert sorted(named(whole(tmp_path), "phase", "X", 0)) == ["backward", "forward", "of the program's own"]
 
 
 @pytest.mark.parametrize("drift", [0, 100e-6, -3e-3])
@@ -153,7 +180,8 @@ def test_overlap_is_communication_in_flight_while_passes_are_computed(tmp_path):
     ranks.phase(0, "backward", 5, 16)
     ranks.phase(0, "wait", 15, 20)
     ranks.phase(0, "optimizer", 0, 30)
-    assert overlap(ranks.read().ranks[0]) == (10 * MS, 5 * MS)
+    ranks.allreduce(0, [12, 13, 14], BLOCKING)
+    assert overlap(ranks.read().ranks[0]) == (10 * MS, 3 * MS)
 
 
 def test_intervals():
