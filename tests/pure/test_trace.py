@@ -102,6 +102,7 @@ def test_passes_of_drivers_that_take_turns_do_not_overlap(tmp_path, monkeypatch)
             announce(driver)
     with phase("of the program's own"):
         drivers[0].gradient()
+    drivers[0].over()
     export(ranks.read(), tmp_path / "trace.json")
     assert sorted(named(whole(tmp_path), "phase", "X", 0)) == ["backward", "forward", "of the program's own"]
 
