@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+import importlib
+import sys
+from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
@@ -12,3 +14,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End the program."""
         self.exit(2, f"{self.prog}: {message}\n")
+
+
+def optional(module: str) -> Any:
+    """A module that pycoll does not always need; without it the program ends and says so."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        sys.exit(f"this needs {error.name}: pip install {error.name}")

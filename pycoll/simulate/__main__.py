@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..commands import Parser, optional
 from ..schedule import PRIMITIVES, Algorithm, algorithms_of, find
 from ..tune.options import nbytes
 from . import Simulated, simulate
@@ -19,7 +20,7 @@ from .network import Network, changed, read, write
 
 def parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
-    options = argparse.ArgumentParser(prog="python -m pycoll.simulate", description=__doc__, allow_abbrev=False)
+    options = Parser(prog="python -m pycoll.simulate", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
     options.add_argument("-a", "--algorithm", default="all", help="names, with commas between (%(default)s)")
     options.add_argument("-n", "--ranks", type=int, default=16, help="(%(default)s)")
@@ -96,10 +97,8 @@ def main(argv: Sequence[str]) -> None:
         setting |= {"ranks": options.ranks, "nbytes": options.nbytes, "delays": dict(options.delay)}
         rows = [_row(each.name, simulate(options.primitive, algorithm=each.name, **setting)) for each in chosen]
     except (ValueError, OSError) as error:
-        grammar.exit(2, f"{grammar.prog}: {error}\n")
-    from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
-
-    print(tabulate(sorted(rows, key=lambda row: row["time (us)"]), "keys", floatfmt=",.6g"))
+        grammar.error(str(error))
+    print(optional("tabulate").tabulate(sorted(rows, key=lambda row: row["time (us)"]), "keys", floatfmt=",.6g"))
 
 
 def calibrate(output: Path | None) -> None:

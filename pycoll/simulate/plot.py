@@ -9,6 +9,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..commands import optional
 from ..files import write_atomically
 from ..schedule import Algorithm
 from ..tune.options import size_label
@@ -64,6 +65,7 @@ def curves_of(algorithms: Sequence[Algorithm], points: Sequence[dict[str, Any]],
 
 def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, setting: dict) -> None:
     """Draw, write the image, and print where lines cross; ValueError if the path does not end like an image."""
+    optional("matplotlib")
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

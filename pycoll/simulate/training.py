@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..commands import Parser, optional
+from ..tune.options import nbytes
 from . import simulate
 from .network import Network, read
 from .ports import Port
@@ -183,11 +185,8 @@ def _numbers(kind: type) -> Callable[[str], list]:
 
 def main(argv: Sequence[str]) -> None:
     """Print both tables."""
-    from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
-
-    from ..tune.options import nbytes
-
-    parser = argparse.ArgumentParser(prog="python -m pycoll.simulate.training", description=__doc__)
+    tabulate = optional("tabulate").tabulate
+    parser = Parser(prog="python -m pycoll.simulate.training", description=__doc__, allow_abbrev=False)
     parser.add_argument("-n", "--workers", type=_numbers(int), default="2,4,8,16,32,64", help="(%(default)s)")
     parser.add_argument("-b", "--nbytes", type=nbytes, default="100M", help="of the gradients (%(default)s)")
     parser.add_argument("--compute", type=float, default=0.1, help="seconds of a step's computing (%(default)s)")

@@ -15,6 +15,7 @@ from ..files import write_atomically
 from .chrome import export
 from .events import Refused, Trace
 from .reading import read
+from .report import report
 from .timeline import timeline
 
 FORMATS = (".svg", ".json")
@@ -43,11 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if options.output:
             _write(trace, options)
             return
-        from .report import report
-
         print(report(trace), end="")
-    except ModuleNotFoundError as error:
-        sys.exit(f"python -m pycoll.trace: the tables need {error.name}: pip install {error.name}")
     except (OSError, Refused) as error:
         sys.exit(f"python -m pycoll.trace: {error}")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from tabulate import tabulate  # type: ignore[import-untyped]
-
+from ..commands import optional
 from .events import Rank, Trace
 from .summary import lateness, overlap, uses, waited_for
 
@@ -32,14 +32,14 @@ def _parts(trace: Trace) -> Iterator[str]:
 def _uses(trace: Trace) -> Iterator[str]:
     headings = ["collective", "bytes", "calls", "total\n(ms)", "median\n(µs)", "algbw\n(GB/s)", "busbw\n(GB/s)"]
     rows = [(use.name, use.nbytes, use.calls, use.total / 1e3, use.median, use.algbw, use.busbw) for use in uses(trace)]
-    yield tabulate(rows, headings, floatfmt=("", "", "", ".3f", ".1f", ".3f", ".3f")) if rows else "no collectives"
+    yield _table(rows, headings, floatfmt=("", "", "", ".3f", ".1f", ".3f", ".3f")) if rows else "no collectives"
 
 
 def _phases(trace: Trace) -> Iterator[str]:
     names = dict.fromkeys(phase.what for rank in trace.ranks.values() for phase in rank.phases)
     if names:
         rows = [[name, *(_time_in(rank, name) for rank in trace.ranks.values())] for name in names]
-        yield tabulate(rows, ["phase (ms)", *(f"rank {number}" for number in trace.ranks)], floatfmt=".3f")
+        yield _table(rows, ["phase (ms)", *(f"rank {number}" for number in trace.ranks)], floatfmt=".3f")
 
 
 def _time_in(rank: Rank, name: str) -> float:
@@ -62,7 +62,7 @@ def _waits(trace: Trace) -> Iterator[str]:
         for number, waited in waits.items()
     ]
     headings = ["waited (ms)\nrank", *(f"for\n{peer}" for peer in peers), "in all", "came\nlast", "late by\n(ms)"]
-    yield tabulate(rows, headings, floatfmt=".3f")
+    yield _table(rows, headings, floatfmt=".3f")
     if compared := sum(one.last for one in late.values()):
         slowest = max(late, key=lambda number: late[number].late)
         yield f"slowest: rank {slowest}, the last to come to {late[slowest].last} of {compared} collectives"
@@ -76,7 +76,7 @@ def _overlap(trace: Trace) -> Iterator[str]:
             rows.append((number, flying / 1e6, computing / 1e6, f"{computing / flying:.0%}"))
     if rows:
         headings = ["in flight\nrank", "(ms)", "while\ncomputing", "overlap"]
-        yield tabulate(rows, headings, floatfmt=".3f", colalign=("right",) * 4)
+        yield _table(rows, headings, floatfmt=".3f", colalign=("right",) * 4)
 
 
 def _clocks(trace: Trace) -> Iterator[str]:
@@ -89,4 +89,8 @@ def _clocks(trace: Trace) -> Iterator[str]:
             rows.append((number, first.offset / 1e3, first.error / 1e3, drift, "yes" if rank.clock.offset else "no"))
     if rows:
         headings = ["clock\nrank", "ahead of rank 0\n(µs)", "to within\n(µs)", "drift\n(ppm)", "corrected"]
-        yield tabulate(rows, headings, floatfmt=("", ".3f", ".3f", ".3f"), missingval="-")
+        yield _table(rows, headings, floatfmt=("", ".3f", ".3f", ".3f"), missingval="-")
+
+
+def _table(rows: Sequence, headings: Sequence[str], **how: Any) -> str:
+    return optional("tabulate").tabulate(rows, headings, **how)
