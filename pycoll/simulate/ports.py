@@ -60,7 +60,7 @@ class Message:
 
     __slots__ = (
         *("source", "to", "pair", "nbytes", "segments", "link", "route"),
-        *("left", "frame", "begun", "handed", "owed", "rendezvous", "receive", "arrival"),
+        *("left", "frame", "handed", "rendezvous", "receive", "first", "busy", "arrived"),
     )
 
     def __init__(
@@ -70,14 +70,40 @@ class Message:
         self.nbytes, self.segments, self.link, self.route = nbytes, segments, link, route
         self.left = nbytes  # bytes that have not left yet
         self.frame = max(link.frame, -(-nbytes // MOST_TURNS)) if link.frame else nbytes
-        self.begun = 0.0  # when it can leave
         self.handed = 0.0  # when its sender's processor has done its part
-        self.owed = False  # whether the send is complete only when bytes have left
         self.rendezvous = False  # whether it leaves only when it is received
         self.receive: tuple[float, int] | None = None  # since when it is waited for, and how many bytes are combined
-        self.arrival: float | None = None
+        self.first = self.busy = 0.0  # when its first segment comes, and how much its receiver had worked when it left
+        self.arrived = False
 
     @property
     def tail(self) -> int:
         """Bytes in its last frame."""
         return self.nbytes % self.link.frame or min(self.nbytes, self.link.frame)
+
+
+class Flow:
+    """What one rank has sent to another and has not left yet; a send may leave `Link.buffer` bytes behind."""
+
+    __slots__ = ("left", "owed", "sent")
+
+    def __init__(self) -> None:
+        self.sent = self.left = 0
+        self.owed: list[tuple[int, Message]] = []  # sends that are complete when so many bytes have left
+
+    def add(self, message: Message) -> bool:
+        """Whether the send of another message is complete at once."""
+        self.sent += message.nbytes
+        awaited = self.sent - message.link.buffer
+        if awaited > self.left:
+            self.owed.append((awaited, message))
+        return awaited <= self.left
+
+    def leave(self, nbytes: int) -> list[tuple[Message, int]]:
+        """The messages whose sends are complete while these bytes leave, and after how many of them."""
+        before = self.left
+        self.left += nbytes
+        done = [(message, awaited - before) for awaited, message in self.owed if awaited <= self.left]
+        if done:
+            self.owed = [(awaited, message) for awaited, message in self.owed if awaited > self.left]
+        return done

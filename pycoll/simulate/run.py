@@ -3,19 +3,21 @@
 A rank starts all moves of a round at once, as the engine does, and its next round when they are complete.  A message
 passes all ports on its way at the same time, each as soon as it is free; it arrives `alpha` after it is through the
 slowest.  A rank's processor does one thing after another: the overhead of each segment of a message, and combining,
-which goes on while later segments arrive.  Schedules are generators, so nothing is kept of rounds that are over.
+which goes on while later segments arrive.  That a message waits for its receiver costs nothing but that wait.
+Schedules are generators, so nothing is kept of rounds that are over.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, count
 
 from ..layout import COUNT_BYTES, split
-from ..schedule import Algorithm, Block, Blocks, Combine, Copy, Hosts, Reduce, Round, Send, counts_of
+from ..schedule import Algorithm, Block, Blocks, Combine, Copy, Hosts, Recv, Reduce, Round, Send, counts_of
 from .network import Link, Network
-from .ports import Message, Port
+from .ports import Flow, Message, Port
 
 COUNTS = counts_of(0)[0]
 
@@ -79,28 +81,40 @@ class Ranks:
         self.gamma = cluster.network.gamma
         self.open = [0] * size  # moves of the round that are not complete
         self.finish = [0.0] * size  # when those that are complete were
-        self.processor = [0.0] * size  # until when it is taken
+        self.processor = [0.0] * size  # until when it has something to do
         self.ends: list[float | None] = [None] * size
         self.busy = [0.0] * size
         self.messages, self.sent, self.received, self.combined = ([0] * size for _ in range(4))
         self.sends: dict[int, list[Message]] = {}  # those that no receive is there for, by pairs of ranks
         self.receives: dict[int, list[tuple[float, int]]] = {}  # and the other way round
-        self.events: list[tuple[float, int, int | Port]] = []
+        self.flows: dict[int, Flow] = {}  # what has not left yet, by pairs of ranks
+        self.events: list[tuple[float, int, int | Port | Message]] = []
         self.numbers = count(size)  # of events, so that those at one time come in the order in which they were made
 
     def run(self, starts: Sequence[float]) -> None:
         """From the ranks' starts until no rank can go on."""
         self.events = [(start, rank, rank) for rank, start in enumerate(starts)]
         heapify(self.events)
-        while self.events:
-            now, _, target = heappop(self.events)
-            if type(target) is int:
-                self.next_round(target, now)
-            else:
-                self.next_turn(target, now)  # type: ignore[arg-type]
+        collecting = gc.isenabled()
+        gc.disable()  # nothing refers to itself, and looking for that among millions of messages takes as long again
+        try:
+            while self.events:
+                self.handle(*heappop(self.events))
+        finally:
+            if collecting:
+                gc.enable()
 
-    def at(self, time: float, target: int | Port) -> None:
-        """Let a rank begin its next round, or a port let the next message pass, at that time."""
+    def handle(self, now: float, _: int, target: int | Port | Message) -> None:
+        """Let happen what is to happen now."""
+        if type(target) is int:
+            self.next_round(target, now)
+        elif type(target) is Message:
+            self.arrive(target, now)
+        else:
+            self.next_turn(target, now)  # type: ignore[arg-type]
+
+    def at(self, time: float, target: int | Port | Message) -> None:
+        """Let a rank begin its next round, a port let the next message pass, or a message arrive, at that time."""
         heappush(self.events, (time, next(self.numbers), target))
 
     def next_round(self, rank: int, now: float) -> None:
@@ -114,13 +128,14 @@ class Ranks:
         for move in moves:
             if type(move) is Send:
                 self.send(rank, move.to, self.together(move.blocks), now, not move.blocks)
+        for move in moves:
+            if type(move) is Recv or type(move) is Reduce:
+                nbytes = self.together(move.blocks)
+                self.receive(rank, move.source, nbytes, type(move) is Reduce, now, not move.blocks)
             elif type(move) is Combine:
-                self.complete(rank, self.work(rank, now, 0.0, self.combine(rank, self.together([move.into]))))
+                self.complete(rank, self.work(rank, now, self.combine(rank, self.together([move.into]))))
             elif type(move) is Copy:  # the engine gives the value another name
                 self.complete(rank, now)
-            else:
-                nbytes = self.together(move.blocks)  # type: ignore[union-attr]
-                self.receive(rank, move.source, nbytes, type(move) is Reduce, now, not move.blocks)  # type: ignore
         self.complete(rank, now)
 
     def complete(self, rank: int, time: float) -> None:
@@ -131,11 +146,10 @@ class Ranks:
         if not self.open[rank]:
             self.at(self.finish[rank], rank)
 
-    def work(self, rank: int, start: float, end: float, seconds: float) -> float:
-        """Let the rank's processor work from `start` on, at least until `end`; when it is done."""
+    def work(self, rank: int, now: float, seconds: float, earlier: float = 0.0) -> float:
+        """Let the rank's processor work for so long, of which it did a part `earlier`; when it is done."""
         taken = self.processor[rank]
-        done = (taken if taken > start else start) + seconds
-        self.processor[rank] = done = done if done > end else end
+        self.processor[rank] = done = (taken if taken > now else now) + seconds - earlier
         self.busy[rank] += seconds
         return done
 
@@ -152,9 +166,8 @@ class Ranks:
         link, route = self.cluster.way(rank, to)
         segments = -(-nbytes // self.longest) or 1
         message = Message(rank, to, rank * self.size + to, nbytes, segments, link, route)
-        message.begun, message.handed = now, self.work(rank, now, 0.0, segments * link.overhead)
+        message.handed = self.work(rank, now, segments * link.overhead)
         message.rendezvous = min(nbytes, self.longest) > link.buffer
-        message.owed = not message.rendezvous and nbytes > link.buffer
         self.messages[rank] += 1
         self.sent[rank] += nbytes
         if waiting := self.receives.get(message.pair):
@@ -164,7 +177,7 @@ class Ranks:
         else:
             self.sends.setdefault(message.pair, []).append(message)
         if not message.rendezvous:
-            if not message.owed:
+            if self.flows.setdefault(message.pair, Flow()).add(message):
                 self.complete(rank, message.handed)
             self.leave(message, now)
         elif message.receive:
@@ -186,10 +199,9 @@ class Ranks:
             del self.sends[pair]
         message.receive = wanted
         if message.rendezvous:
-            message.begun = now
             self.leave(message, now)
-        elif message.arrival is not None:
-            self.end_receive(message, wanted)
+        elif message.arrived:
+            self.end_receive(message, wanted, now)
 
     def leave(self, message: Message, now: float) -> None:
         """The message may leave its host, in its turn."""
@@ -212,32 +224,47 @@ class Ranks:
 
     def depart(self, message: Message, nbytes: int, now: float) -> None:
         """So many bytes of a message pass its ports."""
+        link, out = message.link, message.route[0]
+        if message.left == message.nbytes:
+            message.first = now + link.alpha + min(nbytes, self.longest) * link.beta
+            message.busy = self.busy[message.to]
         message.left -= nbytes
-        through, out = 0.0, message.route[0]
+        through = 0.0
         for port in message.route:
             port.take(nbytes, now)
             if port.free > through:
                 through = port.free
-        link = message.link
-        if message.owed and message.left <= link.buffer:
-            message.owed = False
-            left = out.free - (link.buffer - message.left) * out.beta
-            self.complete(message.source, left if left > message.handed else message.handed)
+        if not message.rendezvous:
+            self.release(message, nbytes, now, out.beta)
         if not message.left:
             if link.shaped:
                 through -= message.tail * link.beta
             arrival = max(through + link.overhead, message.handed) + link.alpha
             if message.rendezvous:
                 self.complete(message.source, arrival)
-            message.arrival = arrival
-            if message.receive:
-                self.end_receive(message, message.receive)
+            self.at(arrival, message)
 
-    def end_receive(self, message: Message, wanted: tuple[float, int]) -> None:
-        """A message has come that is waited for: what the receiver has to do for it, as far as that is not done yet."""
+    def release(self, message: Message, nbytes: int, now: float, beta: float) -> None:
+        """Complete the sends that no longer leave too much behind, now that so many bytes leave."""
+        flow = self.flows[message.pair]
+        for other, bytes_later in flow.leave(nbytes):
+            time = now + bytes_later * beta
+            self.complete(other.source, time if time > other.handed else other.handed)
+        if flow.sent == flow.left:
+            del self.flows[message.pair]
+
+    def arrive(self, message: Message, now: float) -> None:
+        """The last byte has come."""
+        message.arrived = True
+        if message.receive:
+            self.end_receive(message, message.receive, now)
+
+    def end_receive(self, message: Message, wanted: tuple[float, int], now: float) -> None:
+        """A message has come that is waited for: the receiver does what is not done with its earlier segments yet."""
         since, reduced = wanted
         rank, overhead = message.to, message.link.overhead
-        arrival = max(message.arrival or 0.0, since)
         last = overhead + min(reduced, self.longest) * self.gamma
         work = message.segments * overhead + self.combine(rank, reduced)
-        self.complete(rank, self.work(rank, max(message.begun, since), arrival + last, work))
+        idle = now - max(message.first, since) - (self.busy[rank] - message.busy)
+        earlier = max(0.0, min(work - last, idle))
+        self.complete(rank, self.work(rank, now, work, earlier))
