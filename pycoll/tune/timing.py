@@ -65,12 +65,17 @@ def _round(comm: MPI.Intracomm, pairs: list[tuple[Call, Call]], order: np.ndarra
 
 
 def _one(comm: MPI.Intracomm, first: Call, call: Call) -> float:
-    """After one of the same, so that caches hold what it leaves in them, not what another leaves."""
+    """After one of the same, so that caches hold what it leaves in them, not what another leaves.
+
+    What comes next waits until all ranks are done: a root that was done early would send into their messages.
+    """
     first()
     comm.Barrier()
     start = time.perf_counter()
     call()
-    return time.perf_counter() - start
+    spent = time.perf_counter() - start
+    comm.Barrier()
+    return spent
 
 
 def _slowest(comm: MPI.Intracomm, times: list[np.ndarray], took: float) -> tuple[np.ndarray, float]:
