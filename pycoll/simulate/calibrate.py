@@ -97,7 +97,7 @@ class _Pair:
             self.comm.sendrecv(None, self.other, source=self.other)  # until all has come
 
         self.timed(one_way)
-        return self.agreed(float(np.median(spent)))
+        return self.agreed(float(np.median(spent))) * nbytes / (nbytes // segment * segment)
 
     def each_of_many(self) -> float:
         """Seconds for each of many short messages one way."""
