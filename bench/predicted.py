@@ -16,6 +16,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import engine
+from pycoll.commands import Parser
 from pycoll.files import write_atomically, write_json
 from pycoll.schedule import algorithms_of
 from pycoll.simulate.calibrate import calibrate
@@ -71,12 +72,12 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, network: Network, bu
 
 def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
     """The command line; what is wrong with it ends the program."""
-    parser = argparse.ArgumentParser(prog="python -m bench.predicted", description=__doc__)
+    parser = Parser(prog="python -m bench.predicted", description=__doc__)
     parser.add_argument("primitives", nargs="*", metavar="primitive", help=f"(default: {', '.join(PRIMITIVES)})")
     add_sizes(parser, "64K", "4M", 4)
     parser.add_argument("--network", metavar="FILE", type=Path, help="of `python -m pycoll.simulate --calibrate`")
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
-    parser.add_argument("--json", metavar="FILE", help="also write the records there")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the records there")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="and as a table there")
     with silent_but_first(comm):
         options = parser.parse_args(argv)
@@ -86,6 +87,11 @@ def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
             options.network = options.network and read(options.network)
             if wrong := set(options.primitives) - set(MEASURED):
                 raise ValueError(f"{', '.join(sorted(wrong))}: not among {', '.join(MEASURED)}")
+            if comm.size < 2 or not options.budget > 0:
+                raise ValueError(f"{comm.size} ranks, --budget {options.budget}: there is nothing to be measured")
+            for path in filter(None, (options.json, options.markdown)):
+                if not path.parent.is_dir():
+                    raise ValueError(f"{path}: there is no such folder")
             if engine.attach(comm).tuned:
                 raise ValueError("a tuning file is in use, which changes segments: set PYCOLL_TUNING=off")
         except (ValueError, OSError) as error:

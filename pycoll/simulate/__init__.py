@@ -66,7 +66,7 @@ def simulate(
     chosen = find(primitive, algorithm)
     place = _hosts(ranks, ranks_per_host, hosts)
     several = place is None or len(set(place)) > 1
-    _check(ranks, nbytes, root, delays or {})
+    _check(ranks, nbytes, root, delays or {}, longest)
     network = network or Network()
     segments = settings.segments(nbytes, several) if segments is None else segments
     if segments < 1:
@@ -75,7 +75,7 @@ def simulate(
         [chosen.schedule(rank, ranks, root, segments, place) for rank in range(ranks)],
         Cluster(network, ranks, place),
         sizes(chosen, ranks, nbytes, segments, place),
-        longest or settings.longest(several),
+        settings.longest(several) if longest is None else longest,
     )
     starts = np.zeros(ranks)
     for rank, delay in (delays or {}).items():
@@ -93,7 +93,7 @@ def _result(run: Ranks, starts: np.ndarray) -> Simulated:
         time=float(ends.max() - starts.min()),
         ends=ends,
         busy=busy,
-        waiting=ends - starts - busy,
+        waiting=np.maximum(0.0, ends - starts - busy),  # but for rounding
         messages=np.array(run.messages),
         sent=np.array(run.sent),
         received=np.array(run.received),
@@ -112,7 +112,7 @@ def _hosts(ranks: int, ranks_per_host: int, hosts: Sequence[int] | None) -> Host
     return None if ranks_per_host == 1 else tuple(rank // ranks_per_host for rank in range(ranks))
 
 
-def _check(ranks: int, nbytes: int, root: int, delays: Mapping[int, float]) -> None:
+def _check(ranks: int, nbytes: int, root: int, delays: Mapping[int, float], longest: int | None) -> None:
     if ranks < 1:
         raise ValueError(f"ranks={ranks} is less than 1")
     if nbytes < 0:
@@ -120,8 +120,10 @@ def _check(ranks: int, nbytes: int, root: int, delays: Mapping[int, float]) -> N
     if not 0 <= root < ranks:
         raise ValueError(f"root={root} is not one of {ranks} ranks")
     for rank, delay in delays.items():
-        if not 0 <= rank < ranks or not delay >= 0:
+        if not 0 <= rank < ranks or not 0 <= delay < float("inf"):
             raise ValueError(f"delays={dict(delays)!r}: rank {rank} of {ranks}, {delay} s")
+    if longest is not None and longest < 1:
+        raise ValueError(f"longest={longest} is less than 1")
 
 
 make_callable(__name__, simulate)

@@ -16,6 +16,7 @@ from ..schedule import PRIMITIVES, Algorithm, algorithms_of, find
 from ..tune.options import nbytes
 from . import Simulated, simulate
 from .network import Network, changed, read, write
+from .plot import plot
 
 
 def parser() -> argparse.ArgumentParser:
@@ -77,10 +78,12 @@ def main(argv: Sequence[str]) -> None:
     """Simulate and print."""
     grammar = parser()
     options = grammar.parse_args(argv)
-    if options.calibrate:
-        calibrate(options.output)
-        return
     try:
+        if options.calibrate:
+            calibrate(_calibrated(options))
+            return
+        if options.output:
+            raise ValueError(f"-o {options.output} is for --calibrate; --plot draws")
         network = changed(read(options.network) if options.network else Network(), options.set)
         chosen = _algorithms(options.primitive, options.algorithm)
         setting = {
@@ -90,8 +93,8 @@ def main(argv: Sequence[str]) -> None:
             "ranks_per_host": options.ranks_per_host,
         }
         if options.plot:
-            from .plot import plot
-
+            if options.delay:
+                raise ValueError("--delay: --plot draws ranks that start together")
             plot(options.plot, chosen, options.ranks, options.nbytes, setting)
             return
         setting |= {"ranks": options.ranks, "nbytes": options.nbytes, "delays": dict(options.delay)}
@@ -99,6 +102,15 @@ def main(argv: Sequence[str]) -> None:
     except (ValueError, OSError) as error:
         grammar.error(str(error))
     print(optional("tabulate").tabulate(sorted(rows, key=lambda row: row["time (us)"]), "keys", floatfmt=",.6g"))
+
+
+def _calibrated(options: argparse.Namespace) -> Path | None:
+    """Where to write what --calibrate finds; nothing else goes with it."""
+    if options.primitive or options.network or options.set or options.plot:
+        raise ValueError("--calibrate measures the network: there is nothing to simulate with it")
+    if options.output and not options.output.parent.is_dir():
+        raise ValueError(f"-o {options.output}: there is no such folder")
+    return options.output
 
 
 def calibrate(output: Path | None) -> None:

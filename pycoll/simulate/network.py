@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ..files import write_json
 
+KINDS: dict[str, tuple[Any, str]] = {
+    "float": (int | float, "a finite number that is not negative"),
+    "int": (int, "a whole number that is not negative"),
+    "bool": (bool, "True or False"),
+}
+SWITCHES = {"0": False, "false": False, "1": True, "true": True}
 
-def _not_negative(owner: Link | Network) -> None:
+
+def _check(owner: Link | Network) -> None:
+    """ValueError unless all numbers are finite and not negative, and whole where they must be."""
     for each in fields(owner):
         value = getattr(owner, each.name)
-        if isinstance(value, int | float) and not value >= 0:
-            raise ValueError(f"{each.name}={value!r} is negative or not a number")
+        if each.type in KINDS:
+            kind, what = KINDS[str(each.type)]
+            if not isinstance(value, kind) or not 0 <= value < math.inf:
+                raise ValueError(f"{each.name}={value!r} is not {what}")
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,9 @@ class Link:
     shaped: bool = False  # a frame passes at once, and the next one waits for as long as it should have taken
 
     def __post_init__(self) -> None:
-        _not_negative(self)
+        _check(self)
+        if self.shaped and not self.frame:
+            raise ValueError("shaped=True needs a frame: how many bytes pass at once")
 
 
 @dataclass(frozen=True)
@@ -52,9 +65,13 @@ class Network:
     oversubscription: float = 1.0  # a switch's links downwards, divided by its link upwards
 
     def __post_init__(self) -> None:
-        _not_negative(self)
+        _check(self)
         if self.oversubscription < 1:
             raise ValueError(f"oversubscription={self.oversubscription!r} is less than 1, the full bisection bandwidth")
+        if self.oversubscription > 1 and not self.hosts_per_switch:
+            raise ValueError(
+                f"oversubscription={self.oversubscription!r} needs hosts_per_switch: one switch has no trunk"
+            )
 
     @property
     def trunk(self) -> float:
@@ -71,22 +88,27 @@ def read(path: str | Path) -> Network:
     """A network as `write` wrote it; ValueError if it is not one, OSError if there is no such file."""
     try:
         given = json.loads(Path(path).read_text())["network"]
-        given |= {name: Link(**given[name]) for name in ("between", "inside") if name in given}
-        return Network(**given)
+        return _made(given)
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is not a network: {error!r}") from None
+        raise ValueError(f"{path} is not a network: {error}") from None
 
 
 def changed(network: Network, settings: Sequence[str]) -> Network:
     """The network with other parameters: ``gamma=1e-10``, ``between.alpha=2e-6``; ValueError names a wrong one."""
+    values: dict[str, Any] = asdict(network)
     for setting in settings:
         name, _, text = setting.partition("=")
         owner, _, part = name.rpartition(".")
+        group = values.get(owner) if owner else values
+        if not isinstance(group, dict) or part not in group or isinstance(group[part], dict):
+            raise ValueError(f"{setting!r} does not name one of a network's parameters")
         try:
-            now = getattr(getattr(network, owner) if owner else network, part)
-            value = type(now)(float(text))
-            link = {owner: replace(getattr(network, owner), **{part: value})} if owner else {part: value}
-            network = replace(network, **link)
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ValueError(f"{setting!r} is not a network's parameter and its value: {error}") from None
-    return network
+            group[part] = SWITCHES[text.lower()] if isinstance(group[part], bool) else type(group[part])(text)
+        except (KeyError, ValueError):
+            raise ValueError(f"{setting!r} does not give a parameter's value") from None
+    return _made(values)
+
+
+def _made(values: dict[str, Any]) -> Network:
+    links: dict[str, Any] = {name: Link(**values[name]) for name in ("between", "inside") if name in values}
+    return Network(**values | links)

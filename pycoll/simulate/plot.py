@@ -23,13 +23,15 @@ LEVEL = 1.01  # as fast as the fastest
 class Crossing(NamedTuple):
     """Where another algorithm becomes the fastest."""
 
-    at: float
+    low: int  # the points that it lies between
+    high: int
+    at: float  # where the lines drawn between them meet
     seconds: float
     before: str
     after: str
 
 
-def crossings(abscissas: Sequence[float], curves: Curves) -> list[Crossing]:
+def crossings(abscissas: Sequence[int], curves: Curves) -> list[Crossing]:
     """Between which points the fastest algorithm changes, and where their lines meet, on logarithmic scales."""
     best: list[str] = []
     for place in range(len(abscissas)):
@@ -43,7 +45,8 @@ def crossings(abscissas: Sequence[float], curves: Curves) -> list[Crossing]:
             share = left / (left - right) if left != right else 1.0
             at = exp(log(abscissas[place]) + share * log(abscissas[place + 1] / abscissas[place]))
             first, last = curves[before][place : place + 2]
-            found.append(Crossing(at, exp(log(first) + share * log(last / first)), before, after))
+            ends = abscissas[place], abscissas[place + 1]
+            found.append(Crossing(*ends, at, exp(log(first) + share * log(last / first)), before, after))
     return found
 
 
@@ -64,15 +67,19 @@ def curves_of(algorithms: Sequence[Algorithm], points: Sequence[dict[str, Any]],
 
 
 def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, setting: dict) -> None:
-    """Draw, write the image, and print where lines cross; ValueError if the path does not end like an image."""
+    """Draw, write the image, and print where lines cross; ValueError if that cannot be."""
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"--plot {path} does not end in .png, .svg or .pdf")
+    if not path.parent.is_dir():
+        raise ValueError(f"--plot {path}: there is no such folder")
+    if ranks < max(2, setting["root"] + 1) or nbytes < 8:
+        raise ValueError(f"--plot needs two ranks, the root among them, and 8 bytes at least, not {ranks} and {nbytes}")
     optional("matplotlib")
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"--plot {path} does not end in .png, .svg or .pdf")
-    by_ranks = doubling(ranks, 2, 2)
+    by_ranks = doubling(ranks, 2, max(2, setting["root"] + 1))
     by_bytes = doubling(nbytes, 4, 8)
     how_many = "{} ranks".format
     panels: list[tuple[str, Callable[[int], str], list[int], list[dict], str]] = [
@@ -89,7 +96,8 @@ def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, s
             _draw(axes, abscissas, curves, found, label)
             axes.set(xlabel=unit, ylabel="time (s)", title=f"time against {unit}: {fixed}")
             for each in found:
-                print(f"{fixed}: {each.after} is faster than {each.before} from {label(round(each.at))} on")
+                where = f"between {label(each.low)} and {label(each.high)}"
+                print(f"{fixed}: {where} {each.after} becomes faster than {each.before}")
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
         image = BytesIO()
         kind = path.suffix[1:]
@@ -104,7 +112,8 @@ def _draw(
         axes.plot(abscissas, seconds, label=name, marker=MARKERS[number % len(MARKERS)], markersize=4, alpha=0.8)
     for each in found:
         axes.plot(each.at, each.seconds, "o", markersize=11, markerfacecolor="none", markeredgecolor="black")
-        axes.annotate(label(round(each.at)), (each.at, each.seconds), (4, -14), textcoords="offset points")
+        text = f"{label(each.low)} to {label(each.high)}"
+        axes.annotate(text, (each.at, each.seconds), (4, -14), textcoords="offset points")
     axes.set(xscale="log", yscale="log")
     ticks = abscissas[:: -(-len(abscissas) // 8)]
     axes.set_xticks(ticks, list(map(label, ticks)))

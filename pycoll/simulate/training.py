@@ -8,6 +8,7 @@ gradients are computed from.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
@@ -30,15 +31,17 @@ class Pace(NamedTuple):
     """How training goes on."""
 
     gradients: float  # applied in a second, of all workers
-    staleness: float  # mean number of steps (async: of updates) by which parameters were behind
+    staleness: float  # mean number of steps (async: of updates) by which the parameters of a step were behind
     server: float  # share of the time in which the busier direction of the server's link was busy
 
 
 class _Server:
-    """One parameter server on a host of its own, and workers on theirs, as `pycoll.parallel.ParameterServer` has them.
+    """One parameter server on a host of its own, and workers on theirs.
 
     With a `bound`, step n begins with the updates through step n-1-bound, each of all workers' gradients; without one
-    each gradient is an update, and a worker has at most one push unanswered.
+    each gradient is an update, and a step begins with at most one push unanswered: `pycoll.parallel.ParameterServer`'s
+    modes.  Unlike that, the server takes gradients as they come, whichever worker's they are.  What takes time is its
+    own link, its combining, and the workers' computing; not their links, nor the optimizer.
     """
 
     def __init__(self, workers: int, nbytes: int, bound: int | None, network: Network, compute: Compute) -> None:
@@ -46,55 +49,58 @@ class _Server:
         self.network, self.compute = network, compute
         beta = network.between.beta
         self.incoming, self.outgoing = Port("server in", beta), Port("server out", beta)
-        self.events: list[tuple[float, int, int, int]] = []  # time, what, worker, step
+        self.events: list[tuple[float, int, int, int]] = []  # time, what, worker, and of which step or update
         self.processor = 0.0
-        self.pushed = [0] * workers  # steps whose gradients the server has
+        self.begun = [0] * workers  # steps
+        self.pushed = [0] * workers  # gradients that the server has
         self.answers = [0] * workers
-        self.begun = [0] * workers
         self.known = [0] * workers  # updates in a worker's parameters
-        self.waits = [False] * workers  # for an answer, before it can go on
+        self.basis: dict[tuple[int, int], int] = {}  # and in those that a step began with
+        self.waits = [False] * workers  # for an answer, before the next step
         self.updates = self.applied = 0
         self.behind: list[int] = []
 
     def run(self, gradients: int) -> Pace:
+        """Until so many gradients are applied."""
         now = 0.0
         for worker in range(self.workers):
-            self.begin(worker, 0.0)
+            self.begin(worker, now)
         while self.applied < gradients:
-            now, what, worker, step = heappop(self.events)
-            (self.computed, self.arrived, self.answered)[what](worker, step, now)
+            now, what, worker, number = heappop(self.events)
+            (self.computed, self.arrived, self.answered)[what](worker, number, now)
         busy = max(self.incoming.busy, self.outgoing.busy)
         return Pace(self.applied / now, float(np.mean(self.behind)), min(1.0, busy / now))
 
     def begin(self, worker: int, now: float) -> None:
-        """A step begins, if the worker has parameters that are new enough for it."""
+        """The next step begins, unless the worker has to wait for an answer first."""
         step = self.begun[worker]
-        if self.bound is not None:
+        if self.bound is None:
+            self.waits[worker] = self.answers[worker] < step - 1
+        else:
             self.waits[worker] = self.known[worker] < step - self.bound
-            if self.waits[worker]:
-                return
-            self.behind.append(step - self.known[worker])
-        self.begun[worker] += 1
-        heappush(self.events, (now + self.compute(worker), COMPUTED, worker, step))
+        if not self.waits[worker]:
+            self.basis[worker, step] = self.known[worker]
+            self.begun[worker] += 1
+            heappush(self.events, (now + self.compute(worker), COMPUTED, worker, step))
 
     def pass_port(self, port: Port, now: float, what: int, worker: int, number: int) -> None:
+        """Gradients or parameters go to the server, or from it."""
         port.take(self.nbytes, now)
         heappush(self.events, (port.free + self.network.between.alpha, what, worker, number))
 
     def computed(self, worker: int, step: int, now: float) -> None:
-        if self.bound is None and self.answers[worker] < step:  # the last push is unanswered
-            self.waits[worker] = True
-            return
-        self.waits[worker] = False
+        """A worker pushes, and goes on."""
         self.pass_port(self.incoming, now, PUSHED, worker, step)
         self.begin(worker, now)
 
     def arrived(self, worker: int, step: int, now: float) -> None:
+        """The server has a gradient."""
         self.processor = done = max(self.processor, now) + self.nbytes * self.network.gamma
         self.applied += 1
         self.pushed[worker] += 1
+        basis = self.basis.pop((worker, step))
+        self.behind.append((self.updates if self.bound is None else step) - basis)
         if self.bound is None:
-            self.behind.append(self.updates - self.known[worker])
             self.updates += 1
             self.pass_port(self.outgoing, done, PULLED, worker, self.updates)
         elif min(self.pushed) > self.updates:
@@ -103,13 +109,10 @@ class _Server:
                 self.pass_port(self.outgoing, done, PULLED, each, self.updates)
 
     def answered(self, worker: int, updates: int, now: float) -> None:
+        """A worker has the parameters with so many updates."""
         self.known[worker] = updates
         self.answers[worker] += 1
-        if not self.waits[worker]:
-            return
-        if self.bound is None:
-            self.computed(worker, self.begun[worker] - 1, now)
-        else:
+        if self.waits[worker]:
             self.begin(worker, now)
 
 
@@ -187,7 +190,7 @@ def main(argv: Sequence[str]) -> None:
     """Print both tables."""
     tabulate = optional("tabulate").tabulate
     parser = Parser(prog="python -m pycoll.simulate.training", description=__doc__, allow_abbrev=False)
-    parser.add_argument("-n", "--workers", type=_numbers(int), default="2,4,8,16,32,64", help="(%(default)s)")
+    parser.add_argument("-n", "--workers", type=_numbers(int), default="4,8,16,32", help="(%(default)s)")
     parser.add_argument("-b", "--nbytes", type=nbytes, default="100M", help="of the gradients (%(default)s)")
     parser.add_argument("--compute", type=float, default=0.1, help="seconds of a step's computing (%(default)s)")
     parser.add_argument("--slow", type=_numbers(float), default="1,1.5,2,4,8", help="worker 0's steps (%(default)s)")
@@ -197,13 +200,16 @@ def main(argv: Sequence[str]) -> None:
     options = parser.parse_args(argv)
     try:
         network = read(options.network) if options.network else Network()
-        if min(options.workers) < 2 or options.compute < 0 or min(options.slow) <= 0 or min(options.bounds) < 0:
-            raise ValueError("there must be two workers at least, and times and bounds that are not negative")
+        for name, least in {"workers": 2, "nbytes": 1, "compute": 1e-9, "slow": 1e-3, "jitter": 0, "bounds": 0}.items():
+            given = getattr(options, name)
+            for number in given if isinstance(given, list) else [given]:
+                if not least <= number < math.inf:
+                    raise ValueError(f"--{name} {number}: not a finite number from {least} on")
     except (ValueError, OSError) as error:
         parser.error(str(error))
     print("Seconds of communication in a step, one server\n")
     print(tabulate(growing(options.workers, options.nbytes, network), "keys", floatfmt=".4g"))
-    for workers in options.workers[1::2]:
+    for workers in options.workers:
         print(f"\n{workers} workers, steps of {options.compute} s, jitter {options.jitter}: gradients a second as")
         print("multiples of the ring's (in brackets: how many steps, or with async updates, stale)\n")
         rows = straggling(

@@ -1,5 +1,6 @@
 """The simulation against the proof's counts, against the formulas, and against what can be worked out by hand."""
 
+import re
 import time
 from functools import partial
 
@@ -12,10 +13,10 @@ import pycoll
 from pycoll.costs import Network as Formula
 from pycoll.costs import documented, evaluate
 from pycoll.proof import prove
-from pycoll.schedule import PRIMITIVES, find
+from pycoll.schedule import Recv, Reduce, Send, find
 from pycoll.simulate import Link, Network
 from pycoll.simulate.network import changed, read, write
-from pycoll.simulate.run import sizes
+from pycoll.simulate.run import Cluster, Ranks, sizes
 
 from .test_proof import ALGORITHMS
 
@@ -60,35 +61,65 @@ def of_one(together, block):
     return together([block])
 
 
-# Where the formula counts other things: what the proof's rounds wait for and messages on a network do not, ports that
-# several messages pass at once, and for the two-level algorithms several ranks that share a host's link.
-DIFFERENT = {
-    "bcast.ring",
-    "bcast.two_level",
-    "scatter.ring",
-    "reduce.ring",
-    "allreduce.double_tree",
-    "allreduce.two_level",
-    "allgather.two_level",
-    "reduce_scatter.two_level",
-    "alltoall.naive",
-    "barrier.naive",
-    "scan.ring",
-    "exscan.naive",
-    "exscan.ring",
-}
+# Where several messages pass a port at once, which the proof's rounds let the formula count in other ways.
+DIFFERENT = {"allreduce.double_tree", "alltoall.naive", "barrier.naive"}
 FIXED = [each for each in ALGORITHMS if not each.primitive.varies]
 
 
-@pytest.mark.parametrize("algorithm", FIXED, ids=str)
+@pytest.mark.parametrize("algorithm", [each for each in FIXED if str(each) not in DIFFERENT], ids=str)
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_it_takes_as_long_as_the_formula_says(algorithm, ranks):
     told = simulated(algorithm, ranks, segments=8).time
     said = evaluate(documented(algorithm)["Cost"], ranks, Z, 8, Formula(ALPHA, BETA, GAMMA))
-    if str(algorithm) in DIFFERENT:
-        assert 0.1 * said < told < 1.9 * said
-    else:
-        assert told == pytest.approx(said, rel=1e-6)
+    assert told == pytest.approx(said, rel=1e-6)
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_what_the_formulas_count_otherwise(ranks):
+    tree = find("allreduce", "double_tree")
+    bound = evaluate(documented(tree)["Cost"], ranks, Z, 8, Formula(ALPHA, BETA, GAMMA))
+    assert 2 * Z * BETA < simulated(tree, ranks, segments=8).time <= bound
+    assert simulated(find("barrier", "naive"), ranks, 0).time == pytest.approx(2 * ALPHA)  # all send at once
+    told = simulated(find("alltoall", "naive"), 8, 64, flat(1.5e-6, 8e-11, overhead=3e-7, buffer=1000))
+    assert told.time == pytest.approx(14 * 3e-7)  # the processor's time for 7 sends and 7 receives
+
+
+@pytest.mark.parametrize("buffer", [0, 1 << 30])
+def test_the_order_of_moves_does_not_matter(buffer):
+    network = flat(overhead=1e-6, buffer=buffer)
+    moves = [Send(1, [0]), Reduce(1, [1])], [Send(0, [1]), Recv(0, [0])]
+    ends = set()
+    for order in ((0, 1), (1, 0)):
+        rounds = [iter([tuple(of_rank[place] for place in order)]) for of_rank in moves]
+        run = Ranks(rounds, Cluster(network, 2, None), lambda blocks: 1_000_000, 1 << 40)
+        run.run([0.0, 1e-4])
+        ends.add(tuple(run.ends))
+    assert len(ends) == 1
+    one_way = 1e-3 + ALPHA + 2e-6  # and what the processors spend
+    first = 1e-4 if buffer == 0 else 0.0
+    assert ends.pop() == pytest.approx((1e-4 + one_way + 1e-4, first + one_way))
+
+
+def test_segments_are_combined_while_others_come_but_not_before():
+    reduce = find("reduce", "naive")
+    late = simulated(reduce, 2, 1_000_000, Network(Link(1e-2, 0.0, buffer=1 << 40), gamma=1e-9), longest=100_000)
+    assert late.time == pytest.approx(1e-2 + 1e-3)  # all ten come at once
+    slow = simulated(reduce, 2, 1_000_000, flat(0.0, 1e-9, 2e-9), longest=100_000)
+    assert slow.time == pytest.approx(1e-4 + 2e-3)  # the first one comes, then combining is what takes time
+    quick = simulated(reduce, 2, 1_000_000, flat(0.0, 1e-9, 1e-10), longest=100_000)
+    assert quick.time == pytest.approx(1e-3 + 1e-5)  # all come, and the last one is combined
+    assert slow.busy[0] == pytest.approx(2e-3)
+
+
+def test_pipelines_take_turns_with_the_processor():
+    ring = find("bcast", "ring")
+    told = simulated(ring, 4, 800_000, flat(0.0, 1e-9, overhead=1e-6), segments=8)
+    assert told.time == pytest.approx((8 + 4 - 2) * (100_000 * 1e-9 + 2e-6))
+
+
+def test_a_buffer_is_for_all_that_a_rank_sends_to_another():
+    told = simulated(find("bcast", "ring"), 2, 800_000, flat(0.0, 1e-9, buffer=50_000), segments=16)
+    assert told.ends.tolist() == pytest.approx([7.5e-4, 8e-4])
 
 
 @given(
@@ -175,16 +206,33 @@ def test_thousands_of_ranks_are_quick():
 
 
 def test_networks_are_written_and_read(tmp_path):
-    network = changed(Network(), ["between.alpha=2e-5", "inside.shaped=1", "hosts_per_switch=4", "gamma=0"])
+    network = changed(
+        Network(), ["between.alpha=2e-5", "inside.frame=9000", "inside.shaped=true", "hosts_per_switch=4", "gamma=0"]
+    )
     assert network.between.alpha == 2e-5 and network.inside.shaped and network.hosts_per_switch == 4
     write(network, tmp_path / "network.json", more="said")
     assert read(tmp_path / "network.json") == network
     (tmp_path / "other.json").write_text('{"network": {"delta": 1}}')
     with pytest.raises(ValueError, match=r"other\.json is not a network.*delta"):
         read(tmp_path / "other.json")
-    for wrong in ("delta=1", "between.delta=1", "middle.alpha=1", "gamma", "gamma=fast", "between.beta=-1"):
-        with pytest.raises(ValueError, match=wrong.partition(".")[0]):
-            changed(Network(), [wrong])
+
+
+@pytest.mark.parametrize(
+    "wrong, told",
+    [
+        *((each, re.escape(repr(each))) for each in ("delta=1", "between.delta=1", "middle.alpha=1", "between=3")),
+        *((each, re.escape(repr(each))) for each in ("gamma", "gamma=fast", "between.frame=1.5", "inside.shaped=2")),
+        ("between.beta=-1", "beta=-1.0"),
+        ("gamma=inf", "gamma=inf"),
+        ("gamma=nan", "gamma=nan"),
+        ("between.shaped=1", "needs a frame"),
+        ("oversubscription=4", "hosts_per_switch"),
+        ("oversubscription=0.5", "less than 1"),
+    ],
+)
+def test_wrong_parameters_are_told(wrong, told):
+    with pytest.raises(ValueError, match=told):
+        changed(Network(), [wrong])
 
 
 @pytest.mark.parametrize(
@@ -198,6 +246,8 @@ def test_networks_are_written_and_read(tmp_path):
         ({"ranks_per_host": 0}, "ranks_per_host=0"),
         ({"delays": {4: 1.0}}, "rank 4 of 4"),
         ({"delays": {1: -1.0}}, "-1.0 s"),
+        ({"delays": {1: float("inf")}}, "inf s"),
+        ({"longest": 0}, "longest=0"),
         ({"algorithm": "rung"}, "rung"),
         ({"algorithm": "native"}, "no schedule"),
     ],
@@ -206,12 +256,10 @@ def test_what_is_wrong_is_told(wrong, told):
     given = {"algorithm": "ring", "ranks": 4, "nbytes": 8} | wrong
     with pytest.raises(ValueError, match=told):
         pycoll.simulate("bcast", **given)
-    with pytest.raises(ValueError, match=r"oversubscription=0\.5"):
-        Network(oversubscription=0.5)
 
 
 def test_the_module_can_be_called_whichever_way_it_was_imported():
     import pycoll.simulate
 
     assert pycoll.simulate("barrier", algorithm="tree", ranks=2, nbytes=0).time > 0
-    assert set(PRIMITIVES) >= {"barrier"} and "simulate" in pycoll.__all__
+    assert "simulate" in pycoll.__all__

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pycoll.simulate import Link, Network, __main__
+from pycoll.simulate import Link, Network, __main__, training
 from pycoll.simulate.training import computing, parameter_server, ring
 
 Z, BETA = 10**6, 1e-9
@@ -31,7 +31,8 @@ def test_nobody_waits_for_a_straggler_where_updates_are_asynchronous():
         assert pace(None, slow).gradients == pytest.approx(3 / 0.1 + 1 / (0.1 * slow), rel=0.02)
     assert pace(0, 8.0).staleness == 0
     assert 2 < pace(3, 8.0).staleness <= 3
-    assert pace(None, 1.0).staleness == pytest.approx(3, rel=0.05)
+    # while a worker computes, each other one's gradient is applied; and before, while it waited for no answer
+    assert pace(None, 1.0).staleness == pytest.approx(2 * 4 - 1, rel=0.05)
 
 
 def test_a_bound_helps_where_everyone_is_slow_at_times():
@@ -45,7 +46,7 @@ def test_a_bound_helps_where_everyone_is_slow_at_times():
 
 def test_a_push_waits_for_the_answer_to_the_one_before():
     pace = parameter_server(16, Z, idle, NETWORK, None, steps=100)
-    assert pace.staleness <= 2 * 16 and pace.server > 0.95
+    assert pace.staleness < 3 * 16 and pace.server > 0.95
 
 
 def test_the_command_prints_a_table_and_draws(tmp_path, capsys):
@@ -54,7 +55,7 @@ def test_the_command_prints_a_table_and_draws(tmp_path, capsys):
     assert first.startswith("ring") and second.startswith("tree")
     pytest.importorskip("matplotlib")
     __main__.main(["allreduce", "-n", "8", "-b", "1M", "--plot", str(tmp_path / "times.svg")])
-    assert "is faster than" in capsys.readouterr().out
+    assert "between 16 KiB and 64 KiB rabenseifner becomes faster than recursive_doubling" in capsys.readouterr().out
     assert (tmp_path / "times.svg").read_text().count("<path") > 8 * 6  # a line and its markers for each algorithm
 
 
@@ -62,6 +63,7 @@ def test_lines_cross_where_they_meet():
     plot = pytest.importorskip("pycoll.simulate.plot")
     curves = {"latency": [1.0, 1.0, 1.0, 64.0], "bandwidth": [8.0, 4.0, 0.25, 0.25]}
     (crossing,) = plot.crossings([1, 4, 16, 64], curves)
+    assert (crossing.low, crossing.high) == (4, 16)
     assert (crossing.before, crossing.after) == ("latency", "bandwidth")
     assert crossing.at == pytest.approx(8.0) and crossing.seconds == pytest.approx(1.0)
     assert plot.crossings([1, 2], {"one": [1.0, 1.0], "other": [1.0, 0.999]}) == []
@@ -76,6 +78,12 @@ def test_lines_cross_where_they_meet():
         (["bcast", "--network", "nowhere.json"], "nowhere.json"),
         (["bcast", "--set", "gamma"], "gamma"),
         (["bcast", "--plot", "times.txt"], "times.txt"),
+        (["bcast", "--plot", "nowhere/times.svg"], "no such folder"),
+        (["bcast", "--plot", "times.svg", "-n", "4", "-r", "4"], "not 4"),
+        (["bcast", "--plot", "times.svg", "--delay", "1:0.1"], "--delay"),
+        (["bcast", "-o", "network.json"], "--calibrate"),
+        (["bcast", "--calibrate"], "nothing to simulate"),
+        (["--calibrate", "-o", "nowhere/network.json"], "no such folder"),
         (["bcast", "-n", "-1"], "ranks=-1"),
         (["bcast", "--delay", "1"], "1"),
     ],
@@ -85,3 +93,17 @@ def test_what_is_wrong_ends_the_command_in_a_line(arguments, told, capsys):
         __main__.main(arguments)
     assert ended.value.code == 2
     assert told in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("wrong", ["--jitter=-1", "--slow=inf", "--compute=nan", "-b=0", "-n=1", "--bounds=-1", "-n=a"])
+def test_wrong_numbers_end_the_training_command_in_a_line(wrong, capsys):
+    with pytest.raises(SystemExit) as ended:
+        training.main([wrong])
+    assert ended.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_training_command_prints_both_tables(capsys):
+    training.main(["-n", "2,4", "-b", "1M", "--slow", "2"])
+    printed = capsys.readouterr().out
+    assert printed.count("worker 0 slower by") == 2 and "server / ring" in printed
