@@ -20,6 +20,7 @@ from .errors import CollectiveTimeout
 from .memory import HOST, address, is_host
 from .ops import Operation
 from .program import BLOCKING, Program
+from .trace.steps import identity
 
 KEPT = 256  # bound programs kept for each communicator
 
@@ -245,6 +246,7 @@ def _hosts(private: MPI.Intracomm) -> tuple[tuple[int, ...], Known]:
 
 
 def _register(comm: MPI.Intracomm, private: MPI.Intracomm, hosts: tuple[int, ...], known: Known) -> Channel:
+    identity(private)
     channel = Channel(comm, private, hosts, known)
     channel.choices.update(getattr(comm, "inherited", {}))
     comm.Set_attr(_keyval(), channel)

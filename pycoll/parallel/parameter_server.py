@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -89,6 +90,7 @@ class ParameterServer(Driver):
         workers = len(self.roles.workers)
         self._link = Link(self.comm, self.roles.servers, workers, self._room, self._take, bound, self._wait)
         self._begin()
+        self._created = time.monotonic_ns()
 
     def _become_server(self, optimizer: MakeOptimizer | None) -> None:
         self._pack(self.parameters, self._values)
@@ -130,7 +132,7 @@ class ParameterServer(Driver):
             name: check_gradient(f"gradients[{name!r}]", gradient, self.parameters[name])
             for name, gradient in gradients.items()
         }
-        since_last("forward and backward")
+        since_last("forward and backward", self._created)
         self._push(gradients)
 
     @phase("push")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,8 +32,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     given = options.parse_args(argv)
     if given.output and given.output.suffix not in FORMATS:
         options.error(f"-o {given.output} does not end in {' or '.join(FORMATS)}")
-    if given.begin < 0 or (given.end is not None and given.end <= given.begin):
+    if not 0 <= given.begin < math.inf or (given.end is not None and not given.begin < given.end < math.inf):
         options.error(f"--from {given.begin:g} --to {given.end}: that is no stretch of time")
+    if (given.begin or given.end is not None) and not (given.output and given.output.suffix == ".svg"):
+        options.error("--from and --to are for a picture: -o with .svg")
+    if given.output and not given.output.parent.is_dir():
+        options.error(f"-o {given.output}: there is no such folder")
     return given
 
 

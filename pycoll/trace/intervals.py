@@ -20,14 +20,16 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 def common(some: list[Interval], others: list[Interval]) -> list[Interval]:
     """What is in both unions."""
-    found, at = [], 0
-    for begin, end in some:
-        while at < len(others) and others[at][1] <= begin:
-            at += 1
-        for other in others[at:]:
-            if other[0] >= end:
-                break
-            found.append((max(begin, other[0]), min(end, other[1])))
+    found, here, there = [], 0, 0
+    while here < len(some) and there < len(others):
+        one, other = some[here], others[there]
+        begin, end = max(one[0], other[0]), min(one[1], other[1])
+        if begin < end:
+            found.append((begin, end))
+        if one[1] < other[1]:
+            here += 1
+        else:
+            there += 1
     return found
 
 

@@ -31,22 +31,22 @@ class phase(ContextDecorator):
     """``with phase("forward"):`` puts what is done within it into the trace, if there is one; a decorator too."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._begin = name, 0
+        self._name = name
+        self._begins: list[int] = []  # as often as it has been entered; 0 without a trace
 
     def _recreate_cm(self) -> phase:
         return phase(self._name)
 
     def __enter__(self) -> phase:
-        if recorder.current:
+        self._begins.append(now() if recorder.current else 0)
+        if self._begins[-1]:
             _state.depth += 1
-            self._begin = now()
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._begin:
+        if begin := self._begins.pop():
             _state.depth -= 1
-            _record(self._name, self._begin)
-            self._begin = 0
+            _record(self._name, begin)
 
 
 def _record(name: str, begin: int) -> None:

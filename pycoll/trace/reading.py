@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,30 @@ from .recorder import EVENT, HEADER, events_path, meanings_path
 
 def read(directory: Path, most: int | None = None) -> Trace:
     """The trace in a directory, or the last `most` events of all ranks together; `Refused` if there is none."""
-    if not meanings_path(directory, 0).exists():
-        raise Refused(f"{directory}: there is no trace ({meanings_path(directory, 0).name} is missing)")
     try:
-        return _read(directory, most)
+        there = recorded_ranks(directory)
+        if not there:
+            raise Refused(f"{directory}: there is no trace")
+        return _read(directory, there[0], most)
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise Refused(f"{directory}: what is there is no trace: {error!r}") from None
+        if isinstance(error, Refused):
+            raise
+        raise Refused(f"{directory}: what is there is no trace ({type(error).__name__})") from None
 
 
-def _read(directory: Path, most: int | None) -> Trace:
-    first = _lines(meanings_path(directory, 0))
+def recorded_ranks(directory: Path) -> list[int]:
+    """The ranks that have begun to record."""
+    found = (re.fullmatch(r"rank-(\d+)\.jsonl", path.name) for path in directory.glob("rank-*.jsonl"))
+    return sorted(number for number in (int(match[1]) for match in found if match) if _begun(directory, number))
+
+
+def _begun(directory: Path, rank: int) -> bool:
+    ring = events_path(directory, rank)
+    return ring.exists() and ring.stat().st_size >= HEADER.size and bool(_lines(meanings_path(directory, rank)))
+
+
+def _read(directory: Path, lowest: int, most: int | None) -> Trace:
+    first = _lines(meanings_path(directory, lowest))
     about = first[0]
     measured = defaultdict(list)
     for line in first:
@@ -33,7 +48,7 @@ def _read(directory: Path, most: int | None) -> Trace:
             measured[line["clock"][0]].append(Measurement(*line["clock"]))
     ranks, rings, missing = {}, {}, []
     for number in range(about["ranks"]):
-        if not events_path(directory, number).exists() or not _lines(meanings_path(directory, number)):
+        if not _begun(directory, number):
             missing.append(number)
             continue
         ring, recorded = _ring(events_path(directory, number), most and most // about["ranks"])
@@ -63,11 +78,12 @@ def _ring(path: Path, most: int | None) -> tuple[np.ndarray, int]:
     """The last events that are kept, one a row, and how many were recorded."""
     with path.open("rb") as file:
         (recorded,) = HEADER.unpack(file.read(HEADER.size))
-        content = file.read(recorded * EVENT.size)  # or less, if older ones are overwritten
+        content = file.read()[: recorded * EVENT.size]  # all, if older ones are overwritten
     fields = EVENT.size // 8
     rows = np.frombuffer(content, np.int64, len(content) // EVENT.size * fields).reshape(-1, fields)
-    rows = rows[np.argsort(rows[:, 1], kind="stable")]
-    return rows[-most:] if most else rows, recorded
+    if most and len(rows) > most:  # a collective ends after its steps, so that it is kept with those that are
+        rows = rows[np.argsort(rows[:, 2], kind="stable")][-most:]
+    return rows[np.argsort(rows[:, 1], kind="stable")], recorded
 
 
 class _Sorter:

@@ -105,3 +105,12 @@ def _reserved(path: Path, size: int) -> mmap.mmap:
 
 
 current: Recorder | None = None  # while there is a trace
+
+
+def _forget() -> None:
+    """In a child process: the ring is its parent's."""
+    global current
+    current = None
+
+
+os.register_at_fork(after_in_child=_forget)

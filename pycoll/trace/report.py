@@ -7,6 +7,7 @@ from typing import Any
 
 from ..commands import optional
 from .events import Rank, Trace
+from .intervals import length, union
 from .summary import lateness, overlap, uses, waited_for
 
 
@@ -30,9 +31,10 @@ def _parts(trace: Trace) -> Iterator[str]:
 
 
 def _uses(trace: Trace) -> Iterator[str]:
-    headings = ["collective", "bytes", "calls", "total\n(ms)", "median\n(µs)", "algbw\n(GB/s)", "busbw\n(GB/s)"]
-    rows = [(use.name, use.nbytes, use.calls, use.total / 1e3, use.median, use.algbw, use.busbw) for use in uses(trace)]
-    yield _table(rows, headings, floatfmt=("", "", "", ".3f", ".1f", ".3f", ".3f")) if rows else "no collectives"
+    what = ["collective", "bytes", "ranks", "calls"]
+    headings = [*what, "total\n(ms)", "median\n(µs)", "algbw\n(GB/s)", "busbw\n(GB/s)"]
+    rows = [use._replace(total=use.total / 1e3) for use in uses(trace)]
+    yield _table(rows, headings, floatfmt=("", "", "", "", ".3f", ".1f", ".3f", ".3f")) if rows else "no collectives"
 
 
 def _phases(trace: Trace) -> Iterator[str]:
@@ -43,7 +45,7 @@ def _phases(trace: Trace) -> Iterator[str]:
 
 
 def _time_in(rank: Rank, name: str) -> float:
-    return sum(phase.end - phase.begin for phase in rank.phases if phase.what == name) / 1e6
+    return length(union((phase.begin, phase.end) for phase in rank.phases if phase.what == name)) / 1e6
 
 
 def _waits(trace: Trace) -> Iterator[str]:
@@ -71,12 +73,12 @@ def _waits(trace: Trace) -> Iterator[str]:
 def _overlap(trace: Trace) -> Iterator[str]:
     rows = []
     for number, rank in trace.ranks.items():
-        flying, computing = overlap(rank)
+        flying, computing, waited = overlap(rank)
         if flying:
-            rows.append((number, flying / 1e6, computing / 1e6, f"{computing / flying:.0%}"))
+            rows.append((number, flying / 1e6, computing / 1e6, f"{computing / flying:.0%}", waited / 1e6))
     if rows:
-        headings = ["in flight\nrank", "(ms)", "while\ncomputing", "overlap"]
-        yield _table(rows, headings, floatfmt=".3f", colalign=("right",) * 4)
+        headings = ["in flight\nrank", "\n(ms)", "while\ncomputing", "\noverlap", "waited\nfor it"]
+        yield _table(rows, headings, floatfmt=".3f", colalign=("right",) * 5)
 
 
 def _clocks(trace: Trace) -> Iterator[str]:
@@ -90,6 +92,9 @@ def _clocks(trace: Trace) -> Iterator[str]:
     if rows:
         headings = ["clock\nrank", "ahead of rank 0\n(µs)", "to within\n(µs)", "drift\n(ppm)", "corrected"]
         yield _table(rows, headings, floatfmt=("", ".3f", ".3f", ".3f"), missingval="-")
+    hosts = {rank.about["host"] for rank in trace.ranks.values()}
+    if len(hosts) > 1 and len(rows) < len(trace.ranks) - 1:
+        yield "not all clocks were compared: times of different hosts are by the hosts' own clocks"
 
 
 def _table(rows: Sequence, headings: Sequence[str], **how: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -16,11 +17,12 @@ from ..progress import until
 from . import recorder
 from .chrome import export
 from .clocks import measure
-from .reading import read
+from .reading import read, recorded_ranks
 from .recorder import Recorder
 
 MOST = 400_000  # events in trace.json, so that it takes seconds to write; the rings keep all of theirs
-PATIENCE = 5.0  # seconds for the last measurement of the clocks: a rank that failed does not take part
+NAP = 1e-3  # seconds
+PATIENCE = 2.0  # seconds for the last measurement of the clocks: a rank that failed does not take part
 
 
 class Session:
@@ -31,6 +33,7 @@ class Session:
             raise RuntimeError("a trace is being recorded already")
         self._directory = Path(directory).resolve()
         self._path = self._directory / "trace.json"
+        self._rank, self._process = MPI.COMM_WORLD.rank, os.getpid()
         self._recorder: Recorder | None = None
         self._comm: MPI.Intracomm | None = None  # of all ranks, when they have come together
         try:
@@ -62,28 +65,28 @@ class Session:
     def end(self, failed: bool = False) -> None:
         """Write what is still to be written; without the other ranks if something has failed."""
         assert self._recorder
+        if os.getpid() != self._process:  # a child that this one has forked
+            return
         recorder.current = None
         self._recorder.stop()
-        together = not failed and self._measured_again()
+        if not failed:
+            self._measure_again()
         self._recorder.close()
         atexit.unregister(self.end)
         abort.last_acts.remove(self._end_alone)
-        if MPI.COMM_WORLD.rank == 0 or not together:
-            export(read(self._directory, MOST), self._path)
+        with contextlib.suppress(ValueError):  # what other jobs have left there
+            if failed or self._rank == min(recorded_ranks(self._directory)):
+                export(read(self._directory, MOST), self._path)
 
     def _end_alone(self) -> None:
         self.end(failed=True)
 
-    def _measured_again(self) -> bool:
-        """Measure the clocks again; whether all took part that this rank needs for it."""
-        if MPI.Is_finalized() or self._comm is None:
-            return False
-        try:
-            self._measure(_within(PATIENCE))
-            self._comm.Free()
-        except (TimeoutError, MPI.Exception):
-            return False
-        return True
+    def _measure_again(self) -> None:
+        """Measure the clocks again, if all take part that this rank needs for it."""
+        if not MPI.Is_finalized() and self._comm is not None:
+            with contextlib.suppress(TimeoutError, MPI.Exception):
+                self._measure(_within(PATIENCE))
+                self._comm.Free()
 
 
 def _however_long(request: MPI.Request) -> None:
@@ -93,7 +96,8 @@ def _however_long(request: MPI.Request) -> None:
 
 def _within(seconds: float) -> Callable[[MPI.Request], None]:
     """Waits for requests, but all in all for so many seconds; then TimeoutError."""
-    deadline = time.monotonic() + seconds
+    soon = time.monotonic() + NAP
+    deadline = soon + seconds
 
     def wait(request: MPI.Request) -> None:
         while not request.Test():
@@ -101,7 +105,7 @@ def _within(seconds: float) -> Callable[[MPI.Request], None]:
                 request.Cancel()
                 request.Wait()
                 raise TimeoutError
-            os.sched_yield()
+            time.sleep(NAP if time.monotonic() > soon else 0)
 
     return wait
 
@@ -115,12 +119,13 @@ def begin(directory: str | os.PathLike, events: int) -> Session:
     return Session(directory, events, channel.comm)
 
 
-_as_set: list[Session] = []
+_as_set: list[Session | None] = []  # at most one; None if it could not be begun
 
 
 def begin_as_set(private: MPI.Intracomm) -> None:
     """Begin the trace that ``PYCOLL_TRACE`` asks for, with the first communicator that is used: its duplicate."""
     if not _as_set:
-        _as_set.append(Session(settings.TRACE or "", settings.TRACE_EVENTS, private))
-    elif recorder.current:
-        _as_set[0].measure_clocks(private)
+        _as_set.append(None)
+        _as_set[0] = Session(settings.TRACE or "", settings.TRACE_EVENTS, private)
+    elif recorder.current and (session := _as_set[0]):
+        session.measure_clocks(private)

@@ -25,7 +25,7 @@ class Tracer:
     """
 
     def __init__(self, to: Recorder, comm: MPI.Intracomm, program: Program, nbytes: int, tag: int) -> None:
-        known, first = _identity(comm), tag << TAG_BITS
+        known, first = identity(comm), tag << TAG_BITS
         self._record, self._number = to.record, _number(to, program, nbytes, comm.size, known)
         self._runs = to.runs.setdefault(known.name, count(first)) if tag == BLOCKING else count(first)
         self._run = self._began = 0
@@ -94,7 +94,8 @@ def _keyval() -> int:
 _alike: Counter[tuple[int, ...]] = Counter()  # communicators of the same ranks, which are made in the same order
 
 
-def _identity(comm: MPI.Intracomm) -> _Identity:
+def identity(comm: MPI.Intracomm) -> _Identity:
+    """A communicator's, given to it the first time: where all its ranks make it, so that they agree on it."""
     known: Any = comm.Get_attr(_keyval())
     if known is None:
         ranks = tuple(comm.group.Translate_ranks(None, MPI.COMM_WORLD.group))

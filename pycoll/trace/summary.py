@@ -15,12 +15,13 @@ COMPUTING = ("forward", "backward")  # how the names of the phases begin that co
 
 
 class Use(NamedTuple):
-    """The calls of one collective with vectors of so many bytes; times in µs, of all ranks."""
+    """The calls of one collective with vectors of so many bytes on so many ranks; times in µs, the slowest rank's."""
 
     name: str
     nbytes: int
+    ranks: int
     calls: int
-    total: float  # on the rank where it is the longest
+    total: float
     median: float
     algbw: float  # bytes of the vector by the median, in GB/s
     busbw: float
@@ -31,17 +32,16 @@ def uses(trace: Trace) -> list[Use]:
     sizes: dict[tuple, int] = defaultdict(int)  # that of a call on the rank that knows most of it
     for collective in _collectives(trace):
         sizes[collective.key] = max(sizes[collective.key], collective.program.nbytes)
-    times: dict[tuple, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    times: dict[tuple, dict[tuple, float]] = defaultdict(lambda: defaultdict(float))
     for one in _collectives(trace):
-        kind = (one.name, sizes[one.key], one.program.size)
-        times[kind][one.rank].append((one.end - one.begin) / 1e3)
+        calls = times[one.name, sizes[one.key], one.program.size]
+        calls[one.key] = max(calls[one.key], (one.end - one.begin) / 1e3)
     found = []
-    for (name, nbytes, size), by_rank in times.items():
-        middle = median(time for ranks in by_rank.values() for time in ranks)
+    for (name, nbytes, size), calls in times.items():
+        middle = median(calls.values())
         algbw = nbytes / middle / 1e3 if middle else 0.0
         busbw = algbw * busbw_factor(name.partition(".")[0], size)
-        calls, total = max(map(len, by_rank.values())), max(map(sum, by_rank.values()))
-        found.append(Use(name, nbytes, calls, total, middle, algbw, busbw))
+        found.append(Use(name, nbytes, size, len(calls), sum(calls.values()), middle, algbw, busbw))
     return sorted(found, key=lambda use: -use.total)
 
 
@@ -113,11 +113,22 @@ def lateness(trace: Trace) -> dict[int, Lateness]:
     return found
 
 
-def overlap(rank: Rank) -> tuple[int, int]:
-    """How long communication was in flight, and how long of that the rank computed its passes; in ns."""
-    flying = union((one.begin, one.end) for one in rank.collectives if not one.blocks)
+class Overlap(NamedTuple):
+    """Of the communication that is in flight while a rank does other things; in ns."""
+
+    flying: int  # how long there was any
+    computing: int  # how long of that the rank computed its passes, whether or not anything moved
+    waited: int  # how long it waited for what was in flight: what was not overlapped
+
+
+def overlap(rank: Rank) -> Overlap:
+    """How much communication went on while the rank computed."""
+    loose = [one for one in rank.collectives if not one.blocks]
+    flying = union((one.begin, one.end) for one in loose)
     passes = union((one.begin, one.end) for one in rank.phases if one.what.startswith(COMPUTING))
+    waits = [(one.begin, one.end) for one in rank.phases if one.what == "wait"]
+    waits += [(step.begin, step.end) for one in loose for step in one.steps if step.what == "wait"]
     blocked = [(one.begin, one.end) for one in rank.collectives if one.blocks]
-    blocked += [(one.begin, one.end) for one in rank.phases if one.what == "wait"]
-    both = common(flying, passes)
-    return length(flying), length(both) - length(common(both, union(blocked)))
+    both, waited = common(flying, passes), union(waits)
+    idle = common(both, union([*blocked, *waited]))
+    return Overlap(length(flying), length(both) - length(idle), length(waited))

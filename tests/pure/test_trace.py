@@ -164,8 +164,8 @@ def test_who_waited_for_whom_and_who_was_late(tmp_path):
     late = lateness(trace)
     assert (late[1].last, late[1].late, late[0].last, late[0].late) == (1, 5 * MS, 0, 0)
     (use,) = uses(trace)
-    assert (use.calls, use.total, use.median, use.nbytes) == (1, 9000, 6250, 800)
-    assert use.algbw == pytest.approx(800 / 6250e-6 / 1e9) and use.busbw == use.algbw  # 2*(p-1)/p is 1
+    assert (use.calls, use.ranks, use.total, use.median, use.nbytes) == (1, 2, 9000, 9000, 800)
+    assert use.algbw == pytest.approx(800 / 9000e-6 / 1e9) and use.busbw == use.algbw  # 2*(p-1)/p is 1
 
 
 def test_waits_for_what_is_in_flight(tmp_path):
@@ -182,7 +182,38 @@ def test_overlap_is_communication_in_flight_while_passes_are_computed(tmp_path):
     ranks.phase(0, "wait", 15, 20)
     ranks.phase(0, "optimizer", 0, 30)
     ranks.allreduce(0, [12, 13, 14], BLOCKING)
-    assert overlap(ranks.read().ranks[0]) == (10 * MS, 3 * MS)
+    assert overlap(ranks.read().ranks[0]) == (10 * MS, 2 * MS, 6 * MS)
+
+
+def test_waiting_for_a_persistent_collective_is_no_overlap(tmp_path):
+    ranks = Ranks(tmp_path)
+    ranks.allreduce(0, [0, 1, 2, 10, 11, 20], IN_FLIGHT)  # its waits are calls, and no phases
+    ranks.phase(0, "forward", 0, 20)
+    flying, computing, waited = overlap(ranks.read().ranks[0])
+    assert flying == 20 * MS and computing + waited == flying and waited >= 8 * MS
+
+
+def test_a_phase_within_itself(tmp_path, monkeypatch):
+    ranks = Ranks(tmp_path)
+    monkeypatch.setattr("pycoll.trace.recorder.current", ranks.recorders[0])
+    again = phase("again")
+    with again, again:
+        pass
+    Passes().gradient()  # which is in no phase any more
+    found = ranks.read().ranks[0].phases
+    assert sorted(one.what for one in found) == ["again", "again", "forward"]
+
+
+def test_ranks_without_rank_0(tmp_path):
+    ranks = one_that_is_late(Ranks(tmp_path))
+    ranks.read()
+    for path in (meanings_path(tmp_path, 0), events_path(tmp_path, 0)):
+        path.unlink()
+    trace = read(tmp_path)
+    assert trace.missing == [0] and list(trace.ranks) == [1]
+    events_path(tmp_path, 1).write_bytes(b"")
+    with pytest.raises(Refused, match="there is no trace"):
+        read(tmp_path)
 
 
 def test_intervals():
