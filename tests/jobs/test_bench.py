@@ -67,7 +67,8 @@ def test_options(tmp_path):
     per_size = {(record["primitive"], record["bytes"]): [] for record in document["records"]}
     for record in document["records"]:
         per_size[record["primitive"], record["bytes"]].append(record["algorithm"])
-    assert all(len(names) == 3 and {"mpi", "native"} < set(names) for names in per_size.values()), per_size
+    # the best may be MPI's own, called through pycoll
+    assert all(len(names) in (2, 3) and {"mpi", "native"} <= set(names) for names in per_size.values()), per_size
     kinds = {tuple(record[key] for key in ("datatype", "op", "root", "wrong")) for record in document["records"]}
     assert kinds == {("float64", "max", 1, None), ("float64", None, 1, None)}
     assert sorted({record["bytes"] for record in document["records"]}) == [64, 128, 192]
