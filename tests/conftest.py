@@ -2,10 +2,13 @@
 
 import faulthandler
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import time
 import traceback
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -100,3 +103,16 @@ def _give_up(item, world, seconds):
     sys.stderr.flush()
     time.sleep(abort.PAUSE)
     os._exit(1)
+
+
+@pytest.fixture
+def directory():
+    """A folder that is the same one on all ranks."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    path = world.bcast(tempfile.mkdtemp() if world.rank == 0 else None)
+    yield Path(path)
+    world.Barrier()
+    if world.rank == 0:
+        shutil.rmtree(path)

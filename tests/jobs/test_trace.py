@@ -7,6 +7,7 @@ import pytest
 
 from ..launch import run
 from ..tracing import named, whole
+from .test_failure import FAILING_PROGRAM
 
 pytestmark = pytest.mark.timeout(100)
 
@@ -23,17 +24,8 @@ with DistributedDataParallel(parameters, bucket_bytes=24000, first_bucket_bytes=
         optimizer.step(ddp.synchronize())
 """
 
-FAILING = """
-import numpy as np, os, pycoll
-from mpi4py import MPI
-pycoll.abort_on_exception()
-pycoll.allreduce(np.ones(3))
-if MPI.COMM_WORLD.rank == 1:
-    raise RuntimeError("the second rank has had enough")
-pycoll.barrier()
-"""
-
-KILLED = FAILING.replace('raise RuntimeError("the second rank has had enough")', "os.kill(os.getpid(), 9)")
+RAISE = 'raise RuntimeError("the second rank has had enough")'
+KILLED = "import os\n" + FAILING_PROGRAM.replace(RAISE, "os.kill(os.getpid(), 9)")
 
 
 def job(program, directory, ranks=2):
@@ -63,7 +55,7 @@ def test_a_training_step_shows_its_phases(tmp_path):
 
 
 def test_an_exception_on_one_rank_leaves_the_trace_of_all(tmp_path):
-    ended = job(FAILING, tmp_path, ranks=3)
+    ended = job(FAILING_PROGRAM, tmp_path, ranks=3)
     assert ended.code != 0 and not ended.timed_out and "the second rank has had enough" in ended.output
     events = whole(tmp_path)
     for rank in range(3):
@@ -82,7 +74,7 @@ def test_a_killed_rank_leaves_what_it_did(tmp_path):
 
 def test_a_folder_that_cannot_be_is_told(tmp_path):
     (tmp_path / "file").touch()
-    ended = job(FAILING, tmp_path / "file" / "below")
+    ended = job(FAILING_PROGRAM, tmp_path / "file" / "below")
     assert ended.code != 0 and "NotADirectoryError" in ended.output
     code, output = command(tmp_path)
     assert code == 1 and "there is no trace" in output and "Traceback" not in output

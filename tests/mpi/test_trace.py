@@ -1,9 +1,6 @@
 """Traces of real runs: they parse, nest, and have the messages that the schedules promise."""
 
-import shutil
-import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,16 +31,6 @@ CALLS = [
     "scan.ring",
     "barrier.dissemination",
 ]
-
-
-@pytest.fixture
-def directory():
-    """One for all ranks."""
-    path = WORLD.bcast(tempfile.mkdtemp() if RANK == 0 else None)
-    yield Path(path)
-    WORLD.Barrier()
-    if RANK == 0:
-        shutil.rmtree(path)
 
 
 def arguments(primitive):

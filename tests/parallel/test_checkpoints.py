@@ -1,9 +1,6 @@
 """Checkpoints: training goes on where it was, in any driver, at any number of ranks."""
 
-import shutil
-import tempfile
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,16 +27,6 @@ OPTIMIZERS = {
 def nothing_left():
     yield
     assert progress.flights == []
-
-
-@pytest.fixture
-def directory():
-    """The same one on all ranks."""
-    path = WORLD.bcast(tempfile.mkdtemp() if RANK == 0 else None)
-    yield Path(path)
-    WORLD.Barrier()
-    if RANK == 0:
-        shutil.rmtree(path)
 
 
 def model(seed=1, dtype="f8"):
