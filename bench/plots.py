@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import AutoLocator, LogLocator, NullLocator
 
 from pycoll.files import write_atomically
+from pycoll.images import STYLE, image
 from pycoll.tune.options import size_label
 
 from .curves import MPI, Curves, Document, Variant, curves, fastest, sizes_of, variants
 
-STYLE: Any = {"text.parse_math": False, "svg.hashsalt": "pycoll", "font.size": 9}  # file names may have dollars in them
 MARKERS = "osv^DPX<>*"
 PANELS = (("median", "time, median (µs)", "latency"), ("busbw", "bus bandwidth (GB/s)", "bus bandwidth"))
 
@@ -168,11 +167,3 @@ def draw(document: Document, path: str | Path) -> None:
     """Write the plots of a result file: an image of the kind that the path ends in (``.png``, ``.svg``, ``.pdf``)."""
     figure = by_size({"": document})
     write_atomically(Path(path), lambda file: file.write(image(figure, Path(path).suffix[1:] or "png")))
-
-
-@rc_context(STYLE)
-def image(figure: Figure, kind: str) -> bytes:
-    """A figure as a file, the same each time."""
-    buffer = BytesIO()
-    figure.savefig(buffer, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else None)
-    return buffer.getvalue()

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import engine
-from pycoll.commands import Parser
+from pycoll.commands import Parser, check_folder
 from pycoll.files import write_atomically, write_json
 from pycoll.schedule import algorithms_of
 from pycoll.simulate.calibrate import calibrate
@@ -89,9 +89,8 @@ def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
                 raise ValueError(f"{', '.join(sorted(wrong))}: not among {', '.join(MEASURED)}")
             if comm.size < 2 or not options.budget > 0:
                 raise ValueError(f"{comm.size} ranks, --budget {options.budget}: there is nothing to be measured")
-            for path in filter(None, (options.json, options.markdown)):
-                if not path.parent.is_dir():
-                    raise ValueError(f"{path}: there is no such folder")
+            check_folder("--json", options.json)
+            check_folder("--markdown", options.markdown)
             if engine.attach(comm).tuned:
                 raise ValueError("a tuning file is in use, which changes segments: set PYCOLL_TUNING=off")
         except (ValueError, OSError) as error:

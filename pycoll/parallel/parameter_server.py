@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 
 import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.trace import phase, since_last
+from pycoll.trace import now, phase, since_last
 
 from .agreement import check_same_arrays
 from .driver import Driver, own_communicator
@@ -90,7 +89,7 @@ class ParameterServer(Driver):
         workers = len(self.roles.workers)
         self._link = Link(self.comm, self.roles.servers, workers, self._room, self._take, bound, self._wait)
         self._begin()
-        self._created = time.monotonic_ns()
+        self._created = now()
 
     def _become_server(self, optimizer: MakeOptimizer | None) -> None:
         self._pack(self.parameters, self._values)

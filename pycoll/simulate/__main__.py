@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..commands import Parser, optional
+from ..commands import Parser, check_folder, optional
 from ..schedule import PRIMITIVES, Algorithm, algorithms_of, find
 from ..tune.options import nbytes
 from . import Simulated, simulate
@@ -108,8 +108,7 @@ def _calibrated(options: argparse.Namespace) -> Path | None:
     """Where to write what --calibrate finds; nothing else goes with it."""
     if options.primitive or options.network or options.set or options.plot:
         raise ValueError("--calibrate measures the network: there is nothing to simulate with it")
-    if options.output and not options.output.parent.is_dir():
-        raise ValueError(f"-o {options.output}: there is no such folder")
+    check_folder("-o", options.output)
     return options.output
 
 

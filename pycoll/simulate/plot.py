@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from io import BytesIO
 from itertools import pairwise
 from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..commands import optional
+from ..commands import check_folder, optional
 from ..files import write_atomically
 from ..schedule import Algorithm
 from ..tune.options import size_label
@@ -70,14 +69,15 @@ def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, s
     """Draw, write the image, and print where lines cross; ValueError if that cannot be."""
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--plot {path} does not end in .png, .svg or .pdf")
-    if not path.parent.is_dir():
-        raise ValueError(f"--plot {path}: there is no such folder")
+    check_folder("--plot", path)
     if ranks < max(2, setting["root"] + 1) or nbytes < 8:
         raise ValueError(f"--plot needs two ranks, the root among them, and 8 bytes at least, not {ranks} and {nbytes}")
     optional("matplotlib")
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+
+    from ..images import STYLE, image
 
     by_ranks = doubling(ranks, 2, max(2, setting["root"] + 1))
     by_bytes = doubling(nbytes, 4, 8)
@@ -86,7 +86,7 @@ def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, s
         ("ranks", how_many, by_ranks, [{"ranks": each, "nbytes": nbytes} for each in by_ranks], size_label(nbytes)),
         ("bytes", size_label, by_bytes, [{"ranks": ranks, "nbytes": each} for each in by_bytes], how_many(ranks)),
     ]
-    with rc_context({"svg.hashsalt": "pycoll", "font.size": 9}):
+    with rc_context(STYLE):
         figure = Figure(figsize=(12, 4.5), layout="constrained")
         FigureCanvasAgg(figure)
         figure.suptitle(f"{algorithms[0].primitive.name}, simulated")
@@ -99,10 +99,7 @@ def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, s
                 where = f"between {label(each.low)} and {label(each.high)}"
                 print(f"{fixed}: {where} {each.after} becomes faster than {each.before}")
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-        image = BytesIO()
-        kind = path.suffix[1:]
-        figure.savefig(image, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else None)
-    write_atomically(path, lambda file: file.write(image.getvalue()))
+    write_atomically(path, lambda file: file.write(image(figure, path.suffix[1:])))
 
 
 def _draw(

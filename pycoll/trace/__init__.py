@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from ..modules import make_callable
 from .phases import Passes, phase, since_last, under_way
-from .recorder import EVENTS
+from .recorder import EVENTS, now
 
-__all__ = ["Passes", "phase", "since_last", "trace", "under_way"]
+__all__ = ["Passes", "now", "phase", "since_last", "trace", "under_way"]
 
 
 @contextlib.contextmanager

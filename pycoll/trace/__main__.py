@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..commands import Parser
+from ..commands import Parser, check_folder
 from ..files import write_atomically
 from .chrome import export
 from .events import Refused, Trace
@@ -36,8 +36,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         options.error(f"--from {given.begin:g} --to {given.end}: that is no stretch of time")
     if (given.begin or given.end is not None) and not (given.output and given.output.suffix == ".svg"):
         options.error("--from and --to are for a picture: -o with .svg")
-    if given.output and not given.output.parent.is_dir():
-        options.error(f"-o {given.output}: there is no such folder")
+    try:
+        check_folder("-o", given.output)
+    except ValueError as error:
+        options.error(str(error))
     return given
 
 

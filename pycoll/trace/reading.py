@@ -35,8 +35,11 @@ def recorded_ranks(directory: Path) -> list[int]:
 
 
 def _begun(directory: Path, rank: int) -> bool:
-    ring = events_path(directory, rank)
-    return ring.exists() and ring.stat().st_size >= HEADER.size and bool(_lines(meanings_path(directory, rank)))
+    ring, meanings = events_path(directory, rank), meanings_path(directory, rank)
+    if not (ring.exists() and ring.stat().st_size >= HEADER.size and meanings.exists()):
+        return False
+    with meanings.open() as file:
+        return file.readline().endswith("\n")
 
 
 def _read(directory: Path, lowest: int, most: int | None) -> Trace:
@@ -63,8 +66,6 @@ def _read(directory: Path, lowest: int, most: int | None) -> Trace:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
     lines = path.read_text().split("\n")
     return [json.loads(line) for line in lines[:-1]]  # what follows the last end of a line is not whole
 

@@ -12,7 +12,7 @@ from pycoll import progress
 from pycoll.schedule import PRIMITIVES, algorithms_of
 
 from .native import RANK, SIZE, WORLD
-from .nonblocking import LARGE, LEFT, PAIRS, RIGHT, begin, case, check, concatenate
+from .nonblocking import LARGE, LEFT, PAIRS, RIGHT, begin, case, check, concatenate, finish_any
 
 pytestmark = pytest.mark.mpi
 TOTAL = SIZE * (SIZE + 1) // 2  # of 1, 2, ... on the ranks
@@ -109,7 +109,7 @@ def test_several_started_together(company, finish):
         if finish == "waitall":
             results = dict(zip(order, pycoll.waitall([requests[i] for i in order])))
         elif finish == "waitany":
-            results = wait_any(requests, order)
+            results = finish_any(requests, order)
         else:
             results = {i: finish(requests[i]) for i in order}
         for i, result in results.items():
@@ -119,14 +119,6 @@ def test_several_started_together(company, finish):
                 check(request.wait(), one)
     for request in requests:
         request.Free()
-
-
-def wait_any(requests, order):
-    results, left = {}, list(order)
-    while left:
-        at, result = pycoll.waitany([requests[i] for i in left])
-        results[left.pop(at)] = result
-    return results
 
 
 def test_the_state_of_a_request():

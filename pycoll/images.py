@@ -1,0 +1,19 @@
+"""Matplotlib's figures as files, the same each time; what imports this needs matplotlib."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+STYLE: Any = {"text.parse_math": False, "svg.hashsalt": "pycoll", "font.size": 9}  # file names may have dollars in them
+
+
+@rc_context(STYLE)
+def image(figure: Figure, kind: str) -> bytes:
+    """The content of a file of that kind: "png", "svg" or "pdf"."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()
