@@ -116,3 +116,13 @@ def directory():
     world.Barrier()
     if world.rank == 0:
         shutil.rmtree(path)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request):
+    """After a test of ranks no call of theirs is still under way."""
+    yield
+    if request.node.get_closest_marker("mpi"):
+        from pycoll import progress
+
+        assert progress.flights == []

@@ -17,7 +17,6 @@ from .nonblocking import (
     begin,
     case,
     concatenate,
-    nothing_left,  # noqa: F401 (the fixture is for all tests here)
 )
 
 pytestmark = pytest.mark.mpi

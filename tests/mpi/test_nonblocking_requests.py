@@ -17,7 +17,6 @@ from .nonblocking import (
     finish_all,
     finish_any,
     finish_by_testing_all,
-    nothing_left,  # noqa: F401 (the fixture is for all tests here)
 )
 
 pytestmark = pytest.mark.mpi

@@ -52,12 +52,6 @@ def wait_all(request):
 FINISHES = [wait, wait_upper, poll, wait_all]
 
 
-@pytest.fixture(autouse=True)
-def nothing_left():
-    yield
-    assert progress.flights == []
-
-
 @pytest.mark.parametrize("primitive, algorithm", PAIRS)
 def test_every_algorithm(primitive, algorithm):
     for count in (0, 1, 7, 300):

@@ -11,18 +11,16 @@ import pytest
 from pycoll.parallel import TopK, save
 
 from ..mpi.native import RANK, SIZE, WORLD
-from .test_checkpoints import (  # noqa: F401 (directory and nothing_left are fixtures)
+from .test_checkpoints import (
     BUCKETS,
     KINDS,
     SHAPES,
     Replicas,
     Sharded,
     assert_equal,
-    directory,
     free,
     loaded,
     model,
-    nothing_left,
     saved,
     several,
 )
@@ -76,7 +74,7 @@ def holds(path, kind, extra, whole):
 @pytest.mark.parametrize(
     "kind, rank", sorted({(kind, rank) for kind in ["fsdp", *DEDICATED] for rank in (0, SIZE - 1)})
 )
-def test_a_part_that_cannot_be_written(directory, monkeypatch, place, kind, rank):  # noqa: F811
+def test_a_part_that_cannot_be_written(directory, monkeypatch, place, kind, rank):
     run = KINDS[kind]("momentum", parameters=model())
     run.train(range(2))
     saved(run, directory, "old")
@@ -92,7 +90,7 @@ def test_a_part_that_cannot_be_written(directory, monkeypatch, place, kind, rank
 
 
 @pytest.mark.parametrize("place", [(os, "fsync", 3), (os, "replace", 2)], ids=["fsync", "replace"])
-def test_a_manifest_that_cannot_be_written(directory, monkeypatch, place):  # noqa: F811
+def test_a_manifest_that_cannot_be_written(directory, monkeypatch, place):
     run = Sharded("momentum", parameters=model())
     saved(run, directory, "old")
     before = files(directory)
@@ -103,7 +101,7 @@ def test_a_manifest_that_cannot_be_written(directory, monkeypatch, place):  # no
     free(run)
 
 
-def test_a_directory_that_cannot_be_synchronized_after_the_manifest(directory, monkeypatch):  # noqa: F811
+def test_a_directory_that_cannot_be_synchronized_after_the_manifest(directory, monkeypatch):
     """Which of the checkpoints it holds then depends on when the power fails; now it may be either."""
     run = Sharded("momentum", parameters=model())
     saved(run, directory, "old")
@@ -116,7 +114,7 @@ def test_a_directory_that_cannot_be_synchronized_after_the_manifest(directory, m
     free(run)
 
 
-def test_a_first_one_that_cannot_be_written(directory, monkeypatch):  # noqa: F811
+def test_a_first_one_that_cannot_be_written(directory, monkeypatch):
     run = Replicas(parameters=model())
     fails(monkeypatch, SIZE - 1, run, directory, np, "savez")
     assert files(directory) == {}
@@ -125,7 +123,7 @@ def test_a_first_one_that_cannot_be_written(directory, monkeypatch):  # noqa: F8
     free(run)
 
 
-def test_extra_that_json_cannot_hold(directory):  # noqa: F811
+def test_extra_that_json_cannot_hold(directory):
     run = Sharded("momentum", parameters=model())
     saved(run, directory, "old")
     before = files(directory)
@@ -136,7 +134,7 @@ def test_extra_that_json_cannot_hold(directory):  # noqa: F811
     free(run)
 
 
-def test_a_file_where_the_directory_should_be(directory):  # noqa: F811
+def test_a_file_where_the_directory_should_be(directory):
     run = Replicas()
     if RANK == 0:
         (directory / "file").write_text("")
@@ -146,7 +144,7 @@ def test_a_file_where_the_directory_should_be(directory):  # noqa: F811
     free(run)
 
 
-def test_what_is_in_the_directory(directory):  # noqa: F811
+def test_what_is_in_the_directory(directory):
     """One file of each rank and the manifest; not what a job that was killed left there, of any number of ranks."""
     run = Sharded(parameters=model())
     place = directory / "not" / "there yet"
@@ -164,7 +162,7 @@ def test_what_is_in_the_directory(directory):  # noqa: F811
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "ps", "ps worker", *DEDICATED])
-def test_every_element_is_written_once(directory, kind):  # noqa: F811
+def test_every_element_is_written_once(directory, kind):
     run = KINDS[kind]("momentum", parameters={"a": np.zeros(20_000)})
     saved(run, directory)
     nbytes = sum(map(len, files(directory).values()))
@@ -172,7 +170,7 @@ def test_every_element_is_written_once(directory, kind):  # noqa: F811
     free(run)
 
 
-def test_other_files_in_the_directory_stay(directory):  # noqa: F811
+def test_other_files_in_the_directory_stay(directory):
     run = Replicas()
     names = ["digits.npz", "notes.txt"]
     if RANK == 0:
@@ -193,7 +191,7 @@ def refused(run, path, error, pattern):
     free(run)
 
 
-def test_nothing_there(directory):  # noqa: F811
+def test_nothing_there(directory):
     for path in (directory, directory / "nowhere"):
         refused(Sharded(), path, FileNotFoundError, "manifest.json")
 
@@ -203,14 +201,14 @@ def test_nothing_there(directory):  # noqa: F811
     ["", "epoch: 3", "[1, 2]", "{}", '{"format": 2, "generation": "a", "ranks": 1}', '{"format": 1}', "\udcff\udcfe"],
     ids=["empty", "no JSON", "a list", "no checkpoint", "another format", "cut short", "no text"],
 )
-def test_a_manifest_that_is_none(directory, text):  # noqa: F811
+def test_a_manifest_that_is_none(directory, text):
     if RANK == 0:
         (directory / "manifest.json").write_bytes(text.encode(errors="surrogateescape"))
     WORLD.Barrier()
     refused(Replicas(), directory, ValueError, r"manifest\.json")
 
 
-def spoil(directory, rank, content):  # noqa: F811
+def spoil(directory, rank, content):
     """Replace what a rank wrote; None removes it."""
     files(directory)
     if RANK == 0:
@@ -233,7 +231,7 @@ def foreign(_):
     [None, lambda old: b"", lambda old: b"garbage" * 9, lambda old: old[: len(old) // 2], foreign],
     ids=["missing", "empty", "garbage", "cut short", "foreign"],
 )
-def test_a_part_that_is_none(directory, content):  # noqa: F811
+def test_a_part_that_is_none(directory, content):
     run = Sharded(parameters=model())
     saved(run, directory)
     spoil(directory, SIZE - 1, content)
@@ -242,7 +240,7 @@ def test_a_part_that_is_none(directory, content):  # noqa: F811
 
 @several
 @pytest.mark.parametrize("kind, rank", [("ddp", SIZE - 1), ("fsdp", 0), *((kind, 0) for kind in DEDICATED)])
-def test_a_directory_that_one_rank_does_not_see(directory, kind, rank):  # noqa: F811
+def test_a_directory_that_one_rank_does_not_see(directory, kind, rank):
     run = KINDS[kind](parameters=model())
     saved(run, directory)
     if rank == RANK:
@@ -262,7 +260,7 @@ OTHERS = {
     "kind, other",
     [("ddp", "shape"), ("ps worker", "last"), *((kind, o) for kind in ["fsdp", *DEDICATED] for o in OTHERS)],
 )
-def test_another_model(directory, kind, other):  # noqa: F811
+def test_another_model(directory, kind, other):
     """At least one rank says what differs, and the others that it does."""
     run = Replicas("sgd", parameters=model())
     saved(run, directory)
@@ -277,7 +275,7 @@ def test_another_model(directory, kind, other):  # noqa: F811
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "ps", *DEDICATED])
-def test_another_optimizer(directory, kind):  # noqa: F811
+def test_another_optimizer(directory, kind):
     run, odd = KINDS["ddp"]("momentum", parameters=model()), KINDS[kind]("adam")
     saved(run, directory)
     with pytest.raises((ValueError, RuntimeError)) as caught:
@@ -286,7 +284,7 @@ def test_another_optimizer(directory, kind):  # noqa: F811
     free(run, odd)
 
 
-def test_buffers_that_are_not_there(directory):  # noqa: F811
+def test_buffers_that_are_not_there(directory):
     run, odd = Sharded(), Replicas(buffers=["seen"])
     saved(run, directory)
     with pytest.raises((ValueError, RuntimeError), match="seen"):
@@ -294,7 +292,7 @@ def test_buffers_that_are_not_there(directory):  # noqa: F811
     free(run, odd)
 
 
-def test_what_a_hook_keeps_does_not_fit_other_buckets(directory):  # noqa: F811
+def test_what_a_hook_keeps_does_not_fit_other_buckets(directory):
     run, fewer = Replicas("sgd", hook=TopK(0.2), **BUCKETS), Replicas("sgd", hook=TopK(0.2))
     for source, target in ((run, fewer), (fewer, run)):
         source.train(range(1))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from pycoll import parallel, progress
+from pycoll import parallel
 from pycoll.parallel import SGD, Adam, TopK, load, save
 
 from ..mpi.native import RANK, SIZE, WORLD
@@ -21,12 +21,6 @@ OPTIMIZERS = {
     "momentum": partial(SGD, lr=0.1, momentum=0.9),
     "adam": partial(Adam, lr=0.05),
 }
-
-
-@pytest.fixture(autouse=True)
-def nothing_left():
-    yield
-    assert progress.flights == []
 
 
 def model(seed=1, dtype="f8"):

@@ -21,12 +21,6 @@ WIDTHS = (6, 5, 4, 2)
 BUCKETS = {"one each": 1, "some": 200, "one for all": 25 << 20}
 
 
-@pytest.fixture(autouse=True)
-def nothing_left():
-    yield
-    assert progress.flights == []
-
-
 def sizes(limit):
     return {"bucket_bytes": limit, "first_bucket_bytes": limit}
 

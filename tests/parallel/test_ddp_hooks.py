@@ -28,7 +28,6 @@ from .test_ddp import (
     sizes,
     vectors,
 )
-from .test_ddp import nothing_left as nothing_left
 
 pytestmark = pytest.mark.mpi
 EVERYONE = range(SIZE)

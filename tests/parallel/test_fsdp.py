@@ -33,12 +33,6 @@ UNITS = {
 ROWS = 4  # of each rank
 
 
-@pytest.fixture(autouse=True)
-def nothing_left():
-    yield
-    assert progress.flights == []
-
-
 def model(dtype="f8"):
     numbers = np.random.default_rng(1)
     return {name: np.asarray(numbers.normal(size=shape), dtype) for name, shape in SHAPES.items()}
