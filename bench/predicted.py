@@ -1,7 +1,8 @@
 """The simulation's predictions beside measured times: ``mpiexec -n 4 python -m bench.predicted``.
 
-The network is calibrated first, by messages between two ranks alone, or read from --network.  Then every algorithm is
-timed, in turn with the others, and simulated.
+The network is calibrated first, by messages between pairs of ranks, or read from --network.  Then every algorithm is
+timed, in turn with the others, and simulated: with the ranks' starts as they were, since a barrier lets them go one
+after the other, and whoever comes first goes first on a link; and with all starting at once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -18,7 +20,7 @@ import pycoll
 from pycoll import engine
 from pycoll.commands import Parser, check_folder
 from pycoll.files import write_atomically, write_json
-from pycoll.schedule import algorithms_of
+from pycoll.schedule import Hosts, algorithms_of
 from pycoll.simulate.calibrate import calibrate
 from pycoll.simulate.network import Network, read
 from pycoll.tune.cases import MEASURED, Case
@@ -28,7 +30,9 @@ from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import alternate, shares
 
 from .results import table
+from .starts import Starts
 
+SIMULATED = 25  # calls of each algorithm, at most
 PRIMITIVES = ("bcast", "allgather", "allreduce")
 COLUMNS = {
     "primitive": ("primitive", ""),
@@ -36,38 +40,67 @@ COLUMNS = {
     "bytes": ("bytes", ""),
     "predicted": ("predicted (ms)", ".3f"),
     "median": ("measured (ms)", ".3f"),
-    "min": ("least (ms)", ".3f"),
-    "iterations": ("iterations", ""),
     "error": ("error (%)", "+.1f"),
+    "late": ("last rank late (ms)", ".3f"),
+    "at_once": ("predicted at once (ms)", ".3f"),
+    "min": ("least measured (ms)", ".3f"),
+    "iterations": ("iterations", ""),
 }
 
 
 def measure(comm: MPI.Intracomm, primitive: str, size: int, network: Network, budget: float) -> list[dict]:
-    """The records of one primitive at one size, milliseconds."""
+    """The records of one primitive at one size."""
     case = Case(comm, primitive, size)
     case.zero()
-    names = list(algorithms_of(primitive))
-    times = alternate(comm, {name: case.call(name) for name in names}, budget, least=11)
-    records = []
-    for name in names if comm.rank == 0 else ():
-        hosts = engine.attach(comm).hosts
+    calls = {name: case.call(name) for name in algorithms_of(primitive)}
+    starts = Starts(comm, calls)
+    times = alternate(comm, starts.calls, budget, least=11, before=calls)
+    hosts = engine.attach(comm).hosts
+    return [
+        record(Point(primitive, name, case.nbytes, hosts), network, times[name], late)
+        for name, late in starts.late().items()
+    ]
+
+
+class Point(NamedTuple):
+    """What is simulated."""
+
+    primitive: str
+    algorithm: str
+    nbytes: int
+    hosts: Hosts
+
+    def seconds(self, network: Network, delays: np.ndarray) -> float:
+        """The slowest rank's time, if each begins so late."""
         told = pycoll.simulate(
-            primitive, algorithm=name, ranks=comm.size, nbytes=case.nbytes, network=network, hosts=hosts
+            self.primitive,
+            algorithm=self.algorithm,
+            ranks=len(delays),
+            nbytes=self.nbytes,
+            network=network,
+            hosts=self.hosts,
+            delays=dict(enumerate(delays.tolist())),
         )
-        median = float(np.median(times[name]))
-        records.append(
-            {
-                "primitive": primitive,
-                "algorithm": name,
-                "bytes": case.nbytes,
-                "predicted": told.time * 1e3,
-                "median": median * 1e3,
-                "min": float(times[name].min()) * 1e3,
-                "iterations": len(times[name]),
-                "error": 100 * (told.time / median - 1),
-            }
-        )
-    return records
+        return float((told.ends - delays).max())
+
+
+def record(point: Point, network: Network, times: np.ndarray, late: np.ndarray) -> dict:
+    """The medians of what was measured and of what is predicted, milliseconds."""
+    every = -(-len(late) // SIMULATED)
+    predicted = np.median([point.seconds(network, delays) for delays in late[::every]])
+    median = np.median(times)
+    return {
+        "primitive": point.primitive,
+        "algorithm": point.algorithm,
+        "bytes": point.nbytes,
+        "predicted": float(predicted) * 1e3,
+        "median": float(median) * 1e3,
+        "error": 100 * float(predicted / median - 1),
+        "late": float(np.median(late.max(axis=1))) * 1e3,
+        "at_once": point.seconds(network, np.zeros_like(late[0])) * 1e3,
+        "min": float(times.min()) * 1e3,
+        "iterations": len(times),
+    }
 
 
 def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:

@@ -1,7 +1,7 @@
-"""Fits a `Network` to the one that this program runs on, by a few seconds of messages between two ranks.
+"""Fits a `Network` to the one that this program runs on, by a few seconds of messages between pairs of ranks.
 
-Two ranks on different hosts give the link between hosts, two on one host that inside it; the others sleep meanwhile.
-Times are medians.
+The first ranks of the hosts, two by two, give the link between hosts; the first two of each host that inside it; all
+pairs at once, since that is how collectives use a network, and the others sleep meanwhile.  Times are medians.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from mpi4py import MPI
 
+import pycoll
+
 from .. import settings
 from .network import Link, Network
 
@@ -21,49 +23,61 @@ SECONDS = 0.05  # that a stream of messages takes at least
 SHORT, LONG = 64 << 10, 256 << 20  # bytes of such a stream at least, and at most
 WINDOW = 2  # messages in flight each way, as in the engine
 MANY = 200  # short messages in a row
+TURNS = 3  # short messages one after the other: those of all pairs are under way together, and not all follow at once
 NAP, PAUSE = 1e-3, 0.02
 FRAME = 64 << 10  # what a host hands to its link at a time, where there is no shaper
 
 
 @dataclass
 class _Pair:
-    """One of the two ranks that send each other messages."""
+    """One of the two ranks that send each other messages, while those of the other pairs do the same."""
 
-    comm: MPI.Intracomm
+    comm: MPI.Intracomm  # of all pairs
+    both: MPI.Intracomm  # of the two
     other: int
     first: bool
     longest: int
 
     def timed(self, what: Callable[[], object]) -> float:
-        """The median seconds of what both do, each time after a pause, in which shapers forget what was before."""
+        """The median seconds of what all do, each time after a pause, in which shapers forget what was before."""
         spent = []
         for _ in range(REPEATS):
-            self.comm.sendrecv(None, self.other, source=self.other)
+            self.comm.Barrier()
             time.sleep(PAUSE)
-            self.comm.sendrecv(None, self.other, source=self.other)
+            self.comm.Barrier()
             start = time.perf_counter()
             what()
             spent.append(time.perf_counter() - start)
         return float(np.median(spent))
 
     def agreed(self, seconds: float) -> float:
-        """The first rank's number, on both."""
-        others = self.comm.sendrecv(seconds, self.other, source=self.other)
-        return seconds if self.first else others
+        """The median of the pairs' first ranks' numbers, on all."""
+        return float(np.nanmedian(self.comm.allgather(seconds if self.first else np.nan)))
 
-    def ping_pong(self, nbytes: int) -> float:
+    def ping_pong(self, nbytes: int, turns: int = 1) -> float:
         """Seconds that a message takes one way."""
         buffer = np.zeros(nbytes, np.uint8)
 
         def there_and_back() -> None:
-            if self.first:
-                self.comm.Send(buffer, self.other)
-                self.comm.Recv(buffer, self.other)
-            else:
-                self.comm.Recv(buffer, self.other)
-                self.comm.Send(buffer, self.other)
+            for _ in range(turns):
+                if self.first:
+                    self.comm.Send(buffer, self.other)
+                    self.comm.Recv(buffer, self.other)
+                else:
+                    self.comm.Recv(buffer, self.other)
+                    self.comm.Send(buffer, self.other)
 
-        return self.agreed(self.timed(there_and_back) / 2)
+        return self.agreed(self.timed(there_and_back) / 2 / turns)
+
+    def one_round(self) -> float:
+        """Seconds that one of the engine's rounds takes in which both send a byte."""
+        out, into = np.zeros(1, np.uint8), np.zeros(2, np.uint8)
+
+        def rounds() -> None:
+            for _ in range(TURNS):
+                pycoll.allgather(out, into, comm=self.both, algorithm="ring")
+
+        return self.agreed(self.timed(rounds) / TURNS)
 
     def exchange(self, nbytes: int) -> float:
         """Seconds that so many bytes take in both directions at once, in messages as the engine cuts them."""
@@ -112,16 +126,18 @@ class _Pair:
 
 
 def _link(pair: _Pair) -> Link:
-    shortest = pair.ping_pong(1)
+    shortest = pair.ping_pong(1, TURNS)
     stream = SHORT
     while (spent := pair.exchange(stream)) < SECONDS and stream < LONG:
         stream *= 4
     beta = spent / stream
-    overhead = min(pair.each_of_many(), shortest / 2)
-    left_behind = stream - pair.sending(stream) / beta
+    one_round = pair.one_round()
+    overhead = min(pair.each_of_many(), one_round / 2)
+    while (left_behind := stream - pair.sending(stream) / beta) > 0.9 * stream and stream < LONG:
+        stream *= 4  # of which nearly all went into buffers
     frame = _frame(pair, shortest, beta)
     return Link(
-        alpha=shortest - 2 * overhead,
+        alpha=one_round - 2 * overhead,
         beta=beta,
         overhead=overhead,
         buffer=max(0, int(left_behind)),
@@ -136,7 +152,7 @@ def _frame(pair: _Pair, shortest: float, beta: float) -> int:
     def at_once(nbytes: int) -> bool:
         return pair.ping_pong(nbytes) - shortest < nbytes * beta / 2
 
-    low, high = 4 << 10, 64 << 10
+    low, high = 8 << 10, 64 << 10
     if not at_once(low) or low * beta < shortest:
         return 0
     while high - low > 512:
@@ -156,30 +172,44 @@ def _gamma() -> float:
     return float(np.median(spent)) / vector.nbytes
 
 
-def _measured(comm: MPI.Intracomm, ranks: tuple[int, int] | None, longest: int) -> Link | None:
-    """The link between two ranks, told to all; the others sleep until then."""
-    if ranks is None:
+def _measured(comm: MPI.Intracomm, pairs: list[tuple[int, int]], longest: int) -> Link | None:
+    """The link between the ranks of these pairs, told to all; the others sleep until then."""
+    if not pairs:
         return None
+    ranks = [rank for pair in pairs for rank in pair]
+    taking_part = comm.rank in ranks
+    order = ranks.index(comm.rank) if taking_part else 0
+    among = MPI.Intracomm(comm.Split(0 if taking_part else MPI.UNDEFINED, order))
     link = None
-    if comm.rank in ranks:
-        other = ranks[1] if comm.rank == ranks[0] else ranks[0]
-        link = _link(_Pair(comm, other, comm.rank == ranks[0], longest))
+    if taking_part:
+        both = MPI.Intracomm(among.Split(among.rank // 2))
+        link = _link(_Pair(among, both, among.rank ^ 1, among.rank % 2 == 0, longest))
+        both.Free()
+        among.Free()
     done = comm.Ibarrier()
     while not done.Test():
         time.sleep(NAP)
     return comm.bcast(link, ranks[0])
 
 
+def _pairs(names: list[str]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Pairs of ranks of different hosts, one of each host, and of one host, for each that has two ranks."""
+    hosts: dict[str, list[int]] = {}
+    for rank, name in enumerate(names):
+        hosts.setdefault(name, []).append(rank)
+    firsts = [ranks[0] for ranks in hosts.values()]
+    inside = [(ranks[0], ranks[1]) for ranks in hosts.values() if len(ranks) > 1]
+    return list(zip(firsts[::2], firsts[1::2])), inside
+
+
 def calibrate(comm: MPI.Intracomm) -> tuple[Network, list[str]]:
     """The network of this communicator, and which of its parts could not be measured; all ranks together."""
     comm = comm.Dup()
-    names = comm.allgather(MPI.Get_processor_name())
-    away = next((rank for rank, name in enumerate(names) if name != names[0]), None)
-    near = next(((names.index(name), rank) for rank, name in enumerate(names) if names.index(name) < rank), None)
+    apart, together = _pairs(comm.allgather(MPI.Get_processor_name()))
     gamma = float(np.median(comm.allgather(_gamma())))
-    longest = settings.longest(away is not None)
-    between = _measured(comm, None if away is None else (0, away), longest)
-    inside = _measured(comm, near, longest)
+    longest = settings.longest(bool(apart))
+    between = _measured(comm, apart, longest)
+    inside = _measured(comm, together, longest)
     comm.Free()
     example = Network()
     missing = [name for name, link in (("between", between), ("inside", inside)) if link is None]

@@ -12,10 +12,10 @@ MOST_TURNS = 16  # of one message: else a few long ones would take as long to si
 class Port:
     """One direction of a link.
 
-    Where it is the one out of a sender's host, messages to different ranks take turns, a frame each.
+    Where it is the one out of a sender's host, messages to different ranks take turns, as many bytes each.
     """
 
-    __slots__ = ("awaited", "beta", "busy", "free", "lines", "name", "nbytes", "turns")
+    __slots__ = ("awaited", "beta", "busy", "frame", "free", "lines", "name", "nbytes", "turns")
 
     def __init__(self, name: str, beta: float) -> None:
         self.name, self.beta = name, beta
@@ -24,6 +24,7 @@ class Port:
         self.busy = 0.0
         self.lines: dict[int, deque[Message]] = {}  # those that wait, by pairs of ranks
         self.turns: deque[deque[Message]] = deque()  # the same, by who is next
+        self.frame = 0  # bytes of a turn: the longest that one of those which have come since none waited asks for
         self.awaited = False  # whether there is an event at which the next one's turn comes
 
     def take(self, nbytes: int, now: float) -> None:
@@ -40,18 +41,21 @@ class Port:
             line = self.lines[message.pair] = deque()
             self.turns.append(line)
         line.append(message)
+        self.frame = max(self.frame, message.frame)
 
     def next_turn(self) -> tuple[Message, int]:
         """Whose turn it is, and with how many bytes."""
         line = self.turns.popleft()
         message = line[0]
-        nbytes = min(message.frame, message.left)
+        nbytes = min(self.frame, message.left)
         if nbytes == message.left:
             line.popleft()
         if line:
             self.turns.append(line)
         else:
             del self.lines[message.pair]
+        if not self.turns:
+            self.frame = 0
         return message, nbytes
 
 

@@ -4,10 +4,13 @@ import time
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 import pycoll
+from bench.starts import Starts
 from pycoll import prepare
 from pycoll.schedule import PRIMITIVES, algorithms_of, find
+from pycoll.simulate import calibrate
 from pycoll.tune.__main__ import Tuner, joined
 from pycoll.tune.cases import FORMS, IN_PLACE, MEASURED, Case
 from pycoll.tune.options import nbytes, sizes
@@ -54,6 +57,35 @@ def test_a_time_is_the_slowest_ranks():
     assert times["late"].min() >= 5e-3 and np.median(times["early"]) < 5e-3
     for name in times:
         assert len({array.tobytes() for array in WORLD.allgather(times[name])}) == 1
+
+
+def test_late_starts_are_seen():
+    starts = Starts(WORLD, {"staggered": lambda: None})
+    for _ in range(3):
+        WORLD.Barrier()
+        time.sleep(0.05 * RANK)
+        starts.calls["staggered"]()
+    late = starts.late()
+    if RANK == 0:
+        assert late["staggered"].shape == (3, SIZE)
+        assert np.median(late["staggered"], axis=0) == pytest.approx(0.05 * np.arange(SIZE), abs=0.04)
+    else:
+        assert late == {}
+
+
+def test_a_network_is_calibrated_by_all_hosts_at_once(monkeypatch):
+    """Hosts of two ranks, which this one plays: the last has one if the number is odd."""
+    for name, value in {"REPEATS": 1, "SECONDS": 1e-3, "PAUSE": 1e-3, "LONG": 1 << 22}.items():
+        monkeypatch.setattr(calibrate, name, value)
+    monkeypatch.setattr(MPI, "Get_processor_name", lambda: f"host{RANK // 2}")
+    network, missing = calibrate.calibrate(WORLD)
+    assert len(set(WORLD.allgather(network))) == 1
+    assert missing == (["between"] if SIZE < 3 else []) + (["inside"] if SIZE < 2 else [])
+    for name in {"between", "inside"} - set(missing):
+        link = getattr(network, name)
+        assert 0 < link.beta < 1e-6 and 0 <= link.alpha < 1 and link.overhead > 0 and link.frame > 0
+    apart, together = calibrate._pairs(["a", "a", "b", "c", "d", "d", "e"])
+    assert (apart, together) == ([(0, 2), (3, 4)], [(0, 1), (4, 5)])
 
 
 def test_it_ends_when_the_median_is_stable_or_the_time_is_over():

@@ -164,6 +164,15 @@ def test_what_is_left_behind_shares_the_link_with_what_comes_next():
     assert two_sends(half, longest=100_000).ends.tolist() == pytest.approx([1.5e-3, 1.401e-3, 2.001e-3], abs=1.1e-4)
 
 
+def test_a_long_message_and_a_short_one_share_a_link_evenly():
+    """However many turns they are cut into: the last of the short one comes when as much of the long one has."""
+    wide = flat(buffer=8_000_000, frame=10_000)
+    told = simulated(find("bcast", "scatter_allgather"), 4, 4_000_000, wide)
+    # 2 MB to rank 2; at the same time 1 MB of scattering and 1 MB of the first round of the all-gather to rank 1
+    halfway = 4e-3  # the link carries 1 GB/s
+    assert told.ends[2] == pytest.approx(halfway + 4e-3, rel=0.03)
+
+
 def test_a_shaper_lets_a_frame_pass_at_once():
     link = flat(buffer=1_000_000, frame=100_000, shaped=True)
     naive = find("bcast", "naive")

@@ -1,0 +1,41 @@
+"""When the ranks begin what is timed: a barrier lets them go one after the other, and the first goes first on links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from mpi4py import MPI
+
+from pycoll.trace import clocks, now
+from pycoll.tune.timing import Call
+
+
+class Starts:
+    """The starts of some calls, by the ranks' clocks; all ranks of the communicator together."""
+
+    def __init__(self, comm: MPI.Intracomm, calls: Mapping[str, Call]) -> None:
+        self.comm = comm
+        self.noted: dict[str, list[int]] = {name: [] for name in calls}  # ns
+        self.asked = clocks.measure(comm, MPI.Request.Wait)
+        self.calls = {name: self._noting(name, call) for name, call in calls.items()}
+
+    def _noting(self, name: str, call: Call) -> Call:
+        def noted() -> None:
+            self.noted[name].append(now())
+            call()
+
+        return noted
+
+    def late(self) -> dict[str, np.ndarray]:
+        """By how many seconds each rank was later than the first: calls times ranks; only rank 0 is told."""
+        asked = self.asked + clocks.measure(self.comm, MPI.Request.Wait)
+        told = self.comm.gather(self.noted)
+        if told is None:
+            return {}
+        clock = [clocks.fitted([ask for ask in asked if ask.rank == rank]) for rank in range(self.comm.size)]
+        late = {}
+        for name in self.noted:
+            starts = np.array([[clock[rank].corrected(at) for at in noted[name]] for rank, noted in enumerate(told)]).T
+            late[name] = (starts - starts.min(axis=1, keepdims=True)) * 1e-9
+        return late
