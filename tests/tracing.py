@@ -26,7 +26,19 @@ def whole(directory):
 
 
 def ids(events, ph):
-    return [event["id"] for event in events if event["ph"] == ph]
+    return [event.get("id", event.get("id2", {}).get("local")) for event in events if event["ph"] == ph]
+
+
+def arrows(events):
+    """What each arrow binds to: the innermost spans in which it begins and ends, by begin, rank and name."""
+    ends = {}
+    for event in events:
+        if event["ph"] in "sf":
+            track, at = (event["pid"], event["tid"]), event["ts"]
+            around = [e for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) == track]
+            inner = max((e for e in around if e["ts"] <= at < e["ts"] + e["dur"]), key=lambda e: (e["ts"], -e["dur"]))
+            ends[event["id"], event["ph"]] = inner["ts"], inner["pid"], inner["name"]
+    return [(ends[number, "s"], ends[number, "f"]) for number in ids(events, "s")]
 
 
 def named(events, cat, ph, pid):

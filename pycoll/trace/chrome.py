@@ -54,6 +54,7 @@ class _Writer:
     def _rank(self, rank: Rank) -> None:
         self._pid = rank.number
         self._name("process", f"rank {rank.number} on {rank.about['host']}", 0)
+        self._put("M", name="process_sort_index", pid=self._pid, tid=0, args={"sort_index": rank.number})
         for thread in {event.thread for event in (*rank.phases, *rank.steps())}:
             self._name("thread", f"thread {thread}" if thread else "calls", thread)
         for phase in sorted(rank.phases, key=lambda phase: (phase.begin, -phase.end)):  # outer ones first
@@ -93,18 +94,27 @@ class _Writer:
                 to, end = self._taken.get(start.key, (rank.number, start))
                 self._under_way("message", f"to {start.message.peer}", start.begin, end.end, **_details(start))
                 if end is not start:
-                    same = {"cat": "message", "name": "message", "id": next(self._ids)}
-                    self._put("s", **same, ts=start.begin / 1e3, pid=rank.number, tid=start.thread)
-                    within = max(end.begin, end.end - 1)  # an arrow ends at what goes on then
-                    self._put("f", **same, ts=within / 1e3, pid=to, tid=end.thread, bp="e")
+                    self._arrow(rank.number, start, to, end)
 
-    def _span(self, cat: str, name: str, begin: int, end: int, tid: int, **args: Any) -> None:
+    def _arrow(self, source: int, start: Event, to: int, end: Event) -> None:
+        """From a send to the end of the wait for it.
+
+        An arrow joins what goes on at its ends, and Perfetto lets it point to whichever began later.  The wait may have
+        begun before the send, so its last nanosecond is a span of its own.
+        """
+        same = {"cat": "message", "name": "message", "id": next(self._ids)}
+        last = max(end.begin, end.end - 1)
+        self._span("message", f"from {source}", last, end.end, end.thread, to, **_details(end))
+        self._put("s", **same, ts=start.begin / 1e3, pid=source, tid=start.thread)
+        self._put("f", **same, ts=last / 1e3, pid=to, tid=end.thread, bp="e")
+
+    def _span(self, cat: str, name: str, begin: int, end: int, tid: int, pid: int | None = None, **args: Any) -> None:
         times = {"ts": begin / 1e3, "dur": (end - begin) / 1e3}
-        self._put("X", cat=cat, name=name, **times, pid=self._pid, tid=tid, args=args)
+        self._put("X", cat=cat, name=name, **times, pid=self._pid if pid is None else pid, tid=tid, args=args)
 
     def _under_way(self, cat: str, name: str, begin: int, end: int, number: int | None = None, **args: Any) -> int:
         number = number or next(self._ids)
-        same = {"cat": cat, "name": name, "id": number, "pid": self._pid, "tid": 0}
+        same = {"cat": cat, "name": name, "id2": {"local": f"{number:#x}"}, "pid": self._pid, "tid": 0}
         self._put("b", ts=begin / 1e3, **same, args=args)
         self._put("e", ts=end / 1e3, **same)
         return number

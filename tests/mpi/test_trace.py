@@ -13,7 +13,7 @@ from pycoll.schedule import PRIMITIVES, find
 from pycoll.trace import clocks, phases, recorder, session, steps
 from pycoll.trace.reading import read
 
-from ..tracing import named, sent, whole
+from ..tracing import arrows, named, sent, whole
 from .native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -67,8 +67,10 @@ def test_messages_are_those_of_the_schedule(directory, name):
         assert sum(sent(events, rank)) == pytest.approx(3 * counts.sent[rank])
         assert named(events, "collective", "X", rank) == [name]
         assert named(events, "collective", "b", rank).count(name) == 2
-    arrows = [event for event in events if event["ph"] == "s"]
-    assert len(arrows) == 3 * sum(counts.messages)
+    drawn = arrows(events)
+    assert len(drawn) == 3 * sum(counts.messages)
+    for (begin, source, send), (end, to, receive) in drawn:
+        assert begin < end and (send, receive) == (f"send to {to}", f"from {source}")
 
 
 def test_nothing_is_left_of_it_in_later_calls(directory):

@@ -18,7 +18,7 @@ from pycoll.trace.reading import read
 from pycoll.trace.recorder import TAG_BITS, Recorder, events_path, meanings_path
 from pycoll.trace.summary import lateness, overlap, uses, waited_for
 
-from ..tracing import ids, named, sent, whole
+from ..tracing import arrows, ids, named, sent, whole
 
 BLOCKING, IN_FLIGHT = 1 << TAG_BITS, 7 << TAG_BITS
 MS = 1_000_000
@@ -75,9 +75,12 @@ def test_it_nests_and_messages_find_each_other(tmp_path):
     assert len(ids(events, "s")) == 4 and sent(events, 0) == sent(events, 1) == [800, 800]
     assert named(events, "collective", "X", 0) == ["allreduce.recursive_doubling"]
     assert named(events, "collective", "b", 0) == ["allreduce.recursive_doubling", "round 1"]
-    arrows = {ph: [event["ts"] for event in events if event["ph"] == ph and event["pid"] == 0] for ph in "sf"}
-    assert sorted(arrows["s"]) == [2e3, 22e3]  # the first event is at 9 ms
-    assert sorted(arrows["f"]) == [7999.999, 23999.999]
+    assert sorted(arrows(events)) == [  # each from what began earlier to what began later, as Perfetto draws it
+        ((2e3, 0, "send to 1"), (7999.999, 1, "from 0")),  # the first event is at 9 ms
+        ((7e3, 1, "send to 0"), (7999.999, 0, "from 1")),
+        ((22e3, 0, "send to 1"), (23999.999, 1, "from 0")),
+        ((22e3, 1, "send to 0"), (23999.999, 0, "from 1")),
+    ]
 
 
 def test_messages_between_two_ranks_match_in_the_order_in_which_they_are_started(tmp_path):
@@ -89,8 +92,8 @@ def test_messages_between_two_ranks_match_in_the_order_in_which_they_are_started
         ranks.program = recorder.number(5, **about, messages=messages, steps=steps)
         ranks.allreduce(rank, [0, 1, 2, 4 + rank, 6 + rank], BLOCKING)
     export(ranks.read(), tmp_path / "trace.json")
-    arrows = [event["ts"] for event in whole(tmp_path) if event["ph"] in "sf"]
-    assert arrows == [0, 4999.999, 1000, 6999.999]
+    times = [event["ts"] for event in whole(tmp_path) if event["ph"] in "sf"]
+    assert times == [0, 4999.999, 1000, 6999.999]
 
 
 def test_passes_of_drivers_that_take_turns_do_not_overlap(tmp_path, monkeypatch):
