@@ -48,20 +48,6 @@ COLUMNS = {
 }
 
 
-def measure(comm: MPI.Intracomm, primitive: str, size: int, network: Network, budget: float) -> list[dict]:
-    """The records of one primitive at one size."""
-    case = Case(comm, primitive, size)
-    case.zero()
-    calls = {name: case.call(name) for name in algorithms_of(primitive)}
-    starts = Starts(comm, calls)
-    times = alternate(comm, starts.calls, budget, least=11, before=calls)
-    hosts = engine.attach(comm).hosts
-    return [
-        record(Point(primitive, name, case.nbytes, hosts), network, times[name], late)
-        for name, late in starts.late().items()
-    ]
-
-
 class Point(NamedTuple):
     """What is simulated."""
 
@@ -82,6 +68,20 @@ class Point(NamedTuple):
             delays=dict(enumerate(delays.tolist())),
         )
         return float((told.ends - delays).max())
+
+
+def measure(comm: MPI.Intracomm, primitive: str, size: int, network: Network, budget: float) -> list[dict]:
+    """The records of one primitive at one size."""
+    case = Case(comm, primitive, size)
+    case.zero()
+    calls = {name: case.call(name) for name in algorithms_of(primitive)}
+    starts = Starts(comm, calls)
+    times = alternate(comm, starts.calls, budget, least=11, before=calls)
+    hosts = engine.attach(comm).hosts
+    return [
+        record(Point(primitive, name, case.nbytes, hosts), network, times[name], late)
+        for name, late in starts.late().items()
+    ]
 
 
 def record(point: Point, network: Network, times: np.ndarray, late: np.ndarray) -> dict:

@@ -18,6 +18,7 @@ import pycoll
 from pycoll import parallel
 from pycoll.files import write_json
 from pycoll.tune.environment import environment
+from pycoll.tune.options import silent_but_first
 
 from ..results import table
 from .compare import COLUMNS, compare
@@ -136,10 +137,8 @@ def share_cores(comm: MPI.Intracomm) -> None:
 def main(argv: list[str]) -> int:
     """Train, or compare; 1 if a comparison finds a driver that differs from one process."""
     comm = MPI.COMM_WORLD
-    if comm.rank != 0:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (one usage message is enough)
-    options = parse(argv)
-    sys.stderr = sys.__stderr__
+    with silent_but_first(comm):
+        options = parse(argv)
     pycoll.abort_on_exception()
     where = environment(comm)
     dtype = np.dtype(options.dtype)

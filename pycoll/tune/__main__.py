@@ -164,7 +164,9 @@ def main(argv: list[str]) -> None:
     if not problem and comm.rank == 0 and not os.access(options.output.parent, os.W_OK):
         problem = f"-o {options.output}: nothing can be written there"
     if problem := comm.bcast(problem or disturbing(options.primitives)):
-        sys.exit(problem if comm.rank == 0 else 1)
+        with silent_but_first(comm):
+            print(problem, file=sys.stderr)
+            sys.exit(1)
     channel = engine.attach(comm)
     found, where = measured(comm, options), environment(comm)
     if comm.rank == 0:

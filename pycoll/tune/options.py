@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import re
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -58,9 +59,22 @@ def add_sizes(parser: argparse.ArgumentParser, least: str, most: str, factor: in
 
 @contextlib.contextmanager
 def silent_but_first(comm: MPI.Intracomm) -> Iterator[None]:
-    """Errors and help that all ranks would print are printed by rank 0 alone."""
-    if comm.rank == 0:
-        yield
-        return
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-        yield
+    """Errors and help that all ranks would print are printed by rank 0 alone, before any of them ends.
+
+    Launchers may end the other ranks as soon as one has ended.
+    """
+    with contextlib.ExitStack() as stack:
+        if comm.rank != 0:
+            nowhere = stack.enter_context(open(os.devnull, "w"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+            stack.enter_context(contextlib.redirect_stderr(nowhere))
+        try:
+            yield
+        except SystemExit as end:
+            from ..abort import PAUSE  # which needs MPI, as not all do that are here for sizes
+
+            comm.Barrier()
+            if end.code and comm.rank != 0:
+                time.sleep(PAUSE)
+            raise
+        comm.Barrier()

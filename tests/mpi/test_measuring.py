@@ -1,5 +1,6 @@
 """What the bench and the tuning measure with: cases, and times."""
 
+import sys
 import time
 
 import numpy as np
@@ -13,7 +14,7 @@ from pycoll.schedule import PRIMITIVES, algorithms_of, find
 from pycoll.simulate import calibrate
 from pycoll.tune.__main__ import Tuner, joined
 from pycoll.tune.cases import FORMS, IN_PLACE, MEASURED, Case
-from pycoll.tune.options import nbytes, sizes
+from pycoll.tune.options import nbytes, silent_but_first, sizes
 from pycoll.tune.timing import alternate, race, shares
 from pycoll.tuning import Candidate
 
@@ -57,6 +58,18 @@ def test_a_time_is_the_slowest_ranks():
     assert times["late"].min() >= 5e-3 and np.median(times["early"]) < 5e-3
     for name in times:
         assert len({array.tobytes() for array in WORLD.allgather(times[name])}) == 1
+
+
+@pytest.mark.parametrize("slow", [0, SIZE - 1])
+def test_no_rank_ends_before_the_first_has_said_why(capsys, slow):
+    WORLD.Barrier()
+    begin = time.monotonic()
+    with pytest.raises(SystemExit), silent_but_first(WORLD):
+        time.sleep(0.3 * (RANK == slow))
+        sys.stderr.write("wrong")
+        sys.exit(2)
+    assert time.monotonic() - begin > 0.29
+    assert capsys.readouterr().err == ("wrong" if RANK == 0 else "")
 
 
 def test_late_starts_are_seen():
