@@ -12,7 +12,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.files import write_json
 from pycoll.tune.environment import environment
-from pycoll.tune.options import silent_but_first
+from pycoll.tune.options import said_once
 from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import shares
 
@@ -26,9 +26,9 @@ from .tables import nccl_table, summary
 def main(argv: list[str]) -> int:
     """Measure and print; 1 if a result was wrong."""
     comm = MPI.COMM_WORLD
-    with silent_but_first(comm):
-        options = parse(argv, comm.size)
     pycoll.abort_on_exception()
+    with said_once(comm):
+        options = parse(argv, comm.size)
     pycoll.attach(comm)
     xp = on_gpu(comm) if options.device == "cuda" else np
     where = environment(comm)

@@ -25,7 +25,7 @@ from pycoll.simulate.calibrate import calibrate
 from pycoll.simulate.network import Network, read
 from pycoll.tune.cases import MEASURED, Case
 from pycoll.tune.environment import environment
-from pycoll.tune.options import add_sizes, silent_but_first, sizes
+from pycoll.tune.options import add_sizes, said_once, sizes
 from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import alternate, shares
 
@@ -112,7 +112,8 @@ def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the records there")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="and as a table there")
-    with silent_but_first(comm):
+    tuned = engine.attach(comm).tuned
+    with said_once(comm):
         options = parser.parse_args(argv)
         options.primitives = options.primitives or PRIMITIVES
         try:
@@ -124,7 +125,7 @@ def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
                 raise ValueError(f"{comm.size} ranks, --budget {options.budget}: there is nothing to be measured")
             check_folder("--json", options.json)
             check_folder("--markdown", options.markdown)
-            if engine.attach(comm).tuned:
+            if tuned:
                 raise ValueError("a tuning file is in use, which changes segments: set PYCOLL_TUNING=off")
         except (ValueError, OSError) as error:
             parser.error(str(error))

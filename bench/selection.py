@@ -19,7 +19,7 @@ from pycoll.files import write_json
 from pycoll.schedule import NATIVE, algorithms_of
 from pycoll.tune.cases import MEASURED, Case
 from pycoll.tune.environment import environment
-from pycoll.tune.options import add_sizes, silent_but_first, sizes
+from pycoll.tune.options import add_sizes, said_once, sizes
 from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import alternate, race, shares
 from pycoll.tuning import Candidate
@@ -71,12 +71,13 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, budget: float) -> di
 def main(argv: list[str]) -> None:
     """Measure and print."""
     comm = MPI.COMM_WORLD
+    pycoll.abort_on_exception()
     parser = argparse.ArgumentParser(prog="python -m bench.selection", description=__doc__)
     parser.add_argument("primitives", nargs="*", metavar="primitive", default=MEASURED, help="(default: all)")
     add_sizes(parser, "8", "64M", 3)
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="also write the records there")
-    with silent_but_first(comm):
+    with said_once(comm):
         options = parser.parse_args(argv)
         try:
             steps = sizes(options.minbytes, options.maxbytes, options.stepfactor)
@@ -87,7 +88,6 @@ def main(argv: list[str]) -> None:
                 raise ValueError(f"--budget {options.budget} is not positive")
         except ValueError as error:
             parser.error(str(error))
-    pycoll.abort_on_exception()
     where = environment(comm) | {"tuning": engine.attach(comm).tuning_state}
     todo = [(name, size) for name in options.primitives for size in (steps if name != "barrier" else [0])]
     budgets = shares(comm, options.budget, [size for _, size in todo])

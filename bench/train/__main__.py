@@ -18,7 +18,7 @@ import pycoll
 from pycoll import parallel
 from pycoll.files import write_json
 from pycoll.tune.environment import environment
-from pycoll.tune.options import silent_but_first
+from pycoll.tune.options import said_once
 
 from ..results import table
 from .compare import COLUMNS, compare
@@ -137,9 +137,9 @@ def share_cores(comm: MPI.Intracomm) -> None:
 def main(argv: list[str]) -> int:
     """Train, or compare; 1 if a comparison finds a driver that differs from one process."""
     comm = MPI.COMM_WORLD
-    with silent_but_first(comm):
-        options = parse(argv)
     pycoll.abort_on_exception()
+    with said_once(comm):
+        options = parse(argv)
     where = environment(comm)
     dtype = np.dtype(options.dtype)
     features = options.hidden if options.synthetic else 64

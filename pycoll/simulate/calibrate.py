@@ -1,7 +1,8 @@
 """Fits a `Network` to the one that this program runs on, by a few seconds of messages between pairs of ranks.
 
-The first ranks of the hosts, two by two, give the link between hosts; the first two of each host that inside it; all
-pairs at once, since that is how collectives use a network, and the others sleep meanwhile.  Times are medians.
+The first ranks of the hosts, two by two, give the link between hosts, but for the last of an odd number; the first two
+of each host that inside it.  All pairs at once, since that is how collectives use a network; the others sleep
+meanwhile.  Times are medians.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SECONDS = 0.05  # that a stream of messages takes at least
 SHORT, LONG = 64 << 10, 256 << 20  # bytes of such a stream at least, and at most
 WINDOW = 2  # messages in flight each way, as in the engine
 MANY = 200  # short messages in a row
-TURNS = 3  # short messages one after the other: those of all pairs are under way together, and not all follow at once
+TURNS = 3  # rounds in a row: enough that they start together, few enough that it counts when ranks had been asleep
 NAP, PAUSE = 1e-3, 0.02
 FRAME = 64 << 10  # what a host hands to its link at a time, where there is no shaper
 
@@ -54,20 +55,19 @@ class _Pair:
         """The median of the pairs' first ranks' numbers, on all."""
         return float(np.nanmedian(self.comm.allgather(seconds if self.first else np.nan)))
 
-    def ping_pong(self, nbytes: int, turns: int = 1) -> float:
+    def ping_pong(self, nbytes: int) -> float:
         """Seconds that a message takes one way."""
         buffer = np.zeros(nbytes, np.uint8)
 
         def there_and_back() -> None:
-            for _ in range(turns):
-                if self.first:
-                    self.comm.Send(buffer, self.other)
-                    self.comm.Recv(buffer, self.other)
-                else:
-                    self.comm.Recv(buffer, self.other)
-                    self.comm.Send(buffer, self.other)
+            if self.first:
+                self.comm.Send(buffer, self.other)
+                self.comm.Recv(buffer, self.other)
+            else:
+                self.comm.Recv(buffer, self.other)
+                self.comm.Send(buffer, self.other)
 
-        return self.agreed(self.timed(there_and_back) / 2 / turns)
+        return self.agreed(self.timed(there_and_back) / 2)
 
     def one_round(self) -> float:
         """Seconds that one of the engine's rounds takes in which both send a byte."""
@@ -126,7 +126,6 @@ class _Pair:
 
 
 def _link(pair: _Pair) -> Link:
-    shortest = pair.ping_pong(1, TURNS)
     stream = SHORT
     while (spent := pair.exchange(stream)) < SECONDS and stream < LONG:
         stream *= 4
@@ -135,7 +134,7 @@ def _link(pair: _Pair) -> Link:
     overhead = min(pair.each_of_many(), one_round / 2)
     while (left_behind := stream - pair.sending(stream) / beta) > 0.9 * stream and stream < LONG:
         stream *= 4  # of which nearly all went into buffers
-    frame = _frame(pair, shortest, beta)
+    frame = _frame(pair, beta)
     return Link(
         alpha=one_round - 2 * overhead,
         beta=beta,
@@ -146,8 +145,9 @@ def _link(pair: _Pair) -> Link:
     )
 
 
-def _frame(pair: _Pair, shortest: float, beta: float) -> int:
+def _frame(pair: _Pair, beta: float) -> int:
     """Up to how many bytes pass at once although their link is slow, as shapers let them; 0 if it is not shaped."""
+    shortest = pair.ping_pong(1)
 
     def at_once(nbytes: int) -> bool:
         return pair.ping_pong(nbytes) - shortest < nbytes * beta / 2
@@ -204,6 +204,7 @@ def _pairs(names: list[str]) -> tuple[list[tuple[int, int]], list[tuple[int, int
 
 def calibrate(comm: MPI.Intracomm) -> tuple[Network, list[str]]:
     """The network of this communicator, and which of its parts could not be measured; all ranks together."""
+    pycoll.attach(comm)  # before the pairs': a trace is of the first
     comm = comm.Dup()
     apart, together = _pairs(comm.allgather(MPI.Get_processor_name()))
     gamma = float(np.median(comm.allgather(_gamma())))

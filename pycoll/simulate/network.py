@@ -33,8 +33,8 @@ def _check(owner: Link | Network) -> None:
 class Link:
     """What carries messages between two ranks, each way: a host's link, or a host's memory.
 
-    Messages of different pairs of ranks share it, `frame` bytes of one after `frame` bytes of another; without a
-    frame each waits for the whole of the one before.
+    Messages of different pairs of ranks share it, in turns of as many bytes each, a `frame` or, of long messages, more;
+    without a frame each waits for the whole of the one before.
     """
 
     alpha: float = 0.0  # seconds from the last byte's departure to its arrival

@@ -24,7 +24,7 @@ class Port:
         self.busy = 0.0
         self.lines: dict[int, deque[Message]] = {}  # those that wait, by pairs of ranks
         self.turns: deque[deque[Message]] = deque()  # the same, by who is next
-        self.frame = 0  # bytes of a turn: the longest that one of those which have come since none waited asks for
+        self.frame = 0  # bytes of a turn: the largest `Message.frame` since nothing waited
         self.awaited = False  # whether there is an event at which the next one's turn comes
 
     def take(self, nbytes: int, now: float) -> None:

@@ -22,7 +22,7 @@ from pycoll.tuning import Candidate
 
 from .cases import MEASURED, Call, Case
 from .environment import environment
-from .options import add_sizes, silent_but_first, sizes
+from .options import add_sizes, said_once, sizes
 from .progressbar import shown
 from .timing import race, shares
 
@@ -151,9 +151,9 @@ def disturbing(primitives: list[str]) -> str | None:
 def main(argv: list[str]) -> None:
     """Measure, and add what was found to the file."""
     comm = MPI.COMM_WORLD
-    with silent_but_first(comm):
-        options = parse(argv)
     pycoll.abort_on_exception()
+    with said_once(comm):
+        options = parse(argv)
     problem = None
     if comm.rank == 0:
         try:  # before it is measured
@@ -164,7 +164,7 @@ def main(argv: list[str]) -> None:
     if not problem and comm.rank == 0 and not os.access(options.output.parent, os.W_OK):
         problem = f"-o {options.output}: nothing can be written there"
     if problem := comm.bcast(problem or disturbing(options.primitives)):
-        with silent_but_first(comm):
+        with said_once(comm):
             print(problem, file=sys.stderr)
             sys.exit(1)
     channel = engine.attach(comm)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
+import io
 import re
+import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -58,23 +59,27 @@ def add_sizes(parser: argparse.ArgumentParser, least: str, most: str, factor: in
 
 
 @contextlib.contextmanager
-def silent_but_first(comm: MPI.Intracomm) -> Iterator[None]:
-    """Errors and help that all ranks would print are printed by rank 0 alone, before any of them ends.
+def said_once(comm: MPI.Intracomm) -> Iterator[None]:
+    """Errors and help that all ranks would print are printed by rank 0 alone; if a rank ends, all do, after that.
 
-    Launchers may end the other ranks as soon as one has ended.
+    What is printed is the first such rank's.  Launchers may end the other ranks as soon as one has ended, so that rank
+    0 must have spoken before.
     """
-    with contextlib.ExitStack() as stack:
-        if comm.rank != 0:
-            nowhere = stack.enter_context(open(os.devnull, "w"))
-            stack.enter_context(contextlib.redirect_stdout(nowhere))
-            stack.enter_context(contextlib.redirect_stderr(nowhere))
-        try:
-            yield
-        except SystemExit as end:
-            from ..abort import PAUSE  # which needs MPI, as not all do that are here for sizes
+    from ..abort import PAUSE  # which needs MPI, as not all do that are here for sizes
 
-            comm.Barrier()
-            if end.code and comm.rank != 0:
-                time.sleep(PAUSE)
-            raise
+    out, err, code = io.StringIO(), io.StringIO(), None
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            yield
+    except SystemExit as end:
+        code = end.code or 0
+    told = comm.allgather((code, out.getvalue(), err.getvalue()))
+    code, said, complained = next((one for one in told if one[0] is not None), told[0])
+    if comm.rank == 0:
+        print(said, end="", flush=True)
+        print(complained, end="", file=sys.stderr, flush=True)
+    if code is not None:
         comm.Barrier()
+        if comm.rank != 0:
+            time.sleep(PAUSE)
+        sys.exit(code)

@@ -15,7 +15,7 @@ PAIRS = [(primitive, algorithm) for primitive in PRIMITIVES for algorithm in [*a
 LARGE = 1 << 19  # elements: 4 MiB, above every eager limit
 RIGHT, LEFT = (RANK + 1) % SIZE, (RANK - 1) % SIZE
 
-pycoll.attach(WORLD)  # which a nonblocking call does not wait for
+pycoll.attach(WORLD)  # else the first nonblocking call would begin with that
 
 
 class Case(NamedTuple):

@@ -10,11 +10,12 @@ from mpi4py import MPI
 import pycoll
 from bench.starts import Starts
 from pycoll import prepare
+from pycoll.abort import PAUSE
 from pycoll.schedule import PRIMITIVES, algorithms_of, find
 from pycoll.simulate import calibrate
 from pycoll.tune.__main__ import Tuner, joined
 from pycoll.tune.cases import FORMS, IN_PLACE, MEASURED, Case
-from pycoll.tune.options import nbytes, silent_but_first, sizes
+from pycoll.tune.options import nbytes, said_once, sizes
 from pycoll.tune.timing import alternate, race, shares
 from pycoll.tuning import Candidate
 
@@ -64,12 +65,28 @@ def test_a_time_is_the_slowest_ranks():
 def test_no_rank_ends_before_the_first_has_said_why(capsys, slow):
     WORLD.Barrier()
     begin = time.monotonic()
-    with pytest.raises(SystemExit), silent_but_first(WORLD):
+    with pytest.raises(SystemExit, match="2"), said_once(WORLD):
         time.sleep(0.3 * (RANK == slow))
         sys.stderr.write("wrong")
         sys.exit(2)
-    assert time.monotonic() - begin > 0.29
+    assert time.monotonic() - begin > (0.29 if RANK == 0 else 0.29 + PAUSE)
     assert capsys.readouterr().err == ("wrong" if RANK == 0 else "")
+
+
+def test_one_rank_ends_all_and_is_heard(capsys):
+    with pytest.raises(SystemExit, match="1"), said_once(WORLD):
+        print("all is well")
+        if RANK == SIZE - 1:
+            sys.stderr.write("no such folder here")
+            sys.exit(1)
+    said = capsys.readouterr()
+    assert said == (("all is well\n", "no such folder here") if RANK == 0 else ("", ""))
+
+
+def test_who_does_not_end_is_heard_too(capsys):
+    with said_once(WORLD):
+        print(f"a warning of {RANK}")
+    assert capsys.readouterr().out == ("a warning of 0\n" if RANK == 0 else "")
 
 
 def test_late_starts_are_seen():
@@ -87,7 +104,7 @@ def test_late_starts_are_seen():
 
 
 def test_a_network_is_calibrated_by_all_hosts_at_once(monkeypatch):
-    """Hosts of two ranks, which this one plays: the last has one if the number is odd."""
+    """Hosts of two ranks, which this one plays; of an odd number of hosts, or ranks, the last is left out."""
     for name, value in {"REPEATS": 1, "SECONDS": 1e-3, "PAUSE": 1e-3, "LONG": 1 << 22}.items():
         monkeypatch.setattr(calibrate, name, value)
     monkeypatch.setattr(MPI, "Get_processor_name", lambda: f"host{RANK // 2}")
@@ -96,7 +113,7 @@ def test_a_network_is_calibrated_by_all_hosts_at_once(monkeypatch):
     assert missing == (["between"] if SIZE < 3 else []) + (["inside"] if SIZE < 2 else [])
     for name in {"between", "inside"} - set(missing):
         link = getattr(network, name)
-        assert 0 < link.beta < 1e-6 and 0 <= link.alpha < 1 and link.overhead > 0 and link.frame > 0
+        assert 0 < link.beta < 1e-6 and 0 < link.overhead < 1e-2
     apart, together = calibrate._pairs(["a", "a", "b", "c", "d", "d", "e"])
     assert (apart, together) == ([(0, 2), (3, 4)], [(0, 1), (4, 5)])
 
