@@ -13,7 +13,7 @@ import numpy as np
 import pycoll
 from pycoll.ops import kind_of
 from pycoll.tune.cases import MEASURED, OPERATIONS
-from pycoll.tune.options import nbytes, sizes
+from pycoll.tune.options import add_primitives, nbytes, sizes
 
 DESCRIPTION = "Times pycoll's collectives beside MPI's own: mpiexec -n 4 python -m bench [primitive ...]"
 SPECIAL = ("all", "best", "auto", "native")
@@ -22,7 +22,7 @@ SPECIAL = ("all", "best", "auto", "native")
 def parser() -> argparse.ArgumentParser:
     """All options."""
     one = argparse.ArgumentParser(prog="python -m bench", description=DESCRIPTION)
-    one.add_argument("primitives", nargs="*", metavar="primitive", help=f"of: {', '.join(MEASURED)} (default: all)")
+    add_primitives(one, MEASURED)
 
     what = one.add_argument_group("what is measured")
     what.add_argument("-b", "--minbytes", type=nbytes, default=8, metavar="SIZE", help="bytes in all: 8, 64K, 1M (8)")
@@ -63,9 +63,6 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     """The command line for so many ranks; what is wrong with it ends the program."""
     one = parser()
     options = one.parse_args(argv)
-    for name in options.primitives:
-        if name not in MEASURED:
-            one.error(f"primitive {name!r} is not one of: {', '.join(MEASURED)}")
     if options.op == "avg" and {"scan", "exscan"} & set(options.primitives):
         one.error("--op avg is none of scan's and exscan's")
     options.primitives = options.primitives or [

@@ -25,7 +25,7 @@ from pycoll.simulate.calibrate import calibrate
 from pycoll.simulate.network import Network, read
 from pycoll.tune.cases import MEASURED, Case
 from pycoll.tune.environment import environment
-from pycoll.tune.options import add_sizes, said_once, sizes
+from pycoll.tune.options import add_primitives, add_sizes, points, said_once, sizes
 from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import alternate, shares
 
@@ -106,7 +106,7 @@ def record(point: Point, network: Network, times: np.ndarray, late: np.ndarray) 
 def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
     """The command line; what is wrong with it ends the program."""
     parser = Parser(prog="python -m bench.predicted", description=__doc__)
-    parser.add_argument("primitives", nargs="*", metavar="primitive", help=f"(default: {', '.join(PRIMITIVES)})")
+    add_primitives(parser, MEASURED, ", ".join(PRIMITIVES))
     add_sizes(parser, "64K", "4M", 4)
     parser.add_argument("--network", metavar="FILE", type=Path, help="of `python -m pycoll.simulate --calibrate`")
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
@@ -115,12 +115,9 @@ def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
     tuned = engine.attach(comm).tuned
     with said_once(comm):
         options = parser.parse_args(argv)
-        options.primitives = options.primitives or PRIMITIVES
         try:
             options.sizes = sizes(options.minbytes, options.maxbytes, options.stepfactor)
             options.network = options.network and read(options.network)
-            if wrong := set(options.primitives) - set(MEASURED):
-                raise ValueError(f"{', '.join(sorted(wrong))}: not among {', '.join(MEASURED)}")
             if comm.size < 2 or not options.budget > 0:
                 raise ValueError(f"{comm.size} ranks, --budget {options.budget}: there is nothing to be measured")
             check_folder("--json", options.json)
@@ -139,7 +136,7 @@ def main(argv: list[str]) -> None:
     options = parse(comm, argv)
     network, missing = (options.network, []) if options.network else calibrate(comm)
     where = environment(comm)
-    todo = [(name, size) for name in options.primitives for size in (options.sizes if name != "barrier" else [0])]
+    todo = points(options.primitives or PRIMITIVES, options.sizes)
     records = []
     for point, budget in zip(shown(todo, comm, "predicted"), shares(comm, options.budget, [size for _, size in todo])):
         records += measure(comm, *point, network, budget)

@@ -19,7 +19,7 @@ from pycoll.files import write_json
 from pycoll.schedule import NATIVE, algorithms_of
 from pycoll.tune.cases import MEASURED, Case
 from pycoll.tune.environment import environment
-from pycoll.tune.options import add_sizes, said_once, sizes
+from pycoll.tune.options import add_primitives, add_sizes, points, said_once, sizes
 from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import alternate, race, shares
 from pycoll.tuning import Candidate
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> None:
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
     parser = argparse.ArgumentParser(prog="python -m bench.selection", description=__doc__)
-    parser.add_argument("primitives", nargs="*", metavar="primitive", default=MEASURED, help="(default: all)")
+    add_primitives(parser, MEASURED)
     add_sizes(parser, "8", "64M", 3)
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="also write the records there")
@@ -82,14 +82,12 @@ def main(argv: list[str]) -> None:
         try:
             steps = sizes(options.minbytes, options.maxbytes, options.stepfactor)
             steps = [*steps, *[options.maxbytes] * (steps[-1] < options.maxbytes)]
-            if wrong := set(options.primitives) - set(MEASURED):
-                raise ValueError(f"{', '.join(sorted(wrong))}: not among {', '.join(MEASURED)}")
             if options.budget <= 0:
                 raise ValueError(f"--budget {options.budget} is not positive")
         except ValueError as error:
             parser.error(str(error))
     where = environment(comm) | {"tuning": engine.attach(comm).tuning_state}
-    todo = [(name, size) for name in options.primitives for size in (steps if name != "barrier" else [0])]
+    todo = points(options.primitives or MEASURED, steps)
     budgets = shares(comm, options.budget, [size for _, size in todo])
     records = [measure(comm, *point, budget) for point, budget in zip(shown(todo, comm, "selection"), budgets)]
     if comm.rank == 0:

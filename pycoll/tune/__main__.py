@@ -22,7 +22,7 @@ from pycoll.tuning import Candidate
 
 from .cases import MEASURED, Call, Case
 from .environment import environment
-from .options import add_sizes, said_once, sizes
+from .options import add_primitives, add_sizes, points, said_once, sizes
 from .progressbar import shown
 from .timing import race, shares
 
@@ -39,15 +39,12 @@ CLOSE = 1.5  # algorithms that took at most as many times the fastest one's time
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line; what is wrong with it ends the program."""
     parser = argparse.ArgumentParser(prog="python -m pycoll.tune", description=__doc__)
-    parser.add_argument("primitives", nargs="*", metavar="primitive", help=f"of: {', '.join(MEASURED)} (default: all)")
+    add_primitives(parser, MEASURED)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=f"(default: {tuning.default_path()})")
     add_sizes(parser, "8", "64M", 2)
     parser.add_argument("--no-native", action="store_true", help="leave MPI's own collectives out")
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
     options = parser.parse_args(argv)
-    for name in options.primitives:
-        if name not in MEASURED:
-            parser.error(f"primitive {name!r} is not one of: {', '.join(MEASURED)}")
     options.primitives = options.primitives or MEASURED
     try:
         options.sizes = sizes(options.minbytes, options.maxbytes, options.stepfactor)
@@ -108,14 +105,9 @@ class Tuner:
         return choose_and_call
 
 
-def points(options: argparse.Namespace) -> list[tuple[str, int]]:
-    """What is to be measured: primitive and bytes in all."""
-    return [(name, size) for name in options.primitives for size in (options.sizes if name != "barrier" else [0])]
-
-
 def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list[dict]]:
     """All points."""
-    tuner, todo = Tuner(comm, not options.no_native), points(options) * PASSES
+    tuner, todo = Tuner(comm, not options.no_native), points(options.primitives, options.sizes) * PASSES
     times: dict[tuple[str, int], list[dict[str, float]]] = {}
     budgets = shares(comm, options.budget, [size for _, size in todo])
     for number, ((primitive, size), budget) in enumerate(zip(shown(todo, comm, "tuning"), budgets)):

@@ -8,7 +8,7 @@ import io
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,6 +47,23 @@ def sizes(least: int, most: int, factor: int = 2, step: int | None = None) -> li
     while found[-1] * factor <= most:
         found.append(found[-1] * factor)
     return found
+
+
+def add_primitives(parser: argparse._ActionsContainer, known: Sequence[str], default: str = "all") -> None:
+    """Add the names of what is measured; one that is not known ends the program."""
+
+    def primitive(name: str) -> str:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of: {', '.join(known)}")
+        return name
+
+    what = f"of: {', '.join(known)} (default: {default})"
+    parser.add_argument("primitives", nargs="*", type=primitive, metavar="primitive", default=[], help=what)
+
+
+def points(primitives: Sequence[str], sizes: Sequence[int]) -> list[tuple[str, int]]:
+    """What is to be measured: each primitive with each number of bytes, of which a barrier has none."""
+    return [(name, size) for name in primitives for size in (sizes if name != "barrier" else [0])]
 
 
 def add_sizes(parser: argparse.ArgumentParser, least: str, most: str, factor: int) -> None:
