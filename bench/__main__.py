@@ -10,9 +10,9 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.files import write_json
+from pycoll.base.command_line import printed_once
+from pycoll.base.files import write_json
 from pycoll.tune.environment import environment
-from pycoll.tune.options import said_once
 from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import shares
 
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     """Measure and print; 1 if a result was wrong."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
-    with said_once(comm):
+    with printed_once(comm):
         options = parse(argv, comm.size)
     pycoll.attach(comm)
     xp = on_gpu(comm) if options.device == "cuda" else np

@@ -16,9 +16,9 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.cuda.arrays import cupy
-from pycoll.cuda.support import support
-from pycoll.files import write_json
+from pycoll.arguments.device_arrays import cupy
+from pycoll.base.files import write_json
+from pycoll.runtime.gpu.cuda_aware import support
 
 from .results import table
 

@@ -10,10 +10,10 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.costs import busbw_factor
-from pycoll.cuda.support import facts
-from pycoll.schedule import NATIVE
-from pycoll.tune.cases import IN_PLACE, Call, Case
+from pycoll.runtime.gpu.cuda_aware import facts
+from pycoll.schedule.costs import busbw_factor
+from pycoll.schedule.registry import NATIVE
+from pycoll.tune.benchmark_case import IN_PLACE, Call, Case
 from pycoll.tune.timing import alternate
 
 from .options import names_of

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import pycoll
-from pycoll.ops import kind_of
-from pycoll.tune.cases import MEASURED, OPERATIONS
+from pycoll.arguments.ops import kind_of
+from pycoll.tune.benchmark_case import MEASURED, OPERATIONS
 from pycoll.tune.options import add_primitives, nbytes, sizes
 
 DESCRIPTION = "Times pycoll's collectives beside MPI's own: mpiexec -n 4 python -m bench [primitive ...]"

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import AutoLocator, LogLocator, NullLocator
 
-from pycoll.files import write_atomically
-from pycoll.images import STYLE, image
+from pycoll.base.figures import STYLE, image
+from pycoll.base.files import write_atomically
 from pycoll.tune.options import size_label
 
 from .curves import MPI, Curves, Document, Variant, curves, fastest, sizes_of, variants

@@ -17,15 +17,15 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine
-from pycoll.commands import Parser, check_folder
-from pycoll.files import write_atomically, write_json
-from pycoll.schedule import Hosts, algorithms_of
+from pycoll.base.command_line import Parser, check_folder, printed_once
+from pycoll.base.files import write_atomically, write_json
+from pycoll.runtime.attach import attach
+from pycoll.schedule.registry import Hosts, algorithms_of
 from pycoll.simulate.calibrate import calibrate
 from pycoll.simulate.network import Network, read
-from pycoll.tune.cases import MEASURED, Case
+from pycoll.tune.benchmark_case import MEASURED, Case
 from pycoll.tune.environment import environment
-from pycoll.tune.options import add_primitives, add_sizes, points, said_once, sizes
+from pycoll.tune.options import add_primitives, add_sizes, points, sizes
 from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import alternate, shares
 
@@ -77,7 +77,7 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, network: Network, bu
     calls = {name: case.call(name) for name in algorithms_of(primitive)}
     starts = Starts(comm, calls)
     times = alternate(comm, starts.calls, budget, least=11, before=calls)
-    hosts = engine.attach(comm).hosts
+    hosts = attach(comm).facts.hosts
     return [
         record(Point(primitive, name, case.nbytes, hosts), network, times[name], late)
         for name, late in starts.late().items()
@@ -112,8 +112,8 @@ def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the records there")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="and as a table there")
-    tuned = engine.attach(comm).tuned
-    with said_once(comm):
+    tuned = attach(comm).tuned
+    with printed_once(comm):
         options = parser.parse_args(argv)
         try:
             options.sizes = sizes(options.minbytes, options.maxbytes, options.stepfactor)

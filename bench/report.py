@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 from tabulate import tabulate
 
-from pycoll.files import write_atomically
+from pycoll.base.files import write_atomically
 from pycoll.tune.options import size_label
 
 from . import plots

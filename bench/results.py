@@ -10,7 +10,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from pycoll.files import write_atomically
+from pycoll.base.files import write_atomically
 
 FORMAT, VERSION = "pycoll bench", 1
 Columns = Mapping[str, tuple[str, str]]  # of a record: key -> heading, number format

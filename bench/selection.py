@@ -14,15 +14,16 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine
-from pycoll.files import write_json
-from pycoll.schedule import NATIVE, algorithms_of
-from pycoll.tune.cases import MEASURED, Case
+from pycoll.base.command_line import printed_once
+from pycoll.base.files import write_json
+from pycoll.runtime.attach import attach, tuning_state
+from pycoll.schedule.registry import NATIVE, algorithms_of
+from pycoll.selection.tuning_file import Candidate
+from pycoll.tune.benchmark_case import MEASURED, Case
 from pycoll.tune.environment import environment
-from pycoll.tune.options import add_primitives, add_sizes, points, said_once, sizes
+from pycoll.tune.options import add_primitives, add_sizes, points, sizes
 from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import alternate, race, shares
-from pycoll.tuning import Candidate
 
 from .results import table
 
@@ -77,7 +78,7 @@ def main(argv: list[str]) -> None:
     add_sizes(parser, "8", "64M", 3)
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="also write the records there")
-    with said_once(comm):
+    with printed_once(comm):
         options = parser.parse_args(argv)
         try:
             steps = sizes(options.minbytes, options.maxbytes, options.stepfactor)
@@ -86,7 +87,7 @@ def main(argv: list[str]) -> None:
                 raise ValueError(f"--budget {options.budget} is not positive")
         except ValueError as error:
             parser.error(str(error))
-    where = environment(comm) | {"tuning": engine.attach(comm).tuning_state}
+    where = environment(comm) | {"tuning": tuning_state(attach(comm))}
     todo = points(options.primitives or MEASURED, steps)
     budgets = shares(comm, options.budget, [size for _, size in todo])
     records = [measure(comm, *point, budget) for point, budget in zip(shown(todo, comm, "selection"), budgets)]

@@ -17,8 +17,9 @@ from mpi4py import MPI
 
 import pycoll
 
-from . import native
-from .cuda import support
+from .base.command_line import Parser, printed_once
+from .runtime import native
+from .runtime.gpu import cuda_aware
 
 THREADS = {
     MPI.THREAD_SINGLE: "single",
@@ -38,7 +39,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def transports(facts: support.Facts) -> str:
+def transports(facts: cuda_aware.Facts) -> str:
     """By what messages may travel, as far as the library, its settings and what it has loaded tell."""
     found = re.findall(r"MPICH Device:\s*(.*)", facts.library)
     settings = ("OMPI_MCA_pml", "OMPI_MCA_btl", "UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER", "MPIR_CVAR_NOLOCAL")
@@ -69,9 +70,9 @@ def gpu() -> str:
 
 def of_this_rank() -> dict[str, Any]:
     """What may be different on each rank."""
-    facts = support.facts()
+    facts = cuda_aware.facts()
     try:
-        aware, reason, _ = support.judge(facts)
+        aware, reason, _ = cuda_aware.judge(facts)
         awareness = f"{'yes' if aware else 'no'}: {reason}"
     except ValueError as error:
         awareness = f"unknown: {error}"
@@ -87,6 +88,8 @@ def of_this_rank() -> dict[str, Any]:
 def main() -> None:
     """Gather and print."""
     comm = MPI.COMM_WORLD
+    with printed_once(comm):
+        Parser(prog="python -m pycoll.info", description=__doc__).parse_args()
     ranks = comm.gather(of_this_rank())
     if ranks is None:
         return

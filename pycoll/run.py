@@ -12,8 +12,8 @@ import sys
 
 from mpi4py import MPI
 
-from .abort import abort_on_exception
-from .comm import Comm
+from .api.abort import abort_on_exception
+from .api.comm import Comm
 
 
 def main(argv: list[str]) -> None:

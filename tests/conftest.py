@@ -39,7 +39,7 @@ def pytest_configure(config):
 
 def end_job(config, world, where, text):
     """Say what failed, past pytest's capturing, and end all ranks."""
-    from pycoll import abort
+    from pycoll.api import abort
 
     config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
     abort.end_job(f"{where}:\n{text}", world)
@@ -95,7 +95,7 @@ def pytest_timeout_cancel_timer(item):
 
 
 def _give_up(item, world, seconds):
-    from pycoll import abort
+    from pycoll.api import abort
 
     item.config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
     sys.stderr.write(f"\nrank {world.rank} of {world.size}: Timeout after {seconds:.0f} s in {item.nodeid}\n")
@@ -123,6 +123,6 @@ def nothing_left(request):
     """After a test of ranks no call of theirs is still under way."""
     yield
     if request.node.get_closest_marker("mpi"):
-        from pycoll import progress
+        from pycoll.runtime import progress
 
-        assert progress.flights == []
+        assert progress.tasks == []

@@ -16,9 +16,9 @@ from threadpoolctl import threadpool_limits
 
 import pycoll
 from pycoll import parallel
-from pycoll.files import write_json
+from pycoll.base.command_line import printed_once
+from pycoll.base.files import write_json
 from pycoll.tune.environment import environment
-from pycoll.tune.options import said_once
 
 from ..results import table
 from .compare import COLUMNS, compare
@@ -138,7 +138,7 @@ def main(argv: list[str]) -> int:
     """Train, or compare; 1 if a comparison finds a driver that differs from one process."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
-    with said_once(comm):
+    with printed_once(comm):
         options = parse(argv)
     where = environment(comm)
     dtype = np.dtype(options.dtype)

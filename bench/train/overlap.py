@@ -21,7 +21,7 @@ from tabulate import tabulate
 from threadpoolctl import threadpool_limits
 
 import pycoll
-from pycoll.files import write_json
+from pycoll.base.files import write_json
 from pycoll.parallel import DistributedDataParallel
 from pycoll.tune.environment import environment
 

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..commands import Parser
-from ..files import write_atomically
-from ..schedule import PRIMITIVES, Algorithm, algorithms_of
+from ..base.command_line import Parser
+from ..base.files import write_atomically
+from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
 from .frames import Film
 from .gallery import Setting, guide
 from .page import page

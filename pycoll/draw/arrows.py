@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..schedule import Block
+from ..schedule.moves import Block
 from .frames import Film, Message
 from .markup import tag, words
 from .names import load, sentence

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from ..proof import Counts, Seen, Value, prove
-from ..schedule import Algorithm, Block, Combine, Copy, Hosts, Recv, Reduce, Round, Send, counts_of
+from ..schedule.moves import Block, Combine, Copy, Recv, Reduce, Round, Send
+from ..schedule.proof import Counts, Seen, Value, prove
+from ..schedule.registry import Algorithm, Hosts, counts_of
 
 MANY = 8  # ranks that can be drawn block by block; more are rows of a matrix
 
@@ -85,7 +86,7 @@ class Film:
         """What each rank is promised to end with."""
         if self.hears:
             return [set(range(self.size))] * self.size
-        told = {counts_of(teller) for teller in self.algorithm.told(self.size, self.root)}
+        told = {counts_of(teller) for teller in self.algorithm.count_sources(self.size, self.root)}
         wants = self.algorithm.primitive.wants
         return [told | set(wants(rank, self.size, self.root, self.parts)) for rank in range(self.size)]
 
@@ -160,15 +161,15 @@ def _before(moves: Round, live: set[Block]) -> set[Block]:
 def film(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> Film:
     """Prove the algorithm and keep what was to be seen; ProofError if it breaks a promise."""
     seen: list[Seen] = []
-    tellers = algorithm.told(size, root)
-    counts_blocks = {counts_of(teller) for teller in tellers}
+    counts_from = algorithm.count_sources(size, root)
+    counts_blocks = {counts_of(teller) for teller in counts_from}
     parts = algorithm.parts(size, segments, hosts)
 
     def counted(nbytes: Callable[[Block], float], watch: Callable[[Seen], object] | None = None) -> Counts:
         return prove(algorithm, size, root, segments, nbytes, hosts, watch)
 
     counts = counted(lambda block: 0 if block in counts_blocks else 1 / parts, seen.append)
-    told = counted(lambda block: 8 * size if block in counts_blocks else 0) if tellers else None
+    told = counted(lambda block: 8 * size if block in counts_blocks else 0) if counts_from else None
     return Film(algorithm, size, root, segments, hosts, counts, told, _frames(seen, size, algorithm))
 
 

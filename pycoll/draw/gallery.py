@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..costs import documented, evaluate
-from ..schedule import PRIMITIVES, Algorithm, algorithms_of, find
+from ..schedule.costs import documented, evaluate
+from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find
 from .frames import Film, film
 from .markup import rows, tag, words
 from .names import NOTATION, busiest, cost, setting, summary

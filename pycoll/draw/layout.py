@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from ..schedule import Block, counts_of
+from ..schedule.moves import Block
+from ..schedule.registry import counts_of
 from .frames import Film, State
 from .names import exchanges, row_name
 
@@ -48,21 +49,21 @@ def _by_name(film: Film, states: list[State]) -> Layout:
 def _by_place(film: Film, states: list[State]) -> Layout:
     """Counts, the send buffer, the receive buffer, and below them blocks that are only passing, as long as needed."""
     size, primitive = film.size, film.algorithm.primitive
-    tellers = film.algorithm.told(size, film.root)
+    counts_from = film.algorithm.count_sources(size, film.root)
     rows: list[list[dict[Block, int]]] = [[] for _ in states]
     passing = 0
     for rank in range(size):
-        fixed: dict[Block, int] = {counts_of(teller): row for row, teller in enumerate(tellers)}
+        fixed: dict[Block, int] = {counts_of(teller): row for row, teller in enumerate(counts_from)}
         for place, wanted in enumerate((False, True)):
-            start = len(tellers) + place * size
+            start = len(counts_from) + place * size
             places = (primitive.wants if wanted else primitive.holds)(rank, size, film.root, film.parts)
             fixed.update({block: start + at for block, at in places.items()})
         for index, extra in enumerate(_passing([state[rank] for state in states], fixed)):
             passing = max(passing, len(extra) and max(extra.values()) + 1)
-            rows[index].append(fixed | {block: len(tellers) + 2 * size + row for block, row in extra.items()})
-    names = ["counts"] * len(tellers) + [f"to {rank}" for rank in range(size)]
+            rows[index].append(fixed | {block: len(counts_from) + 2 * size + row for block, row in extra.items()})
+    names = ["counts"] * len(counts_from) + [f"to {rank}" for rank in range(size)]
     names += [f"from {rank}" for rank in range(size)] + ["passing"] * passing
-    gaps = {len(tellers), len(tellers) + size, len(tellers) + 2 * size} - {0, len(names)}
+    gaps = {len(counts_from), len(counts_from) + size, len(counts_from) + 2 * size} - {0, len(names)}
     return Layout(names, gaps, rows)
 
 

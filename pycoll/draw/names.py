@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 
-from ..costs import FIELDS, documented, formula_for
-from ..proof import Counts
-from ..schedule import Block, counts_of
+from ..schedule.costs import FIELDS, documented, formula_for
+from ..schedule.moves import Block
+from ..schedule.proof import Counts
+from ..schedule.registry import counts_of
 from .frames import Film, Message
 
 
@@ -66,9 +67,9 @@ def load(film: Film, message: Message, arrow: str = "\u2192") -> str:
     if exchanges(film) and blocks == (message[:2],):
         return ""
     numbers = [block for block in blocks if isinstance(block, int)]
-    tellers = [block[1] for block in blocks if isinstance(block, tuple) and block == counts_of(block[1])]
-    if len(blocks) in (len(numbers), len(tellers)):
-        return runs(numbers) or "#" + runs(tellers)
+    counts_from = [block[1] for block in blocks if isinstance(block, tuple) and block == counts_of(block[1])]
+    if len(blocks) in (len(numbers), len(counts_from)):
+        return runs(numbers) or "#" + runs(counts_from)
     if len(blocks) == 1:
         return block_name(film, blocks[0], arrow)
     return f"{len(blocks)} blocks"

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from itertools import chain
 
-from ..costs import documented
+from ..schedule.costs import documented
 from .frames import MANY, Film
 from .markup import rows, tag, words
 from .names import NOTATION, by_rank, facts, prose, sentence, setting

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import groupby
 
-from ..schedule import Block
+from ..schedule.moves import Block
 from .arrows import Columns, Rows, arc, height, is_straight, rows, straight
 from .frames import Cell, Film, Message
 from .layout import Layout, layout

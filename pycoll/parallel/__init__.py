@@ -13,7 +13,7 @@ from .ddp import DistributedDataParallel
 from .flat import Piece
 from .fsdp import FullyShardedDataParallel
 from .optimizers import SGD, Adam, AdamW, Optimizer
-from .parameter_server import ParameterServer
+from .ps.parameter_server import ParameterServer
 
 __all__ = [
     "SGD",

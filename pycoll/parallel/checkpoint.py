@@ -22,7 +22,7 @@ from mpi4py import MPI
 
 import pycoll
 
-from ..files import write_atomically
+from ..base.files import write_atomically
 from .driver import Driver
 from .flat import Array, Piece, fill, named_dtype
 from .optimizers import Optimizer

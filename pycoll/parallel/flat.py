@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pycoll.buffers import as_array, check_writeable
-from pycoll.cuda.streams import follow, join_streams
-from pycoll.memory import device_of
+from pycoll.arguments.arrays import as_array, check_writeable
+from pycoll.arguments.memory import device_of
+from pycoll.arguments.streams import follow, join_streams
 
 Array = Any  # NumPy's or CuPy's
 Arrays = Mapping[str, Array]

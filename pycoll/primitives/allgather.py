@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..schedule import Block, Hosts, Recv, Schedule, Send, algorithm
-from . import bcast, gather
+from ..schedule.moves import Block, Recv, Schedule, Send
+from ..schedule.registry import Hosts, algorithm
+from . import gather
+from .patterns import inside_allgather, one_to_all
 from .topology import Lanes, halvings
-from .twolevel import inside_allgather
 
 
 @algorithm()
@@ -23,7 +24,7 @@ def naive(rank: int, size: int) -> Schedule:
     Source: the definition of MPI_Allgather in the MPI standard.
     """
     yield from gather.naive(rank, size, 0)
-    yield from bcast.naive(rank, size, 0, range(size))
+    yield from one_to_all(rank, size, 0, range(size))
 
 
 @algorithm()

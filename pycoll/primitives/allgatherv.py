@@ -3,6 +3,6 @@
 All ranks know all counts, so every algorithm of `allgather` serves; its formulas are for equal blocks.
 """
 
-from ..schedule import adopt
+from ..schedule.registry import adopt
 
 adopt("allgatherv", "allgather")

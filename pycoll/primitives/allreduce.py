@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from ..schedule import (
-    AFTER,
-    BEFORE,
-    Combine,
-    Copy,
-    Hosts,
-    Move,
-    Recv,
-    Reduce,
-    Schedule,
-    Send,
-    algorithm,
-    per_lane_and_host,
-    per_rank,
-    two_per_segment,
-)
+from ..schedule.moves import AFTER, BEFORE, Combine, Copy, Move, Recv, Reduce, Schedule, Send
+from ..schedule.registry import Hosts, algorithm, per_lane_and_host, per_rank, two_per_segment
 from . import allgather, bcast, reduce, reduce_scatter
+from .patterns import inside_allgather, inside_reduce_scatter
 from .topology import Lanes, depth, halvings, inorder
-from .twolevel import inside_allgather, inside_reduce_scatter
 
 
 @algorithm()

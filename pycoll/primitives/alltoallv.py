@@ -6,13 +6,14 @@ the formulas the blocks are equal.
 
 from __future__ import annotations
 
-from ..schedule import Schedule, adopt, algorithm, counts_of
+from ..schedule.moves import Schedule
+from ..schedule.registry import adopt, algorithm, counts_of
 from . import allgather, alltoall
 
 adopt("alltoallv", "alltoall", "naive", "pairwise")
 
 
-@algorithm(learns=True)
+@algorithm(needs_counts=True)
 def tree(rank: int, size: int) -> Schedule:
     """All-gather of the counts; then Bruck: a block that has d ranks to go moves by 2**k in round k if d has bit k.
 
@@ -28,7 +29,7 @@ def tree(rank: int, size: int) -> Schedule:
     yield from alltoall.tree(rank, size)
 
 
-@algorithm(learns=True)
+@algorithm(needs_counts=True)
 def ring(rank: int, size: int) -> Schedule:
     """All-gather of the counts; then blocks pass from neighbour to neighbour, each rank taking out its own.
 

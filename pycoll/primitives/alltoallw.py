@@ -3,6 +3,6 @@
 The algorithms are those of `alltoall` that send every block straight to its rank; their formulas are for equal blocks.
 """
 
-from ..schedule import adopt
+from ..schedule.registry import adopt
 
 adopt("alltoallw", "alltoall", "naive", "pairwise")

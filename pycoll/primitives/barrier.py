@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..schedule import Recv, Schedule, Send, algorithm
+from ..schedule.moves import Recv, Schedule, Send
+from ..schedule.registry import algorithm
 from . import bcast, reduce
 
 

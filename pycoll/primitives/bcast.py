@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..schedule import Blocks, Hosts, Recv, Schedule, Send, algorithm, lanes, per_rank, per_segment
+from ..schedule.moves import Blocks, Recv, Schedule, Send
+from ..schedule.registry import Hosts, algorithm, lanes, per_rank, per_segment
 from . import allgather, scatter
+from .patterns import one_to_all
 from .topology import Lanes, binomial
 
 
@@ -21,12 +23,7 @@ def naive(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     Limits: the root's link carries everything.
     Source: the definition of MPI_Bcast in the MPI standard.
     """
-    if rank != root:
-        yield (Recv(root, blocks),)
-        return
-    for peer in range(size):
-        if peer != root:
-            yield (Send(peer, blocks),)
+    yield from one_to_all(rank, size, root, blocks)
 
 
 @algorithm()

@@ -5,7 +5,8 @@ Each algorithm moves all vectors on by one rank, and then runs the scan of that 
 
 from __future__ import annotations
 
-from ..schedule import Blocks, Recv, Schedule, Send, algorithm, per_segment
+from ..schedule.moves import Blocks, Recv, Schedule, Send
+from ..schedule.registry import algorithm, per_segment
 from . import scan
 
 

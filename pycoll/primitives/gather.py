@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..schedule import Recv, Schedule, Send, algorithm, lanes
+from ..schedule.moves import Recv, Schedule, Send
+from ..schedule.registry import algorithm, lanes
 from .topology import binomial
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ..schedule import AFTER, BEFORE, Blocks, Reduce, Schedule, Send, algorithm, lanes, per_rank, per_segment
-from . import gather, reduce_scatter
+from ..schedule.moves import AFTER, BEFORE, Blocks, Reduce, Schedule, Send
+from ..schedule.registry import algorithm, lanes, per_rank, per_segment
+from . import gather
+from .patterns import recursive_halving
 from .topology import binomial
 
 
@@ -80,5 +82,5 @@ def rabenseifner(rank: int, size: int, root: int) -> Schedule:
     Limits: commutative operations.
     Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
     """
-    yield from reduce_scatter.recursive_halving(rank, size)
+    yield from recursive_halving(rank, size)
     yield from gather.tree(rank, size, root)

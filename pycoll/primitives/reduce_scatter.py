@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..schedule import Hosts, Recv, Reduce, Schedule, Send, algorithm
-from . import reduce, scatter
-from .topology import Lanes, halvings
-from .twolevel import inside_reduce_scatter
+from ..schedule.moves import Recv, Reduce, Schedule, Send
+from ..schedule.registry import Hosts, algorithm
+from . import patterns, reduce, scatter
+from .topology import Lanes
 
 
 @algorithm()
@@ -69,8 +69,7 @@ def recursive_halving(rank: int, size: int) -> Schedule:
     Limits: commutative operations; any number of ranks: where a half is one larger, one rank combines twice.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), with uneven halves.
     """
-    for level in halvings(rank, size):
-        yield (Send(level.source, level.other), *(Reduce(target, level.mine) for target in level.targets))
+    yield from patterns.recursive_halving(rank, size)
 
 
 @algorithm(ordered=False)
@@ -104,7 +103,7 @@ def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
     Source: as `allreduce.two_level`, of which it is the first half.
     """
     lanes = Lanes(rank, size, hosts)
-    yield from inside_reduce_scatter(lanes, lanes.members)
+    yield from patterns.inside_reduce_scatter(lanes, lanes.members)
     if lanes.inside:
         right, left = lanes.ring()
         for step in range(1, len(lanes.hosts)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..schedule import BEFORE, Reduce, Schedule, Send, algorithm, lanes, per_segment
+from ..schedule.moves import BEFORE, Reduce, Schedule, Send
+from ..schedule.registry import algorithm, lanes, per_segment
 
 
 @algorithm()

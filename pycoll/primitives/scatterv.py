@@ -6,13 +6,14 @@ them first.  In the formulas the blocks are equal.
 
 from __future__ import annotations
 
-from ..schedule import Schedule, adopt, algorithm, counts_of
+from ..schedule.moves import Schedule
+from ..schedule.registry import adopt, algorithm, counts_of
 from . import bcast, scatter
 
 adopt("scatterv", "scatter", "naive")
 
 
-@algorithm(learns=True)
+@algorithm(needs_counts=True)
 def tree(rank: int, size: int, root: int) -> Schedule:
     """The root broadcasts the counts; then blocks go down a binomial tree.
 
@@ -28,7 +29,7 @@ def tree(rank: int, size: int, root: int) -> Schedule:
     yield from scatter.tree(rank, size, root)
 
 
-@algorithm(learns=True)
+@algorithm(needs_counts=True)
 def ring(rank: int, size: int, root: int) -> Schedule:
     """The root broadcasts the counts down a tree; then blocks go down a chain, the farthest rank's first.
 

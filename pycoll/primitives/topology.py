@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..schedule import Hosts
+from ..schedule.registry import Hosts
 
 
 class Node(NamedTuple):

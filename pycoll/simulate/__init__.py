@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import settings
-from ..modules import make_callable
-from ..schedule import Hosts, find
+from ..base import settings
+from ..base.callable_module import make_callable
+from ..schedule.registry import Hosts, find
 from .network import Link, Network
 from .run import Cluster, Ranks, sizes
 

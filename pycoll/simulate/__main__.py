@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..commands import Parser, check_folder, optional
-from ..schedule import PRIMITIVES, Algorithm, algorithms_of, find
+from ..base.command_line import Parser, check_folder, optional
+from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find
 from ..tune.options import nbytes
 from . import Simulated, simulate
 from .network import Network, changed, read, write
@@ -116,7 +116,7 @@ def calibrate(output: Path | None) -> None:
     """Fit the network that the ranks of COMM_WORLD run on, and write it."""
     from mpi4py import MPI
 
-    from ..abort import abort_on_exception
+    from ..api.abort import abort_on_exception
     from ..tune.environment import environment
     from .calibrate import calibrate as measured
 

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 import pycoll
 
-from .. import settings
+from ..base import settings
 from .network import Link, Network
 
 REPEATS = 9

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..files import write_json
+from ..base.files import write_json
 
 KINDS: dict[str, tuple[Any, str]] = {
     "float": (int | float, "a finite number that is not negative"),

@@ -8,9 +8,9 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..commands import check_folder, optional
-from ..files import write_atomically
-from ..schedule import Algorithm
+from ..base.command_line import check_folder, optional
+from ..base.files import write_atomically
+from ..schedule.registry import Algorithm
 from ..tune.options import size_label
 from . import simulate
 
@@ -77,7 +77,7 @@ def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, s
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from ..images import STYLE, image
+    from ..base.figures import STYLE, image
 
     by_ranks = doubling(ranks, 2, max(2, setting["root"] + 1))
     by_bytes = doubling(nbytes, 4, 8)

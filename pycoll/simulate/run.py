@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, count
 
-from ..layout import COUNT_BYTES, split
-from ..schedule import Algorithm, Block, Blocks, Combine, Copy, Hosts, Recv, Reduce, Round, Send, counts_of
+from ..compiler.blocks import COUNT_BYTES, split
+from ..schedule.moves import Block, Blocks, Combine, Copy, Recv, Reduce, Round, Send
+from ..schedule.registry import Algorithm, Hosts, counts_of
 from .network import Link, Network
 from .ports import Flow, Message, Port
 

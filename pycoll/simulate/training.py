@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..commands import Parser, optional
+from ..base.command_line import Parser, optional
 from ..tune.options import nbytes
 from . import simulate
 from .network import Network, read

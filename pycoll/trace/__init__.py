@@ -11,9 +11,10 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from ..modules import make_callable
-from .phases import Passes, phase, since_last, under_way
-from .recorder import EVENTS, now
+from ..base.callable_module import make_callable
+from ..base.settings import EVENTS
+from ..runtime.recording.phases import Passes, phase, since_last, under_way
+from ..runtime.recording.recorder import now
 
 __all__ = ["Passes", "now", "phase", "since_last", "trace", "under_way"]
 
@@ -28,15 +29,13 @@ def trace(directory: str | os.PathLike, events: int = EVENTS) -> Iterator[None]:
     made within it; the program's own messages (`pycoll.send`) are not.  OSError if the directory cannot be written to,
     RuntimeError if there is a trace already.
     """
-    from ..engine import forget_programs  # which builds on this package
-    from .session import begin
+    from .session import begin  # which loads MPI
 
     session, failed = begin(directory, events), True
     try:
         yield
         failed = False
     finally:
-        forget_programs()
         session.end(failed)
 
 

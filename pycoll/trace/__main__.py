@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..commands import Parser, check_folder
-from ..files import write_atomically
+from ..base.command_line import Parser, check_folder
+from ..base.files import write_atomically
 from .chrome import export
-from .events import Refused, Trace
+from .events import InvalidTrace, Trace
 from .reading import read
 from .report import report
 from .timeline import timeline
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             _write(trace, options)
             return
         print(report(trace), end="")
-    except (OSError, Refused) as error:
+    except (OSError, InvalidTrace) as error:
         sys.exit(f"python -m pycoll.trace: {error}")
 
 

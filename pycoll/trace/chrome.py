@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
-from ..files import write_atomically
+from ..base.files import write_atomically
 from .events import Collective, Event, Rank, Trace
 
 Json = dict[str, Any]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .recorder import now
+from ..runtime.recording.recorder import now
 
 QUESTIONS = 16
 

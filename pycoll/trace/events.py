@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..program import BLOCKING
+from ..compiler.program import BLOCKING
+from ..runtime.recording.recorder import TAG_BITS
 from .clocks import Clock
-from .recorder import TAG_BITS
 
 
-class Refused(ValueError):
+class InvalidTrace(ValueError):
     """What is no trace; the message says why."""
 
 

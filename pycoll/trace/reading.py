@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.recording.recorder import EVENT, HEADER, events_path, meanings_path
 from .clocks import Clock, Measurement, fitted
-from .events import Collective, Event, Message, Program, Rank, Refused, Trace
-from .recorder import EVENT, HEADER, events_path, meanings_path
+from .events import Collective, Event, InvalidTrace, Message, Program, Rank, Trace
 
 
 def read(directory: Path, most: int | None = None) -> Trace:
-    """The trace in a directory, or the last `most` events of all ranks together; `Refused` if there is none."""
+    """The trace in a directory, or the last `most` events of all ranks together; `InvalidTrace` if there is none."""
     try:
         there = recorded_ranks(directory)
         if not there:
-            raise Refused(f"{directory}: there is no trace")
+            raise InvalidTrace(f"{directory}: there is no trace")
         return _read(directory, there[0], most)
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        if isinstance(error, Refused):
+        if isinstance(error, InvalidTrace):
             raise
-        raise Refused(f"{directory}: what is there is no trace ({type(error).__name__})") from None
+        raise InvalidTrace(f"{directory}: what is there is no trace ({type(error).__name__})") from None
 
 
 def recorded_ranks(directory: Path) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..commands import optional
+from ..base.command_line import optional
 from .events import Rank, Trace
 from .intervals import length, union
 from .summary import lateness, overlap, uses, waited_for

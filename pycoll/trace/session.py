@@ -11,14 +11,16 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from .. import abort, engine, settings
-from ..native import library
-from ..progress import until
-from . import recorder
+from ..api import abort
+from ..base import hooks, settings
+from ..runtime.attach import attach
+from ..runtime.native import library
+from ..runtime.progress import until
+from ..runtime.recording import recorder
+from ..runtime.recording.recorder import Recorder
 from .chrome import export
 from .clocks import measure
 from .reading import read, recorded_ranks
-from .recorder import Recorder
 
 MOST = 400_000  # events in trace.json, so that it takes seconds to write; the rings keep all of theirs
 NAP = 1e-3  # seconds
@@ -47,6 +49,7 @@ class Session:
             self._path.unlink(missing_ok=True)  # that of an earlier job
         world, about = MPI.COMM_WORLD, {"host": MPI.Get_processor_name(), "library": library()}
         recorder.current = self._recorder = Recorder(self._directory, world.rank, world.size, events, **about)
+        hooks.begin_epoch()
         atexit.register(self.end)
         abort.last_acts.append(self._end_alone)
 
@@ -68,6 +71,7 @@ class Session:
         if os.getpid() != self._process:  # a child that this one has forked
             return
         recorder.current = None
+        hooks.begin_epoch()
         self._recorder.stop()
         if not failed:
             self._measure_again()
@@ -91,7 +95,7 @@ class Session:
 
 def _however_long(request: MPI.Request) -> None:
     """Waits for a request, with all that is in flight going on."""
-    until(request.Test)
+    until(request.Test, "the beginning of a trace, in which all ranks take part,")
 
 
 def _within(seconds: float) -> Callable[[MPI.Request], None]:
@@ -114,8 +118,7 @@ def begin(directory: str | os.PathLike, events: int) -> Session:
     """Begin a trace on all ranks of COMM_WORLD together."""
     if events < 1:
         raise ValueError(f"events={events} is not a positive number")
-    channel = engine.attach(MPI.COMM_WORLD)
-    engine.forget_programs()
+    channel = attach(MPI.COMM_WORLD)
     return Session(directory, events, channel.comm)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from ..costs import busbw_factor
+from ..schedule.costs import busbw_factor
 from .events import Collective, Event, Rank, Trace
 from .intervals import common, length, union
 

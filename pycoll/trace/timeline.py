@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..draw.markup import tag, words
 from ..draw.sheet import LINE, XMLNS, markers, style
 from .chrome import label
-from .events import Event, Rank, Refused, Trace
+from .events import Event, InvalidTrace, Rank, Trace
 
 WIDTH, MARGIN, TALL, THIN, GAP = 1200, 70, 16, 8, 22
 MANY = 600  # messages: more are not drawn
@@ -57,9 +57,9 @@ class _Window:
 
 
 def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
-    """An SVG document of the time from `begin` to `end`, in ms; `Refused` if there is none."""
+    """An SVG document of the time from `begin` to `end`, in ms; `InvalidTrace` if there is none."""
     if begin * 1e6 > trace.end:
-        raise Refused(f"there is nothing from {begin:g} ms on: the trace ends after {trace.end / 1e6:.3f} ms")
+        raise InvalidTrace(f"there is nothing from {begin:g} ms on: the trace ends after {trace.end / 1e6:.3f} ms")
     window = _Window(round(begin * 1e6), trace.end if end is None else min(trace.end, round(end * 1e6)))
     drawn, middles, top = [], {}, 3.0 * LINE
     for rank in trace.ranks.values():

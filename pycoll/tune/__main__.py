@@ -15,14 +15,17 @@ from pathlib import Path
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine, native, tuning
-from pycoll.files import write_json
-from pycoll.schedule import NATIVE, PRIMITIVES, algorithms_of
-from pycoll.tuning import Candidate
+from pycoll.base.files import write_json
+from pycoll.runtime import native
+from pycoll.runtime.attach import attach
+from pycoll.schedule.registry import NATIVE, PRIMITIVES, algorithms_of
+from pycoll.selection import tuning_file
+from pycoll.selection.tuning_file import Candidate
 
-from .cases import MEASURED, Call, Case
+from ..base.command_line import printed_once
+from .benchmark_case import MEASURED, Call, Case
 from .environment import environment
-from .options import add_primitives, add_sizes, points, said_once, sizes
+from .options import add_primitives, add_sizes, points, sizes
 from .progressbar import shown
 from .timing import race, shares
 
@@ -40,7 +43,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """The command line; what is wrong with it ends the program."""
     parser = argparse.ArgumentParser(prog="python -m pycoll.tune", description=__doc__)
     add_primitives(parser, MEASURED)
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=f"(default: {tuning.default_path()})")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=f"(default: {tuning_file.default_path()})")
     add_sizes(parser, "8", "64M", 2)
     parser.add_argument("--no-native", action="store_true", help="leave MPI's own collectives out")
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
@@ -52,7 +55,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.error(str(error))
     if options.budget <= 0:
         parser.error(f"--budget {options.budget} is not positive")
-    options.output = options.output or tuning.path_in_use() or tuning.default_path()
+    options.output = options.output or tuning_file.path_in_use() or tuning_file.default_path()
     return options
 
 
@@ -60,8 +63,8 @@ class Tuner:
     """Measures the points of one communicator."""
 
     def __init__(self, comm: MPI.Intracomm, with_native: bool = True) -> None:
-        self.comm, self.channel, self.with_native = comm, engine.attach(comm), with_native
-        self.segments = NETWORK_SEGMENTS if self.channel.host_count > 1 else SEGMENTS
+        self.comm, self.channel, self.with_native = comm, attach(comm), with_native
+        self.segments = NETWORK_SEGMENTS if self.channel.facts.host_count > 1 else SEGMENTS
         self._tried: dict[tuple[str, int], list[Candidate]] = {}  # the same in each pass
 
     def seconds(self, primitive: str, size: int, budget: float) -> tuple[int, dict[str, float]]:
@@ -95,11 +98,11 @@ class Tuner:
 
     def _first(self, call: Call, candidate: Candidate) -> Call:
         """The call, which gets this candidate as if a tuning file said so; called again it gets the same at once."""
-        channel, only = self.channel, tuning.Only(candidate)
+        channel, only = self.channel, tuning_file.FixedChoice(candidate)
 
         def choose_and_call() -> None:
             channel.tuned = only
-            channel.shortcuts_forgotten()
+            channel.forget_shortcuts()
             call()
 
         return choose_and_call
@@ -128,9 +131,9 @@ def joined(passes: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(one[name] for one in passes) for name in names}
 
 
-def existing(path: Path) -> tuning.TuningFile:
+def existing(path: Path) -> tuning_file.TuningFile:
     """The file that is there, or one without measurements; Refused if it is something else."""
-    return tuning.read(path) if path.exists() else tuning.empty(path)
+    return tuning_file.read(path) if path.exists() else tuning_file.empty(path)
 
 
 def disturbing(primitives: list[str]) -> str | None:
@@ -144,29 +147,34 @@ def main(argv: list[str]) -> None:
     """Measure, and add what was found to the file."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
-    with said_once(comm):
+    with printed_once(comm):
         options = parse(argv)
     problem = None
     if comm.rank == 0:
         try:  # before it is measured
             existing(options.output)
             options.output.parent.mkdir(parents=True, exist_ok=True)
-        except (tuning.Refused, OSError) as error:
+        except (tuning_file.InvalidTuningFile, OSError) as error:
             problem = f"-o {options.output}: {error}; name another file"
     if not problem and comm.rank == 0 and not os.access(options.output.parent, os.W_OK):
         problem = f"-o {options.output}: nothing can be written there"
     if problem := comm.bcast(problem or disturbing(options.primitives)):
-        with said_once(comm):
+        with printed_once(comm):
             print(problem, file=sys.stderr)
             sys.exit(1)
-    channel = engine.attach(comm)
+    channel = attach(comm)
     found, where = measured(comm, options), environment(comm)
     if comm.rank == 0:
-        measurement = {"mpi": native.library(), "ranks": comm.size, "hosts": channel.host_count, "environment": where}
+        measurement = {
+            "mpi": native.library(),
+            "ranks": comm.size,
+            "hosts": channel.facts.host_count,
+            "environment": where,
+        }
         document = existing(options.output).with_measurement({**measurement, "primitives": found})
         write_json(options.output, document)
         print(summary(found))
-        used = options.output.resolve() == (tuning.path_in_use() or Path()).resolve()
+        used = options.output.resolve() == (tuning_file.path_in_use() or Path()).resolve()
         if any("native" == min(p["seconds"], key=p["seconds"].get) for points in found.values() for p in points):
             print(NATIVE_HINT)
         print(f"written to {options.output}" + ("" if used else f"; to use it: export PYCOLL_TUNING={options.output}"))

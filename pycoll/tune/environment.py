@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll import native
+from pycoll.runtime import native
 
 
 def environment(comm: MPI.Intracomm) -> dict[str, object]:

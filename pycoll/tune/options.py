@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import re
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
+from collections.abc import Sequence
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -73,30 +65,3 @@ def add_sizes(parser: argparse.ArgumentParser, least: str, most: str, factor: in
     parser.add_argument(
         "-f", "--stepfactor", type=int, default=factor, metavar="F", help="from size to size (%(default)s)"
     )
-
-
-@contextlib.contextmanager
-def said_once(comm: MPI.Intracomm) -> Iterator[None]:
-    """Errors and help that all ranks would print are printed by rank 0 alone; if a rank ends, all do, after that.
-
-    What is printed is the first such rank's.  Launchers may end the other ranks as soon as one has ended, so that rank
-    0 must have spoken before.
-    """
-    from ..abort import PAUSE  # which needs MPI, as not all do that are here for sizes
-
-    out, err, code = io.StringIO(), io.StringIO(), None
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            yield
-    except SystemExit as end:
-        code = end.code or 0
-    told = comm.allgather((code, out.getvalue(), err.getvalue()))
-    code, said, complained = next((one for one in told if one[0] is not None), told[0])
-    if comm.rank == 0:
-        print(said, end="", flush=True)
-        print(complained, end="", file=sys.stderr, flush=True)
-    if code is not None:
-        comm.Barrier()
-        if comm.rank != 0:
-            time.sleep(PAUSE)
-        sys.exit(code)

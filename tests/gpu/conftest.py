@@ -5,7 +5,7 @@ Each test runs on the real CuPy where there is a GPU, and on a stand-in everywhe
 
 import pytest
 
-from pycoll.cuda import support
+from pycoll.runtime.gpu import cuda_aware
 
 from . import standin
 
@@ -39,9 +39,9 @@ def xp(request):
 @pytest.fixture(params=["direct", "staged"])
 def way(request, xp, monkeypatch):
     """How buffers go: MPI gets addresses on the GPU, or the host's memory is between."""
-    support.support.cache_clear()
-    if request.param == "direct" and hasattr(xp, "__file__") and not support.support().aware:
-        pytest.skip(f"no CUDA-aware MPI: {support.support().reason}")
+    cuda_aware.support.cache_clear()
+    if request.param == "direct" and hasattr(xp, "__file__") and not cuda_aware.support().aware:
+        pytest.skip(f"no CUDA-aware MPI: {cuda_aware.support().reason}")
     monkeypatch.setenv("PYCOLL_CUDA_AWARE", "1" if request.param == "direct" else "0")
     standin.forget()
     yield request.param

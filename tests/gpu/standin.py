@@ -410,14 +410,15 @@ def installed():
 
 def forget():
     """Let pycoll forget what it has kept of a GPU."""
-    from pycoll import engine
-    from pycoll.cuda import combine, memory, streams, support
+    from pycoll.arguments import streams
+    from pycoll.runtime.attach import channels
+    from pycoll.runtime.gpu import combine, cuda_aware, memory
 
-    for channel in engine.channels.values():
+    for channel in channels.values():
         channel.clear()
         channel._scratch.clear()
     for function in (
         *(streams.own_stream, combine._better, combine._complex_product, combine._compile),
-        *(memory._warn, support.support),
+        *(memory._warn, cuda_aware.support),
     ):
         function.cache_clear()

@@ -7,7 +7,8 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import pointtopoint, settings
+from pycoll.api import pointtopoint
+from pycoll.base import settings
 
 from ..mpi.native import RANK, SIZE
 from .test_collectives import produced
@@ -281,10 +282,10 @@ def test_a_buffer_without_cupy(monkeypatch):
 
 def test_what_is_said_when_mpi_is_not_cuda_aware(xp, monkeypatch):
     """Once."""
-    from pycoll.cuda import memory, support
+    from pycoll.runtime.gpu import cuda_aware, memory
 
     memory._warn.cache_clear()
-    monkeypatch.setattr(support, "support", lambda: support.Support(False, "this is a test"))
+    monkeypatch.setattr(cuda_aware, "support", lambda: cuda_aware.Support(False, "this is a test"))
     buffer = produced(xp, np.ones(3))
     with pytest.warns(RuntimeWarning, match="by way of the host's memory.* this is a test;") as said:
         pycoll.allreduce(buffer)

@@ -8,8 +8,8 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine
-from pycoll.schedule import PRIMITIVES
+from pycoll.base.settings import configure
+from pycoll.schedule.registry import PRIMITIVES
 
 from ..mpi import test_native
 from ..mpi.native import KINDS, OPERATIONS, RANK, SIZE, assert_same, inputs, native
@@ -275,7 +275,7 @@ def test_half_precision(xp, way, name):
 @pytest.mark.parametrize("primitive", [name for name, p in PRIMITIVES.items() if name != "barrier" and not p.varies])
 def test_large(xp, way, primitive):
     """Several segments of the usual length."""
-    engine.configure(segment=1 << 20, pipeline=1 << 19)
+    configure(segment=1 << 20, pipeline=1 << 19)
     count = (1 << 20) // 8 * (3 if PRIMITIVES[primitive].cuts else 1) + 5
     op = "sum" if PRIMITIVES[primitive].reduces else None
     host = inputs(primitive, count, "int64")

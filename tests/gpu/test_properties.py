@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pycoll
-from pycoll import engine
-from pycoll import settings as pycoll_settings
-from pycoll.schedule import PRIMITIVES
+from pycoll.base import settings as pycoll_settings
+from pycoll.base.settings import configure
+from pycoll.schedule.registry import PRIMITIVES
 
 from ..mpi.native import RANK, SIZE, assert_same, inputs, native
 from ..mpi.test_properties import cases
@@ -28,11 +28,11 @@ def test_drawn(together, xp, way, case, sides):
 
 def check(xp, primitive, algorithm, op, dtype, count, root, segment, pipeline, on_gpu):
     before = pycoll_settings.SEGMENT, pycoll_settings.PIPELINE
-    engine.configure(segment=segment, pipeline=pipeline)
+    configure(segment=segment, pipeline=pipeline)
     try:
         compare(xp, primitive, algorithm, op, dtype, count, root, *on_gpu)
     finally:
-        engine.configure(segment=before[0], pipeline=before[1])
+        configure(segment=before[0], pipeline=before[1])
 
 
 def compare(xp, primitive, algorithm, op, dtype, count, root, send_on_gpu, recv_on_gpu):

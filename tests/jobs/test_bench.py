@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from pycoll.schedule import algorithms_of
-from pycoll.tune.cases import FORMS, IN_PLACE, MEASURED
+from pycoll.schedule.registry import algorithms_of
+from pycoll.tune.benchmark_case import FORMS, IN_PLACE, MEASURED
 
 from ..launch import run
 

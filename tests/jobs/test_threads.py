@@ -22,20 +22,20 @@ with pycoll.progress_thread():
         world.Barrier()
         request = pycoll.iallreduce(values, result, algorithm=algorithm)
         time.sleep(1)
-        assert not progress.flights and request.Test(), algorithm
+        assert not progress.tasks and request.Test(), algorithm
         assert (result == size).all()
         with pycoll.allreduce_init(values, result, algorithm=algorithm) as persistent:
             world.Barrier()
             persistent.Start()
             time.sleep(1)
-            assert not progress.flights and persistent.Test(), algorithm
+            assert not progress.tasks and persistent.Test(), algorithm
 """
 
 WITHOUT = """
 if rank == 0:
     request = pycoll.iallreduce(np.ones(1 << 20), algorithm="tree")
     time.sleep(0.5)
-    assert size == 1 or progress.flights
+    assert size == 1 or progress.tasks
     world.Barrier()
 else:
     world.Barrier()
@@ -93,7 +93,7 @@ for turn in range(3):
     thread.stop()
     assert (request.wait() == size).all()
 request = pycoll.ibarrier()
-if progress.flights:
+if progress.tasks:
     try:
         pycoll.progress_thread()
     except RuntimeError as problem:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pycoll.schedule import algorithms_of
+from pycoll.schedule.registry import algorithms_of
 
 from ..launch import run
 

@@ -7,7 +7,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.schedule import PRIMITIVES, algorithms_of
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 
 from .native import RANK, SIZE, WORLD
 

@@ -7,8 +7,9 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine, settings
-from pycoll.schedule import PRIMITIVES, algorithms_of
+from pycoll.base import settings
+from pycoll.base.settings import configure
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 
 from .native import RANK, SIZE, WORLD
 
@@ -121,7 +122,7 @@ def test_operations_of_the_user_keep_rank_order(affine):
     expected = np.stack([a, b], axis=1).copy().view("i8").reshape(-1)
     before = settings.SEGMENT, settings.PIPELINE
     for segment in (64, before[0]):
-        engine.configure(segment=segment, pipeline=segment)
+        configure(segment=segment, pipeline=segment)
         for algorithm in [None, *(a.name for a in algorithms_of("allreduce").values() if a.ordered)]:
             np.testing.assert_array_equal(pycoll.allreduce(packed, op=affine, algorithm=algorithm), expected)
         for root in range(SIZE):
@@ -129,7 +130,7 @@ def test_operations_of_the_user_keep_rank_order(affine):
             assert RANK != root or (result == expected).all()
         mine = slice(RANK * count, (RANK + 1) * count)
         np.testing.assert_array_equal(pycoll.reduce_scatter(packed, op=affine), expected[mine])
-    engine.configure(segment=before[0], pipeline=before[1])
+    configure(segment=before[0], pipeline=before[1])
 
 
 def test_operations_of_the_user_refused(affine):

@@ -8,6 +8,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll.arguments.arrays import as_array
 
 from .native import RANK, SIZE, WORLD
 from .test_types import COUNT, drawn
@@ -180,7 +181,7 @@ def test_jax_arrays(jax):
         result = pycoll.allreduce(send)
         assert type(result) is np.ndarray
         np.testing.assert_array_equal(result, expected)
-    assert MPI.Get_address(pycoll.buffers.as_array("sendbuf", send)) == send.unsafe_buffer_pointer()
+    assert MPI.Get_address(as_array("sendbuf", send)) == send.unsafe_buffer_pointer()
     for call in (lambda: pycoll.allreduce(np.ones(4, "f4"), send), lambda: pycoll.allreduce(MPI.IN_PLACE, send)):
         with pytest.raises(ValueError, match="recvbuf is read-only"):
             call()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
+from pycoll.selection.choices import primitive_called
 
 from .native import RANK, SIZE
 from .specifications import FORMS, INT, METHODS, MOVES, OURS, THEIRS, TYPED, TYPES, call_of, check, run, styles_of
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.mpi
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_algorithm_in_every_form(method):
-    name = pycoll.settings.primitive_called(method)
+    name = primitive_called(method)
     algorithms = [None, *pycoll.algorithms(name)]
     style = "[buf, count]" if method.endswith("v") else "buf"
     check(method, partial(call_of, method, RANK, style, root=SIZE - 1), FORMS, algorithms)
@@ -55,7 +56,7 @@ def test_in_place(method, marker):
 @pytest.mark.parametrize("method", METHODS)
 def test_in_place_by_every_algorithm(method):
     if method != "Bcast":
-        name = pycoll.settings.primitive_called(method)
+        name = primitive_called(method)
         style = "[buf, count]" if method.endswith("v") else "buf"
         check(
             method,
@@ -153,7 +154,7 @@ def drawn_calls(draw):
     if method in MOVES and style.endswith("type]"):
         names = [name for name in TYPES if "count" in style or name != "indexed"]
     types = draw(st.sampled_from(names)), draw(st.sampled_from(names))
-    algorithm = draw(st.sampled_from([None, *pycoll.algorithms(pycoll.settings.primitive_called(method))]))
+    algorithm = draw(st.sampled_from([None, *pycoll.algorithms(primitive_called(method))]))
     counts = draw(st.lists(st.integers(0, 60), min_size=SIZE, max_size=SIZE))
     root, gap = draw(st.integers(0, SIZE - 1)), draw(st.integers(0, 5))
     inside = method != "Bcast" and draw(st.booleans())

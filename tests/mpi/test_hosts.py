@@ -1,5 +1,7 @@
 """Several hosts, as far as pycoll knows: which algorithms run, and that they are right."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,8 +9,10 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine
-from pycoll.schedule import PRIMITIVES, algorithms_of
+from pycoll.base import hooks
+from pycoll.base.settings import configure
+from pycoll.runtime.attach import attach, fitting
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 
 from .native import RANK, SIZE, WORLD
 from .test_native import check_movement, check_reduction
@@ -17,25 +21,33 @@ pytestmark = pytest.mark.mpi
 TWO_LEVEL = [name for name in PRIMITIVES if "two_level" in algorithms_of(name) and not PRIMITIVES[name].varies]
 
 
+def place(channel, hosts):
+    """Let pycoll believe that the ranks are on these hosts."""
+    channel.facts = replace(channel.facts, hosts=tuple(hosts))
+    channel.tuned = fitting(channel.facts)
+
+
 @pytest.fixture
 def channel():
     """That of COMM_WORLD, whose hosts may be changed."""
-    found = engine.attach()
-    before = found.hosts
+    found = attach()
+    before = found.facts, found.tuned
     yield found
-    found.place(before)
-    engine.forget_programs()
+    found.facts, found.tuned = before
+    hooks.begin_epoch()
 
 
 def test_hosts_by_their_names(channel):
     names = WORLD.allgather(MPI.Get_processor_name())
-    assert [channel.hosts[i] == channel.hosts[0] for i in range(SIZE)] == [name == names[0] for name in names]
+    assert [channel.facts.hosts[i] == channel.facts.hosts[0] for i in range(SIZE)] == [
+        name == names[0] for name in names
+    ]
     child = pycoll.Comm(WORLD).Split(0, -RANK)
-    assert engine.attach(child).hosts == channel.hosts[::-1] or len(set(channel.hosts)) > 1
+    assert attach(child).facts.hosts == channel.facts.hosts[::-1] or len(set(channel.facts.hosts)) > 1
     later, request = child.Idup()
     request.Wait()
     later.Barrier()
-    assert engine.attach(later).hosts == engine.attach(child).hosts
+    assert attach(later).facts.hosts == attach(child).facts.hosts
     later.Free()
     child.Free()
 
@@ -54,19 +66,19 @@ def test_any_layout(together, channel, primitive, hosts, count, segment, root, d
 
 
 def check(channel, primitive, hosts, count, segment, root, dtype):
-    channel.place(tuple(hosts))
-    engine.configure(segment=segment, pipeline=segment)
+    place(channel, hosts)
+    configure(segment=segment, pipeline=segment)
     try:
         if PRIMITIVES[primitive].reduces:
             check_reduction(primitive, "two_level", "sum", dtype, count, root)
         else:
             check_movement(primitive, "two_level", dtype, count, root)
     finally:
-        engine.configure(segment=4 << 20, pipeline=128 << 10)
+        configure(segment=None, pipeline=None)
 
 
 def test_blocks_of_different_lengths(channel):
-    channel.place(tuple(rank % 2 for rank in range(SIZE)))
+    place(channel, [rank % 2 for rank in range(SIZE)])
     counts = [3 * rank for rank in range(SIZE)]
     ours = pycoll.allgatherv(np.full(counts[RANK], RANK), [None, counts], algorithm="two_level")
     np.testing.assert_array_equal(ours, np.repeat(np.arange(SIZE), counts))
@@ -79,7 +91,7 @@ def test_long_vectors_between_hosts_go_by_two_levels(channel, monkeypatch):
     send = np.ones(300_000)
     with pycoll.traffic() as inside:
         pycoll.allreduce(send, algorithm="two_level")
-    channel.place(tuple(rank % 2 for rank in range(SIZE)))
+    place(channel, [rank % 2 for rank in range(SIZE)])
     with pycoll.traffic() as chosen:
         np.testing.assert_array_equal(pycoll.allreduce(send), send * SIZE)
     with pycoll.traffic() as named:

@@ -9,15 +9,14 @@ from mpi4py import MPI
 
 import pycoll
 from bench.starts import Starts
-from pycoll import prepare
-from pycoll.abort import PAUSE
-from pycoll.schedule import PRIMITIVES, algorithms_of, find
+from pycoll.base.command_line import PAUSE, printed_once
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of, find
+from pycoll.selection.tuning_file import Candidate
 from pycoll.simulate import calibrate
 from pycoll.tune.__main__ import Tuner, joined
-from pycoll.tune.cases import FORMS, IN_PLACE, MEASURED, Case
-from pycoll.tune.options import nbytes, said_once, sizes
+from pycoll.tune.benchmark_case import FORMS, IN_PLACE, MEASURED, Case
+from pycoll.tune.options import nbytes, sizes
 from pycoll.tune.timing import alternate, race, shares
-from pycoll.tuning import Candidate
 
 from .native import RANK, SIZE, WORLD
 
@@ -65,7 +64,7 @@ def test_a_time_is_the_slowest_ranks():
 def test_no_rank_ends_before_the_first_has_said_why(capsys, slow):
     WORLD.Barrier()
     begin = time.monotonic()
-    with pytest.raises(SystemExit, match="2"), said_once(WORLD):
+    with pytest.raises(SystemExit, match="2"), printed_once(WORLD):
         time.sleep(0.3 * (RANK == slow))
         sys.stderr.write("wrong")
         sys.exit(2)
@@ -74,7 +73,7 @@ def test_no_rank_ends_before_the_first_has_said_why(capsys, slow):
 
 
 def test_one_rank_ends_all_and_is_heard(capsys):
-    with pytest.raises(SystemExit, match="1"), said_once(WORLD):
+    with pytest.raises(SystemExit, match="1"), printed_once(WORLD):
         print("all is well")
         if RANK == SIZE - 1:
             sys.stderr.write("no such folder here")
@@ -84,7 +83,7 @@ def test_one_rank_ends_all_and_is_heard(capsys):
 
 
 def test_who_does_not_end_is_heard_too(capsys):
-    with said_once(WORLD):
+    with printed_once(WORLD):
         print(f"a warning of {RANK}")
     assert capsys.readouterr().out == ("a warning of 0\n" if RANK == 0 else "")
 
@@ -159,7 +158,9 @@ def test_shares_of_a_budget():
 def test_each_candidate_is_run(primitive, monkeypatch):
     """Just before it is timed, and so when it is timed too, a call has run the candidate that it stands for."""
     ran = []
-    monkeypatch.setattr(prepare, "find", lambda name, algorithm: ran.append(algorithm) or find(name, algorithm))
+    monkeypatch.setattr(
+        "pycoll.runtime.dispatch.find", lambda name, algorithm: ran.append(algorithm) or find(name, algorithm)
+    )
     tuner, case = Tuner(WORLD.Dup()), Case(WORLD, primitive, 1024)
     case.comm = tuner.comm
     names = [*algorithms_of(primitive), "native"]

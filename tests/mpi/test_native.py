@@ -7,8 +7,9 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine, settings
-from pycoll.schedule import PRIMITIVES, algorithms_of
+from pycoll.base import settings
+from pycoll.base.settings import configure
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 
 from .native import KINDS, OPERATIONS, RANK, SIZE, WORLD, assert_same, inputs, native
 
@@ -30,9 +31,9 @@ ROOTS = sorted({0, SIZE // 2, SIZE - 1})
 @pytest.fixture(autouse=True)
 def short_segments():
     before = settings.SEGMENT, settings.PIPELINE
-    engine.configure(segment=SEGMENT, pipeline=SEGMENT)
+    configure(segment=SEGMENT, pipeline=SEGMENT)
     yield
-    engine.configure(segment=before[0], pipeline=before[1])
+    configure(segment=before[0], pipeline=before[1])
 
 
 def call(primitive, algorithm, send, op=None, root=0, recv=None):
@@ -156,7 +157,7 @@ def test_barrier_waits_for_the_last(algorithm):
 @pytest.mark.parametrize("primitive", [name for name, p in PRIMITIVES.items() if name != "barrier" and not p.varies])
 def test_above_every_eager_limit(primitive):
     """Several megabytes a block, where schedules that count on buffering would hang."""
-    engine.configure(segment=1 << 20, pipeline=2 << 20)
+    configure(segment=1 << 20, pipeline=2 << 20)
     count = (2 << 20) // 8 * (SIZE if PRIMITIVES[primitive].cuts else 1)
     send = inputs(primitive, count, "int64")
     op = "sum" if PRIMITIVES[primitive].reduces else None

@@ -6,7 +6,8 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import settings
+from pycoll.base import settings
+from pycoll.selection import choices
 
 from .native import RANK, SIZE, WORLD
 
@@ -36,7 +37,7 @@ def test_pairs_and_operations_of_the_user():
 
 
 def test_the_environment_and_the_communicator_may_ask_for_it(monkeypatch):
-    settings.algorithm_from_environment.cache_clear()
+    choices.algorithm_from_environment.cache_clear()
     monkeypatch.setenv("PYCOLL_ALLREDUCE", "native")
     try:
         with pycoll.traffic() as sent:
@@ -44,7 +45,7 @@ def test_the_environment_and_the_communicator_may_ask_for_it(monkeypatch):
         assert sent.messages == 0  # none of pycoll's
         assert "PYCOLL_ALLREDUCE" in pycoll.explain("allreduce", nbytes=32).reason
     finally:
-        settings.algorithm_from_environment.cache_clear()
+        choices.algorithm_from_environment.cache_clear()
     comm = pycoll.Comm(WORLD.Dup())
     comm.algorithm["Bcast"] = "native"
     data = np.full(7, RANK)
@@ -74,6 +75,6 @@ def test_with_a_timeout(monkeypatch):
         pycoll.attach(comm)
         monkeypatch.setattr(settings, "TIMEOUT", 0.2)
         if RANK == 0:
-            with pytest.raises(pycoll.CollectiveTimeout, match="MPI's own collective is under way"):
+            with pytest.raises(pycoll.CollectiveTimeout, match="native collective of MPI is under way"):
                 pycoll.barrier(comm=comm, algorithm="native")
         WORLD.Barrier()

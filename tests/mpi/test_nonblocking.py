@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
-from pycoll.schedule import PRIMITIVES, algorithms_of
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 
 from .native import RANK, SIZE, WORLD
 from .nonblocking import (

@@ -8,8 +8,8 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import progress
-from pycoll.schedule import algorithms_of
+from pycoll.runtime import progress
+from pycoll.schedule.registry import algorithms_of
 
 from .native import RANK, SIZE, WORLD
 from .nonblocking import (
@@ -79,7 +79,7 @@ def test_a_request_that_is_dropped_goes_on():
     pycoll.iallreduce(np.ones(LARGE // 8), recv, algorithm="ring")
     gc.collect()
     pycoll.barrier()
-    while progress.flights:
+    while progress.tasks:
         progress.progress()
     assert (recv == SIZE).all()
     WORLD.Barrier()

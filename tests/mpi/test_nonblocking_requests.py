@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.schedule import algorithms_of
+from pycoll.schedule.registry import algorithms_of
 
 from .native import RANK, SIZE, WORLD
 from .nonblocking import (

@@ -8,8 +8,8 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import progress
-from pycoll.schedule import PRIMITIVES, algorithms_of
+from pycoll.runtime import progress
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 
 from .native import RANK, SIZE, WORLD
 from .nonblocking import LARGE, LEFT, PAIRS, RIGHT, begin, case, check, concatenate, finish_any
@@ -138,7 +138,7 @@ def test_start_while_complete_but_not_waited_for():
     request = pycoll.allreduce_init(np.ones(3), np.empty(3))
     request.Start()
     pycoll.barrier()
-    while progress.flights:
+    while progress.tasks:
         progress.progress()
     with pytest.raises(RuntimeError, match="still active"):
         request.Start()

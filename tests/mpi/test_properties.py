@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pycoll.settings
-from pycoll import engine
-from pycoll.schedule import PRIMITIVES, algorithms_of
+import pycoll
+from pycoll.base import settings as pycoll_settings
+from pycoll.base.settings import configure
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 
 from .native import KINDS, OPERATIONS, SIZE
 from .test_native import check_movement, check_reduction
@@ -39,15 +40,15 @@ def test_drawn(together, case):
 
 
 def check(primitive, algorithm, op, dtype, count, root, segment, pipeline):
-    before = pycoll.settings.SEGMENT, pycoll.settings.PIPELINE
-    engine.configure(segment=segment, pipeline=pipeline)
+    before = pycoll_settings.SEGMENT, pycoll_settings.PIPELINE
+    configure(segment=segment, pipeline=pipeline)
     try:
         if op:
             check_reduction(primitive, algorithm, op, dtype, count, root)
         else:
             check_movement(primitive, algorithm, dtype, count, root)
     finally:
-        engine.configure(segment=before[0], pipeline=before[1])
+        configure(segment=before[0], pipeline=before[1])
 
 
 def test_automatic_choice_at_all_sizes():

@@ -7,7 +7,8 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine, settings
+from pycoll.base import settings
+from pycoll.base.settings import configure
 
 from .native import KINDS, RANK, SIZE, WORLD
 from .varying import compose
@@ -25,9 +26,9 @@ DTYPES = DTYPES if SIZE < 5 else ["u2", "f2", "D", "?"]
 @pytest.fixture(autouse=True)
 def short_segments():
     before = settings.SEGMENT, settings.PIPELINE
-    engine.configure(segment=48, pipeline=96)
+    configure(segment=48, pipeline=96)
     yield
-    engine.configure(segment=before[0], pipeline=before[1])
+    configure(segment=before[0], pipeline=before[1])
 
 
 def drawn(dtype, shape=101, seed=0):
@@ -67,7 +68,7 @@ def test_every_dtype_and_operation(primitive, algorithm):
 def test_sizes_and_segments(primitive, algorithm):
     for count in (0, 1, SIZE, 1000) if SIZE < 5 else (SIZE, 1000):
         for segment in (8, 400, 1 << 16) if SIZE < 5 else (400,):
-            engine.configure(segment=segment, pipeline=segment)
+            configure(segment=segment, pipeline=segment)
             send = drawn("i8", count, seed=count)
             expected = expected_of(primitive, send, np.add)
             for _ in range(2):
@@ -99,7 +100,7 @@ def test_operations_of_the_user_keep_rank_order(primitive, algorithm):
 
 @pytest.mark.parametrize("primitive, algorithm", PAIRS)
 def test_above_every_eager_limit(primitive, algorithm):
-    engine.configure(segment=1 << 20, pipeline=1 << 20)
+    configure(segment=1 << 20, pipeline=1 << 20)
     send = drawn("i8", 1 << (19 if SIZE < 5 else 17))
     expected = expected_of(primitive, send, np.add)
     for inside in (False, True):

@@ -7,10 +7,11 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine
-from pycoll.proof import prove
-from pycoll.schedule import PRIMITIVES, find
-from pycoll.trace import clocks, phases, recorder, session, steps
+from pycoll.runtime.attach import attach
+from pycoll.runtime.recording import phases, recorder, steps
+from pycoll.schedule.proof import prove
+from pycoll.schedule.registry import PRIMITIVES, find
+from pycoll.trace import clocks, session
 from pycoll.trace.reading import read
 
 from ..tracing import arrows, named, sent, whole
@@ -75,12 +76,12 @@ def test_messages_are_those_of_the_schedule(directory, name):
 
 def test_nothing_is_left_of_it_in_later_calls(directory):
     vector, result = np.ones(N), np.empty(N)
-    channel = engine.attach(WORLD)
+    channel = attach(WORLD)
     with pycoll.trace(directory):
         pycoll.allreduce(vector, result)
-        assert [bound.tracer is not None for bound in channel._bound.values()] == [True]
+        assert [bound.tracer is not None for bound in channel._executables.values()] == [True]
     pycoll.allreduce(vector, result)
-    assert [(bound.tracer, len(bound.calls) - len(bound.program.steps)) for bound in channel._bound.values()] == [
+    assert [(bound.tracer, len(bound.calls) - len(bound.program.steps)) for bound in channel._executables.values()] == [
         (None, 0)
     ]
 

@@ -1,13 +1,14 @@
 """Calls on communicators with a tuning file: when MPI's own collective stands in for pycoll's, on all ranks or none."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pycoll
-from pycoll import engine
-from pycoll.tuning import Candidate, Point, Tuned
+from pycoll.runtime.attach import attach
+from pycoll.selection.tuning_file import Candidate, Point, Tuned
 
 from .native import RANK, SIZE, WORLD
 
@@ -20,8 +21,8 @@ def comm():
     found = WORLD.Dup()
     seconds = {Candidate("native"): 1e-6, Candidate("ring", 64): 2e-6, Candidate("tree"): 9e-6}
     points = [Point(8, seconds), Point(1 << 40, seconds)]
-    channel = engine.attach(found)
-    channel.known = engine.Known(one_file=True, host_memory=True)  # though there may be CuPy
+    channel = attach(found)
+    channel.facts = replace(channel.facts, host_memory=True)  # though there may be CuPy
     channel.tuned = Tuned(Path("made-up.json"), {}, {"allreduce": points, "allgather": points})
     yield found
     found.Free()
@@ -54,7 +55,8 @@ def test_but_not_elsewhere(comm, given):
 
 
 def test_nor_where_a_rank_may_have_a_gpu(comm):
-    engine.attach(comm).known = engine.Known(one_file=True, host_memory=False)
+    channel = attach(comm)
+    channel.facts = replace(channel.facts, host_memory=False)
     assert chosen(comm) == "ring/64"
 
 

@@ -7,7 +7,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.schedule import PRIMITIVES, algorithms_of
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 
 from .native import KINDS, RANK, SIZE, WORLD
 from .test_scan import UFUNCS

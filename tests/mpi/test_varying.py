@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
-from pycoll.schedule import PRIMITIVES
+from pycoll.schedule.registry import PRIMITIVES
 
 from .native import RANK, SIZE, WORLD
 from .varying import FILL, FORMS, PAIRS, STYLES, TABLES, VARYING, check, compose, cut, lay, wrong

@@ -8,8 +8,9 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine, settings
-from pycoll.schedule import PRIMITIVES
+from pycoll.base import settings
+from pycoll.base.settings import configure
+from pycoll.schedule.registry import PRIMITIVES
 
 from .native import RANK, SIZE, WORLD
 
@@ -31,11 +32,11 @@ FILL = 77
 @contextmanager
 def cut(segment):
     before = settings.SEGMENT, settings.PIPELINE
-    engine.configure(segment=segment, pipeline=segment)
+    configure(segment=segment, pipeline=segment)
     try:
         yield
     finally:
-        engine.configure(segment=before[0], pipeline=before[1])
+        configure(segment=before[0], pipeline=before[1])
 
 
 def lay(counts, style, seed=0):

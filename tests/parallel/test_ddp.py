@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pycoll
-from pycoll import progress
 from pycoll.parallel import SGD, Adam, DistributedDataParallel, average_gradients
-from pycoll.schedule import algorithms_of
+from pycoll.runtime import progress
+from pycoll.schedule.registry import algorithms_of
 
 from ..mpi.native import RANK, SIZE, WORLD
 
@@ -381,7 +381,7 @@ def test_integers_have_no_average():
     integers = {"a": np.full(3, float(RANK)), "b": np.full(3, RANK), "c": np.full(3, RANK, "f4")}
     with pytest.raises(TypeError, match="has dtype int64, which has no averages"):
         average_gradients(integers)
-    assert not progress.flights
+    assert not progress.tasks
     WORLD.Barrier()
     pycoll.barrier()
     assert all((array == RANK).all() for array in integers.values())

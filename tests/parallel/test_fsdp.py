@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import pycoll
-from pycoll import progress
 from pycoll.parallel import SGD, Adam, AdamW, FullyShardedDataParallel
+from pycoll.runtime import progress
 
 from ..mpi.native import RANK, SIZE, WORLD
 
@@ -198,7 +198,7 @@ def test_the_next_unit_is_gathered_meanwhile(prefetch):
             assert_equal(fsdp.state_dict(), model())
             assert_equal(parameters, {"middle.bias": model()["middle.bias"]})
         with fsdp.forward(6):
-            assert not progress.flights
+            assert not progress.tasks
 
 
 def test_in_the_background():

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
-from pycoll import engine
 from pycoll.parallel import SGD, ParameterServer
+from pycoll.runtime.attach import channels
 
 from ..mpi.native import RANK, SIZE, WORLD
 
@@ -31,9 +31,9 @@ LR = 0.5
 
 @pytest.fixture(autouse=True)
 def no_channel_left():
-    before = len(engine.channels)
+    before = len(channels)
     yield
-    assert len(engine.channels) == before
+    assert len(channels) == before
 
 
 def arrange(place, ranks_per_worker=1, at_least=1):

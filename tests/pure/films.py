@@ -6,7 +6,7 @@ import pytest
 
 from pycoll.draw.frames import film
 from pycoll.draw.gallery import halves
-from pycoll.schedule import PRIMITIVES, algorithms_of
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 
 ALGORITHMS = [algorithm for name in PRIMITIVES for algorithm in algorithms_of(name).values()]
 SVG = "{http://www.w3.org/2000/svg}"

@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 
 import numpy as np
 
-from pycoll.program import Apply, CopyBytes, Divide, Finish, Program, Ready, Region, Start, Wait
+from pycoll.compiler.program import Apply, CopyBytes, Divide, Finish, Program, Ready, Region, Start, Wait
 
 
 class Machine:

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycoll.compiler import compile_rounds
-from pycoll.layout import Call, compiled, split
-from pycoll.program import RECV, SEND, Layout, Region, Wait
-from pycoll.schedule import Copy, Recv, Send, find
+from pycoll.compiler.blocks import ProgramKey, compiled, split
+from pycoll.compiler.lower import compile_rounds
+from pycoll.compiler.program import RECV, SEND, Layout, Region, Wait
+from pycoll.schedule.moves import Copy, Recv, Send
+from pycoll.schedule.registry import find
 
 from .machine import Machine
 from .test_proof import ALGORITHMS
@@ -70,7 +71,7 @@ def run(algorithm, size, root=0, count=7, segment=1 << 20, segments=1, in_place=
     memory = [buffers(primitive, data, rank, root, count, inside[rank]) for rank in range(size)]
     before = [send.copy() for send, _ in memory]
     programs = [
-        compiled(Call(algorithm, rank, size, root, count, 8, inside[rank], segments, segment, hosts=hosts))
+        compiled(ProgramKey(algorithm, rank, size, root, count, 8, inside[rank], segments, segment, hosts=hosts))
         for rank in range(size)
     ]
     order = list(range(size))
@@ -138,7 +139,7 @@ def test_ring_allreduce_out_of_place_needs_no_scratch():
 
 
 def test_messages_are_cut_into_windows_of_segments():
-    program = compiled(Call(find("allreduce", "ring"), 0, 2, 0, 64, 8, False, 1, 64))
+    program = compiled(ProgramKey(find("allreduce", "ring"), 0, 2, 0, 64, 8, False, 1, 64))
     assert {message.region.size for message in program.messages} == {64}
     flying = most = 0
     for step in program.steps:

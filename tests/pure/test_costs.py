@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pycoll.costs import FIELDS, Network, documented, evaluate, formula_for, table
-from pycoll.proof import prove
+from pycoll.schedule.costs import FIELDS, Network, documented, evaluate, formula_for, table
+from pycoll.schedule.proof import prove
 
 from .test_proof import ALGORITHMS
 

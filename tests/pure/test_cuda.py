@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("mpi4py")
 
-from pycoll.cuda.arrays import described, on_device
-from pycoll.cuda.select import share_out
-from pycoll.cuda.support import Facts, judge
+from pycoll.arguments.device_arrays import described, on_device
+from pycoll.runtime.gpu.cuda_aware import Facts, judge
+from pycoll.runtime.gpu.select import share_out
 
 
 def interface(**changes):

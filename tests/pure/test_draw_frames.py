@@ -6,8 +6,8 @@ import pytest
 
 from pycoll.draw.frames import film
 from pycoll.draw.names import by_rank
-from pycoll.proof import ProofError, prove
-from pycoll.schedule import PRIMITIVES, Algorithm, counts_of, find, per_rank
+from pycoll.schedule.proof import ProofError, prove
+from pycoll.schedule.registry import PRIMITIVES, Algorithm, counts_of, find, per_rank
 
 from .films import each_algorithm, films
 

@@ -13,7 +13,7 @@ from pycoll.draw.frames import film
 from pycoll.draw.gallery import COMPARISONS, Setting, guide
 from pycoll.draw.markup import VOID
 from pycoll.draw.page import page, player
-from pycoll.schedule import find
+from pycoll.schedule.registry import find
 
 from .films import ALGORITHMS, classes, each_algorithm, films
 

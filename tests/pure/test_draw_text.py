@@ -3,7 +3,7 @@
 from pycoll.draw.__main__ import main
 from pycoll.draw.frames import film
 from pycoll.draw.text import text
-from pycoll.schedule import find
+from pycoll.schedule.registry import find
 
 from .films import each_algorithm, films
 

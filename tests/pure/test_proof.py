@@ -6,20 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycoll.proof import ProofError, prove
-from pycoll.schedule import (
-    AFTER,
-    PRIMITIVES,
-    Algorithm,
-    Copy,
-    Recv,
-    Reduce,
-    Send,
-    algorithms_of,
-    find,
-    per_rank,
-    whole,
-)
+from pycoll.schedule.moves import AFTER, Copy, Recv, Reduce, Send
+from pycoll.schedule.proof import ProofError, prove
+from pycoll.schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find, per_rank, whole
 
 ALGORITHMS = [algorithm for name in PRIMITIVES for algorithm in algorithms_of(name).values()]
 SIZES = [*range(1, 41), 48, 63, 64, 65, 100, 128]

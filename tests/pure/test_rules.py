@@ -1,7 +1,7 @@
 import pytest
 
-from pycoll.rules import choose
-from pycoll.schedule import PRIMITIVES, find
+from pycoll.schedule.registry import PRIMITIVES, find
+from pycoll.selection.rules import choose
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)

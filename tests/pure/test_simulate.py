@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pycoll
-from pycoll.costs import Network as Formula
-from pycoll.costs import documented, evaluate
-from pycoll.proof import prove
-from pycoll.schedule import Recv, Reduce, Send, find
+from pycoll.schedule.costs import Network as Formula
+from pycoll.schedule.costs import documented, evaluate
+from pycoll.schedule.moves import Recv, Reduce, Send
+from pycoll.schedule.proof import prove
+from pycoll.schedule.registry import find
 from pycoll.simulate import Link, Network
 from pycoll.simulate.network import changed, read, write
 from pycoll.simulate.run import Cluster, Ranks, sizes

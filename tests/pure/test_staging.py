@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycoll.layout import Call, compiled
-from pycoll.program import RECV, SCRATCH, SEND, Apply, CopyBytes, Divide, Finish, Program, Ready, Region, Start
-from pycoll.schedule import find
-from pycoll.staging import PIECE, _Bytes, direct, staged
+from pycoll.compiler.blocks import ProgramKey, compiled
+from pycoll.compiler.device import PIECE, _Bytes, direct, staged
+from pycoll.compiler.program import RECV, SCRATCH, SEND, Apply, CopyBytes, Divide, Finish, Program, Ready, Region, Start
+from pycoll.schedule.registry import find
 
 from .machine import Machine
 from .test_compiler import EVEN, IN_PLACE_AT_ROOT, IN_PLACE_EVERYWHERE, buffers, expected
@@ -39,7 +39,7 @@ def run(algorithm, size, way, root=0, count=7, segment=1 << 20, segments=3, in_p
     adapt, on_device = WAYS[way]
     programs = []
     for rank, (send, recv) in enumerate(memory):
-        program = compiled(Call(algorithm, rank, size, root, count, 8, inside[rank], segments, segment))
+        program = compiled(ProgramKey(algorithm, rank, size, root, count, 8, inside[rank], segments, segment))
         if mean:
             steps = [*program.steps, Divide(Region(RECV, 0, 8 * count))]
             program = Program(steps, program.messages, program.scratch)
@@ -106,7 +106,7 @@ def test_a_machine_without_finishes_fails(way):
     memory = [[np.arange(64), np.zeros(64, int)] for _ in range(2)]
     programs = []
     for rank in range(2):
-        program = adapt(compiled(Call(find("allreduce", "ring"), rank, 2, 0, 64, 8, False, 1, 64)), 512, 512)
+        program = adapt(compiled(ProgramKey(find("allreduce", "ring"), rank, 2, 0, 64, 8, False, 1, 64)), 512, 512)
         steps = [step for step in program.steps if not isinstance(step, Finish)]
         programs.append(Program(steps, program.messages, program.scratch))
     with pytest.raises(AssertionError):
@@ -114,7 +114,7 @@ def test_a_machine_without_finishes_fails(way):
 
 
 def large(way, primitive="allreduce", algorithm="ring", size=2, count=4 * PIECE // 8, segment=PIECE):
-    program = compiled(Call(find(primitive, algorithm), 0, size, 0, count, 8, False, 1, segment))
+    program = compiled(ProgramKey(find(primitive, algorithm), 0, size, 0, count, 8, False, 1, segment))
     return WAYS[way][0](program, 8 * count, 8 * count)
 
 

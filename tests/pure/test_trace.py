@@ -8,14 +8,14 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from pycoll.runtime.recording.recorder import TAG_BITS, Recorder, events_path, meanings_path
 from pycoll.trace import Passes, phase
 from pycoll.trace.__main__ import main
 from pycoll.trace.chrome import export
 from pycoll.trace.clocks import Measurement, fitted
-from pycoll.trace.events import Refused
+from pycoll.trace.events import InvalidTrace
 from pycoll.trace.intervals import common, union
 from pycoll.trace.reading import read
-from pycoll.trace.recorder import TAG_BITS, Recorder, events_path, meanings_path
 from pycoll.trace.summary import lateness, overlap, uses, waited_for
 
 from ..tracing import arrows, ids, named, sent, whole
@@ -98,7 +98,7 @@ def test_messages_between_two_ranks_match_in_the_order_in_which_they_are_started
 
 def test_passes_of_drivers_that_take_turns_do_not_overlap(tmp_path, monkeypatch):
     ranks = Ranks(tmp_path)
-    monkeypatch.setattr("pycoll.trace.recorder.current", ranks.recorders[0])
+    monkeypatch.setattr("pycoll.runtime.recording.recorder.current", ranks.recorders[0])
     drivers = [Passes(), Passes()]
     for announce in (Passes.gradient, Passes.gradient, Passes.over):
         for driver in drivers:
@@ -198,7 +198,7 @@ def test_waiting_for_a_persistent_collective_is_no_overlap(tmp_path):
 
 def test_a_phase_within_itself(tmp_path, monkeypatch):
     ranks = Ranks(tmp_path)
-    monkeypatch.setattr("pycoll.trace.recorder.current", ranks.recorders[0])
+    monkeypatch.setattr("pycoll.runtime.recording.recorder.current", ranks.recorders[0])
     again = phase("again")
     with again, again:
         pass
@@ -215,7 +215,7 @@ def test_ranks_without_rank_0(tmp_path):
     trace = read(tmp_path)
     assert trace.missing == [0] and list(trace.ranks) == [1]
     events_path(tmp_path, 1).write_bytes(b"")
-    with pytest.raises(Refused, match="there is no trace"):
+    with pytest.raises(InvalidTrace, match="there is no trace"):
         read(tmp_path)
 
 
@@ -254,7 +254,7 @@ assert callable(pycoll.trace) and pycoll.trace.phase and "mpi4py" not in sys.mod
 
 
 def test_what_is_no_trace_is_refused(tmp_path, capsys):
-    with pytest.raises(Refused, match="there is no trace"):
+    with pytest.raises(InvalidTrace, match="there is no trace"):
         read(tmp_path)
     meanings_path(tmp_path, 0).write_text(json.dumps({"ranks": 1}) + "\n")
     with pytest.raises(SystemExit) as ended:

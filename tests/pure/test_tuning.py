@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from pycoll import tuning
-from pycoll.rules import choose
-from pycoll.tuning import Candidate
+from pycoll.selection import tuning_file
+from pycoll.selection.rules import choose
+from pycoll.selection.tuning_file import Candidate
 
 POINTS = [
     {"nbytes": 8, "seconds": {"ring": 4e-6, "recursive_doubling": 2e-6, "native": 1e-6}},
@@ -23,9 +23,9 @@ def document(**changes):
 
 @pytest.fixture
 def file(tmp_path):
-    path = tmp_path / "tuning.json"
+    path = tmp_path / "tuning_file.json"
     path.write_text(json.dumps(document()))
-    return tuning.read(path)
+    return tuning_file.read(path)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,9 @@ def test_the_fastest_at_measured_sizes_and_beyond(file, nbytes, expected):
 def test_far_beyond_what_was_measured_the_rules_hold(file):
     tuned = file.fitting("MPI 1", 4, 1)
     assert tuned.best("allreduce", 1 << 18, True, True, "naive") is None
-    part = tuning.TuningFile(file.path, {"measurements": [{**MEASUREMENT, "primitives": {"allreduce": POINTS[1:]}}]})
+    part = tuning_file.TuningFile(
+        file.path, {"measurements": [{**MEASUREMENT, "primitives": {"allreduce": POINTS[1:]}}]}
+    )
     assert part.fitting("MPI 1", 4, 1).best("allreduce", 8, True, True, "naive") is None
     assert part.fitting("MPI 1", 4, 1).best("allreduce", 600, True, True, "naive")
 
@@ -89,7 +91,7 @@ def test_a_new_measurement_replaces_one_of_its_kind(file):
     assert merged["primitives"]["allreduce"] == [POINTS[0], again, POINTS[2]]
     other = {**new, "ranks": 2}
     assert file.with_measurement(other)["measurements"] == [MEASUREMENT, other]
-    assert tuning.empty(file.path).with_measurement(new)["measurements"] == [new]
+    assert tuning_file.empty(file.path).with_measurement(new)["measurements"] == [new]
 
 
 @pytest.mark.parametrize(
@@ -116,29 +118,29 @@ def test_a_new_measurement_replaces_one_of_its_kind(file):
     ],
 )
 def test_broken_and_foreign_files_are_refused(tmp_path, text, reason):
-    path = tmp_path / "tuning.json"
+    path = tmp_path / "tuning_file.json"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(tuning.Refused, match=reason):
-        tuning.read(path)
+    with pytest.raises(tuning_file.InvalidTuningFile, match=reason):
+        tuning_file.read(path)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(tuning.Refused, match="cannot be read"):
-        tuning.read(tmp_path / "none.json")
+    with pytest.raises(tuning_file.InvalidTuningFile, match="cannot be read"):
+        tuning_file.read(tmp_path / "none.json")
 
 
 def test_where_the_file_is(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("PYCOLL_TUNING", raising=False)
-    assert tuning.path_in_use() is None
-    mine = tmp_path / "pycoll" / "tuning.json"
+    assert tuning_file.path_in_use() is None
+    mine = tmp_path / "pycoll" / "tuning_file.json"
     mine.parent.mkdir()
     mine.write_text("{}")
-    assert tuning.path_in_use() == mine
+    assert tuning_file.path_in_use() == mine
     monkeypatch.setenv("PYCOLL_TUNING", str(tmp_path / "other.json"))
-    assert tuning.path_in_use() == tmp_path / "other.json"
+    assert tuning_file.path_in_use() == tmp_path / "other.json"
     monkeypatch.setenv("PYCOLL_TUNING", "off")
-    assert tuning.path_in_use() is None
+    assert tuning_file.path_in_use() is None
 
 
 def test_rules_never_choose_mpis_own():

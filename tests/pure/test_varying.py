@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycoll.layout import COUNT_BYTES, Call, compiled, side_by_side
-from pycoll.schedule import algorithms_of, find
+from pycoll.compiler.blocks import COUNT_BYTES, ProgramKey, compiled, side_by_side
+from pycoll.schedule.registry import algorithms_of, find
 
 from .machine import Machine
 
@@ -56,10 +56,10 @@ def parts(name, rank, root, counts, blocks, gaps):
 
 def learn(algorithm, size, root, rows, segment, eager, order):
     """Run the part in which counts are told; each rank's table of bytes."""
-    calls = [Call(algorithm, rank, size, root, 0, 1, False, 1, segment, (), ()) for rank in range(size)]
-    if not calls[0].learning:
+    calls = [ProgramKey(algorithm, rank, size, root, 0, 1, False, 1, segment, (), ()) for rank in range(size)]
+    if not calls[0].counts_missing:
         return [None] * size
-    told = algorithm.told(size, root)
+    told = algorithm.count_sources(size, root)
     tables = [np.full((len(told), size), -1) for _ in range(size)]
     for i, teller in enumerate(told):
         tables[teller][i] = ITEM * np.array(rows[teller if len(told) > 1 else 0])
@@ -81,7 +81,7 @@ def run(algorithm, counts, root=0, segment=1 << 20, gaps=0, eager=False, seed=0)
     programs, memory, wanted = [], [], []
     for rank in range(size):
         sends, send, recvs, expected = parts(name, rank, root, counts, blocks, gaps)
-        call = Call(algorithm, rank, size, root, 0, 1, False, 1, segment, sends, recvs, tables[rank])
+        call = ProgramKey(algorithm, rank, size, root, 0, 1, False, 1, segment, sends, recvs, tables[rank])
         programs.append(compiled(call))
         memory.append([send, np.full(expected.size, -1)])
         wanted.append(expected)
@@ -118,5 +118,5 @@ def test_drawn_counts(algorithm, data):
 
 
 def test_counts_are_eight_bytes():
-    program = compiled(Call(find("scatterv", "tree"), 0, 4, 0, 0, 1, False, 1, 1 << 20, (), ()))
+    program = compiled(ProgramKey(find("scatterv", "tree"), 0, 4, 0, 0, 1, False, 1, 1 << 20, (), ()))
     assert {message.region.size for message in program.messages} == {4 * COUNT_BYTES}

@@ -1,0 +1,51 @@
+"""One rank's failure ends the job: without this, the other ranks wait for it forever."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+
+from mpi4py import MPI
+
+from ..base.command_line import PAUSE
+
+last_acts: list[Callable[[], object]] = []  # what is done before the job ends
+
+
+def abort_on_exception(comm: MPI.Comm | None = None) -> None:
+    """From now on an uncaught exception, in any thread, prints its traceback and aborts the job.
+
+    The job is all ranks of `comm`, COMM_WORLD by default.  Call it once, at the start of a program.
+    `sys.exit` is no failure and passes as usual: to end the job by it too, run the program by
+    ``python -m mpi4py``.
+    """
+    world = MPI.COMM_WORLD if comm is None else comm
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        abort(error, world)
+
+    sys.excepthook = hook
+    threading.excepthook = lambda failed: abort(failed.exc_value or SystemExit(), world)
+
+
+def abort(error: BaseException, comm: MPI.Comm | None = None) -> None:
+    """Print the error's traceback with this rank's number, and end the job of `comm` (COMM_WORLD by default)."""
+    end_job("".join(traceback.format_exception(error)), MPI.COMM_WORLD if comm is None else comm)
+
+
+def end_job(message: str, comm: MPI.Comm) -> None:
+    """Print a message on stderr, and end all ranks."""
+    sys.stdout.flush()
+    sys.stderr.write(f"\npycoll: rank {comm.rank} of {comm.size} failed and ends the job:\n{message}\n")
+    sys.stderr.flush()
+    start = time.monotonic()
+    for act in list(last_acts):
+        with contextlib.suppress(Exception):  # whatever happens, the job is to end
+            act()
+    time.sleep(max(0.0, PAUSE - (time.monotonic() - start)))
+    comm.Abort(1)

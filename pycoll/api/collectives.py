@@ -1,0 +1,375 @@
+"""The collectives: check arguments, choose an algorithm, run it.
+
+Buffers are NumPy's or CuPy's arrays, or anything with the buffer protocol, ``__array_interface__``,
+``__cuda_array_interface__`` or DLPack (PyTorch's and JAX's arrays), used without a copy.  A send buffer with gaps is
+packed; a receive buffer must be C-contiguous and writeable, and not overlap the send buffer.  Where it is given back,
+it is the very object that was given; what is allocated lies where the send buffer does.
+All ranks of the communicator call the same function with matching arguments.  ``comm=None`` is COMM_WORLD,
+``algorithm=None`` lets pycoll choose (see `pycoll.selection.select`).
+
+What a rank can see to be wrong raises an error there, before anything is sent: TypeError for a wrong type, for
+wrong or unequal dtypes, or for an operation that the dtype does not have; ValueError for sizes that do not
+fit, buffers that are read-only, not contiguous or overlapping, a root out of range, an unknown algorithm or
+operation.
+
+Repeated calls with the same array objects skip most of these checks: their dtype and whether they are
+writeable are looked at again, but strides that were assigned to between two calls (which NumPy deprecates)
+are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ..arguments.arrays import IN_PLACE
+from ..arguments.check_buffers import check_buffers
+from ..arguments.mpi_arguments import read_varying
+from ..base import settings
+from ..base.errors import CollectiveInterrupted, MismatchError
+from ..runtime.attach import attach, channels
+from ..runtime.channel import Channel
+from ..runtime.dispatch import Call, Prepared, Reader, prepare
+from ..runtime.executable import Executable
+from ..runtime.progress import tasks
+from ..schedule.registry import algorithms_of
+
+
+def algorithms(primitive: str) -> list[str]:
+    """The names of a primitive's algorithms, as `algorithm=` takes them; ValueError if there is no such primitive."""
+    return list(algorithms_of(primitive))
+
+
+def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> np.ndarray:
+    """Broadcast: every rank's `buf` becomes the root's.
+
+    `buf` has the same number of elements and the same dtype on all ranks, in any shape.  A list of arrays travels
+    as one message a round.  Returns `buf`.
+    Raises TypeError for a wrong type, ValueError for a buffer that cannot be written, a root out of range
+    or an unknown algorithm.  Algorithms: see `pycoll.primitives.bcast`.
+    """
+    return run("bcast", None, buf, None, root, comm, algorithm)
+
+
+def scatter(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    root: int = 0,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray | None:
+    """Scatter: block r of the root's `sendbuf` goes to rank r's `recvbuf`.
+
+    `sendbuf` is significant only at the root (None elsewhere): size * n elements, the blocks one after the other.
+    `recvbuf` has n elements; it must be given at the non-roots.  At the root None allocates it: of shape
+    ``sendbuf.shape[1:]`` if the first of several axes has length size, else with the first axis divided by
+    size, else flat; MPI.IN_PLACE leaves the root's block where it is and returns None.  Returns `recvbuf`.
+    Raises TypeError for wrong or unequal dtypes, ValueError for sizes that do not fit.
+    Algorithms: see `pycoll.primitives.scatter`.
+    """
+    return run("scatter", sendbuf, recvbuf, None, root, comm, algorithm)
+
+
+def gather(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    root: int = 0,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray | None:
+    """Gather: rank r's `sendbuf` becomes block r of the root's `recvbuf`.
+
+    `sendbuf` has n elements on every rank; MPI.IN_PLACE at the root says that its block is in `recvbuf`
+    already.  `recvbuf` is significant only at the root: size * n elements; None allocates it with shape
+    ``(size, *sendbuf.shape)``.  Returns `recvbuf` at the root, None elsewhere.  Raises TypeError for wrong
+    or unequal dtypes, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.gather`.
+    """
+    return run("gather", sendbuf, recvbuf, None, root, comm, algorithm)
+
+
+def reduce(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    op: MPI.Op | str = MPI.SUM,
+    root: int = 0,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray | None:
+    """Reduce: the ranks' `sendbuf` are combined element by element into the root's `recvbuf`.
+
+    `sendbuf` has n elements on every rank; MPI.IN_PLACE at the root says that its input is in `recvbuf`.
+    `recvbuf` is significant only at the root: n elements; None allocates it with sendbuf's shape.  `op` is an
+    `MPI.Op` or a name: "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor",
+    "minloc", "maxloc" (on structured arrays of a value and an index), "avg"; a user-defined operation
+    works on any number of elements, since vectors are cut.
+    Returns `recvbuf` at the root, None elsewhere.  Raises TypeError for wrong or unequal dtypes and for an
+    operation that the dtype does not have, ValueError for sizes that do not fit.
+    Algorithms: see `pycoll.primitives.reduce`.
+    """
+    return run("reduce", sendbuf, recvbuf, op, root, comm, algorithm)
+
+
+def allgather(
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+) -> np.ndarray:
+    """All-gather: rank r's `sendbuf` becomes block r of every rank's `recvbuf`.
+
+    `sendbuf` has n elements; MPI.IN_PLACE says that the rank's block is in `recvbuf` already.  `recvbuf`
+    has size * n; None allocates it with shape ``(size, *sendbuf.shape)``.  Returns `recvbuf`.  Raises
+    TypeError for wrong or unequal dtypes, ValueError for sizes that do not fit.
+    Algorithms: see `pycoll.primitives.allgather`.
+    """
+    return run("allgather", sendbuf, recvbuf, None, 0, comm, algorithm)
+
+
+def allreduce(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    op: MPI.Op | str = MPI.SUM,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray:
+    """All-reduce: the ranks' `sendbuf` are combined element by element into every rank's `recvbuf`.
+
+    `sendbuf` has n elements; MPI.IN_PLACE says that the input is in `recvbuf`.  `recvbuf` has n elements;
+    None allocates it with sendbuf's shape.  Lists of arrays of one dtype travel as one message a round; of a list
+    without `recvbuf` the results go into the very arrays given.  `op` as in `reduce`.  Returns `recvbuf`, which
+    ends with the same bits on every rank.  Raises TypeError for wrong or unequal dtypes and for an operation that the
+    dtype does not have, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.allreduce`.
+    """
+    return run("allreduce", sendbuf, recvbuf, op, 0, comm, algorithm)
+
+
+def reduce_scatter(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    op: MPI.Op | str = MPI.SUM,
+    *,
+    recvcounts: Sequence[int] | None = None,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray:
+    """Reduce-scatter: the ranks' `sendbuf` are combined element by element, and rank r gets block r.
+
+    `sendbuf` has size * n elements; MPI.IN_PLACE says that the input is in `recvbuf`, whose first n
+    elements then hold the block.  Otherwise `recvbuf` has n elements; None allocates it, with the shape that `scatter`
+    would give it.  With `recvcounts`, the same on all ranks, block r has recvcounts[r] elements instead of n, and None
+    allocates a flat `recvbuf`.  `op` as in `reduce`.  Returns the block.  Raises TypeError for wrong or unequal dtypes
+    and for an operation that the dtype does not have, ValueError for sizes that do not fit.
+    Algorithms: see `pycoll.primitives.reduce_scatter`.
+    """
+    return run("reduce_scatter", sendbuf, recvbuf, op, 0, comm, algorithm, recvcounts)
+
+
+def alltoall(
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+) -> np.ndarray:
+    """All-to-all: block j of rank i's `sendbuf` becomes block i of rank j's `recvbuf`.
+
+    Both have size * n elements; with sendbuf=MPI.IN_PLACE the blocks of `recvbuf` are replaced; with
+    recvbuf=None it is allocated with sendbuf's shape.  Returns `recvbuf`.  Raises TypeError for wrong or
+    unequal dtypes, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.alltoall`.
+    """
+    return run("alltoall", sendbuf, recvbuf, None, 0, comm, algorithm)
+
+
+def scan(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    op: MPI.Op | str = MPI.SUM,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray:
+    """Scan: rank r's `recvbuf` becomes the combination of the `sendbuf` of ranks 0 to r, in rank order.
+
+    Arguments, result and errors as in `allreduce`; "avg" is refused.  Algorithms: see `pycoll.primitives.scan`.
+    """
+    return run("scan", sendbuf, recvbuf, op, 0, comm, algorithm)
+
+
+def exscan(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    op: MPI.Op | str = MPI.SUM,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> np.ndarray | None:
+    """Exclusive scan: rank r's `recvbuf` becomes the combination of the `sendbuf` of ranks 0 to r-1, in rank order.
+
+    Rank 0's `recvbuf` stays as it is, and is allocated nowhere: with recvbuf=None rank 0 gets None.  Otherwise as
+    `scan`.  Algorithms: see `pycoll.primitives.exscan`.
+    """
+    return run("exscan", sendbuf, recvbuf, op, 0, comm, algorithm)
+
+
+def scatterv(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    root: int = 0,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> Any:
+    """Scatter of blocks of different lengths: block r of the root's `sendbuf` goes to rank r's `recvbuf`.
+
+    `sendbuf` is significant only at the root: ``[buf, counts]``, ``[buf, (counts, displs)]`` or
+    ``[buf, counts, displs, type]`` as in mpi4py, with a count and a displacement in elements for each rank;
+    without displacements the blocks lie side by side.  `recvbuf` has as many elements as its block; it must be
+    given at the non-roots, at the root None allocates it and MPI.IN_PLACE leaves the block where it is.  Returns
+    `recvbuf`.  Raises TypeError or ValueError for counts and displacements that are no lists of `size` integers, or
+    lead out of the buffer.  Algorithms: see `pycoll.primitives.scatterv`.
+    """
+    return run("scatterv", sendbuf, recvbuf, None, root, comm, algorithm, None, read_varying)
+
+
+def gatherv(
+    sendbuf: Any,
+    recvbuf: Any = None,
+    root: int = 0,
+    *,
+    comm: MPI.Intracomm | None = None,
+    algorithm: str | None = None,
+) -> Any:
+    """Gather of blocks of different lengths: rank r's `sendbuf` becomes block r of the root's `recvbuf`.
+
+    `recvbuf` is significant only at the root: ``[buf, counts]``, ``[buf, (counts, displs)]`` or
+    ``[buf, counts, displs, type]``, where ``[None, counts]`` allocates it; blocks must not overlap.  With
+    sendbuf=MPI.IN_PLACE the root's block is in its place already.  Returns the root's array, None elsewhere.
+    Errors as in `scatterv`.  Algorithms: see `pycoll.primitives.gatherv`.
+    """
+    return run("gatherv", sendbuf, recvbuf, None, root, comm, algorithm, None, read_varying)
+
+
+def allgatherv(
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+) -> Any:
+    """All-gather of blocks of different lengths: rank r's `sendbuf` becomes block r of every rank's `recvbuf`.
+
+    `recvbuf` as in `gatherv`, on all ranks with the same counts.  Returns its array.  Errors as in `scatterv`.
+    Algorithms: see `pycoll.primitives.allgatherv`.
+    """
+    return run("allgatherv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
+
+
+def alltoallv(
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+) -> Any:
+    """All-to-all of blocks of different lengths: block j of rank i's `sendbuf` becomes block i of rank j's `recvbuf`.
+
+    Both are ``[buf, counts]``, ``[buf, (counts, displs)]`` or ``[buf, counts, displs, type]``; ``[None, counts]``
+    allocates `recvbuf`, and with sendbuf=MPI.IN_PLACE its blocks are replaced.  Returns `recvbuf`'s array.  Errors
+    as in `scatterv`.  Algorithms: see `pycoll.primitives.alltoallv`.
+    """
+    return run("alltoallv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
+
+
+def alltoallw(sendbuf: Any, recvbuf: Any, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> Any:
+    """All-to-all of blocks of different lengths and datatypes.
+
+    Both buffers are ``[buf, counts, displs, types]``, with displacements in bytes, or ``[buf, types]`` with one
+    element of each datatype at the buffer's start; with sendbuf=MPI.IN_PLACE the blocks of `recvbuf` are replaced.
+    Returns `recvbuf`'s array.  Errors as in `scatterv`.  Algorithms: see `pycoll.primitives.alltoallw`.
+    """
+    return run("alltoallw", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
+
+
+def barrier(*, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> None:
+    """Barrier: no rank returns before every rank has called.
+
+    Raises ValueError for an unknown algorithm.  Algorithms: see `pycoll.primitives.barrier`.
+    """
+    run("barrier", _EMPTY, _EMPTY, None, 0, comm, algorithm)
+
+
+_EMPTY = np.empty(0, np.uint8)
+
+
+def run(
+    primitive: str,
+    sendbuf: Any,
+    recvbuf: Any,
+    op: Any,
+    root: int,
+    comm: MPI.Intracomm | None,
+    algorithm: str | None,
+    recvcounts: Any = None,
+    read: Reader = check_buffers,
+) -> Any:
+    """Run the program bound to these very buffers, if there is one; else check the arguments first."""
+    comm = MPI.COMM_WORLD if comm is None else comm
+    key = (primitive, id(sendbuf), id(recvbuf), id(op), root, algorithm)
+    try:
+        executable, send, recv, writeable, dtype, _ = channels[comm.handle].shortcuts[key]
+        known = (
+            send() is sendbuf
+            and recv() is recvbuf
+            and recvcounts is None
+            # the same arrays, but are they still what they were?
+            and (recvbuf is None or ((writeable or recvbuf.flags.writeable) and recvbuf.dtype is dtype))
+            and (sendbuf is None or sendbuf is IN_PLACE or sendbuf.dtype is dtype)
+        )
+    except (AttributeError, KeyError, TypeError):  # a new call, a closed communicator, arguments of wrong types
+        known = False
+    if not known or tasks:
+        call = Call(primitive, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read)
+        return _run_carefully(call, key)
+    try:
+        executable.run()
+    except BaseException as error:
+        if executable.failed:
+            _abandon(channels[comm.handle], f"{primitive} on rank {comm.rank}", error, executable, sendbuf, recvbuf)
+        raise
+    return recvbuf
+
+
+def _run_carefully(call: Call, key: tuple) -> Any:
+    """Check the arguments, and run; the next such call will look for the executable under `key`, if it can."""
+    channel = attach(call.comm)
+    prepared = prepare(call, channel)
+    buffers, operation = prepared.buffers, prepared.operation
+    if settings.TIMEOUT or (tasks and not prepared.native):
+        prepared.task(prepared.parts()).run()
+    elif prepared.simple:
+        executable = prepared.executable()
+        if buffers.result is call.recvbuf and call.recvcounts is None and (not operation or operation.predefined):
+            channel.remember(executable, key, buffers, call.sendbuf, call.recvbuf, call.op)
+        _run_parts(prepared, [executable])
+    else:
+        _run_parts(prepared, prepared.parts())
+    return buffers.result
+
+
+def _run_parts(prepared: Prepared, parts: Iterable[Executable]) -> None:
+    """Run part by part; what a signal handler raises ends the collective only where it cannot go on."""
+    delayed: BaseException | None = None
+    executable, started, ended = None, False, False
+    try:
+        for executable in parts:
+            started = True
+            try:
+                executable.run()
+            except BaseException as error:
+                if executable.failed:
+                    raise
+                delayed = delayed or error
+        ended = True
+    except BaseException as error:
+        if started and not ended and not isinstance(error, MismatchError):
+            _abandon(prepared.channel, prepared.name, error, executable, prepared)
+        raise
+    if delayed:
+        raise delayed
+
+
+def _abandon(channel: Channel, name: str, error: BaseException, *kept: object) -> None:
+    """Make the communicator unusable: messages of this rank were started that may still come."""
+    channel.abandon(CollectiveInterrupted(f"{name} was interrupted by {error!r}"), *kept)

@@ -1,0 +1,266 @@
+"""A drop-in for mpi4py's communicator, whose collectives are pycoll's.
+
+``comm = pycoll.Comm(MPI.COMM_WORLD)``, and everything else stays as it is.  What is served by whom:
+
+| what | by |
+|---|---|
+| Bcast, Scatter(v), Gather(v), Allgather(v), Reduce, Allreduce, Reduce_scatter(_block), Alltoall(v, w), Scan, Exscan, Barrier; their nonblocking and persistent forms | pycoll's schedules |
+| datatypes with gaps, MPI.BOTTOM, blocks of several datatypes, where data is only moved | pycoll's schedules, packed and unpacked on each rank |
+| reductions of datatypes that NumPy has no dtype for (derived ones; only operations of the user's can combine them) | MPI's own collective |
+| buffers in a GPU's memory | pycoll's schedules; datatypes with gaps are packed there, reductions of what NumPy has no dtype for raise TypeError |
+| lower-case methods (pickled objects), point to point, windows, neighbourhood collectives | mpi4py, unchanged, but that messages from and to a GPU go by the host's memory where MPI is not CUDA-aware |
+| Cartesian, graph and inter-communicators, whatever makes them | mpi4py's classes with MPI's own collectives |
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ..arguments.buffer_spec import NeedsNativeMPI, elements
+from ..arguments.mpi_arguments import read
+from ..base.settings import logger
+from ..runtime.attach import Unfinished, attach, attached, begin_attaching
+from ..runtime.progress import drain
+from ..selection.choices import Choices, primitive_called
+from .collectives import allgather, run
+from .comm_messages import DeviceMessages
+from .requests import derived, initialize, start
+
+
+class Comm(DeviceMessages):
+    """An intracommunicator whose collectives run by pycoll's schedules.
+
+    Making one is collective over `comm`, as is any method that makes another.  Methods take mpi4py's arguments, and
+    `algorithm=`.  What is no intracommunicator, and what has a topology, raises TypeError.
+
+    `algorithm` says which algorithm runs where a call names none: ``comm.algorithm["Allreduce"] = "ring"``.
+    Communicators made from this one inherit it.
+    """
+
+    unfinished: Unfinished | None = None  # set by Idup; cleared at first use
+
+    def __new__(cls, comm: MPI.Intracomm | None = None) -> Comm:
+        """The same communicator, which is not duplicated."""
+        plain = comm is None or isinstance(comm, MPI.Intracomm)
+        if not plain or (comm and comm.Get_topology() != MPI.UNDEFINED):
+            raise TypeError(
+                f"pycoll.Comm takes an intracommunicator without a topology, not {comm!r}; "
+                "Cartesian, graph and inter-communicators stay MPI's own"
+            )
+        return super().__new__(cls, comm)  # type: ignore[arg-type]
+
+    def __init__(self, comm: MPI.Intracomm | None = None) -> None:
+        if self != MPI.COMM_NULL:
+            attach(self)
+
+    @property
+    def algorithm(self) -> Choices:
+        """The algorithms chosen for this communicator, by primitive."""
+        return self.unfinished.choices if self.unfinished else attach(self).choices
+
+    def Barrier(self, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Barrier", "barrier", None, None, None, 0, algorithm)
+
+    def Bcast(self, buf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Bcast", "bcast", None, buf, None, root, algorithm)
+
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Scatter", "scatter", sendbuf, recvbuf, None, root, algorithm)
+
+    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Scatterv", "scatterv", sendbuf, recvbuf, None, root, algorithm)
+
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Gather", "gather", sendbuf, recvbuf, None, root, algorithm)
+
+    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Gatherv", "gatherv", sendbuf, recvbuf, None, root, algorithm)
+
+    def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Allgather", "allgather", sendbuf, recvbuf, None, 0, algorithm)
+
+    def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Allgatherv", "allgatherv", sendbuf, recvbuf, None, 0, algorithm)
+
+    def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Alltoall", "alltoall", sendbuf, recvbuf, None, 0, algorithm)
+
+    def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Alltoallv", "alltoallv", sendbuf, recvbuf, None, 0, algorithm)
+
+    def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Alltoallw", "alltoallw", sendbuf, recvbuf, None, 0, algorithm)
+
+    def Reduce(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, algorithm: str | None = None
+    ) -> None:
+        """As mpi4py's."""
+        self._run("Reduce", "reduce", sendbuf, recvbuf, op, root, algorithm)
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Allreduce", "allreduce", sendbuf, recvbuf, op, 0, algorithm)
+
+    def Reduce_scatter_block(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None
+    ) -> None:
+        """As mpi4py's."""
+        self._run("Reduce_scatter_block", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm)
+
+    def Reduce_scatter(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        recvcounts: Any = None,
+        op: MPI.Op = MPI.SUM,
+        *,
+        algorithm: str | None = None,
+    ) -> None:
+        """As mpi4py's: without `recvcounts` the ranks tell each other first how much they receive."""
+        counts = _counts(self, sendbuf, recvbuf, recvcounts)
+        self._run("Reduce_scatter", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, counts)
+
+    def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Scan", "scan", sendbuf, recvbuf, op, 0, algorithm)
+
+    def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
+        """As mpi4py's."""
+        self._run("Exscan", "exscan", sendbuf, recvbuf, op, 0, algorithm)
+
+    def _run(
+        self,
+        method: str,
+        primitive: str,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any,
+        root: int,
+        algorithm: str | None,
+        recvcounts: Any = None,
+    ) -> None:
+        try:
+            run(primitive, sendbuf, recvbuf, op, root, self, algorithm, recvcounts, read)
+        except NeedsNativeMPI as why:
+            given = {"sendbuf": sendbuf, "recvbuf": recvbuf, "op": op, "root": root, "recvcounts": recvcounts}
+            _native(self, method, why, given | {"buf": recvbuf})
+
+    def Split(self, color: int = 0, key: int = 0) -> Comm:
+        """As mpi4py's, a `pycoll.Comm`."""
+        return self._child(Comm, super().Split, color, key)
+
+    def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
+        """As mpi4py's, a `pycoll.Comm`."""
+        return self._child(Comm, super().Split_type, split_type, key, info)
+
+    def Create(self, group: MPI.Group) -> Comm:
+        """As mpi4py's, a `pycoll.Comm`."""
+        return self._child(Comm, super().Create, group)
+
+    def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
+        """As mpi4py's, a `pycoll.Comm`."""
+        return self._child(Comm, super().Create_group, group, tag)
+
+    def Dup(self, info: MPI.Info | None = None) -> Comm:
+        """As mpi4py's, of the same class."""
+        return self._child(type(self), super().Dup, info)
+
+    def Dup_with_info(self, info: MPI.Info) -> Comm:
+        """As mpi4py's, of the same class."""
+        return self._child(type(self), super().Dup_with_info, info)
+
+    def Clone(self) -> Comm:
+        """As mpi4py's, of the same class."""
+        return self._child(type(self), super().Clone)
+
+    def Idup(self, info: MPI.Info | None = None) -> tuple[Comm, MPI.Request]:
+        """As mpi4py's, of the same class, usable once the request is complete."""
+        return self._later(*super().Idup(info))
+
+    def Idup_with_info(self, info: MPI.Info) -> tuple[Comm, MPI.Request]:
+        """As mpi4py's, of the same class, usable once the request is complete."""
+        return self._later(*super().Idup_with_info(info))
+
+    def _child(self, kind: type[Comm], make: Callable[..., MPI.Comm], *arguments: Any) -> Comm:
+        drain(attached(self))
+        child = kind.__new__(kind, MPI.Intracomm(make(*arguments)))
+        if child != MPI.COMM_NULL:
+            attach(child).choices.update(self.algorithm)
+        return child
+
+    def _later(self, comm: MPI.Intracomm, request: MPI.Request) -> tuple[Comm, MPI.Request]:
+        child = type(self).__new__(type(self), comm)
+        begin_attaching(child, self)
+        return child, request
+
+
+def _native(comm: Comm, method: str, why: NeedsNativeMPI, given: dict[str, Any]) -> Any:
+    """MPI's own collective, by mpi4py's method, with those of the arguments that it has."""
+    logger.info("%s: MPI's own, because %s", method, why)
+    drain(attached(comm))
+    function = getattr(MPI.Intracomm, method)
+    names = [name for name in inspect.signature(function).parameters if name in given]
+    return function(comm, **{name: given[name] for name in names})
+
+
+def _counts(comm: Comm, sendbuf: Any, recvbuf: Any, recvcounts: Any) -> Any:
+    """The counts of Reduce_scatter where none are given."""
+    if recvcounts is None and (sendbuf is MPI.IN_PLACE or sendbuf is None):
+        raise TypeError("recvcounts=None: with MPI.IN_PLACE the counts must be given")
+    if recvcounts is not None:
+        return recvcounts
+    try:
+        mine = np.array([elements("recvbuf", recvbuf)])
+    except NeedsNativeMPI:  # nor will the call be served, whose native method finds out by itself
+        return None
+    return allgather(mine, comm=comm).reshape(-1).tolist()
+
+
+_BLOCKING = (
+    *("Barrier", "Bcast", "Scatter", "Scatterv", "Gather", "Gatherv", "Allgather", "Allgatherv"),
+    *("Alltoall", "Alltoallv", "Alltoallw"),
+)
+_REDUCING = ("Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan")
+
+
+_INFO = inspect.Parameter("info", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=MPI.INFO_NULL)
+
+
+def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more: inspect.Parameter) -> None:
+    """Give the class a nonblocking or a persistent form of one of its methods."""
+    primitive = primitive_called(method)
+
+    def begun(self: Comm, info: MPI.Info = MPI.INFO_NULL, **given: Any) -> Any:
+        if not isinstance(info, MPI.Info):
+            raise TypeError(f"info must be an MPI.Info, not {info!r}")
+        if method == "Reduce_scatter":
+            given["recvcounts"] = _counts(self, given["sendbuf"], given["recvbuf"], given["recvcounts"])
+        try:
+            under_way = begin(primitive, read, self, **given)
+        except NeedsNativeMPI as why:
+            return _native(self, name, why, given)
+        under_way.forget_result()
+        return under_way
+
+    setattr(Comm, name, derived(getattr(Comm, method), begun, name, kind, more))
+
+
+for _method in (*_BLOCKING, *_REDUCING):
+    _derive(_method, start, f"I{_method.lower()}", "Nonblocking")
+    _derive(_method, initialize, f"{_method}_init", "Persistent", _INFO)

@@ -1,0 +1,107 @@
+"""A communicator's own messages, of buffers on a GPU: once they are ready, and if MPI is not CUDA-aware by the host."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ..arguments.buffer_spec import BufferView, read_view
+from ..arguments.device_arrays import device_array, on_device
+from ..arguments.streams import wait_for_caller
+from ..runtime.gpu.memory import is_direct
+from . import pointtopoint
+
+
+def _must_be_staged(spec: Any) -> bool:
+    """Whether MPI would be given an address that it cannot use; if it can, what the caller began there is complete."""
+    buffer = spec[0] if isinstance(spec, list | tuple) and spec else spec
+    if type(buffer) is np.ndarray or not on_device("buf", buffer):
+        return False
+    if is_direct():
+        wait_for_caller(device_array("buf", buffer).device.id)
+        return False
+    return True
+
+
+def _loaded(spec: Any, writable: bool) -> BufferView:
+    side = read_view("buf", spec, 1, writable)
+    for load in side.load:
+        load()
+    return side
+
+
+class DeviceMessages(MPI.Intracomm):
+    """mpi4py's messages, of buffers on a GPU too."""
+
+    def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """As mpi4py's."""
+        if not _must_be_staged(buf):
+            return super().Send(buf, dest, tag)
+        pointtopoint.send(_loaded(buf, False).whole(), dest, tag, comm=self)
+
+    def Recv(
+        self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG, status: MPI.Status | None = None
+    ) -> None:
+        """As mpi4py's."""
+        if not _must_be_staged(buf):
+            return super().Recv(buf, source, tag, status)
+        side = _loaded(buf, True)
+        pointtopoint.recv(side.whole(), source, tag, status, comm=self)
+        for store in side.store:
+            store()
+
+    def Isend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:
+        """As mpi4py's; complete it by its own methods or pycoll's."""
+        if not _must_be_staged(buf):
+            return super().Isend(buf, dest, tag)
+        return pointtopoint.isend(_loaded(buf, False).whole(), dest, tag, comm=self)
+
+    def Irecv(self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> MPI.Request:
+        """As mpi4py's; complete it by its own methods or pycoll's.  TypeError for a datatype with gaps on a GPU."""
+        if not _must_be_staged(buf):
+            return super().Irecv(buf, source, tag)
+        side = _loaded(buf, True)
+        if side.store:
+            raise TypeError("Irecv: a datatype with gaps cannot be received on a GPU, since MPI is not CUDA-aware")
+        return pointtopoint.irecv(side.whole(), source, tag, comm=self)
+
+    def Sendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = MPI.ANY_SOURCE,
+        recvtag: int = MPI.ANY_TAG,
+        status: MPI.Status | None = None,
+    ) -> None:
+        """As mpi4py's."""
+        if not (_must_be_staged(sendbuf) or _must_be_staged(recvbuf)):
+            return super().Sendrecv(sendbuf, dest, sendtag, recvbuf, source, recvtag, status)
+        request = self.Isend(sendbuf, dest, sendtag)
+        self.Recv(recvbuf, source, recvtag, status)
+        request.Wait()
+
+
+def _refusing(name: str) -> Any:
+    """The method of this name, which refuses what it would give to MPI wrongly."""
+    native = getattr(MPI.Intracomm, name)
+
+    @functools.wraps(native)
+    def method(self: MPI.Intracomm, *args: Any, **kwargs: Any) -> Any:
+        if any(map(_must_be_staged, (*args, *kwargs.values()))):
+            raise TypeError(f"{name}: a buffer lies on a GPU, and MPI is not CUDA-aware; Send and Recv take it")
+        return native(self, *args, **kwargs)
+
+    return method
+
+
+for _name in (
+    *("Bsend", "Ssend", "Rsend", "Ibsend", "Issend", "Irsend", "Sendrecv_replace"),
+    *("Send_init", "Bsend_init", "Ssend_init", "Rsend_init", "Recv_init", "Isendrecv", "Isendrecv_replace"),
+):
+    if hasattr(MPI.Intracomm, _name):
+        setattr(DeviceMessages, _name, _refusing(_name))

@@ -1,0 +1,68 @@
+"""The nonblocking and the persistent form of each collective: ``iallreduce``, ``allreduce_init``, ...
+
+They take the arguments of the blocking form.  A nonblocking one returns a `pycoll.api.requests.Request`, a persistent
+one a `pycoll.api.requests.Persistent`; either's ``wait`` returns what the blocking form does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ParamSpec
+
+from ..arguments.check_buffers import check_buffers
+from ..arguments.mpi_arguments import read_varying
+from ..schedule.registry import PRIMITIVES
+from . import collectives
+from .requests import Persistent, Request, derived, initialize, start
+
+P = ParamSpec("P")
+
+
+def _reader(primitive: str) -> Callable[..., Any]:
+    return read_varying if PRIMITIVES[primitive].varies else check_buffers
+
+
+def _nonblocking(blocking: Callable[P, Any]) -> Callable[P, Request]:
+    name = blocking.__name__
+    return derived(blocking, partial(start, name, _reader(name)), f"i{name}", "Nonblocking")
+
+
+def _persistent(blocking: Callable[P, Any]) -> Callable[P, Persistent]:
+    name = blocking.__name__
+    return derived(blocking, partial(initialize, name, _reader(name)), f"{name}_init", "Persistent")
+
+
+ibcast = _nonblocking(collectives.bcast)
+iscatter = _nonblocking(collectives.scatter)
+igather = _nonblocking(collectives.gather)
+ireduce = _nonblocking(collectives.reduce)
+iallgather = _nonblocking(collectives.allgather)
+iallreduce = _nonblocking(collectives.allreduce)
+ireduce_scatter = _nonblocking(collectives.reduce_scatter)
+ialltoall = _nonblocking(collectives.alltoall)
+ibarrier = _nonblocking(collectives.barrier)
+iscan = _nonblocking(collectives.scan)
+iexscan = _nonblocking(collectives.exscan)
+iscatterv = _nonblocking(collectives.scatterv)
+igatherv = _nonblocking(collectives.gatherv)
+iallgatherv = _nonblocking(collectives.allgatherv)
+ialltoallv = _nonblocking(collectives.alltoallv)
+ialltoallw = _nonblocking(collectives.alltoallw)
+
+bcast_init = _persistent(collectives.bcast)
+scatter_init = _persistent(collectives.scatter)
+gather_init = _persistent(collectives.gather)
+reduce_init = _persistent(collectives.reduce)
+allgather_init = _persistent(collectives.allgather)
+allreduce_init = _persistent(collectives.allreduce)
+reduce_scatter_init = _persistent(collectives.reduce_scatter)
+alltoall_init = _persistent(collectives.alltoall)
+barrier_init = _persistent(collectives.barrier)
+scan_init = _persistent(collectives.scan)
+exscan_init = _persistent(collectives.exscan)
+scatterv_init = _persistent(collectives.scatterv)
+gatherv_init = _persistent(collectives.gatherv)
+allgatherv_init = _persistent(collectives.allgatherv)
+alltoallv_init = _persistent(collectives.alltoallv)
+alltoallw_init = _persistent(collectives.alltoallw)

@@ -1,0 +1,288 @@
+"""Nonblocking and persistent collectives: requests, and what waits for several of them.
+
+A request is no `MPI.Request`: MPI would take it for one that is complete, so that passing one to MPI is an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from threading import get_ident
+from types import TracebackType
+from typing import Any
+
+from mpi4py import MPI
+
+from ..arguments.memory_kinds import HOST
+from ..base import settings
+from ..runtime import progress
+from ..runtime.attach import attach, attached, check_communicator
+from ..runtime.channel import Channel
+from ..runtime.dispatch import Call, Prepared, Reader, prepare
+from ..runtime.executable import Executable
+from ..runtime.progress import Task, background, tasks
+from ..runtime.recording.phases import recorded_wait
+
+
+class _Waited:
+    """What callers ask of either kind of request: mpi4py's `Test`, `Wait`, `test` and `wait`."""
+
+    task: Task
+    active: bool  # its completion has not been told yet
+    _result: Any
+
+    def Test(self, status: MPI.Status | None = None) -> bool:
+        """Whether it is complete; raises what went wrong in it.  `status` is there for mpi4py's sake."""
+        self.task.poll()
+        if self.task.done:
+            self.active = False
+            self.task.raise_error()
+        return self.task.done
+
+    def Wait(self, status: MPI.Status | None = None) -> bool:
+        """Wait until it is complete; True."""
+        self.active = False
+        recorded_wait(self.task.finish)
+        return True
+
+    def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
+        """Whether it is complete, and the collective's result if it is."""
+        done = self.Test()
+        return done, self._result if done else None
+
+    def wait(self, status: MPI.Status | None = None) -> Any:
+        """Wait until it is complete; the collective's result."""
+        self.Wait()
+        return self._result
+
+    def forget_result(self) -> None:
+        """Let `wait` return None, as mpi4py's methods do."""
+        self._result = None
+
+
+class Request(_Waited):
+    """A collective under way.
+
+    It goes on in `Test` and `Wait` of any request and in any other call of pycoll's.  The buffers must stay as they
+    are until it is complete.
+    """
+
+    def __init__(self, task: Task, result: Any) -> None:
+        self.task, self._result = task, result
+        self.active = True
+
+
+class Persistent(_Waited, Task):
+    """A collective on fixed buffers, to be started many times; a context manager that frees it at its end.
+
+    Each `Start` needs a `Wait`, or a `Test` that says True.  Started ones complete in any order.
+    """
+
+    def __init__(self, prepared: Prepared) -> None:
+        super().__init__((), prepared.name, prepared.channel, prepared.buffers.memory)
+        self._prepared, self._result = prepared, prepared.buffers.result
+        prepared.open()
+        self._fixed: Executable | None = prepared.executable()
+        waits = self._fixed.waits
+        self._first = next((at for at, request in enumerate(waits) if request is not None), len(waits))
+        self._starting, self._ending = self._fixed.calls[: self._first], self._fixed.calls[self._first :]
+        busy = prepared.buffers.before or prepared.buffers.after or settings.TIMEOUT
+        self._quick = not busy and self.memory is HOST
+        self._fresh = False  # started by `Start`, and not gone on since
+        self.active, self.done = False, True  # active: started, and its completion not reported yet
+
+    @property
+    def task(self) -> Task:  # type: ignore[override]
+        """What is under way."""
+        return self
+
+    def Start(self) -> None:
+        """Start it; RuntimeError if it is active, or freed."""
+        if not self._quick or self.active or self.channel.broken:
+            self._start_anew()
+            return
+        assert self._fixed
+        self.thread = get_ident()
+        self.active, self.done, self._fresh = True, False, True
+        try:
+            self._fixed.run(self._starting)
+        except BaseException as error:
+            if self._fixed.failed:
+                self._fail(error)
+            else:
+                tasks.append(self)
+            raise
+        tasks.append(self)
+
+    def _start_anew(self) -> None:
+        if self.active or self._fixed is None:
+            raise RuntimeError(f"Start: {self.name} is {'still active' if self.active else 'freed'}")
+        self.channel.check_usable()
+        self.memory.follow()
+        self.active, self.done = True, False
+        self._parts = self._prepared.body(self._fixed)
+        self.start()
+
+    def Wait(self, status: MPI.Status | None = None) -> bool:
+        """Wait until it is complete; True."""
+        self.active = False
+        if not (self._fresh and len(tasks) == 1) or background:
+            recorded_wait(self.finish)
+            return True
+        assert self._fixed
+        try:
+            self._fixed.run(self._ending)
+        except BaseException as error:
+            if self._fixed.failed:
+                self._fail(error)
+            raise
+        finally:
+            self._fresh = False
+            self._complete()
+        return True
+
+    def advance(self) -> bool:
+        """Go on as far as that needs no waiting; whether it is complete."""
+        if self._fresh:
+            self._fresh, self._executable, self._at = False, self._fixed, self._first
+        return super().advance()
+
+    def Free(self) -> None:
+        """Give its requests back to MPI; RuntimeError if it is active."""
+        if self.active:
+            raise RuntimeError(f"Free: {self.name} is still active")
+        if self._fixed:
+            self._fixed.free()
+            self._fixed, self._quick = None, False
+
+    def __enter__(self) -> Persistent:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.Wait()
+        if not self.active:
+            self.Free()
+
+
+AnyRequest = Request | Persistent | MPI.Request
+
+
+def waitall(requests: Sequence[AnyRequest]) -> list:
+    """Wait for all of them, pycoll's and MPI's mixed; the results, as each one's `wait` gives them."""
+    return [_wait(request) for request in requests]
+
+
+def _wait(request: AnyRequest) -> Any:
+    if not isinstance(request, MPI.Request):
+        return request.wait()
+    outcome: list[tuple[bool, Any]] = [(False, None)]
+
+    def done() -> bool:
+        outcome[0] = request.test()
+        return outcome[0][0]
+
+    progress.until(done, "a request of MPI that waitall waits for")
+    return outcome[0][1]
+
+
+def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
+    """Wait for one of them, pycoll's and MPI's mixed; its index, and its result as its `wait` gives it.
+
+    Those whose completion has been told already do not count; if there are no others, the index is MPI.UNDEFINED.
+    """
+    found: list[tuple[int, Any]] = []
+    waiting = [(i, request) for i, request in enumerate(requests) if _is_active(request)]
+
+    def done() -> bool:
+        for i, request in waiting:
+            complete, result = request.test()
+            if complete:
+                found.append((i, result))
+                break
+        return bool(found)
+
+    if not waiting:
+        return MPI.UNDEFINED, None
+    concerned = [request.task for _, request in waiting if not isinstance(request, MPI.Request)]
+    progress.until(done, "a request that waitany waits for", concerned)
+    return found[0]
+
+
+def _is_active(request: AnyRequest) -> bool:
+    return request != MPI.REQUEST_NULL if isinstance(request, MPI.Request) else request.active
+
+
+def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list | None]:
+    """Whether all of them are complete, pycoll's and MPI's mixed; the results too if they are."""
+    progress.progress()
+    for request in requests:
+        if not (request.Get_status() if isinstance(request, MPI.Request) else request.task.poll()):
+            return False, None
+    return True, [request.test()[1] for request in requests]
+
+
+def _channel(comm: MPI.Intracomm) -> Channel:
+    check_communicator(comm)
+    channel = attached(comm)
+    if channel is None:
+        raise RuntimeError(
+            "this communicator has no private duplicate yet, and a nonblocking call cannot make one: first call "
+            "pycoll.attach(comm) or a blocking collective on all its ranks, or use pycoll.Comm(comm)"
+        )
+    return channel
+
+
+def start(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, **given: Any) -> Request:
+    """Start a collective that does not block; arguments as its blocking form has."""
+    comm = MPI.COMM_WORLD if comm is None else comm
+    prepared = prepare(_call(primitive, read, comm, "nonblocking", **given), _channel(comm))
+    if prepared.native:  # MPI starts its own in one order on all ranks, whenever the parts before them end
+        prepared.open()
+        parts = prepared.body(prepared.executable())
+    else:
+        parts = prepared.parts()
+    task = prepared.task(parts)
+    task.start()
+    return Request(task, prepared.buffers.result)
+
+
+def initialize(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, **given: Any) -> Persistent:
+    """Make a persistent collective; all ranks of the communicator call this together."""
+    comm = MPI.COMM_WORLD if comm is None else comm
+    return Persistent(prepare(_call(primitive, read, comm, "persistent", **given), attach(comm)))
+
+
+def _call(primitive: str, read: Reader, comm: MPI.Intracomm, form: str, **given: Any) -> Call:
+    if "buf" in given:
+        given["recvbuf"] = given.pop("buf")
+    return Call(primitive, comm, read=read, form=form, **given)
+
+
+def derived(
+    blocking: Callable[..., Any],
+    begin: Callable[..., Any],
+    name: str,
+    kind: str,
+    more: Sequence[inspect.Parameter] = (),
+) -> Callable[..., Any]:
+    """The form of a blocking function that hands its arguments, by name, to `begin`; `more` of them come last."""
+    parameters = list(inspect.signature(blocking).parameters.values())
+    named = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    signature = inspect.Signature([*named, *more, *parameters[len(named) :]])
+    defaults = {key: p.default for key, p in signature.parameters.items() if p.default is not p.empty}
+    positional = [p.name for p in (*named, *more)]
+
+    @functools.wraps(blocking)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        given = defaults | dict(zip(positional, args)) | kwargs
+        again = kwargs and not kwargs.keys().isdisjoint(positional[: len(args)])
+        if len(given) != len(signature.parameters) or len(args) > len(positional) or again:
+            signature.bind(*args, **kwargs)  # which says what is wrong
+        return begin(**given)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{kind} `{blocking.__name__}`, with its arguments and errors."
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function

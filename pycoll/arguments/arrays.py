@@ -1,0 +1,123 @@
+"""The caller's buffers: recognised, checked, and allocated where none was given.
+
+An array is NumPy's, or CuPy's if it lies on a GPU; what is done here is the same with either.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from . import device_arrays as cuda
+from . import streams
+from .memory import allocate_like, is_host
+
+IN_PLACE = MPI.IN_PLACE
+Action = Callable[[], object]
+Array = Any  # NumPy's or CuPy's
+
+
+def as_array(name: str, buffer: Any) -> Array:
+    """An array on the memory of an object with `__array_interface__`, DLPack or the buffer protocol.
+
+    It is CuPy's if the object has `__cuda_array_interface__`, or says by DLPack that it lies on a GPU.
+    """
+    if type(buffer) is not np.ndarray:
+        if buffer is IN_PLACE:
+            raise ValueError(f"{name}=MPI.IN_PLACE is not allowed here")
+        if hasattr(buffer, "__array_interface__"):
+            buffer = np.asarray(buffer)  # of a subclass of ndarray too: only its memory counts
+        elif cuda.on_device(name, buffer):
+            buffer = cuda.device_array(name, buffer)
+        elif hasattr(buffer, "__dlpack__"):
+            buffer = _from_dlpack(name, buffer)
+        else:
+            try:
+                buffer = np.asarray(memoryview(buffer))
+            except TypeError:
+                raise TypeError(
+                    f"{name} must be an array or have the buffer protocol or DLPack, not {buffer!r}"
+                ) from None
+    if buffer.dtype.hasobject:
+        raise TypeError(f"{name} has dtype {buffer.dtype}; Python objects cannot be sent as memory")
+    if buffer.dtype.itemsize == 0:
+        raise TypeError(f"{name} has dtype {buffer.dtype}, whose elements have no bytes")
+    return buffer
+
+
+_HOST_DEVICES = (1, 3)  # DLPack's numbers for memory that the CPU reads: kDLCPU, kDLCUDAHost
+
+
+def _from_dlpack(name: str, buffer: Any) -> np.ndarray:
+    device, _ = buffer.__dlpack_device__()
+    if device not in _HOST_DEVICES:
+        raise TypeError(f"{name} lies on a device that NumPy cannot read (DLPack device type {int(device)})")
+    if str(getattr(buffer, "dtype", "")) == "torch.bfloat16":
+        return _torch_bfloat16(name, buffer)
+    try:
+        try:
+            return np.from_dlpack(buffer)
+        except RuntimeError:  # a dtype that DLPack has and NumPy has not
+            array = np.asarray(buffer)
+            array.flags.writeable = False  # it may be a copy
+            return array
+    except (BufferError, TypeError) as error:
+        raise TypeError(f"{name} cannot be used: {error}") from None
+
+
+def _torch_bfloat16(name: str, tensor: Any) -> np.ndarray:
+    """PyTorch's bfloat16, which NumPy knows by ml_dtypes alone."""
+    if tensor.requires_grad:
+        raise TypeError(f"{name} requires a gradient; use tensor.detach()")
+    try:
+        import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        raise TypeError(f"{name} has dtype torch.bfloat16, which needs the package ml_dtypes") from None
+    return np.from_dlpack(tensor.view(sys.modules["torch"].int16)).view(ml_dtypes.bfloat16)
+
+
+def send_array(name: str, buffer: Any) -> Array:
+    """A buffer to read from; packed if it is not C-contiguous."""
+    array = as_array(name, buffer)
+    if not array.flags.c_contiguous:
+        packed = allocate_like(array, array.shape)
+        if not is_host(array):
+            streams.follow(array.device.id)
+        for action in (copying(packed, array), *finishing(packed)):
+            action()
+        return packed
+    return array
+
+
+def copying(to: Array, source: Array) -> Action:
+    """A copy between two arrays in one memory; on a GPU it is begun."""
+    return partial(np.copyto, to, source) if is_host(to) else streams.copying(to, source)
+
+
+def finishing(array: Array) -> list[Action]:
+    """What ends copies that were begun where this array lies."""
+    return [] if is_host(array) else [partial(streams.finish, array.device.id)]
+
+
+def recv_array(name: str, buffer: Any) -> Array:
+    """A buffer to write to: it must be writeable and C-contiguous."""
+    array = as_array(name, buffer)
+    check_writeable(name, buffer, array)
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name} is not C-contiguous (shape {array.shape}, strides {array.strides})")
+    return array
+
+
+def check_writeable(name: str, buffer: Any, array: Array) -> None:
+    """ValueError if a buffer, which this array stands for, is read-only."""
+    if is_host(array):
+        read_only = not array.flags.writeable or isinstance(buffer, np.generic)  # a scalar's array is a copy
+    else:
+        read_only = cuda.is_read_only(name, buffer)
+    if read_only:
+        raise ValueError(f"{name} is read-only")

@@ -1,0 +1,319 @@
+"""mpi4py's buffer specifications: ``buf``, ``[buf, type]``, ``[buf, count, type]``, ``[buf, (counts, displs), type]``.
+
+They are read as mpi4py reads them (its ``msgbuffer.pxi``), and become memory and the places of blocks in it: a
+`BufferView` of a call.  Counts and displacements are in elements of the datatype, for alltoallw displacements in bytes.
+Blocks of a datatype with gaps are packed into memory of their own before a collective and unpacked after it, by
+messages to oneself.
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from ..compiler.blocks import Extents, side_by_side
+from . import device_copies
+from .arrays import Action, Array, as_array, check_writeable, copying, finishing
+from .check_buffers import counts_array
+from .memory import allocate_like, is_host
+
+
+class NeedsNativeMPI(Exception):
+    """Only MPI's own collective can do this: reduce elements that NumPy has no dtype for."""
+
+
+class Spec(NamedTuple):
+    """The items of a specification."""
+
+    buffer: Any
+    counts: Any
+    displs: Any
+    datatype: MPI.Datatype | None
+
+
+def parse(spec: Any, vector: bool) -> Spec:
+    """The items of a specification; ValueError or TypeError, with mpi4py's words, if there are too few or too many."""
+    if not isinstance(spec, list | tuple):
+        return Spec(spec, None, None, None)
+    if not 2 <= len(spec) <= 4:
+        raise ValueError("message: expecting 2 to 4 items")
+    buffer, *middle = spec
+    counts = displs = datatype = None
+    if len(spec) == 4:
+        counts, displs, datatype = middle
+    else:
+        counts = middle[0]
+        if len(spec) == 3:
+            datatype = middle[1]
+        elif isinstance(counts, MPI.Datatype | str):
+            counts, datatype = None, counts
+        if isinstance(counts, tuple) or (isinstance(counts, list) and not vector):
+            counts, displs = counts
+    return Spec(buffer, counts, displs, _datatype(datatype))
+
+
+def _datatype(given: Any) -> MPI.Datatype | None:
+    if given is None or isinstance(given, MPI.Datatype):
+        return given
+    try:
+        return MPI.Datatype.fromcode(given)
+    except ValueError:
+        raise KeyError(f"cannot map {given!r} to MPI datatype") from None
+
+
+# quadruple precision, for whose size and code NumPy has another type
+_WITHOUT_DTYPE = [datatype for datatype in (MPI.REAL16, MPI.COMPLEX32) if datatype != MPI.DATATYPE_NULL]
+
+# MPI's types for MINLOC and MAXLOC, with the type of their values; the index is an int
+_PAIRS = [
+    (MPI.FLOAT_INT, "f"),
+    (MPI.DOUBLE_INT, "d"),
+    (MPI.LONG_INT, "l"),
+    (MPI.TWOINT, "i"),
+    (MPI.SHORT_INT, "h"),
+    (MPI.LONG_DOUBLE_INT, "g"),
+]
+
+
+def dtype_of(datatype: MPI.Datatype) -> np.dtype | None:
+    """The NumPy dtype of an MPI datatype's elements; None if it has none."""
+    if any(datatype == other for other in _WITHOUT_DTYPE):
+        return None
+    for pair, value in _PAIRS:
+        if datatype == pair:
+            return np.dtype([("value", value), ("index", "i")], align=True)
+    if not datatype.is_predefined:
+        return None
+    try:
+        dtype = np.dtype(datatype.tocode())
+    except (TypeError, ValueError, KeyError):
+        return None
+    return dtype if dtype.itemsize == datatype.size else None
+
+
+def is_dense(datatype: MPI.Datatype) -> bool:
+    """Whether elements lie side by side without gaps, in the order in which they are sent."""
+    if datatype.is_predefined:
+        return datatype.size == datatype.extent
+    if datatype.combiner in (MPI.COMBINER_DUP, MPI.COMBINER_CONTIGUOUS):
+        return is_dense(datatype.decode()[0])
+    return False
+
+
+def memory(name: str, buffer: Any, writable: bool) -> Array:
+    """The bytes of a contiguous buffer, in the order of their addresses."""
+    if buffer is None:
+        return np.empty(0, np.uint8)
+    array = as_array(name, buffer)
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        raise ValueError(f"{name} is not contiguous (shape {array.shape}, strides {array.strides})")
+    if writable:
+        check_writeable(name, buffer, array)
+    return (array if array.flags.c_contiguous else array.T).reshape(-1).view(np.uint8)
+
+
+@dataclass
+class BufferView:
+    """The input or the output of a call: memory, the places of its blocks in bytes, packing and unpacking."""
+
+    array: Array
+    places: Extents
+    dtype: np.dtype | None  # of the elements, if NumPy has one
+    load: list[Action] = field(default_factory=list)
+    store: list[Action] = field(default_factory=list)
+
+    def whole(self) -> Array:
+        """The memory of blocks that lie side by side."""
+        start, end = self.places[0][0], sum(self.places[-1])
+        return self.array[start:end]
+
+
+@cache
+def _self() -> MPI.Intracomm:
+    return MPI.COMM_SELF.Dup()
+
+
+def _copy(source: list, to: list) -> None:
+    """Copy by a message to oneself, which understands every datatype."""
+    _self().Sendrecv(source, 0, 0, to, 0, 0)
+
+
+def read_view(
+    name: str, spec: Any, blocks: int, writable: bool, vector: bool = False, typed: bool = False
+) -> BufferView:
+    """A buffer of so many blocks; with `vector` each has a count and a displacement of its own.
+
+    Elements with gaps are packed, unless they are to be combined as the NumPy dtype that they have (`typed`).
+    """
+    buffer, counts, displs, datatype = parse(spec, vector)
+    if buffer is MPI.BOTTOM:
+        counts = 0 if counts is None else counts
+        return _packed(MPI.BOTTOM, spans(counts, displs, blocks, vector), datatype)
+    array = memory(name, buffer, writable)
+    dtype = as_array(name, buffer).dtype if buffer is not None else None
+    extent = datatype.extent if datatype else dtype.itemsize if dtype else 1
+    if counts is None:
+        counts = _infer(name, array.size, extent, displs, blocks, vector)
+    listed = spans(counts, displs, blocks, vector)
+    if datatype:
+        dtype = dtype_of(datatype)
+    if datatype and not is_dense(datatype) and not (typed and dtype):
+        side = _packed(array, listed, datatype)
+    else:
+        side = BufferView(array, tuple((displ * extent, count * extent) for count, displ in listed), dtype)
+    for count, displ in listed:
+        _check_fits(name, array.size, count, displ, extent, datatype)
+    return side
+
+
+def elements(name: str, spec: Any) -> int:
+    """How many elements a buffer has."""
+    buffer, counts, displs, datatype = parse(spec, vector=False)
+    if counts is not None:
+        return operator.index(counts)
+    array = memory(name, buffer, writable=False)
+    extent = datatype.extent if datatype else as_array(name, buffer).dtype.itemsize
+    return _infer(name, array.size, extent, displs, 1, vector=False)
+
+
+def _infer(name: str, nbytes: int, extent: int, displs: Any, blocks: int, vector: bool) -> Any:
+    """The count of elements in each block, if the specification says nothing of it."""
+    if extent <= 0:
+        raise ValueError(f"message: cannot infer count, datatype extent {extent}")
+    if displs is not None and not vector:
+        nbytes -= operator.index(displs) * extent
+    entries, rest = divmod(nbytes, extent)
+    if rest:
+        raise ValueError(
+            f"message: cannot infer count, buffer length {nbytes} is not a multiple of datatype extent {extent}"
+        )
+    if vector:
+        return [entries // blocks + (entries % blocks > i) for i in range(blocks)]
+    count, rest = divmod(entries, blocks)
+    if rest:
+        raise ValueError(
+            f"message: cannot infer count, number of entries {entries} is not a multiple of "
+            f"required number of blocks {blocks}: {name}"
+        )
+    return count
+
+
+def spans(counts: Any, displs: Any, blocks: int, vector: bool) -> list[tuple[int, int]]:
+    """(count, displacement) in elements of each block."""
+    if counts is None:
+        raise ValueError("message: cannot infer count")
+    if not vector:
+        count, displ = operator.index(counts), operator.index(displs or 0)
+        if count < 0:
+            raise ValueError(f"message: negative count {count}")
+        if displ < 0:
+            raise ValueError(f"message: negative displacement {displ}")
+        return [(count, displ + i * count) for i in range(blocks)]
+    counts = counts_array("counts", counts, blocks)
+    if displs is None:
+        displs = [start for start, _ in side_by_side(counts)]
+    elif np.ndim(displs) == 0:
+        displs = [operator.index(displs) * i for i in range(blocks)]
+    return list(zip(counts, counts_array("displs", displs, blocks)))
+
+
+def _check_fits(name: str, nbytes: int, count: int, displ: int, extent: int, datatype: MPI.Datatype | None) -> None:
+    last = displ * extent + (count - 1) * extent
+    end = last + (sum(datatype.Get_true_extent()) if datatype else extent)
+    if count and end > nbytes:
+        raise ValueError(
+            f"message: {name} has {nbytes} bytes, but {count} elements at displacement {displ} end at byte {end}"
+        )
+
+
+def _packed(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatype | None) -> BufferView:
+    """Blocks of a datatype with gaps, by way of memory without."""
+    if datatype is None:
+        raise ValueError("message: cannot infer count, datatype is null")
+    return _packed_at(buffer, [(count, displ * datatype.extent) for count, displ in listed], datatype)
+
+
+def _packed_at(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatype) -> BufferView:
+    """The same, with displacements in bytes."""
+    places = side_by_side([count * datatype.size for count, _ in listed])
+    if buffer is not MPI.BOTTOM and not is_host(buffer):
+        return _packed_on_device(buffer, listed, datatype, places)
+    array = np.empty(sum(size for _, size in places), np.uint8)
+    side = BufferView(array, places, None)
+    for (count, displ), (start, size) in zip(listed, places):
+        if count:
+            # a datatype of our own, since the caller may free his while a request is under way; mpi4py itself
+            # takes no displacement from MPI.BOTTOM
+            own = datatype.Create_hindexed([count], [displ if buffer is MPI.BOTTOM else 0]).Commit()
+            weakref.finalize(array, own.Free).atexit = False
+            outside = [buffer if buffer is MPI.BOTTOM else buffer[displ:], 1, own]
+            inside = [array[start : start + size], MPI.PACKED]
+            side.load.append(partial(_copy, outside, inside))
+            side.store.append(partial(_copy, inside, outside))
+    return side
+
+
+def _packed_on_device(
+    memory: Array, listed: list[tuple[int, int]], datatype: MPI.Datatype, places: Extents
+) -> BufferView:
+    """The same on a GPU, byte by byte: MPI tells on the host where each byte of a block comes from."""
+    numbers = np.arange(memory.size, dtype=np.int32 if memory.size < 1 << 31 else np.int64)
+    digits = numbers.view(np.uint8).reshape(-1, numbers.itemsize)
+    packed = []
+    for digit in range(numbers.itemsize):
+        one = _packed_at(np.ascontiguousarray(digits[:, digit]), listed, datatype)
+        for load in one.load:
+            load()
+        packed.append(one.array)
+    origins = np.ascontiguousarray(np.stack(packed, axis=-1)).view(numbers.dtype).reshape(-1)
+    array = allocate_like(memory, origins.shape, np.uint8)
+    gather, scatter = device_copies.by_index(memory, array, origins)
+    return BufferView(array, places, None, [gather], [scatter, *finishing(array)])
+
+
+def read_view_w(name: str, spec: Any, blocks: int, writable: bool) -> BufferView:
+    """A buffer whose blocks have datatypes of their own, for alltoallw: ``[buf, counts, displs, types]``."""
+    if not isinstance(spec, list | tuple) or not 2 <= len(spec) <= 4:
+        raise ValueError("message: expecting 2 to 4 items")
+    buffer, *middle, types = spec
+    counts, displs = (middle[0] if len(middle) == 1 else middle) if middle else (None, None)
+    if counts is None and displs is None and buffer is not MPI.BOTTOM:
+        counts, displs = [1] * blocks, [0] * blocks
+    if counts is None or displs is None:
+        raise ValueError(f"message: counts {counts} or displs {displs} are missing")
+    counts, displs = counts_array("counts", counts, blocks), counts_array("displs", displs, blocks)
+    if len(types) != blocks:
+        raise ValueError(f"types has {len(types)} entries, expecting {blocks} items, one for each rank")
+    array: Any = buffer if buffer is MPI.BOTTOM else memory(name, buffer, writable)
+    sides = []
+    for count, displ, given in zip(counts, displs, types):
+        datatype = _datatype(given) or MPI.BYTE
+        if buffer is not MPI.BOTTOM:
+            _check_fits(name, array.size - displ, count, 0, datatype.extent, datatype)
+        if buffer is not MPI.BOTTOM and is_dense(datatype):
+            sides.append(BufferView(array, ((displ, count * datatype.size),), None))
+        else:
+            sides.append(_packed_at(array, [(count, displ)], datatype))
+    if all(side.array is array for side in sides):
+        return BufferView(array, tuple(side.places[0] for side in sides), None)
+    return _joined(sides)
+
+
+def _joined(sides: Sequence[BufferView]) -> BufferView:
+    """Blocks of several memories in one, copied there and back."""
+    places = side_by_side([side.places[0][1] for side in sides])
+    joined = BufferView(allocate_like(sides[0].array, (sum(size for _, size in places),), np.uint8), places, None)
+    for side, (start, size) in zip(sides, places):
+        old = side.places[0][0]
+        here, there = joined.array[start : start + size], side.array[old : old + size]
+        joined.load += [*side.load, copying(here, there)]
+        joined.store += [copying(there, here), *side.store]
+    joined.store += finishing(joined.array)
+    return joined

@@ -1,0 +1,237 @@
+"""The buffers of one call: checked, and allocated where none was given."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..compiler.blocks import Extents, side_by_side
+from ..schedule.registry import Primitive
+from .arrays import IN_PLACE, Action, Array, as_array, check_writeable, copying, finishing, recv_array
+from .memory import address, allocate_like, bounds, device_of
+from .memory_kinds import HOST, Memory
+
+
+@dataclass
+class CheckedBuffers:
+    """One rank's part in a collective, checked."""
+
+    send: Array | None  # C-contiguous; None where the rank gives nothing, or gives it in `recv`
+    recv: Array | None
+    count: int  # elements of the vector (bcast, reduce, allreduce) or of one rank's block
+    dtype: np.dtype
+    in_place: bool
+    result: Any  # the caller's receive buffer, or the array that was allocated
+    sends: Extents | None = None  # where blocks have counts of their own: the input's places, in bytes
+    recvs: Extents | None = None  # and the output's
+    before: list[Action] = field(default_factory=list)  # to be done on this rank before each run: packing
+    after: list[Action] = field(default_factory=list)
+    memory: Memory = HOST  # that the collective runs on
+
+    def mean_size(self, size: int) -> int:
+        """The bytes of the vector or of one rank's block; their mean where blocks differ and all ranks know it."""
+        extents = self.recvs if self.recvs and len(self.recvs) == size else self.sends
+        if extents is None:
+            return self.count * self.dtype.itemsize
+        return sum(nbytes for _, nbytes in extents) // size
+
+
+def _source(name: str, buffer: Any, before: list[Action]) -> Array:
+    """A buffer to read from; if it is not C-contiguous, memory into which `before` packs it."""
+    array = as_array(name, buffer)
+    if array.flags.c_contiguous:
+        return array
+    packed = allocate_like(array, array.shape)
+    before.append(copying(packed, array))
+    return packed
+
+
+def check_buffers(
+    primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any = None
+) -> CheckedBuffers:
+    """Check one rank's buffers for a collective, and allocate its result if it gave none."""
+    before: list[Action] = []
+    if primitive.name in ("bcast", "allreduce") and (isinstance(sendbuf, list) or isinstance(recvbuf, list)):
+        return _fused(primitive, sendbuf, recvbuf, rank == root)
+    if primitive.name == "bcast":
+        return _bcast(recvbuf, rank == root, before)
+    if recvcounts is not None:
+        return _by_counts(sendbuf, recvbuf, rank, size, recvcounts, before)
+    gives = bool(primitive.holds(rank, size, root, 1))
+    gets = bool(primitive.wants(rank, size, root, 1))
+    if primitive.name == "scatter" and gives and recvbuf is IN_PLACE:
+        send = _source("sendbuf", sendbuf, before)
+        return CheckedBuffers(send, None, _blocks("sendbuf", send, size), send.dtype, True, None, before=before)
+    if gives and sendbuf is IN_PLACE and (gets or primitive.name == "exscan"):
+        return _in_place(primitive, recvbuf, size)
+
+    if not gives and not gets:
+        return CheckedBuffers(None, None, 0, np.dtype(np.uint8), False, recvbuf)
+    if not gives:
+        return _receive(primitive, recvbuf)
+    send = _source("sendbuf", sendbuf, before)
+    count = _blocks("sendbuf", send, size) if primitive.takes_all else send.size
+    if not gets and (primitive.name != "exscan" or recvbuf is None):
+        return CheckedBuffers(send, None, count, send.dtype, False, None, before=before)
+    if not gets:  # rank 0 of an exclusive scan, whose receive buffer stays as it is
+        _check_pair(send, recv_array("recvbuf", recvbuf), count)
+        return CheckedBuffers(send, None, count, send.dtype, False, recvbuf, before=before)
+    if recvbuf is None:
+        recv = allocate_like(send, _result_shape(primitive, send.shape, send.size, size))
+        return CheckedBuffers(send, recv, count, send.dtype, False, recv, before=before)
+    recv = recv_array("recvbuf", recvbuf)
+    _check_pair(send, recv, count * size if primitive.gives_all else count)
+    return CheckedBuffers(send, recv, count, send.dtype, False, recvbuf, before=before)
+
+
+def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> CheckedBuffers:
+    """Several arrays that travel as one; all of one dtype where they are combined."""
+    reduces = primitive.reduces
+    if not reduces or sendbuf is IN_PLACE or recvbuf is None:
+        sendbuf = recvbuf = recvbuf if isinstance(recvbuf, list) else sendbuf
+    if not isinstance(sendbuf, list) or not isinstance(recvbuf, list) or len(sendbuf) != len(recvbuf):
+        raise TypeError("sendbuf and recvbuf must be lists of as many arrays if one of them is a list")
+    names = ("sendbuf", "recvbuf") if reduces else ("buf", "buf")
+    sources, targets = (
+        [as_array(f"{name}[{i}]", buffer) for i, buffer in enumerate(buffers)]
+        for name, buffers in zip(names, (sendbuf, recvbuf))
+    )
+    for i, (source, target) in enumerate(zip(sources, targets)):
+        if (source.shape, source.dtype) != (target.shape, target.dtype):
+            raise ValueError(
+                f"sendbuf[{i}] has shape {source.shape} and dtype {source.dtype}, "
+                f"recvbuf[{i}] {target.shape} and {target.dtype}"
+            )
+        if reduces and source.dtype != sources[0].dtype:
+            raise TypeError(f"sendbuf[{i}] has dtype {source.dtype}, sendbuf[0] has dtype {sources[0].dtype}")
+        if reduces or not is_root:
+            check_writeable(f"{names[1]}[{i}]", recvbuf[i], target)
+        if {device_of(source), device_of(target)} != {device_of(sources[0])}:
+            raise TypeError(f"{names[0]}[{i}] and another array of the lists lie in different memories, GPU and host")
+    if recvbuf is not sendbuf:
+        _check_each_apart(targets)
+    starts, end = [], 0
+    for array in sources:
+        starts.append(end + -end % array.dtype.alignment)  # a GPU combines and copies aligned elements only
+        end = starts[-1] + array.nbytes
+    together: Array = allocate_like(sources[0], (end,), np.uint8) if sources else np.empty(0, np.uint8)
+    slots = [
+        together[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        for start, array in zip(starts, sources)
+    ]
+    vector = together.view(sources[0].dtype) if reduces and sources else together
+    before: list[Action] = [copying(slot, array) for slot, array in zip(slots, sources)]
+    after: list[Action] = [*(copying(array, slot) for slot, array in zip(slots, targets)), *finishing(together)]
+    if not reduces:
+        before, after = (before, []) if is_root else ([], after)
+    return CheckedBuffers(
+        None, vector, vector.size, vector.dtype, reduces or is_root, recvbuf, before=before, after=after
+    )
+
+
+def _check_each_apart(arrays: list[Array]) -> None:
+    """ValueError if two of the arrays share memory."""
+    extents = sorted((*bounds(array), i) for i, array in enumerate(arrays) if array.size)
+    for at, (_, end, i) in enumerate(extents):
+        for start, _, j in extents[at + 1 :]:
+            if start >= end:
+                break
+            if np.shares_memory(arrays[i], arrays[j]):
+                raise ValueError(f"recvbuf[{min(i, j)}] and recvbuf[{max(i, j)}] overlap in memory")
+
+
+def _by_counts(
+    sendbuf: Any, recvbuf: Any, rank: int, size: int, recvcounts: Any, before: list[Action]
+) -> CheckedBuffers:
+    """Reduce-scatter in blocks of these counts."""
+    counts = counts_array("recvcounts", recvcounts, size)
+    name, inside = ("recvbuf", recvbuf) if sendbuf is IN_PLACE else ("sendbuf", sendbuf)
+    vector = recv_array(name, inside) if sendbuf is IN_PLACE else _source(name, inside, before)
+    if vector.size != sum(counts):
+        raise ValueError(f"{name} has {vector.size} elements, but recvcounts add up to {sum(counts)}")
+    itemsize = vector.dtype.itemsize
+    sends = side_by_side([n * itemsize for n in counts])
+    own = ((0, counts[rank] * itemsize),)
+    if sendbuf is IN_PLACE:
+        result = vector.reshape(-1)[: counts[rank]]
+        return CheckedBuffers(None, vector, counts[rank], vector.dtype, True, result, sends, own)
+    if recvbuf is None:
+        recvbuf = allocate_like(vector, (counts[rank],))
+    recv = recv_array("recvbuf", recvbuf)
+    _check_pair(vector, recv, counts[rank])
+    return CheckedBuffers(vector, recv, counts[rank], vector.dtype, False, recvbuf, sends, own, before)
+
+
+def counts_array(name: str, counts: Any, size: int) -> list[int]:
+    """Counts (or displacements) as a list, one for each rank, where one number is for all; none is negative."""
+    try:
+        numbers = [operator.index(n) for n in ([counts] * size if np.ndim(counts) == 0 else counts)]
+    except TypeError:
+        raise TypeError(f"{name}={counts!r} is not a sequence of {size} integers") from None
+    if len(numbers) != size:
+        raise ValueError(f"{name} has {len(numbers)} entries, expecting {size} items, one for each rank")
+    if any(n < 0 for n in numbers):
+        raise ValueError(f"{name}={numbers} has negative entries")
+    return numbers
+
+
+def _receive(primitive: Primitive, recvbuf: Any) -> CheckedBuffers:
+    if recvbuf is None:
+        raise TypeError(f"recvbuf=None: at the non-roots of {primitive.name} a receive buffer must be given")
+    recv = recv_array("recvbuf", recvbuf)
+    return CheckedBuffers(None, recv, recv.size, recv.dtype, False, recvbuf)
+
+
+def _bcast(buf: Any, is_root: bool, before: list[Action]) -> CheckedBuffers:
+    # the root's buffer may be read-only or have gaps: it is only read
+    array = _source("buf", buf, before) if is_root else recv_array("buf", buf)
+    return CheckedBuffers(None, array, array.size, array.dtype, is_root, buf, before=before)
+
+
+def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> CheckedBuffers:
+    if recvbuf is None:
+        raise TypeError("recvbuf=None: with sendbuf=MPI.IN_PLACE the input lies in the receive buffer")
+    recv = recv_array("recvbuf", recvbuf)
+    spans_all = primitive.takes_all or primitive.gives_all
+    count = _blocks("recvbuf", recv, size) if spans_all else recv.size
+    result = recvbuf
+    if primitive.takes_all and not primitive.gives_all:  # reduce_scatter leaves its block in front
+        result = recv.reshape(-1)[:count]
+    return CheckedBuffers(None, recv, count, recv.dtype, True, result)
+
+
+def _blocks(name: str, array: Array, size: int) -> int:
+    count, rest = divmod(array.size, size)
+    if rest:
+        raise ValueError(f"{name} has {array.size} elements, which {size} ranks cannot share evenly")
+    return count
+
+
+def _check_pair(send: Array, recv: Array, needed: int) -> None:
+    if send.dtype != recv.dtype:
+        raise TypeError(f"sendbuf has dtype {send.dtype}, recvbuf has dtype {recv.dtype}")
+    if recv.size != needed:
+        raise ValueError(f"recvbuf has {recv.size} elements, but {needed} are to be received")
+    check_apart(send, recv, "; pass MPI.IN_PLACE to reduce or exchange in place")
+
+
+def check_apart(send: Array, recv: Array, hint: str = "") -> None:
+    """ValueError if two contiguous arrays overlap."""
+    ours, theirs = address(recv), address(send)
+    if ours < theirs + send.nbytes and theirs < ours + recv.nbytes:
+        raise ValueError(f"sendbuf and recvbuf overlap in memory{hint}")
+
+
+def _result_shape(primitive: Primitive, shape: tuple[int, ...], count: int, size: int) -> tuple[int, ...]:
+    if primitive.takes_all == primitive.gives_all:
+        return shape
+    if primitive.gives_all:
+        return (size, *shape)
+    if len(shape) > 1 and shape[0] == size:
+        return shape[1:]
+    if shape and shape[0] % size == 0:
+        return (shape[0] // size, *shape[1:])
+    return (count // size,)

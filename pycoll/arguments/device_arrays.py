@@ -1,0 +1,148 @@
+"""Arrays on a GPU: recognised by the interface that they describe themselves with, and seen as CuPy's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_DLPACK_DEVICES = (2, 13)  # DLPack's numbers for a CUDA GPU's memory: kDLCUDA, kDLCUDAManaged
+
+
+def cupy(what: str = "a buffer on a GPU") -> ModuleType:
+    """CuPy; TypeError if it is not there, for what needs it."""
+    try:
+        import cupy  # type: ignore[import-not-found, unused-ignore]
+    except ImportError as error:
+        raise TypeError(f"{what} needs the package CuPy (the extra cuda12 or cuda13): {error}") from None
+    return cupy
+
+
+def gpu_possible() -> bool:
+    """Whether arrays on a GPU can come about: without CuPy none can be used."""
+    return "cupy" in sys.modules or _installed()
+
+
+@cache
+def _installed() -> bool:
+    return find_spec("cupy") is not None
+
+
+def is_device_array(array: object) -> bool:
+    """Whether this is an array of CuPy's."""
+    loaded = sys.modules.get("cupy")
+    return loaded is not None and isinstance(array, loaded.ndarray)
+
+
+def on_device(name: str, buffer: Any) -> bool:
+    """Whether an object describes memory of a GPU."""
+    if is_device_array(buffer) or _interface(name, buffer) is not None:
+        return True
+    return hasattr(buffer, "__dlpack_device__") and buffer.__dlpack_device__()[0] in _DLPACK_DEVICES
+
+
+def _interface(name: str, buffer: Any) -> dict | None:
+    try:
+        return getattr(buffer, "__cuda_array_interface__", None)
+    except RuntimeError as error:  # PyTorch's, of a tensor that requires a gradient
+        raise TypeError(f"{name} cannot be used: {error}") from None
+
+
+class Described(NamedTuple):
+    """An array as ``__cuda_array_interface__`` describes it."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    strides: tuple[int, ...] | None  # in bytes; None if it is C-contiguous
+    read_only: bool
+    stream: int | None  # on which its contents are ready
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+def described(name: str, interface: dict) -> Described:
+    """What ``__cuda_array_interface__`` says; TypeError if it is not what its versions 0 to 3 define."""
+    try:
+        address, read_only = interface["data"]
+        shape, typestr = tuple(map(int, interface["shape"])), interface["typestr"]
+        fields = interface.get("descr")
+        dtype = np.dtype(typestr)
+        if dtype.kind == "V" and fields and fields != [("", typestr)]:
+            dtype = np.dtype([tuple(field) for field in fields])
+        strides = interface.get("strides")
+        strides = None if strides is None else tuple(map(int, strides))
+    except (KeyError, TypeError, ValueError) as error:
+        raise TypeError(f"{name} has a __cuda_array_interface__ that cannot be read ({error!r}): {interface}") from None
+    if interface.get("mask") is not None:
+        raise TypeError(f"{name} is masked, which cannot be sent as memory")
+    if not address and 0 not in shape:
+        raise TypeError(f"{name} has no address in its __cuda_array_interface__: {interface}")
+    return Described(int(address or 0), shape, dtype, strides, bool(read_only), interface.get("stream"))
+
+
+def is_read_only(name: str, buffer: Any) -> bool:
+    """Whether an object on a GPU says that it must not be written."""
+    if is_device_array(buffer):
+        return False
+    interface = _interface(name, buffer)
+    return interface is not None and described(name, interface).read_only
+
+
+def device_array(name: str, buffer: Any) -> Any:
+    """CuPy's array on the memory of an object on a GPU."""
+    if is_device_array(buffer):
+        return buffer
+    interface, xp = _interface(name, buffer), cupy(f"{name} lies on a GPU, which")
+    if interface is None:
+        try:
+            return xp.from_dlpack(buffer)
+        except (BufferError, RuntimeError) as error:
+            raise TypeError(f"{name} cannot be used: {error}") from None
+    found = described(name, interface)
+    dtype = _bfloat16(name) if str(getattr(buffer, "dtype", "")) == "torch.bfloat16" else found.dtype
+    if not found.size:
+        return xp.empty(found.shape, dtype)
+    memory = xp.cuda.UnownedMemory(found.address, found.size * dtype.itemsize, buffer)
+    array = xp.ndarray(found.shape, dtype, xp.cuda.MemoryPointer(memory, 0), found.strides)
+    if found.stream is not None:
+        with array.device:
+            xp.cuda.runtime.streamSynchronize(found.stream)
+    return array
+
+
+def streams_of(buffers: Iterable[Any]) -> list[int]:
+    """The streams on which other packages' arrays say that their contents are ready."""
+    others = [_interface("a buffer", buffer) for buffer in buffers if not is_device_array(buffer)]
+    return [interface["stream"] for interface in others if interface and interface.get("stream") is not None]
+
+
+def _bfloat16(name: str) -> np.dtype:
+    try:
+        import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        raise TypeError(f"{name} has dtype torch.bfloat16, which needs the package ml_dtypes") from None
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def allocate(device: int, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A new array on a GPU."""
+    xp = cupy()
+    with xp.cuda.Device(device):
+        return xp.empty(shape, dtype)
+
+
+def at(address: int, nbytes: int, dtype: np.dtype, device: int, offset: int = 0, itemsize: int = 0) -> Any:
+    """CuPy's array on so many bytes at an address; with `itemsize`, of one field of elements as large as that."""
+    xp = cupy()
+    memory = xp.cuda.UnownedMemory(address, nbytes, None, device)
+    stride = itemsize or dtype.itemsize
+    return xp.ndarray((nbytes // stride,), dtype, xp.cuda.MemoryPointer(memory, offset), (stride,))

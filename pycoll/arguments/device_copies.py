@@ -1,0 +1,52 @@
+"""Whole buffers copied between a GPU and the host, by way of pinned memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..base.counters import count_staging
+from .device_arrays import cupy
+from .streams import finish, follow, on_own_stream, own_stream
+
+
+def pinned(nbytes: int) -> np.ndarray:
+    """Memory of the host's that a GPU reads and writes directly, out of CuPy's pool of it."""
+    return np.frombuffer(cupy().cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes)
+
+
+def to_host(array: Any) -> np.ndarray:
+    """A copy in pinned memory of a contiguous array on a GPU, as it is once the caller's streams have come here."""
+    host = pinned(array.nbytes)
+    _copy(host.ctypes.data, array.data.ptr, array.nbytes, array.device.id)
+    return host.view(array.dtype)
+
+
+def to_device(array: Any, host: np.ndarray, nbytes: int) -> None:
+    """Copy the first bytes of pinned memory into a contiguous array on a GPU."""
+    _copy(array.data.ptr, host.ctypes.data, nbytes, array.device.id)
+
+
+def by_index(memory: Any, packed: Any, origins: np.ndarray) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Two calls that begin to copy elements of `memory`, those with these indices, to `packed` and back."""
+    xp, device = cupy(), memory.device.id
+    with xp.cuda.Device(device):
+        indices = xp.asarray(origins)
+
+    def gather() -> None:
+        xp.take(memory, indices, out=packed)
+
+    def scatter() -> None:
+        memory[indices] = packed
+
+    return on_own_stream(device, gather), on_own_stream(device, scatter)
+
+
+def _copy(to: int, source: int, nbytes: int, device: int) -> None:
+    runtime = cupy().cuda.runtime
+    follow(device)
+    count_staging(nbytes)
+    runtime.memcpyAsync(to, source, nbytes, runtime.memcpyDefault, own_stream(device).ptr)
+    finish(device)

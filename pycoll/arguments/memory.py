@@ -1,0 +1,51 @@
+"""The kinds of memory that a collective's buffers lie in, as far as running it depends on that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from mpi4py import MPI
+
+from .device_arrays import allocate as device_room
+
+if TYPE_CHECKING:
+    pass
+
+
+def is_host(array: Any) -> bool:
+    """Whether this is an array in the host's memory, or none at all."""
+    return array is None or isinstance(array, np.ndarray)
+
+
+def device_of(array: Any) -> int | None:
+    """The number of the GPU that an array lies on; None in the host's memory."""
+    return None if is_host(array) else array.device.id
+
+
+def address(array: Any) -> int:
+    """Where an array lies, in whichever memory; 0 for none."""
+    if array is None:
+        return 0
+    return MPI.Get_address(array) if isinstance(array, np.ndarray) else array.data.ptr
+
+
+def bounds(array: Any) -> tuple[int, int]:
+    """The addresses of an array's first byte and of the one after its last."""
+    start = end = address(array)
+    if not array.size:
+        return start, end
+    for length, stride in zip(array.shape, array.strides):
+        if stride < 0:
+            start += (length - 1) * stride
+        else:
+            end += (length - 1) * stride
+    return start, end + array.itemsize
+
+
+def allocate_like(array: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
+    """Memory of this shape where an array lies."""
+    dtype = array.dtype if dtype is None else dtype
+    if isinstance(array, np.ndarray):
+        return np.empty(shape, dtype)
+    return device_room(array.device.id, shape, dtype)

@@ -1,0 +1,40 @@
+"""The kinds of memory that the buffers of a collective can be in, as far as running it depends on that."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..compiler.program import Program
+
+if TYPE_CHECKING:
+    from ..runtime.gpu.launch import Launcher
+
+
+class Memory:
+    """The host's memory, which MPI sends from and NumPy combines in; `pycoll.runtime.gpu.memory` has a GPU's."""
+
+    scratch: Hashable = "host"  # programs with the same kind of scratch can share it
+
+    def follow(self) -> None:
+        """What the caller has begun to do with the buffers comes before what is begun from now on."""
+
+    def adopt(self) -> None:
+        """Let this thread, which may not be the caller's, work with the memory."""
+
+    def lowered(self, program: Program) -> Program:
+        """The program as it must be for buffers in this memory."""
+        return program
+
+    def allocate(self, nbytes: int) -> Any:
+        """Memory for scratch."""
+        return np.empty(nbytes, np.uint8)
+
+    def launcher(self, bases: list[int], dtype: np.dtype, operation: Any, size: int) -> Launcher | None:
+        """What tells a GPU to do its steps of a program that is bound to these addresses."""
+        return None
+
+
+HOST = Memory()

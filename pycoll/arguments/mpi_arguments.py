@@ -1,0 +1,226 @@
+"""From buffers as mpi4py specifies them to checked arguments: for a communicator's methods, and for the v-variants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..compiler.blocks import Extents
+from ..schedule.registry import Primitive
+from .arrays import IN_PLACE
+from .buffer_spec import BufferView, NeedsNativeMPI, parse, read_view, read_view_w, spans
+from .check_buffers import CheckedBuffers, check_apart, check_buffers
+from .device_arrays import is_device_array
+from .memory import address, allocate_like, bounds, is_host
+
+
+def read(
+    primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any = None
+) -> CheckedBuffers:
+    """The arguments of a communicator's method, as mpi4py takes them: None means MPI.IN_PLACE where that may be."""
+    gives, gets = _parts_of(primitive, rank, size, root)
+    if gives and gets and primitive.takes_all and primitive.rooted:
+        recvbuf = IN_PLACE if recvbuf is None else recvbuf
+    elif gives and gets:
+        sendbuf = IN_PLACE if sendbuf is None else sendbuf
+    if gets and recvbuf is None:
+        raise TypeError(f"message: expecting buffer or list/tuple: recvbuf=None on rank {rank}")
+    if primitive.varies:
+        return read_varying(primitive, sendbuf, recvbuf, rank, size, root, strict=False)
+    if primitive.name == "barrier" or (recvcounts is None and _plain(sendbuf) and _plain(recvbuf)):
+        same = sendbuf is not None and recvbuf is not None and _address(sendbuf) == _address(recvbuf)
+        if not (same and primitive.reduces):
+            try:
+                return check_buffers(primitive, sendbuf, recvbuf, rank, size, root)
+            except (TypeError, ValueError):
+                pass  # such as arrays of other dtypes with as many bytes, which MPI does not see
+    return _read_simple(primitive, sendbuf, recvbuf, rank, size, root, recvcounts)
+
+
+def _parts_of(primitive: Primitive, rank: int, size: int, root: int) -> tuple[bool, bool]:
+    """Whether a rank has a send buffer, and whether it has a receive buffer."""
+    gives = bool(primitive.holds(rank, size, root, size)) and primitive.name != "bcast"
+    return gives, bool(primitive.wants(rank, size, root, size)) or primitive.name == "exscan"
+
+
+def _plain(buffer: Any) -> bool:
+    if type(buffer) is np.ndarray or is_device_array(buffer):
+        return buffer.flags.c_contiguous
+    return buffer is None or buffer is IN_PLACE
+
+
+def _address(buffer: Any) -> int | None:
+    is_array = type(buffer) is np.ndarray or is_device_array(buffer)
+    return address(buffer) if is_array and buffer.size else None
+
+
+def _read_simple(
+    primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any
+) -> CheckedBuffers:
+    gives, gets = _parts_of(primitive, rank, size, root)
+    inside = sendbuf is IN_PLACE and gets and gives
+    stays = recvbuf is IN_PLACE and primitive.name == "scatter" and rank == root
+    send = recv = None
+    if gives and not inside:
+        blocks = size if primitive.takes_all and recvcounts is None else 1
+        send = read_view("sendbuf", sendbuf, blocks, writable=False, typed=primitive.reduces)
+    if gets and not stays:
+        blocks = size if (primitive.gives_all or (inside and primitive.takes_all)) and recvcounts is None else 1
+        writable = primitive.name != "bcast" or rank != root
+        recv = read_view("recvbuf" if gives else "buf", recvbuf, blocks, writable, typed=primitive.reduces)
+    if primitive.reduces:
+        return _reduction(primitive, send, recv, rank, size, root, recvcounts)
+    before = [*(send.load if send else []), *(recv.load if recv and (inside or primitive.name == "bcast") else [])]
+    arguments = check_buffers(
+        primitive,
+        IN_PLACE if inside else send.whole() if send else None,
+        IN_PLACE if stays else recv.whole() if recv else None,
+        rank,
+        size,
+        root,
+    )
+    arguments.before = before
+    arguments.after = recv.store if recv and not (primitive.name == "bcast" and rank == root) else []
+    arguments.result = None
+    return arguments
+
+
+def _reduction(
+    primitive: Primitive,
+    send: BufferView | None,
+    recv: BufferView | None,
+    rank: int,
+    size: int,
+    root: int,
+    recvcounts: Any,
+) -> CheckedBuffers:
+    """As typed arrays; a send buffer that is the receive buffer means MPI.IN_PLACE, as in later mpi4py."""
+    for side in (send, recv):
+        if side and side.dtype is None and not is_host(side.array):
+            raise TypeError(f"{primitive.name} of elements that NumPy has no dtype for cannot be done on a GPU")
+        if side and side.dtype is None:
+            raise NeedsNativeMPI(primitive.name)
+    if send and recv and send.dtype != recv.dtype:
+        raise ValueError(
+            f"mismatch in send and receive MPI datatypes: sendbuf has dtype {send.dtype}, recvbuf {recv.dtype}"
+        )
+    arrays: list[Any] = [side.whole().view(side.dtype) if side else None for side in (send, recv)]
+    if send is None:
+        arrays[0] = IN_PLACE
+    elif recv and primitive.cuts and arrays[0].size != arrays[1].size:
+        raise ValueError(f"mismatch in send count {arrays[0].size} and receive count {arrays[1].size}")
+    elif recv and arrays[0].size and arrays[1].size and _address(arrays[0]) == _address(arrays[1]):
+        arrays = [IN_PLACE, max(arrays, key=len)]
+    arguments = check_buffers(primitive, arrays[0], arrays[1], rank, size, root, recvcounts)
+    arguments.result = None
+    return arguments
+
+
+def read_varying(
+    primitive: Primitive,
+    sendbuf: Any,
+    recvbuf: Any,
+    rank: int,
+    size: int,
+    root: int,
+    recvcounts: Any = None,
+    strict: bool = True,
+) -> CheckedBuffers:
+    """The arguments of a v-variant; not `strict`, None is an empty buffer and dtypes may differ, as in mpi4py."""
+    gives, gets = _parts_of(primitive, rank, size, root)
+    inside = sendbuf is IN_PLACE and gets
+    stays = recvbuf is IN_PLACE and primitive.name == "scatterv" and gives
+    send = recv = None
+    if gives and not inside:
+        if strict and sendbuf is None:
+            raise TypeError(f"sendbuf=None: {primitive.name} needs a send buffer on rank {rank}")
+        send = _read_blocks("sendbuf", sendbuf, size, primitive.takes_all, primitive.name, False)
+    result = recvbuf
+    if gets and not stays:
+        recvbuf, result = _allocated(primitive, recvbuf, send, rank, size)
+        recv = _read_blocks("recvbuf", recvbuf, size, primitive.gives_all, primitive.name, True)
+    places = None if recv is None else recv.places
+    sends = places if inside else None if send is None else send.places
+    if send and recv:
+        if strict and primitive.name != "alltoallw":
+            _check_dtypes(sendbuf, recvbuf, send, recv)
+        _check_own_block(primitive, send, recv, rank)
+        _check_apart(send, recv)
+    _check_disjoint(places)
+    return CheckedBuffers(
+        None if send is None else send.array,
+        None if recv is None else recv.array,
+        0,
+        np.dtype(np.uint8),
+        inside or stays,
+        None if stays or not gets else result,
+        sends or (),
+        places or (),
+        before=[*(send.load if send else []), *(recv.load if recv and inside else [])],
+        after=recv.store if recv else [],
+    )
+
+
+def _read_blocks(name: str, spec: Any, size: int, all_blocks: bool, primitive: str, writable: bool) -> BufferView:
+    if primitive == "alltoallw":
+        return read_view_w(name, spec, size, writable)
+    return read_view(name, spec, size if all_blocks else 1, writable, vector=all_blocks)
+
+
+def _allocated(primitive: Primitive, recvbuf: Any, send: BufferView | None, rank: int, size: int) -> tuple[Any, Any]:
+    """The receive buffer's specification and the result; memory for it where there is none but its counts."""
+    if isinstance(recvbuf, list | tuple) and primitive.name == "alltoallw":
+        return recvbuf, recvbuf[0]
+    if isinstance(recvbuf, list | tuple):
+        buffer, counts, displs, _ = parse(recvbuf, vector=True)
+        if buffer is None and counts is not None and primitive.gives_all and send and send.dtype:
+            listed = spans(counts, displs, size, vector=True)
+            room = allocate_like(send.array, (max(displ + count for count, displ in listed),), send.dtype)
+            room.view(np.uint8)[...] = 0
+            return [room, *recvbuf[1:]], room
+        return recvbuf, recvbuf[0]
+    if recvbuf is None and primitive.name == "scatterv" and send and send.dtype:
+        room = allocate_like(send.array, (send.places[rank][1] // send.dtype.itemsize,), send.dtype)
+        return room, room
+    if recvbuf is None:
+        raise TypeError(f"recvbuf=None: {primitive.name} needs a receive buffer, or [None, counts]")
+    return recvbuf, recvbuf
+
+
+def _check_dtypes(sendbuf: Any, recvbuf: Any, send: BufferView, recv: BufferView) -> None:
+    """TypeError if arrays without a datatype beside them differ in theirs."""
+    named = any(parse(spec, vector=True).datatype for spec in (sendbuf, recvbuf))
+    if not named and send.dtype and recv.dtype and send.dtype != recv.dtype:
+        raise TypeError(f"sendbuf has dtype {send.dtype}, recvbuf has dtype {recv.dtype}")
+
+
+def _check_own_block(primitive: Primitive, send: BufferView, recv: BufferView, rank: int) -> None:
+    sent = send.places[rank if primitive.takes_all else 0][1]
+    expected = recv.places[rank if primitive.gives_all else 0][1]
+    if sent != expected:
+        raise ValueError(
+            f"rank {rank} sends itself {sent} bytes by sendbuf's counts and receives {expected} by recvbuf's"
+        )
+
+
+def _check_apart(send: BufferView, recv: BufferView) -> None:
+    """ValueError if a block is received where one is sent from."""
+    (ours, end), (theirs, last) = bounds(send.array), bounds(recv.array)
+    if ours >= last or theirs >= end:
+        return
+    for start, size in send.places:
+        for other, room in recv.places:
+            if size and room:
+                check_apart(send.array[start : start + size], recv.array[other : other + room])
+
+
+def _check_disjoint(places: Extents | None) -> None:
+    """ValueError if two blocks would be received in one place."""
+    end = 0
+    for start, size in sorted(place for place in places or () if place[1]):
+        if start < end:
+            raise ValueError(
+                f"recvbuf's blocks overlap: one starts at byte {start}, before byte {end} where another ends"
+            )
+        end = start + size

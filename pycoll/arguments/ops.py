@@ -1,0 +1,135 @@
+"""Reduction operations: MPI's, by handle or by name, as functions on NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from ..base.errors import WrongOperation
+
+AVG = "avg"
+"""The arithmetic mean over the ranks: the sum, divided in floating point by the number of ranks."""
+
+
+class Operation(NamedTuple):
+    """How two arrays are combined; ``combine(left, right, out)``, where `out` may be one of the two."""
+
+    name: str
+    combine: Callable
+    kinds: str  # the kinds of NumPy dtype that it is defined on
+    commutative: bool = True
+    mean: bool = False
+    predefined: bool = True
+    handle: int = 0  # of the MPI.Op; of the sum for a mean
+
+    def check(self, dtype: np.dtype) -> None:
+        """TypeError if the operation is not defined on this dtype."""
+        if not self.predefined:
+            self._try(dtype)
+        elif kind_of(dtype) not in self.kinds:
+            hint = "; convert to floating point, or use SUM" if self.mean and dtype.kind in "iu" else ""
+            raise WrongOperation(f"op={self.name} is not defined for dtype {dtype}{hint}")
+
+    def bound(self, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> Callable[[], object]:
+        """The combination of these arrays as a call without arguments."""
+        if self.combine is np.multiply and out.dtype.kind == "c":
+            return partial(_complex_product, left, right, out)
+        if self.combine in (np.minimum, np.maximum):  # which want `out` by name; the others are quicker without
+            return partial(self.combine, left, right, out=out)
+        return partial(self.combine, left, right, out)
+
+    def _try(self, dtype: np.dtype) -> None:
+        nothing = np.empty(0, dtype)
+        try:
+            self.combine(nothing, nothing, nothing)
+        except (BufferError, KeyError, ValueError) as error:
+            raise WrongOperation(f"op={self.name}: MPI has no type for dtype {dtype}") from error
+
+
+def kind_of(dtype: np.dtype) -> str:
+    """NumPy's letter for the kind of dtype; "f" also for ml_dtypes' bfloat16 and the like, "p" for pairs.
+
+    A pair is what MINLOC and MAXLOC work on: a structured dtype of a number and an integer.
+    """
+    if dtype.type.__module__.partition(".")[0] == "ml_dtypes":
+        return "i" if dtype.name.startswith("int") else "u" if dtype.name.startswith("uint") else "f"
+    if dtype.names and len(dtype.names) == 2:
+        value, index = (dtype[name] for name in dtype.names)
+        return "p" if value.kind in "iuf" and index.kind in "iu" else dtype.kind
+    return dtype.kind
+
+
+def real_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype of the real numbers that an element consists of."""
+    return np.empty(0, dtype).real.dtype
+
+
+def _better(comparison: np.ufunc, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+    """Of each two pairs the one whose value is better, or of equal values the one with the smaller index."""
+    value, index = left.dtype.names or ()
+    better = comparison(right[value], left[value])
+    better |= (right[value] == left[value]) & (right[index] < left[index])
+    out[...] = np.where(better, right, left)
+
+
+def _complex_product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+    """Products with the same bits wherever the operands lie.
+
+    NumPy's own are rounded differently in place and out of place; these are put together from real ones,
+    whose rounding is that of the standard.  The result is written whatever errors are to be raised on the
+    way, since other ranks wait for it.
+    """
+    with np.errstate(all="ignore"):
+        real = left.real * right.real - left.imag * right.imag
+        imag = left.real * right.imag + left.imag * right.real
+    out.real, out.imag = real, imag
+
+
+# MPI's table of which operation goes with which type: integers (signed i, unsigned u), floating point (f),
+# complex (c), logical (b), pairs of a value and an index (p).
+_PREDEFINED = {
+    "sum": (MPI.SUM, Operation("SUM", np.add, "iufc")),
+    "prod": (MPI.PROD, Operation("PROD", np.multiply, "iufc")),
+    "min": (MPI.MIN, Operation("MIN", np.minimum, "iuf")),
+    "max": (MPI.MAX, Operation("MAX", np.maximum, "iuf")),
+    "land": (MPI.LAND, Operation("LAND", np.logical_and, "iub")),
+    "lor": (MPI.LOR, Operation("LOR", np.logical_or, "iub")),
+    "lxor": (MPI.LXOR, Operation("LXOR", np.logical_xor, "iub")),
+    "band": (MPI.BAND, Operation("BAND", np.bitwise_and, "iu")),
+    "bor": (MPI.BOR, Operation("BOR", np.bitwise_or, "iu")),
+    "bxor": (MPI.BXOR, Operation("BXOR", np.bitwise_xor, "iu")),
+    "minloc": (MPI.MINLOC, Operation("MINLOC", partial(_better, np.less), "p")),
+    "maxloc": (MPI.MAXLOC, Operation("MAXLOC", partial(_better, np.greater), "p")),
+}
+_BY_NAME = {name: operation._replace(handle=handle.handle) for name, (handle, operation) in _PREDEFINED.items()}
+_BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True, handle=MPI.SUM.handle)
+
+
+def resolve(op: MPI.Op | str) -> Operation:
+    """The operation behind an `MPI.Op` or a name; ValueError or TypeError if there is none."""
+    if isinstance(op, str):
+        try:
+            return _BY_NAME[op.lower()]
+        except KeyError:
+            raise ValueError(f"op={op!r} is not one of: {', '.join(_BY_NAME)}") from None
+    if not isinstance(op, MPI.Op):
+        raise TypeError(f"op must be an MPI.Op or a name, not {op!r}")
+    for operation in _BY_NAME.values():
+        if op.handle == operation.handle and not operation.mean:
+            return operation
+    if op == MPI.OP_NULL or op.is_predefined:
+        raise ValueError(f"op={op!r} is not one of: {', '.join(_BY_NAME)}, or a user-defined operation")
+    return _user_defined(op)
+
+
+def _user_defined(op: MPI.Op) -> Operation:
+    def combine(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+        result = right.copy()  # MPI writes the result over the right operand, which may be the caller's
+        op.Reduce_local(left, result)
+        out[...] = result
+
+    return Operation("user-defined", combine, "", op.Is_commutative(), predefined=False, handle=op.handle)

@@ -1,0 +1,131 @@
+"""In which order a GPU does things: what the caller told it first, then what pycoll tells it.
+
+pycoll has a stream of its own on each GPU.  At the begin of a collective it follows the streams that are current in the
+calling thread (CuPy's, and PyTorch's where that is in use), and a collective ends only when the stream has done its
+part; so it does not matter on which streams the caller works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from .device_arrays import cupy
+
+_DONE, _NOT_READY = 0, 600  # cudaSuccess, cudaErrorNotReady
+
+
+@cache
+def own_stream(device: int) -> Any:
+    """The stream on which pycoll copies and combines on a GPU."""
+    xp = cupy()
+    with xp.cuda.Device(device):
+        return xp.cuda.Stream(non_blocking=True)
+
+
+def _current_streams(device: int) -> Iterator[int]:
+    """The streams that are current in this thread, as CUDA's handles."""
+    torch = sys.modules.get("torch")
+    yield cupy().cuda.get_current_stream().ptr
+    if torch is not None and torch.cuda.is_initialized():
+        yield torch.cuda.current_stream(device).cuda_stream
+
+
+def _after(stream: Any, other: int) -> None:
+    """What is on another stream of the current device comes before what is put on this one from now on."""
+    xp = cupy()
+    event = xp.cuda.Event(disable_timing=True)
+    xp.cuda.runtime.eventRecord(event.ptr, other)
+    stream.wait_event(event)
+
+
+def follow(device: int, others: Iterable[int] = ()) -> None:
+    """What is on the current streams, and on others, comes before what is put on pycoll's from now on."""
+    own = own_stream(device)
+    with cupy().cuda.Device(device):
+        for current in (*_current_streams(device), *others):
+            _after(own, current)
+
+
+def join_streams(device: int) -> None:
+    """What is on the streams that are current in other packages comes before what CuPy's current stream does next."""
+    xp = cupy()
+    with xp.cuda.Device(device):
+        current, *others = _current_streams(device)
+        for other in others:
+            if other != current:
+                _after(xp.cuda.get_current_stream(), other)
+
+
+def wait_for_caller(device: int) -> None:
+    """Wait until all that is on the current streams is done."""
+    xp = cupy()
+    with xp.cuda.Device(device):
+        for current in _current_streams(device):
+            xp.cuda.runtime.streamSynchronize(current)
+
+
+def finish(device: int) -> None:
+    """Wait until pycoll's stream has done all that it was told."""
+    own_stream(device).synchronize()
+
+
+@contextlib.contextmanager
+def own_stream_is_current(device: int) -> Iterator[None]:
+    """Within it, what CuPy does is put on pycoll's stream.
+
+    A stream's own with block would end with the one of the last such block, not with that of the last `use`.
+    """
+    xp = cupy()
+    with xp.cuda.Device(device):
+        before = xp.cuda.get_current_stream()
+        own_stream(device).use()
+        try:
+            yield
+        finally:
+            before.use()
+
+
+def on_own_stream(device: int, call: Callable[[], object]) -> Callable[[], None]:
+    """A call whose kernels are put on pycoll's stream."""
+
+    def launch() -> None:
+        with own_stream_is_current(device):
+            call()
+
+    return launch
+
+
+def copying(to: Any, source: Any) -> Callable[[], None]:
+    """A copy between two arrays on one GPU, of any strides."""
+    return on_own_stream(to.device.id, partial(np.copyto, to, source))
+
+
+class Mark:
+    """A place on pycoll's stream that can be waited for like a request."""
+
+    def __init__(self, device: int) -> None:
+        xp = cupy()
+        with xp.cuda.Device(device):
+            self._event = xp.cuda.Event(disable_timing=True)
+        self._stream, self._query = own_stream(device), xp.cuda.runtime.eventQuery
+
+    def record(self) -> None:
+        """It stands after all that the stream was told."""
+        self._event.record(self._stream)
+
+    def Test(self) -> bool:
+        """Whether the GPU has come there."""
+        code = self._query(self._event.ptr)
+        if code not in (_DONE, _NOT_READY):
+            self._event.synchronize()  # which raises what went wrong
+        return code == _DONE
+
+    def Wait(self) -> None:
+        """Wait until it has."""
+        self._event.synchronize()

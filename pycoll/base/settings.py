@@ -1,0 +1,112 @@
+"""Settings, from environment variables or `configure`; they must be the same on all ranks.
+
+| variable | meaning |
+|---|---|
+| ``PYCOLL_CUDA_AWARE`` | 0 or 1: whether MPI may be given addresses on a GPU (see `pycoll.runtime.gpu.cuda_aware`) |
+| ``PYCOLL_SEGMENT`` | the longest message in bytes (4 MiB; 56 KiB between hosts) |
+| ``PYCOLL_PIPELINE`` | the bytes of the segments that pipelined algorithms cut vectors into (128 KiB, 16 KiB) |
+| ``PYCOLL_ALLREDUCE``, ... | a primitive's algorithm, where a call and its communicator name none |
+| ``PYCOLL_TUNING`` | a file that ``python -m pycoll.tune`` wrote (see `pycoll.selection.tuning_file`), or ``off`` |
+| ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
+| ``PYCOLL_TIMEOUT`` | seconds that a collective may take |
+| ``PYCOLL_TRACE`` | a folder: a trace of the run is written there (see `pycoll.trace`) |
+| ``PYCOLL_TRACE_EVENTS`` | how many events each rank keeps in it (524288: 20 MiB) |
+| ``PYCOLL_LOG`` | ``algorithms``: tell which algorithm each new kind of call gets, and why |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+from . import hooks
+
+
+def _number_from(variable: str, of: str = "bytes") -> int | None:
+    text = os.environ.get(variable)
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"environment variable {variable}={text!r} is not a positive number of {of}")
+    return int(text)
+
+
+def _seconds_from(variable: str) -> float | None:
+    text = os.environ.get(variable, "")
+    try:
+        seconds = float(text) if text else None
+    except ValueError:
+        seconds = 0.0
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"environment variable {variable}={text!r} is not a positive number of seconds")
+    return seconds
+
+
+def _switch_from(variable: str) -> bool:
+    text = os.environ.get(variable, "0")
+    if text not in ("", "0", "1"):
+        raise ValueError(f"environment variable {variable}={text!r} is neither 0 nor 1")
+    return text == "1"
+
+
+EVENTS = 1 << 19  # that each rank keeps of a trace, by default: 20 MiB
+
+# None stands for the defaults: the first of each two within a host, the second between hosts, where Open MPI's TCP
+# messages above 64 KiB wait for their receivers
+SEGMENT = _number_from("PYCOLL_SEGMENT")
+PIPELINE = _number_from("PYCOLL_PIPELINE")
+DEFAULT_SEGMENTS = 4 << 20, 56 << 10
+DEFAULT_PIPELINES = 128 << 10, 16 << 10
+CHECK = _switch_from("PYCOLL_CHECK")
+TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
+TRACE = os.environ.get("PYCOLL_TRACE")
+TRACE_EVENTS = _number_from("PYCOLL_TRACE_EVENTS", "events") or EVENTS
+
+
+def longest(several_hosts: bool, tuned: int | None = None) -> int:
+    """The longest message in bytes; `tuned` is what was measured to be the best."""
+    return SEGMENT or tuned or DEFAULT_SEGMENTS[several_hosts]
+
+
+def pipeline(several_hosts: bool, tuned: int | None = None) -> int:
+    """The bytes of a pipelined algorithm's segments; `tuned` is what was measured to be the best."""
+    return PIPELINE or tuned or DEFAULT_PIPELINES[several_hosts]
+
+
+def segments(nbytes: int, several_hosts: bool = False, tuned: int | None = None) -> int:
+    """Into how many segments a pipelined algorithm cuts a vector."""
+    return max(1, -(-nbytes // pipeline(several_hosts, tuned)))
+
+
+_UNCHANGED: Any = object()
+
+
+def configure(*, segment: int | None = _UNCHANGED, pipeline: int | None = _UNCHANGED) -> None:
+    """Set the sizes of segments in bytes, on all ranks alike; None stands for the default."""
+    global SEGMENT, PIPELINE
+    for name, value in (("segment", segment), ("pipeline", pipeline)):
+        if value is not None and value is not _UNCHANGED and value < 1:
+            raise ValueError(f"{name}={value} is not a positive number of bytes")
+    SEGMENT = SEGMENT if segment is _UNCHANGED else segment
+    PIPELINE = PIPELINE if pipeline is _UNCHANGED else pipeline
+    hooks.begin_epoch()
+
+
+logger = logging.getLogger("pycoll.algorithms")
+
+
+def start_logging() -> None:
+    """As `PYCOLL_LOG` asks for."""
+    text = os.environ.get("PYCOLL_LOG", "")
+    if text not in ("", "algorithms"):
+        raise ValueError(f"environment variable PYCOLL_LOG={text!r} is not 'algorithms'")
+    if text:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+
+
+start_logging()

@@ -1,0 +1,119 @@
+"""Where a collective's blocks lie in the caller's buffers, and how many bytes each has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from ..schedule.moves import Block, Recv, Round, Send
+from ..schedule.registry import Algorithm, Hosts, counts_of
+from .lower import compile_rounds
+from .program import RECV, SEND, Layout, Program, Region
+
+COUNT_BYTES = 8  # of a count that ranks tell each other
+
+Extents = tuple[tuple[int, int], ...]  # (start, size) in bytes, for each place of a buffer
+
+
+def split(count: int, parts: int) -> list[int]:
+    """`count` elements in `parts` parts as even as can be, the larger ones first."""
+    small, larger = divmod(count, parts)
+    return [small + 1] * larger + [small] * (parts - larger)
+
+
+def side_by_side(sizes: Sequence[int]) -> Extents:
+    """The extents of blocks of these sizes, without gaps."""
+    return tuple(zip(accumulate(sizes, initial=0), sizes))
+
+
+class ProgramKey(NamedTuple):
+    """One rank's part in a collective, but for the addresses: all that its program depends on.
+
+    `length` is the number of elements of the vector for bcast, reductions to vectors and scans, and of one
+    rank's block for the others; where the blocks' sizes vary, it is 0 and `sends` and `recvs` give the places
+    of input and output.  With `in_place` the rank's input lies in its receive buffer; for scatter, its output
+    stays in the root's send buffer.  `segments` is a pipelined algorithm's number of them, `longest` the
+    longest message in bytes.  `counts` are the bytes of blocks that other ranks told this one, row by row: of an
+    algorithm that learns counts, a call without them is the part that learns them.  `hosts` are the ranks' hosts,
+    if the algorithm depends on them.
+    """
+
+    algorithm: Algorithm
+    rank: int
+    size: int
+    root: int
+    length: int
+    itemsize: int
+    in_place: bool
+    segments: int
+    longest: int
+    sends: Extents | None = None
+    recvs: Extents | None = None
+    counts: tuple[int, ...] | None = None
+    hosts: Hosts = None
+
+    @property
+    def counts_missing(self) -> bool:
+        """Whether this is the part in which the ranks tell each other their counts."""
+        return self.counts is None and bool(self.algorithm.count_sources(self.size, self.root))
+
+
+def layout(call: ProgramKey) -> Layout:
+    """Where the blocks lie for one rank."""
+    if call.counts_missing:
+        return _table_of_counts(call)
+    primitive, parts = call.algorithm.primitive, call.algorithm.parts(call.size, call.segments, call.hosts)
+    block_size = call.length * call.itemsize
+    sizes = [n * call.itemsize for n in split(call.length, parts)] if primitive.cuts else [block_size] * parts
+    even = side_by_side(sizes)
+    sends, recvs = call.sends or even, call.recvs or even
+    where = (call.rank, call.size, call.root, parts)
+    scatter_in_place = call.in_place and primitive.takes_all and primitive.rooted
+    holds = primitive.holds_in_place if call.in_place and primitive.holds_in_place else primitive.holds
+    source = RECV if call.in_place and not scatter_in_place else SEND
+    held = {block: Region(source, *sends[place]) for block, place in holds(*where).items()}
+    wanted = {}
+    if not scatter_in_place:
+        wanted = {block: Region(RECV, *recvs[place]) for block, place in primitive.wants(*where).items()}
+
+    def nbytes(block: Block) -> int:
+        if primitive.cuts:
+            return sizes[block[-1] if isinstance(block, tuple) else block]  # type: ignore[index]
+        if not primitive.varies and not call.sends:
+            return block_size
+        known = wanted.get(block) or held.get(block)
+        if known is None and call.counts is not None:
+            row, column = block if isinstance(block, tuple) else (0, block)
+            return call.counts[row * call.size + column]  # type: ignore[operator]
+        return known.size  # type: ignore[union-attr]
+
+    return Layout(nbytes, held, wanted)
+
+
+def _table_of_counts(call: ProgramKey) -> Layout:
+    """A row of counts for each rank that tells its own, in the receive buffer."""
+    row = call.size * COUNT_BYTES
+    told = call.algorithm.count_sources(call.size, call.root)
+    table: dict[Block, Region] = {counts_of(teller): Region(RECV, i * row, row) for i, teller in enumerate(told)}
+    held: dict[Block, Region] = {block: region for block, region in table.items() if block == counts_of(call.rank)}
+    return Layout(lambda block: row, held, table)
+
+
+@lru_cache(maxsize=512)
+def compiled(call: ProgramKey) -> Program:
+    """The program of one rank; its messages have whole elements."""
+    rounds = list(call.algorithm.schedule(call.rank, call.size, call.root, call.segments, call.hosts))
+    if call.algorithm.needs_counts:
+        first = sum(map(_tells, rounds))
+        rounds = rounds[:first] if call.counts_missing else rounds[first:]
+    program = compile_rounds(rounds, layout(call), max(1, call.longest // call.itemsize) * call.itemsize)
+    return replace(program, name=str(call.algorithm))
+
+
+def _tells(moves: Round) -> bool:
+    """Whether a round carries counts alone."""
+    blocks = [block for move in moves if isinstance(move, Send | Recv) for block in move.blocks]
+    return bool(blocks) and all(isinstance(block, tuple) and block[0] == counts_of(0)[0] for block in blocks)

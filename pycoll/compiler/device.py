@@ -1,0 +1,198 @@
+"""Programs on a GPU's buffers: what they wait for, and how they go by way of the host's memory.
+
+A GPU does later, in order, what it is told to do now: combine, copy.  `direct` programs give its memory to MPI,
+`staged` ones mirror it in the host's memory, where messages are sent from and combined.  Either waits for the GPU only
+where it must: what is copied or combined for one segment goes on while the next is being received.
+
+It knows neither MPI nor CUDA.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from .program import (
+    RECV,
+    SCRATCH,
+    SEND,
+    Apply,
+    CopyBytes,
+    Divide,
+    Finish,
+    Message,
+    Program,
+    Ready,
+    Region,
+    Start,
+    Step,
+    Wait,
+)
+from .storage import ALIGNMENT
+
+PIECE = 1 << 20  # bytes that are copied together between host and device, where they lie side by side
+_ALL = 1 << 62
+
+
+@lru_cache(maxsize=512)
+def direct(program: Program) -> Program:
+    """The program for buffers on a GPU whose memory MPI reads and writes by itself."""
+    return _synchronised(replace(program, steps=[Ready(), *program.steps]), {SEND, RECV, SCRATCH})
+
+
+@lru_cache(maxsize=512)
+def staged(program: Program, send: int | None, recv: int | None) -> Program:
+    """The program for buffers on a GPU of `send` and `recv` bytes, with mirrors of them in the host's scratch.
+
+    What is read of a buffer is copied to its mirror at the start, in the order in which it is needed; what is written
+    is copied back as soon as it is final.  None is for a buffer that lies in the host's memory, and stays there.
+    """
+    mirrors, top = {}, program.scratch + -program.scratch % ALIGNMENT
+    for buffer, size in ((SEND, send), (RECV, recv)):
+        if size is not None:
+            mirrors[buffer] = top
+            top += size + -size % ALIGNMENT
+    final = _final_writes(program)
+    steps: list[Step] = [Ready()]
+    for buffer in mirrors:
+        steps += [CopyBytes(region, _mirrored(region, mirrors)) for region in _needed(program, buffer)]
+    pending, bound_for_home = {buffer: _Bytes() for buffer in mirrors}, 0
+    for number, step in enumerate(program.steps):
+        steps.append(_mirrored_step(step, mirrors))
+        for region in final.get(number, ()):
+            if region.buffer in mirrors:
+                pending[region.buffer].add(region.start, region.start + region.size)
+                bound_for_home += region.size
+        if bound_for_home and (bound_for_home >= PIECE or number + 1 == len(program.steps)):
+            for buffer, written in pending.items():
+                for start, end in written.intervals():
+                    region = Region(buffer, start, end - start)
+                    steps.append(CopyBytes(_mirrored(region, mirrors), region))
+            pending, bound_for_home = {buffer: _Bytes() for buffer in mirrors}, 0
+    messages = [message._replace(region=_mirrored(message.region, mirrors)) for message in program.messages]
+    return _synchronised(Program(steps, messages, top, program.name), set(mirrors))
+
+
+def _mirrored(region: Region, mirrors: dict[int, int]) -> Region:
+    if region.buffer not in mirrors:
+        return region
+    return Region(SCRATCH, mirrors[region.buffer] + region.start, region.size)
+
+
+def _mirrored_step(step: Step, mirrors: dict[int, int]) -> Step:
+    if isinstance(step, Apply | CopyBytes | Divide):
+        return type(step)(*(_mirrored(region, mirrors) for region in step))
+    return step
+
+
+def _accesses(step: Step, messages: list[Message]) -> tuple[list[Region], list[Region]]:
+    """What a step reads and what it writes; a message to come may be written from its start on."""
+    match step:
+        case Start(number):
+            message = messages[number]
+            return ([message.region], []) if message.outgoing else ([], [message.region])
+        case Wait(number):
+            message = messages[number]
+            return [], [] if message.outgoing else [message.region]
+        case Apply(left, right, out):
+            return [left, right], [out]
+        case CopyBytes(source, to):
+            return [source], [to]
+        case Divide(region):
+            return [region], [region]
+    return [], []
+
+
+def _needed(program: Program, buffer: int) -> list[Region]:
+    """What of a buffer is read before it is written, in the order of the reading."""
+    known, needed = _Bytes(), list[Region]()
+    for step in program.steps:
+        reads, writes = _accesses(step, program.messages)
+        for region in reads:
+            if region.buffer == buffer:
+                for start, end in known.missing(region.start, region.start + region.size):
+                    last = needed[-1] if needed else None
+                    if last and last.start + last.size == start and last.size < PIECE:
+                        needed[-1] = Region(buffer, last.start, end - last.start)
+                    else:
+                        needed.append(Region(buffer, start, end - start))
+        for region in [*reads, *writes]:
+            if region.buffer == buffer:
+                known.add(region.start, region.start + region.size)
+    return needed
+
+
+def _final_writes(program: Program) -> dict[int, list[Region]]:
+    """For each step by number what it writes that no later step writes again."""
+    later = {buffer: _Bytes() for buffer in (SEND, RECV, SCRATCH)}
+    final: dict[int, list[Region]] = {}
+    for number in range(len(program.steps) - 1, -1, -1):
+        step = program.steps[number]
+        if type(step) is Start:  # it is written when it has come
+            continue
+        for region in _accesses(step, program.messages)[1]:
+            rest = later[region.buffer].missing(region.start, region.start + region.size)
+            final.setdefault(number, []).extend(Region(region.buffer, start, end - start) for start, end in rest)
+            later[region.buffer].add(region.start, region.start + region.size)
+    return final
+
+
+def _synchronised(program: Program, on_device: set[int]) -> Program:
+    """The program with a `Finish` wherever a message or the host would come before the GPU is done."""
+    steps: list[Step] = []
+    pending: list[tuple[int, list[Region], list[Region]]] = []
+    for step in program.steps:
+        reads, writes = _accesses(step, program.messages)
+        if isinstance(step, Ready):  # the caller's work with the buffers, and what the GPU had to do before
+            writes = [Region(buffer, 0, _ALL) for buffer in on_device]
+        touched = not isinstance(step, Start | Wait) and any(r.buffer in on_device for r in [*reads, *writes])
+        if touched or isinstance(step, Ready):
+            pending.append((len(steps), reads, writes))
+        else:
+            for number, read, written in reversed(pending):
+                if _any_overlap(reads, written) or _any_overlap(writes, [*read, *written]):
+                    steps.append(Finish(number))
+                    pending = [other for other in pending if other[0] > number]
+                    break
+        steps.append(step)
+    if pending:
+        steps.append(Finish(pending[-1][0]))
+    return replace(program, steps=steps)
+
+
+def _any_overlap(some: list[Region], others: list[Region]) -> bool:
+    return any(one.overlaps(other) for one in some for other in others)
+
+
+class _Bytes:
+    """A set of bytes, as intervals."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def intervals(self) -> Iterator[tuple[int, int]]:
+        """(start, end) of each, in order."""
+        return zip(self._starts, self._ends)
+
+    def missing(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The parts of an interval that are not in the set."""
+        found = []
+        for taken, released in self.intervals():
+            if released > start and taken < end:
+                if start < taken:
+                    found.append((start, taken))
+                start = released
+        return [*found, (start, end)] if start < end else found
+
+    def add(self, start: int, end: int) -> None:
+        """Put an interval in; neighbours become one."""
+        if start >= end:
+            return
+        first = bisect_right(self._ends, start - 1)
+        last = bisect_right(self._starts, end)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last], self._ends[first:last] = [start], [end]

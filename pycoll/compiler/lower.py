@@ -1,0 +1,154 @@
+"""From a schedule to a program: how messages are cut, and in which order things happen.
+
+It knows neither MPI nor arrays.
+
+Where blocks lie is `pycoll.compiler.lower.storage`'s business.  A message longer than a segment is cut, so that what was
+received is combined while it is in cache, with the next receive already posted and a window of segments of
+each message in flight.  A message to be combined out of place is received right where the result will be.
+
+Why the windows cannot deadlock: partners run matching rounds (`pycoll.schedule.proof` shows that), each message of a
+round has its own window, and in turn i every rank waits for the i-th segment of each of its messages
+alone.  Of all ranks in matching rounds take one whose turn i is the smallest: its partners have been
+through turn i-1, so they have started segment i too, and its waits end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..schedule.moves import AFTER, Combine, Copy, Recv, Reduce, Round, Send, check_round
+from .program import EMPTY, Apply, Layout, Message, Program, Region, Start, Step, Wait
+from .storage import Placement
+
+WINDOW = 2  # segments of each message in flight
+
+
+def compile_rounds(rounds: Iterable[Round], layout: Layout, segment: int) -> Program:
+    """Compile one rank's rounds; `segment` is in bytes and a multiple of the item size."""
+    return _Compiler(list(rounds), layout, segment).program()
+
+
+@dataclass
+class _Transfer:
+    """One message of a round, cut into segments."""
+
+    numbers: list[int]  # of the segments among the program's messages
+    results: list[Apply] = field(default_factory=list)  # what is done with each segment received
+    after: list[_Transfer] = field(default_factory=list)  # to be sent before the result overwrites it
+    staged: bool = False  # received in slots, where a segment must be combined before the slot is used again
+
+
+class _Compiler:
+    def __init__(self, rounds: list[Round], layout: Layout, segment: int) -> None:
+        self.rounds, self.segment = rounds, segment
+        self.steps: list[Step] = []
+        self.messages: list[Message] = []
+        self.blocks = Placement(rounds, layout, self.steps)
+        self.early = self.blocks.unchanging()  # to be copied while the first messages travel
+
+    def program(self) -> Program:
+        for moves in self.rounds:
+            check_round(moves)
+            messages = [move for move in moves if isinstance(move, Send | Recv | Reduce)]
+            if messages:
+                self.exchange(messages)
+            for move in moves:
+                if isinstance(move, Copy):
+                    self.blocks.place([move.to], self.blocks.where[move.block])
+                elif isinstance(move, Combine):
+                    self.combine(move)
+            self.blocks.end_round()
+        self.copy_early()
+        self.blocks.bring_home(self.blocks.layout.wanted)
+        return Program(self.steps, self.messages, self.blocks.scratch.top)
+
+    def copy_early(self) -> None:
+        self.blocks.bring_home(self.early)
+        self.early = []
+
+    def combine(self, move: Combine) -> None:
+        held, out = self.blocks.operands([move.into])
+        if out.size:
+            self.steps.append(_apply(held, self.blocks.where[move.block], out, move.order))
+        self.blocks.place([move.into], out)
+
+    def exchange(self, moves: list[Send | Recv | Reduce]) -> None:
+        """One round with messages.  Empty ones are left out on both sides, unless they are a barrier's."""
+        travelling = [move for move in moves if not move.blocks or self.blocks.total(move.blocks)]
+        outgoing = [(move.to, self.blocks.source_of(move.blocks)) for move in travelling if isinstance(move, Send)]
+        sends = [self.transfer(True, to, region) for to, region in outgoing]
+        receives = []
+        for move in moves:
+            if isinstance(move, Recv) and move not in travelling:
+                self.blocks.place(move.blocks, EMPTY)
+            elif isinstance(move, Recv):
+                receives.append(self.transfer(False, move.source, self.blocks.destination(move.blocks)))
+            elif isinstance(move, Reduce) and move in travelling:
+                receives.append(self.reduction(move, sends, [region for _, region in outgoing]))
+        self.interleave(sends, receives)
+        self.blocks.busy = []
+        for move in travelling:
+            if isinstance(move, Recv):
+                self.blocks.unpack(move.blocks)
+
+    def reduction(self, move: Reduce, sends: list[_Transfer], sent: list[Region]) -> _Transfer:
+        """A message to be combined: received where the result goes, or in slots if that is where it is held."""
+        if not move.blocks:
+            return self.transfer(False, move.source, EMPTY)
+        held, out = self.blocks.operands(move.blocks)
+        results = out.cut(self.segment)
+        received = self.blocks.slots(results, WINDOW) if held == out else results
+        self.blocks.place(move.blocks, out)
+        self.blocks.busy.append(out)
+        return _Transfer(
+            self.post(False, move.source, received),
+            [_apply(*operands, move.order) for operands in zip(held.cut(self.segment), received, results)],
+            # `operands` has seen to it that what is sent from `out` is all of it, cut alike
+            [transfer for transfer, region in zip(sends, sent) if region.overlaps(out)],
+            staged=held == out,
+        )
+
+    def transfer(self, outgoing: bool, peer: int, region: Region) -> _Transfer:
+        return _Transfer(self.post(outgoing, peer, region.cut(self.segment)))
+
+    def post(self, outgoing: bool, peer: int, pieces: list[Region]) -> list[int]:
+        first = len(self.messages)
+        self.messages += [Message(outgoing, peer, piece, self.blocks.now) for piece in pieces]
+        return list(range(first, len(self.messages)))
+
+    def interleave(self, sends: list[_Transfer], receives: list[_Transfer]) -> None:
+        """All messages of a round, segment by segment, each with a window of segments in flight."""
+        everything = [*receives, *sends]
+        for turn in range(WINDOW):
+            for transfer in everything:
+                self.start(transfer, turn)
+        self.copy_early()
+        for turn in range(max((len(transfer.numbers) for transfer in everything), default=0)):
+            waited: set[int] = set()
+            for transfer in receives:
+                self.wait(transfer, turn, waited)
+                if not transfer.staged:
+                    self.start(transfer, turn + WINDOW)
+                if turn < len(transfer.results):
+                    for earlier in transfer.after:
+                        self.wait(earlier, turn, waited)
+                    self.steps.append(transfer.results[turn])
+                if transfer.staged:
+                    self.start(transfer, turn + WINDOW)
+            for transfer in sends:
+                self.wait(transfer, turn, waited)
+                self.start(transfer, turn + WINDOW)
+
+    def start(self, transfer: _Transfer, turn: int) -> None:
+        if turn < len(transfer.numbers):
+            self.steps.append(Start(transfer.numbers[turn]))
+
+    def wait(self, transfer: _Transfer, turn: int, waited: set[int]) -> None:
+        if turn < len(transfer.numbers) and transfer.numbers[turn] not in waited:
+            self.steps.append(Wait(transfer.numbers[turn]))
+            waited.add(transfer.numbers[turn])
+
+
+def _apply(held: Region, other: Region, out: Region, order: str) -> Apply:
+    return Apply(held, other, out) if order == AFTER else Apply(other, held, out)

@@ -1,0 +1,300 @@
+"""Data parallel by a parameter server: workers push gradients to servers, and pull what these make of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+from pycoll.trace import now, phase, since_last
+
+from ..agreement import check_same_arrays
+from ..driver import Driver, own_communicator
+from ..flat import Array, Arrays, Layout, Piece, by_dtype, check_arrays, check_gradient, empty
+from ..optimizers import MakeOptimizer, Optimizer
+from .roles import Roles
+from .server import Server, Serving, Vectors, keyed
+from .worker import Link, share
+
+MODES = ("sync", "async", "bounded")
+
+
+class ParameterServer(Driver):
+    """Workers that push gradients to one or several servers and pull parameters, or averaged gradients.
+
+    `parameters` maps names to arrays; they become those of rank 0, and `step` updates them in place.  The last
+    `servers` ranks serve and do nothing else, or with ``colocated=True`` the first `servers` workers serve as well,
+    whenever they are in a call of this driver.  The servers share the parameters' elements evenly.  A worker is
+    one rank, or `ranks_per_worker` of them (``"host"``: those of a host), which add up their gradients, so that one of
+    them pushes and pulls for all.
+
+    `update` says who updates parameters, with ``optimizer(parameters)`` (such as ``partial(SGD, lr=0.1)``): "server"
+    or "worker".  In mode "sync" with ``update="worker"`` there may be no optimizer; then `step` returns the
+    averaged gradients.
+
+    - ``mode="sync"``: all workers' gradients of a step are averaged over their ranks and applied, in an order that
+      does not depend on timing; as training on the global batch.
+    - ``mode="bounded"``: the same, but a worker may begin step n as soon as the updates through step n-s-1 of every
+      worker are in its parameters, where s is `staleness`.  ``staleness=0`` is "sync".
+    - ``mode="async"``: a gradient is applied when it comes; the worker goes on with the parameters it has, with at
+      most one push unanswered.
+
+    A rank that only serves does ``ps.serve()``; a worker ``ps.step(gradients)`` for each of its batches, of which it
+    may have fewer than others; then all ranks ``ps.finish()``, after which training may go on.
+    `staleness` lists, for each step that this worker began, how many steps the updates of the slowest worker in its
+    parameters were behind, and `waited` the seconds that it waited before it; `finish` begins them anew.
+
+    Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014.
+    """
+
+    def __init__(
+        self,
+        parameters: Arrays,
+        *,
+        optimizer: MakeOptimizer | None = None,
+        update: str = "server",
+        mode: str = "sync",
+        staleness: int = 0,
+        servers: int = 1,
+        colocated: bool = False,
+        ranks_per_worker: int | str = 1,
+        comm: MPI.Intracomm | None = None,
+    ) -> None:
+        self.parameters = check_arrays("parameters", parameters)
+        _check_choices(mode, staleness, update, optimizer)
+        self._layouts = {str(dtype): Layout(group) for dtype, group in by_dtype(self.parameters).items()}
+        with own_communicator(comm) as self.comm:
+            check_same_arrays("parameter", self.parameters, self.comm)
+            if (size := sum(layout.size for layout in self._layouts.values())) < servers:
+                raise ValueError(f"servers={servers}: there are only {size} elements to be shared")
+            if optimizer:
+                optimizer({})  # what it raises is raised on all ranks
+            self.roles = Roles(self.comm, servers, colocated, ranks_per_worker)
+        for array in self.parameters.values():
+            pycoll.bcast(array, comm=self.comm)
+        self._mode, self._server_updates = mode, update == "server"
+        self._values = self._room()  # the parameters, or the averaged gradients
+        self.optimizer: Optimizer | None = None
+        self._server: Server | None = None
+        if self.roles.server is not None:
+            self._become_server(optimizer)
+        self._worker_updates = not self._server_updates and optimizer is not None
+        if self._worker_updates:  # all ranks have its state after `finish`
+            assert optimizer
+            self.optimizer = optimizer(self.parameters)
+        bound = None if mode == "async" else staleness
+        workers = len(self.roles.workers)
+        self._link = Link(self.comm, self.roles.servers, workers, self._room, self._take, bound, self._wait)
+        self._begin()
+        self._created = now()
+
+    def _become_server(self, optimizer: MakeOptimizer | None) -> None:
+        self._pack(self.parameters, self._values)
+        values = [vector[self._range(vector)].copy() for vector in self._values]
+        if optimizer and self._server_updates:
+            self.optimizer = optimizer(keyed(values))
+        self._server = Server(values, self.roles.workers, self.comm, self.optimizer if self._server_updates else None)
+
+    def _begin(self) -> None:
+        self.staleness, self.waited = [0], [0.0]
+        self._news = False  # whether an answer has come that not all ranks of the worker know of
+        self._serving: Serving | None = None
+        if self._server:
+            self._serving = Serving(self._server.at_once() if self._mode == "async" else self._server.in_steps())
+
+    def serve(self) -> None:
+        """Serve until the last worker has finished; for a rank that does not work."""
+        if self.roles.works or not self._serving:
+            raise RuntimeError(f"serve: rank {self.comm.rank} is a worker")
+        self._serving.run()
+
+    def step(self, gradients: Arrays) -> dict[str, Array] | None:
+        """Push this rank's gradients, and pull: the parameters are then such that the next step may begin.
+
+        Returns the averaged gradients if there is no optimizer, valid until the next step.  ValueError for names or
+        shapes that are not the parameters'.
+        """
+        self.push(gradients)
+        return self.pull()
+
+    def push(self, gradients: Arrays) -> None:
+        """Send gradients on their way; they are copied."""
+        if not self.roles.works:
+            raise RuntimeError(f"push: rank {self.comm.rank} is a server")
+        if gradients.keys() != self.parameters.keys():
+            odd = sorted(gradients.keys() ^ self.parameters.keys())
+            raise ValueError(f"gradients: {', '.join(map(repr, odd))} on one side only of gradients and parameters")
+        gradients = {
+            name: check_gradient(f"gradients[{name!r}]", gradient, self.parameters[name])
+            for name, gradient in gradients.items()
+        }
+        since_last("forward and backward", self._created)
+        self._push(gradients)
+
+    @phase("push")
+    def _push(self, gradients: Arrays) -> None:
+        vectors = self._link.free_room()
+        self._pack(gradients, vectors)
+        group = self.roles.group
+        if group.size > 1:
+            for vector in vectors:
+                pycoll.reduce(MPI.IN_PLACE if self.roles.leads else vector, vector, comm=group)
+        if self.roles.leads:
+            self._link.push(vectors)
+            self.progress()
+
+    @phase("pull")
+    def pull(self) -> dict[str, Array] | None:
+        """Take what has come, after waiting as far as the mode asks; returns what `step` returns."""
+        self._news = False
+        waited = self._link.pull() if self.roles.leads else 0.0
+        about = np.array([waited, self._link.staleness, self._news])
+        if self.roles.group.size > 1:
+            pycoll.bcast(about, comm=self.roles.group)
+            if about[2]:
+                self._hand_on()
+        if about[2] and (self._server_updates or (self._worker_updates and not self.roles.leads)):
+            self._unpack()
+        self.waited.append(float(about[0]))
+        self.staleness.append(int(about[1]))
+        return None if self._server_updates or self._worker_updates else self._views(self._values)
+
+    def progress(self) -> None:
+        """Let the server of this rank go on, if it has one; for the midst of long computations."""
+        if self._serving:
+            self._serving.poll()
+
+    def finish(self) -> None:
+        """On all ranks together, when their batches are done: then all have the final parameters.
+
+        Those are the servers', or where workers update, those of the worker that took most steps, whose optimizer's
+        state all have then.
+        """
+        if self.roles.leads:
+            self._link.leave()
+        while self._serving and not self._serving.poll():
+            os.sched_yield()
+        self._spread(len(self.staleness))
+        self._begin()
+
+    def _spread(self, steps: int) -> None:
+        """Give all ranks the parameters."""
+        if self._server_updates:
+            for number, server in enumerate(self.roles.servers):
+                for place, vector in enumerate(self._values):
+                    part = vector[share(len(vector), len(self.roles.servers), number)]
+                    if self._server and server == self.comm.rank:
+                        part[...] = self._server.values[place]
+                    pycoll.bcast(part, server, comm=self.comm)
+            self._unpack()
+        else:
+            taken = pycoll.allgather(np.array([steps * self.roles.leads]), comm=self.comm)
+            root = int(taken.argmax())
+            for array in self.parameters.values():
+                pycoll.bcast(array, root, comm=self.comm)
+            if self.optimizer:
+                self._spread_state(self.optimizer, root)
+
+    def _spread_state(self, optimizer: Optimizer, root: int) -> None:
+        """Give all ranks the state of the root's optimizer."""
+        for arrays in optimizer.state.values():
+            for array in arrays.values():
+                pycoll.bcast(array, root, comm=self.comm)
+        steps = pycoll.bcast(np.array([*optimizer.steps.values()]), root, comm=self.comm)
+        optimizer.steps.update(zip(optimizer.steps, steps.tolist()))
+
+    def _take(self, answer: Vectors) -> Vectors:
+        """Use an answer of the servers; returns room for the next."""
+        self._news = True
+        if self._worker_updates:
+            assert self.optimizer
+            self.optimizer.step(self._views(answer))
+            return answer
+        self._values, room = answer, self._values
+        return room
+
+    def _hand_on(self) -> None:
+        """From the rank that pulls to the others of its worker."""
+        if self.roles.leads and self._worker_updates:
+            self._pack(self.parameters, self._values)
+        for vector in self._values:
+            pycoll.bcast(vector, comm=self.roles.group)
+
+    def _wait(self, requests: list[MPI.Request]) -> None:
+        while not pycoll.testall(requests)[0]:
+            self.progress()
+            os.sched_yield()
+
+    def _room(self) -> Vectors:
+        groups = by_dtype(self.parameters).values()
+        return [empty(next(iter(group.values())), layout.size) for group, layout in zip(groups, self._layouts.values())]
+
+    def _views(self, vectors: Vectors) -> dict[str, Array]:
+        views: dict[str, Array] = {}
+        for layout, vector in zip(self._layouts.values(), vectors):
+            views |= layout.views(vector)
+        return {name: views[name] for name in self.parameters}
+
+    def _pack(self, arrays: Arrays, vectors: Vectors) -> None:
+        for name, view in self._views(vectors).items():
+            np.copyto(view, arrays[name], casting="same_kind")
+
+    def _unpack(self) -> None:
+        for name, view in self._views(self._values).items():
+            np.copyto(self.parameters[name], view)
+
+    def _range(self, vector: Array) -> slice:
+        assert self.roles.server is not None
+        return share(len(vector), len(self.roles.servers), self.roles.server)
+
+    @property
+    def saved(self) -> dict[str, Arrays]:
+        """What a checkpoint holds, between `finish` and the next step."""
+        if self._server_updates:
+            return {"parameters": keyed(self._server.values) if self._server else {}}
+        return super().saved
+
+    @property
+    def saves(self) -> bool:
+        """Whether this rank's arrays go into a checkpoint: a server's range, or one replica."""
+        return self._server is not None if self._server_updates else super().saves
+
+    def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
+        """Parameters as (name, name, piece), or a server's vectors as (dtype, parameter's name, piece)."""
+        if not self._server_updates:
+            yield from super().pieces(arrays)
+            return
+        for dtype, vector in arrays.items():
+            start = share(self._layouts[dtype].size, len(self.roles.servers), self.roles.server or 0).start
+            for name, piece in self._layouts[dtype].pieces(vector, start):
+                yield dtype, name, piece
+
+    def loaded(self) -> None:
+        """A checkpoint has been loaded: give all ranks the parameters."""
+        self._spread(0)
+
+    def free(self) -> None:
+        """Give the communicators back to MPI; also at the end of a with block."""
+        if self.roles.group != MPI.COMM_NULL:
+            self.roles.group.Free()
+        super().free()
+
+
+def _check_choices(mode: str, staleness: int, update: str, optimizer: MakeOptimizer | None) -> None:
+    if mode not in MODES:
+        raise ValueError(f"mode={mode!r} is not one of: {', '.join(MODES)}")
+    if staleness < 0 or (staleness and mode != "bounded"):
+        raise ValueError(f"staleness={staleness} does not go with mode={mode!r}")
+    if update not in ("server", "worker"):
+        raise ValueError(f"update={update!r} is neither 'server' nor 'worker'")
+    if update == "server" and optimizer is None:
+        raise ValueError("update='server' needs an optimizer")
+    if mode == "async" and update == "worker":
+        raise ValueError(
+            "mode='async' needs update='server': gradients of single workers are applied where all can pull"
+        )
+    if mode == "bounded" and optimizer is None:
+        raise ValueError("mode='bounded' needs an optimizer: several averages may come at once")

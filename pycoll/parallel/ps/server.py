@@ -1,0 +1,180 @@
+"""The server's side of a parameter server: what it does with the gradients that workers push.
+
+Both ways of serving are generators of what they wait for, so that a rank can serve and do nothing else, or serve
+whenever it waits for something itself.
+
+Synchronous and stale-synchronous: Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel
+Parameter Server", NIPS 2013.  Asynchronous: Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+from pycoll.trace import phase
+
+from ..flat import Array, empty
+from ..optimizers import Optimizer
+
+HEADER, CLOCKS, GRADIENT, REPLY = range(1, 5)  # tags; the last two with a step of 2 for each dtype
+LEAVES = -1  # in a header instead of the number of a step
+LEFT = np.iinfo(np.int64).max  # the clock of a worker that has left
+
+Waiting = Iterator[tuple[MPI.Request, MPI.Status]]
+Vectors = list[Array]  # one for each dtype
+UnderWay = list[tuple[Vectors, list[MPI.Request]]]  # what is being sent, and by which requests
+
+
+class Server:
+    """One server's range of the parameters.
+
+    `values` are the parameters in its range, one vector for each dtype; without an `optimizer` they are not touched,
+    and workers get averaged gradients.  `workers` are the ranks of each worker, the first of which pushes and pulls;
+    `clocks` counts the steps of each worker whose gradients were taken in.
+    """
+
+    def __init__(
+        self, values: Vectors, workers: Sequence[list[int]], comm: MPI.Intracomm, optimizer: Optimizer | None
+    ) -> None:
+        self.values, self.optimizer = values, optimizer
+        self._workers, self._comm = workers, comm
+        self.clocks = np.zeros(len(workers), np.int64)
+        self._header = np.empty(1, np.int64)
+        self._arriving = self._room()
+        self._under_way: UnderWay = []
+
+    def _room(self) -> Vectors:
+        return [empty(vector, len(vector)) for vector in self.values]
+
+    def in_steps(self) -> Waiting:
+        """Step by step: add up the gradients of all workers in their order, average, and hand back.
+
+        The outcome does not depend on the order in which gradients arrive.
+        """
+        working = list(range(len(self._workers)))
+        while working:
+            total, ranks = self._free_room(), 0
+            for worker in list(working):
+                leader = self._workers[worker][0]
+                yield self._receive(self._header, leader, HEADER)
+                if self._header[0] == LEAVES:
+                    working.remove(worker)
+                    self.clocks[worker] = LEFT
+                    continue
+                into = self._arriving if ranks else total
+                yield from self._gradient(into, leader)
+                if ranks:
+                    _add(total, into)
+                ranks += len(self._workers[worker])
+            if working:
+                self.clocks[working] += 1
+                self._reply(working, self._applied(total, ranks))
+        yield from self._last_replies()
+
+    def at_once(self) -> Waiting:
+        """Apply each gradient when it comes, and answer with the parameters."""
+        numbers = {ranks[0]: number for number, ranks in enumerate(self._workers)}
+        working = set(numbers.values())
+        while working:
+            status = MPI.Status()
+            yield pycoll.irecv(self._header, MPI.ANY_SOURCE, HEADER, comm=self._comm), status
+            worker = numbers[status.source]
+            if self._header[0] == LEAVES:
+                working.remove(worker)
+                self.clocks[worker] = LEFT
+                continue
+            yield from self._gradient(self._arriving, status.source)
+            self.clocks[worker] += 1
+            self._reply([worker], self._applied(self._arriving, len(self._workers[worker])))
+        yield from self._last_replies()
+
+    def _receive(self, into: Array, source: int, tag: int) -> tuple[MPI.Request, MPI.Status]:
+        return pycoll.irecv(into, source, tag, comm=self._comm), MPI.Status()
+
+    def _gradient(self, into: Vectors, source: int) -> Waiting:
+        for number, vector in enumerate(into):
+            yield self._receive(vector, source, GRADIENT + 2 * number)
+
+    @phase("apply")
+    def _applied(self, gradient: Vectors, ranks: int) -> Vectors:
+        """What is to be handed back for a sum of gradients over so many ranks."""
+        for vector in gradient:
+            vector /= ranks
+        if not self.optimizer:
+            return gradient
+        self.optimizer.step(keyed(gradient))
+        copies = self._free_room()
+        for to, value in zip(copies, self.values):
+            np.copyto(to, value)
+        return copies
+
+    def _free_room(self) -> Vectors:
+        return free_room(self._under_way) or self._room()
+
+    def _reply(self, workers: list[int], vectors: Vectors) -> None:
+        clocks = self.clocks.copy()
+        requests = []
+        for worker in workers:
+            leader = self._workers[worker][0]
+            requests.append(pycoll.isend(clocks, leader, CLOCKS, comm=self._comm))
+            for number, vector in enumerate(vectors):
+                requests.append(pycoll.isend(vector, leader, REPLY + 2 * number, comm=self._comm))
+        self._under_way.append(([*vectors], requests))
+
+    def _last_replies(self) -> Waiting:
+        for _, requests in self._under_way:
+            for request in requests:
+                yield request, MPI.Status()
+        self._under_way.clear()
+        self.clocks[:] = 0
+
+
+def free_room(under_way: UnderWay) -> Vectors | None:
+    """Vectors that have been sent, and may be used again; None if there are none."""
+    for number, (vectors, requests) in enumerate(under_way):
+        if pycoll.testall(requests)[0]:
+            del under_way[number]
+            return vectors
+    return None
+
+
+def keyed(vectors: Vectors) -> dict[str, Array]:
+    """The vectors by the names of their dtypes."""
+    return {str(vector.dtype): vector for vector in vectors}
+
+
+def _add(total: Vectors, more: Vectors) -> None:
+    for to, vector in zip(total, more):
+        to += vector
+
+
+class Serving:
+    """Runs a server: `poll` does what can be done without waiting, `run` all until the last worker has left."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+        self._awaited: tuple[MPI.Request, MPI.Status] | None = None
+        self._begun = False
+
+    def poll(self) -> bool:
+        """Go on as far as that needs no waiting; whether the last worker has left."""
+        self._begin()
+        while self._awaited and self._awaited[0].Test(self._awaited[1]):
+            self._awaited = next(self._waiting, None)
+        return self._awaited is None
+
+    def _begin(self) -> None:
+        """Wait for nothing before the first call, so that nothing is left waiting if there is none."""
+        if not self._begun:
+            self._awaited, self._begun = next(self._waiting, None), True
+
+    def run(self) -> None:
+        """Serve until the last worker has left."""
+        self._begin()
+        while self._awaited:
+            self._awaited[0].Wait(self._awaited[1])
+            self._awaited = next(self._waiting, None)

@@ -1,0 +1,48 @@
+"""Patterns of messages that the algorithms of several primitives share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..schedule.moves import Block, Blocks, Move, Recv, Reduce, Schedule, Send
+from .topology import Lanes, halvings
+
+
+def one_to_all(rank: int, size: int, root: int, blocks: Blocks) -> Schedule:
+    """The root sends the same blocks to each rank in turn."""
+    if rank != root:
+        yield (Recv(root, blocks),)
+        return
+    for peer in range(size):
+        if peer != root:
+            yield (Send(peer, blocks),)
+
+
+def recursive_halving(rank: int, size: int) -> Schedule:
+    """Each round halves the ranks that a rank still works with, and the blocks that it still combines."""
+    for level in halvings(rank, size):
+        yield (Send(level.source, level.other), *(Reduce(target, level.mine) for target in level.targets))
+
+
+def inside_reduce_scatter(lanes: Lanes, part: Callable[[int], Sequence[Block]]) -> Schedule:
+    """Two levels: each rank in a lane ends with the host's sum of that lane's blocks: pairwise exchange."""
+    for to, source in lanes.pairs():
+        moves: list[Move] = []
+        if to < lanes.count:
+            moves.append(Send(lanes.here[to], part(to)))
+        if lanes.inside:
+            moves.append(Reduce(lanes.here[source], part(lanes.lane)))
+        if moves:
+            yield tuple(moves)
+
+
+def inside_allgather(lanes: Lanes, part: Callable[[int, int], Sequence[Block]]) -> Schedule:
+    """Two levels: each rank in a lane gives that lane's blocks, those for a rank, to all others of its host."""
+    for to, source in lanes.pairs():
+        moves: list[Move] = []
+        if lanes.inside:
+            moves.append(Send(lanes.here[to], part(lanes.lane, lanes.here[to])))
+        if source < lanes.count:
+            moves.append(Recv(lanes.here[source], part(source, lanes.here[lanes.place])))
+        if moves:
+            yield tuple(moves)

@@ -1,0 +1,169 @@
+"""Attaching pycoll to communicators: makes their channels, finds them again, and frees them."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from ..arguments.device_arrays import gpu_possible
+from ..base import hooks
+from ..selection import tuning_file
+from ..selection.choices import Choices
+from ..selection.select import CommFacts
+from . import native
+from .channel import Channel
+from .progress import drain, until
+from .recording.steps import identity
+
+# Channels by the handle of the caller's communicator.  A handle may be used again once its communicator is
+# freed, so each channel is also an attribute of that communicator, whose deletion removes it.
+channels: dict[int, Channel] = {}
+
+
+class Unfinished(NamedTuple):
+    """What is still to be done for a communicator that Idup made: its first use finishes it."""
+
+    private: MPI.Intracomm
+    request: MPI.Request
+    facts: CommFacts
+    choices: Choices
+
+
+def attach(comm: MPI.Intracomm | None = None) -> Channel:
+    """The communicator's channel; the first time, all its ranks must call this together."""
+    comm = MPI.COMM_WORLD if comm is None else comm
+    check_communicator(comm)
+    if channel := attached(comm):
+        return channel
+    private, request = MPI.Intracomm(comm).Idup()  # not Dup: what is in flight must go on meanwhile
+    until(request.Test, f"the first call on this communicator, which its {comm.size} ranks make together,")
+    return _register(comm, private, _facts(private))
+
+
+def attached(comm: MPI.Intracomm) -> Channel | None:
+    """The communicator's channel, if it has one."""
+    return channels.get(comm.handle) or _finish(comm)
+
+
+def check_communicator(comm: object) -> None:
+    """TypeError unless this is a communicator that collectives can run on."""
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise TypeError(f"comm must be an intracommunicator, not {comm!r}")
+
+
+def begin_attaching(child: MPI.Intracomm, parent: MPI.Intracomm) -> None:
+    """Attach to a communicator that Idup of `parent` is making, without waiting for any rank."""
+    channel = attach(parent)
+    choices = Choices()
+    choices.update(channel.choices)
+    child.unfinished = Unfinished(*MPI.Intracomm(parent).Idup(), channel.facts, choices)  # type: ignore[attr-defined]
+
+
+def _finish(comm: MPI.Intracomm) -> Channel | None:
+    """The channel of a communicator for which `begin_attaching` was called."""
+    unfinished: Unfinished | None = getattr(comm, "unfinished", None)
+    if unfinished is None:
+        return None
+    until(unfinished.request.Test, "making the communicator's private duplicate, as all its ranks do,")
+    comm.unfinished = None  # type: ignore[attr-defined]
+    return _register(comm, unfinished.private, unfinished.facts, unfinished.choices)
+
+
+def _register(
+    comm: MPI.Intracomm, private: MPI.Intracomm, facts: CommFacts, choices: Mapping[str, str] | None = None
+) -> Channel:
+    identity(private)
+    channel = Channel(private, facts, Choices(), fitting(facts))
+    channel.choices.update(choices or {})
+    comm.Set_attr(_keyval(), channel)
+    channels[comm.handle] = channel
+    for call in hooks.channel_made:
+        call(private)
+    return channel
+
+
+@cache
+def _keyval() -> int:
+    return MPI.Comm.Create_keyval(delete_fn=_detach)
+
+
+def _detach(comm: MPI.Comm, keyval: int, channel: Channel) -> None:
+    drain(channel)
+    for handle in [handle for handle, other in channels.items() if other is channel]:
+        del channels[handle]
+    channel.free()
+
+
+def _forget_shortcuts() -> None:
+    for channel in list(channels.values()):
+        channel.forget_shortcuts()
+
+
+hooks.epoch_began.append(_forget_shortcuts)
+
+
+def _facts(private: MPI.Intracomm) -> CommFacts:
+    """The host of each rank, and what else the ranks must know of each other.
+
+    Hosts are compared by the names that MPI has for them, because Split_type would block while collectives in flight
+    must go on.
+    """
+    name = hashlib.sha256(MPI.Get_processor_name().encode()).digest()[:8]
+    file, problem = usable_tuning_file()
+    mine = np.array([int.from_bytes(name, "little", signed=True), file.digest if file else 0, gpu_possible()])
+    table = np.empty((private.size, 3), np.int64)
+    until(private.Iallgather(mine, table).Test, "the first call on this communicator")
+    numbers: dict[int, int] = {}
+    hosts = tuple(numbers.setdefault(name, len(numbers)) for name in table[:, 0].tolist())
+    facts = CommFacts(hosts, bool((table[:, 1] == table[0, 1]).all()), not table[:, 2].any())
+    _warn(problem)  # after the exchange, since the caller may turn warnings into errors
+    if not facts.one_tuning_file:
+        _warn("the ranks have different tuning files, so none is used")
+    return facts
+
+
+@cache
+def usable_tuning_file() -> tuple[tuning_file.TuningFile | None, str]:
+    """The tuning file, if there is one that can be used; or why not, if that is worth a warning."""
+    path = tuning_file.path_in_use()
+    if path is None:
+        return None, ""
+    try:
+        file = tuning_file.read(path)
+        if native.library() not in file.libraries():
+            raise tuning_file.InvalidTuningFile(
+                f"it was measured with {', '.join(file.libraries())}; this is {native.library()}"
+            )
+        return file, ""
+    except tuning_file.InvalidTuningFile as error:
+        return None, f"the tuning file {path} is not used: {error}"
+
+
+def fitting(facts: CommFacts) -> tuning_file.Tuned | None:
+    """The measurement that fits a communicator, if there is one."""
+    file = usable_tuning_file()[0] if facts.one_tuning_file else None
+    return file.fitting(native.library(), facts.size, facts.host_count) if file else None
+
+
+def tuning_state(channel: Channel) -> str:
+    """Whether a tuning file is in use, in words."""
+    tuned, facts = channel.tuned, channel.facts
+    if tuned:
+        return f"{tuned.path}, measured {tuned.environment.get('date', 'at an unknown time')}"
+    if not facts.one_tuning_file:
+        return "none, the ranks have different files"
+    if file := usable_tuning_file()[0]:
+        return f"none, {file.path} has no measurement of {facts.size} ranks on {facts.host_count} hosts"
+    return "none"
+
+
+@cache
+def _warn(text: str) -> None:
+    if text and MPI.COMM_WORLD.rank == 0:
+        warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -1,0 +1,184 @@
+"""A channel: what pycoll keeps for one communicator.
+
+It has a private duplicate of the communicator, on which all messages travel; what the ranks know of each other; the
+algorithms chosen for it; and the executables of the last calls.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from ..arguments.arrays import IN_PLACE
+from ..arguments.check_buffers import CheckedBuffers
+from ..arguments.memory import address, is_host
+from ..arguments.memory_kinds import HOST, Memory
+from ..arguments.ops import Operation
+from ..base import hooks
+from ..compiler.program import BLOCKING, Program
+from ..selection.choices import Choices
+from ..selection.select import CommFacts
+from ..selection.tuning_file import Tuned
+from .executable import Executable, bind, freed_at_its_end, lowered
+
+KEPT = 256  # executables kept for each communicator
+KEPT_REQUESTS = 8192  # and how many requests they may have together
+KEPT_SCRATCH = 1 << 28  # and how many bytes of scratch
+SMALL = 1 << 16  # bytes of scratch that are never given back
+
+
+class Shortcut(NamedTuple):
+    """Leads from the very objects of a call to its executable.
+
+    An array with a weak reference to it cannot be resized: while it lives, its address stays.
+    """
+
+    executable: Executable
+    send: Callable[[], Any]
+    recv: Callable[[], Any]
+    writeable: bool  # skip the writeability check: the receive buffer is in GPU memory
+    dtype: np.dtype
+    op: object  # kept, so that its id is not used again
+
+
+class Channel:
+    """What pycoll keeps for one communicator."""
+
+    def __init__(self, private: MPI.Intracomm, facts: CommFacts, choices: Choices, tuned: Tuned | None) -> None:
+        self.comm = private
+        self.facts, self.tuned = facts, tuned
+        self.choices = choices
+        choices.changed = self.forget_shortcuts
+        self.shortcuts: dict[tuple, Shortcut] = {}  # at most one for each executable
+        self.broken: RuntimeError | None = None  # why it cannot be used any more
+        self._executables: dict[tuple, Executable] = {}  # the most recently used one stands last
+        self._requests = 0  # of all executables
+        self._epoch = hooks.epoch
+        self._small = HOST.allocate(SMALL)
+        self._scratch: weakref.WeakValueDictionary[tuple[Hashable, int], Any] = weakref.WeakValueDictionary()
+        self._tags = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - BLOCKING
+        self._started = 0
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self.facts.size
+
+    @property
+    def nonblocking(self) -> bool:
+        """Whether there were nonblocking or persistent collectives on it; all ranks agree on that."""
+        return self._started > 0
+
+    def check_usable(self) -> None:
+        """Raise the error that made the communicator unusable, if there was one."""
+        if self.broken:
+            raise type(self.broken)(f"this communicator cannot be used any more: {self.broken}")
+
+    def next_tag(self) -> int:
+        """The tag of the next collective that does not block; all ranks start these in the same order."""
+        if not self._started:  # from here on no rank chooses the native collective
+            self.forget_shortcuts()
+        self._started += 1
+        return BLOCKING + 1 + (self._started - 1) % self._tags
+
+    def bind(
+        self, program: Program, buffers: CheckedBuffers, operation: Operation | None, tag: int | None = None
+    ) -> Executable:
+        """The program bound to these buffers.
+
+        Executables of blocking calls share scratch, and are kept.  With a tag of its own an executable has scratch of
+        its own too, so that others can run meanwhile.
+        """
+        program, memory = lowered(program, buffers, operation), buffers.memory
+        if tag is not None:
+            return bind(self.comm, program, buffers, operation, memory.allocate(program.scratch), tag)
+        if self._epoch != hooks.epoch:
+            self.clear()
+        scratch = self._shared_scratch(memory, program.scratch)
+        if operation and not operation.predefined:  # its handle may be freed and used again, so nothing is kept
+            return freed_at_its_end(bind(self.comm, program, buffers, operation, scratch, BLOCKING))
+        addresses = (address(buffers.send), address(buffers.recv))
+        key = (program, memory.scratch, *addresses, buffers.dtype, operation and operation.name)
+        executable = self._executables.pop(key, None)
+        if executable is None:
+            executable = bind(self.comm, program, buffers, operation, scratch, BLOCKING)
+            self._make_room(len(executable.requests))
+            self._requests += len(executable.requests)
+        self._executables[key] = executable
+        return executable
+
+    def _shared_scratch(self, memory: Memory, nbytes: int) -> Any:
+        """Scratch memory in sizes of powers of two; each lives as long as an executable that uses it."""
+        if memory is HOST and nbytes <= SMALL:
+            return self._small
+        nbytes = 1 << (nbytes - 1).bit_length() if nbytes else 0
+        key = (memory.scratch, nbytes)
+        scratch = self._scratch.get(key)
+        if scratch is None:
+            while self._executables and sum(size for _, size in self._scratch) + nbytes > KEPT_SCRATCH:
+                self._drop(next(iter(self._executables)))
+            self._scratch[key] = scratch = memory.allocate(nbytes)
+        return scratch
+
+    def _make_room(self, requests: int) -> None:
+        """Drop the executables that were not used for longest, for one more with so many requests."""
+        while self._executables and (
+            len(self._executables) >= KEPT or self._requests + requests > max(KEPT_REQUESTS, requests)
+        ):
+            self._drop(next(iter(self._executables)))
+
+    def remember(
+        self, executable: Executable, key: tuple, buffers: CheckedBuffers, sendbuf: object, recvbuf: object, op: object
+    ) -> None:
+        """Let later calls with the very same objects find the executable under `key`, which has their ids."""
+        send, recv = _reference(sendbuf, buffers.send), _reference(recvbuf, buffers.recv)
+        if send and recv and self._epoch == hooks.epoch:
+            self.shortcuts.pop(executable.shortcut, None)
+            self.shortcuts[key] = Shortcut(executable, send, recv, not is_host(buffers.recv), buffers.dtype, op)
+            executable.shortcut = key
+
+    def forget_shortcuts(self) -> None:
+        """Look at all arguments anew."""
+        self.shortcuts.clear()
+
+    def _drop(self, key: tuple) -> None:
+        executable = self._executables.pop(key)
+        self.shortcuts.pop(executable.shortcut, None)
+        self._requests -= len(executable.requests)
+        executable.free()
+
+    def clear(self) -> None:
+        """Free all executables."""
+        self._epoch = hooks.epoch
+        for key in list(self._executables):
+            self._drop(key)
+
+    def abandon(self, reason: RuntimeError, *kept: object) -> None:
+        """Make the communicator unusable, after messages were started that may still come.
+
+        `kept` is what MPI may still read or write; it is never freed.
+        """
+        if self.broken is None:
+            self.broken = reason
+        self.forget_shortcuts()
+        _abandoned.append((self, *kept))
+
+    def free(self) -> None:
+        """Give everything back to MPI."""
+        if not self.broken:  # else messages are under way that will never end
+            self.clear()
+            self.comm.Free()
+
+
+_abandoned: list[tuple] = []
+
+
+def _reference(buffer: object, array: Any) -> Callable[[], object] | None:
+    """A weak reference to a caller's array; None where a copy or a view stands in for it."""
+    if isinstance(buffer, np.ndarray) or (buffer is array and buffer is not None):
+        return weakref.ref(buffer) if array is None or buffer is array else None
+    return (lambda: buffer) if buffer is None or buffer is IN_PLACE else None

@@ -1,0 +1,148 @@
+"""With PYCOLL_CHECK=1: the ranks compare the arguments of each call before they run it."""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arguments.check_buffers import CheckedBuffers
+from ..arguments.ops import Operation
+from ..base.errors import MismatchError
+from ..compiler.blocks import Extents, ProgramKey, compiled, side_by_side
+from ..schedule.registry import find
+from .executable import Executable
+
+_LENGTH = np.dtype("i8")
+
+
+class Failed(NamedTuple):
+    """What a rank tells whose own arguments are wrong."""
+
+    primitive: str
+    error: str
+
+
+class Fingerprint(NamedTuple):
+    """What must be the same on all ranks, and the bytes that a rank means to send to and receive from each."""
+
+    same: dict[str, Any]
+    sends: list[int] | None
+    recvs: list[int] | None
+
+
+def fingerprint(key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None, typed: bool) -> Fingerprint:
+    """What a rank tells the others of its key."""
+    primitive = key.algorithm.primitive
+    same: dict[str, Any] = {"primitive": primitive.name, "algorithm": key.algorithm.name, "longest": key.longest}
+    if primitive.rooted:
+        same["root"] = key.root
+    if operation:
+        same["op"] = operation.name
+        same["commutative"] = operation.commutative
+    if typed and (buffers.send is not None or buffers.recv is not None):
+        same["dtype"] = str(buffers.dtype)
+    varies = bool(key.sends or key.recvs)
+    if not varies:
+        same["count" if primitive.reduces else "bytes"] = key.length
+        same["segments"] = key.segments
+    if primitive.name == "allgatherv":
+        same["recvcounts"] = _sizes(key.recvs)
+    elif primitive.name == "reduce_scatter" and varies:
+        same["recvcounts"] = _sizes(key.sends)
+    if not primitive.varies:
+        return Fingerprint(same, None, None)
+    sends = _sizes(key.sends)
+    if key.in_place and not primitive.takes_all and sends:  # the input lies among the blocks of the output
+        sends = sends[key.rank : key.rank + 1]
+    return Fingerprint(same, sends, _sizes(key.recvs))
+
+
+def _sizes(extents: Extents | None) -> list[int] | None:
+    return None if extents is None else [size for _, size in extents]
+
+
+def compare(
+    key: ProgramKey,
+    buffers: CheckedBuffers,
+    operation: Operation | None,
+    typed: bool,
+    bind: Callable[..., Executable],
+) -> Iterator[Executable]:
+    """The parts in which fingerprints go to all ranks; MismatchError if they do not fit together."""
+    received: list = []
+    yield from exchange(key.rank, key.size, fingerprint(key, buffers, operation, typed), received, bind)
+    if next(differences(received), None):
+        raise mismatch(received)
+
+
+def mismatch(received: list) -> MismatchError:
+    """The error that says what does not fit."""
+    return MismatchError(f"the ranks' calls do not fit together: {'; '.join(differences(received))}")
+
+
+def differences(received: list) -> Iterator[str]:
+    """What does not fit, in words."""
+    for rank, one in enumerate(received):
+        if isinstance(one, Failed):
+            yield f"on rank {rank} the call of {one.primitive} has wrong arguments ({one.error})"
+    right = {rank: one for rank, one in enumerate(received) if isinstance(one, Fingerprint)}
+    primitives = {one.same["primitive"] for one in right.values()}
+    keys = (
+        ["primitive"] if len(primitives) > 1 else list(dict.fromkeys(key for one in right.values() for key in one.same))
+    )
+    different = 0
+    for key in keys:
+        values = defaultdict(list)
+        for rank, one in right.items():
+            if key in one.same:
+                values[repr(one.same[key])].append(rank)
+        if len(values) > 1:
+            different += 1
+            yield f"{key} is " + ", ".join(f"{value} on {_ranks(ranks)}" for value, ranks in values.items())
+    if not different:
+        yield from _pairs(right)
+
+
+def _pairs(received: dict[int, Fingerprint]) -> Iterator[str]:
+    """Where one rank means to send what the other does not expect."""
+    for source, sender in received.items():
+        for to, receiver in received.items():
+            sent = _between(sender.sends, to)
+            expected = _between(receiver.recvs, source)
+            if sent is not None and expected is not None and sent != expected:
+                yield f"rank {source} sends {sent} bytes to rank {to}, which expects {expected}"
+
+
+def _between(sizes: list[int] | None, peer: int) -> int | None:
+    """The bytes for a peer; one size alone is for the root, or for each rank."""
+    if not sizes:
+        return None
+    return sizes[peer] if len(sizes) > 1 else sizes[0]
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def exchange(rank: int, size: int, mine: Any, received: list, bind: Callable[..., Executable]) -> Iterator[Executable]:
+    """The parts in which every rank's object goes to all; they are in `received` at the end."""
+    text = pickle.dumps(mine)
+    lengths = np.zeros(size, _LENGTH)
+    lengths[rank] = len(text)
+    yield _allgather(rank, lengths, [_LENGTH.itemsize] * size, bind)
+    places = side_by_side([int(n) for n in lengths])
+    everything = np.zeros(int(lengths.sum()), np.uint8)
+    start, length = places[rank]
+    everything[start : start + length] = np.frombuffer(text, np.uint8)
+    yield _allgather(rank, everything, [int(n) for n in lengths], bind)
+    received += [pickle.loads(everything[start : start + length].tobytes()) for start, length in places]
+
+
+def _allgather(rank: int, table: np.ndarray, sizes: list[int], bind: Callable[..., Executable]) -> Executable:
+    places = side_by_side(sizes)
+    key = ProgramKey(find("allgatherv", "bruck"), rank, len(sizes), 0, 0, 1, True, 1, 1 << 30, places, places)
+    return bind(compiled(key), CheckedBuffers(None, table, 0, table.dtype, True, None), None)

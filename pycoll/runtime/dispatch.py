@@ -1,0 +1,270 @@
+"""From the arguments of a call to what is to be run: check, choose an algorithm, compile, bind."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from ..arguments.buffer_spec import NeedsNativeMPI
+from ..arguments.check_buffers import CheckedBuffers, check_buffers
+from ..arguments.memory import is_host
+from ..arguments.ops import Operation, resolve
+from ..base import settings
+from ..base.errors import CollectiveTimeout, WrongRoot
+from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
+from ..compiler.program import Program
+from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
+from ..selection.select import Choice, SelectionKey, select
+from . import consistency, native
+from .channel import Channel
+from .executable import Executable, freed_at_its_end
+from .gpu.memory import memory_of
+from .native import native_is_same
+from .progress import Task
+
+# (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> CheckedBuffers
+Reader = Callable[[Primitive, Any, Any, int, int, int, Any], CheckedBuffers]
+
+
+class Call(NamedTuple):
+    """The arguments of one call of a collective, as the caller gave them.
+
+    `read` checks the buffers: `check_buffers` for arrays, `pycoll.arguments.mpi_arguments` for the forms of mpi4py.
+    `form` is "blocking", "nonblocking" or "persistent".
+    """
+
+    primitive: str
+    comm: MPI.Intracomm
+    sendbuf: Any = None
+    recvbuf: Any = None
+    op: Any = None
+    root: int = 0
+    algorithm: str | None = None
+    recvcounts: Any = None
+    read: Reader = check_buffers
+    form: str = "blocking"
+
+
+@dataclass
+class Binder:
+    """Binds the parts of one collective to their buffers.
+
+    The channel keeps the parts of blocking calls.  Those of other calls have a tag of their own, so that others can run
+    meanwhile.
+    """
+
+    channel: Channel
+    form: str
+    _tag: int | None = None
+
+    def __call__(
+        self, program: Program, buffers: CheckedBuffers, operation: Operation | None, keep: bool = False
+    ) -> Executable:
+        """The program as an executable; without `keep` its requests are freed at its end, or by the channel."""
+        if self.form == "blocking":
+            return self.channel.bind(program, buffers, operation)
+        self._tag = self._tag or self.channel.next_tag()  # not before the arguments are known to be right
+        executable = self.channel.bind(program, buffers, operation, self._tag)
+        return executable if keep else freed_at_its_end(executable)
+
+
+@dataclass
+class Prepared:
+    """A collective whose arguments are in order."""
+
+    channel: Channel
+    key: ProgramKey
+    buffers: CheckedBuffers
+    operation: Operation | None
+    bind: Binder
+    typed: bool = field(default=True)  # whether the ranks' buffers must have one dtype
+
+    @property
+    def name(self) -> str:
+        """For messages to people."""
+        primitive, algorithm = self.key.algorithm.primitive.name, self.key.algorithm.name
+        return f"{primitive} by {algorithm} on rank {self.key.rank} of {self.key.size}"
+
+    @property
+    def native(self) -> bool:
+        """Whether it is the native collective of MPI."""
+        return self.key.algorithm.name == NATIVE
+
+    @property
+    def simple(self) -> bool:
+        """Whether it is one part, with nothing to do before and after."""
+        return not (settings.CHECK or self.key.counts_missing or self.buffers.before or self.buffers.after)
+
+    def parts(self) -> Iterator[Executable]:
+        """What is to be run, part by part."""
+        yield from self.openings()
+        yield from self.body(self.executable())
+
+    def openings(self) -> Iterator[Executable]:
+        """What comes before the collective proper: comparing the arguments across ranks, exchanging the counts."""
+        if settings.CHECK:
+            yield from consistency.compare(self.key, self.buffers, self.operation, self.typed, self.bind)
+        if self.key.counts_missing:
+            yield from self._exchange_counts()
+
+    def executable(self) -> Executable:
+        """The collective proper, bound to its buffers."""
+        program = native.program(self.key, self._form()) if self.native else compiled(self.key)
+        return self.bind(program, self.buffers, self.operation, keep=self.bind.form == "persistent")
+
+    def _form(self) -> str:
+        return "nonblocking" if self.bind.form == "blocking" and settings.TIMEOUT else self.bind.form
+
+    def open(self) -> None:
+        """Do what comes before the collective proper now."""
+        self.task(self.openings()).run()
+
+    def body(self, executable: Executable) -> Iterator[Executable]:
+        """The collective proper, with what is to be done on this rank before and after."""
+        for load in self.buffers.before:
+            load()
+        yield executable
+        for store in self.buffers.after:
+            store()
+
+    def task(self, parts: Iterator[Executable]) -> Task:
+        """These parts, to be run while other things happen."""
+        return Task(parts, self.name, self.channel, self.buffers.memory)
+
+    def _exchange_counts(self) -> Iterator[Executable]:
+        sources = self.key.algorithm.count_sources(self.key.size, self.key.root)
+        table = np.zeros((len(sources), self.key.size), f"i{COUNT_BYTES}")
+        if self.key.rank in sources:
+            places = self.key.sends if self.key.algorithm.primitive.takes_all else self.key.recvs
+            table[sources.index(self.key.rank)] = [size for _, size in places or ()]
+        buffers = CheckedBuffers(None, table, 0, table.dtype, True, None)
+        yield self.bind(compiled(self.key._replace(sends=(), recvs=())), buffers, None)
+        self.key = self.key._replace(counts=tuple(map(int, table.reshape(-1))))
+
+
+def prepare(call: Call, channel: Channel) -> Prepared:
+    """Check the arguments and choose an algorithm; raises what `pycoll.api.collectives` says."""
+    channel.check_usable()
+    bind = Binder(channel, call.form)
+    try:
+        buffers, operation = _check(call)
+        chosen, choice = _algorithm(call, channel, buffers, operation)
+        if chosen.name == NATIVE:
+            native.check(buffers, operation)
+        if not (is_host(buffers.send) and is_host(buffers.recv)):
+            given = (call.sendbuf, call.recvbuf)
+            buffers.memory = memory_of(buffers.send, buffers.recv, buffers.dtype, operation, given)
+            buffers.memory.follow()
+    except Exception as error:
+        if settings.CHECK:
+            _report(error, call, channel, bind)
+        raise
+    key = _program_key(call, channel, buffers, operation, chosen, choice)
+    typed = bool(operation) or call.read is check_buffers
+    return Prepared(channel, key, buffers, operation, bind, typed)
+
+
+def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
+    primitive, rank, size = PRIMITIVES[call.primitive], call.comm.rank, call.comm.size
+    if primitive.rooted:
+        _check_root(call.root, size)
+    buffers = call.read(primitive, call.sendbuf, call.recvbuf, rank, size, call.root, call.recvcounts)
+    operation = resolve(call.op) if primitive.reduces else None
+    if operation:
+        if not isinstance(buffers.result, list) or buffers.result:  # an empty list of arrays has no dtype
+            operation.check(buffers.dtype)
+        if operation.mean and primitive.name in ("scan", "exscan"):
+            raise ValueError(
+                f"op={operation.name} is not defined for {primitive.name}, whose ranks combine different numbers of "
+                "contributions"
+            )
+    return buffers, operation
+
+
+def _check_root(root: object, size: int) -> None:
+    try:
+        rank = operator.index(root)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"root={root!r} is not an integer") from None
+    if not 0 <= rank < size:
+        raise WrongRoot(f"root={root!r} is not a rank of the communicator of size {size}")
+
+
+def _report(error: Exception, call: Call, channel: Channel, bind: Binder) -> None:
+    """Send the error of this rank to the others, where they compare their arguments.
+
+    Raises MismatchError if this rank alone leaves the call to MPI.
+    """
+    mine = consistency.Failed(call.primitive, str(error))
+    rank, size = call.comm.rank, call.comm.size
+    received: list = []
+    parts = consistency.exchange(rank, size, mine, received, bind)
+    with contextlib.suppress(CollectiveTimeout):  # the error says more
+        Task(parts, f"comparing the arguments of {call.primitive} on rank {rank} of {size}", channel).run()
+    if isinstance(error, NeedsNativeMPI) and any(one != mine for one in received):
+        raise consistency.mismatch(received) from None
+
+
+def _program_key(
+    call: Call,
+    channel: Channel,
+    buffers: CheckedBuffers,
+    operation: Operation | None,
+    chosen: Algorithm,
+    choice: Choice,
+) -> ProgramKey:
+    # what is only moved is moved as bytes, so that all ranks cut it alike whatever its dtype
+    itemsize = buffers.dtype.itemsize if operation else 1
+    length = buffers.count * buffers.dtype.itemsize // itemsize
+    several = channel.facts.host_count > 1
+    return ProgramKey(
+        algorithm=chosen,
+        rank=call.comm.rank,
+        size=channel.size,
+        root=int(call.root) if chosen.primitive.rooted else 0,
+        length=0 if buffers.sends or buffers.recvs else length,
+        itemsize=itemsize,
+        in_place=buffers.in_place,
+        segments=settings.segments(length * itemsize, several, choice.segment) if chosen.pipelined else 1,
+        longest=settings.longest(several, None if chosen.pipelined else choice.segment),
+        sends=buffers.sends,
+        recvs=buffers.recvs,
+        hosts=channel.facts.hosts if chosen.knows_hosts else None,
+    )
+
+
+def _algorithm(
+    call: Call, channel: Channel, buffers: CheckedBuffers, operation: Operation | None
+) -> tuple[Algorithm, Choice]:
+    primitive, commutative = call.primitive, operation is None or operation.commutative
+    nbytes = buffers.mean_size(channel.size)
+    may_be_native = call.form == "blocking" and native_is_same(channel, nbytes, buffers.dtype, operation)
+    key = SelectionKey(primitive, nbytes, commutative, may_be_native)
+    choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
+    algorithm = find(primitive, choice.algorithm)
+    if not commutative and not algorithm.ordered:
+        ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
+        raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")
+    if settings.logger.isEnabledFor(logging.INFO):
+        _log(primitive, algorithm.name, channel.size, nbytes, buffers.dtype, choice.reason)
+    return algorithm, choice
+
+
+_logged: set[tuple] = set()
+
+
+def _log(primitive: str, algorithm: str, size: int, nbytes: int, dtype: np.dtype, reason: str) -> None:
+    """Log each new kind of call once."""
+    kind = (primitive, algorithm, size, nbytes, dtype, reason)
+    if kind not in _logged:
+        _logged.add(kind)
+        settings.logger.info(
+            "%s of %d bytes (%s) on %d ranks: %s, %s", primitive, nbytes, dtype, size, algorithm, reason
+        )

@@ -1,0 +1,208 @@
+"""Executables: programs bound to addresses, each step a call without arguments.
+
+An executable knows the caller's memory by address, so it keeps no array alive.  It runs only in calls that bring arrays
+with just these addresses, lengths and dtypes.  For buffers in GPU memory a launcher makes the calls of the steps that
+run on the GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ..arguments.check_buffers import CheckedBuffers
+from ..arguments.memory import address
+from ..arguments.ops import Operation, real_dtype
+from ..base.counters import counted
+from ..compiler.program import RECV, Apply, Collective, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait
+from . import native
+from .recording import recorder
+from .recording.steps import Tracer
+
+if TYPE_CHECKING:
+    from ..arguments.streams import Mark
+    from .gpu.launch import Launcher
+
+_BYTE = np.dtype(np.uint8)
+
+Calls = list[Callable[[], object]]
+_call = getattr(operator, "call", operator.methodcaller("__call__"))  # Python 3.10 has no operator.call
+
+
+@dataclass
+class Executable:
+    """A program bound to addresses, with its scratch."""
+
+    program: Program
+    calls: Calls
+    requests: list[MPI.Prequest]
+    scratch: Any
+    marks: dict[int, Mark] = field(default_factory=dict)  # of steps that are a GPU's and waited for
+    tracer: Tracer | None = None  # what records its runs
+    shortcut: tuple = ()
+    failed: bool = False  # a run ended early, so that messages may be pending
+    _waits: list[MPI.Prequest | Mark | None] | None = None
+
+    @property
+    def waits(self) -> list[MPI.Prequest | Mark | None]:
+        """For each call what it waits for, if it does."""
+        if self._waits is None:
+            waits = [self._awaited(step) for step in self.program.steps]
+            self._waits = self.tracer.waits(waits) if self.tracer else waits
+            self._waits += [None] * (len(self.calls) - len(self._waits))
+        return self._waits
+
+    def _awaited(self, step: Step) -> MPI.Prequest | Mark | None:
+        if type(step) is Wait:
+            return self.requests[step.message]
+        return self.marks[step.step] if type(step) is Finish else None
+
+    def record(self, tracer: Tracer) -> None:
+        """From now on its runs are recorded."""
+        self.tracer, self.calls = tracer, tracer.calls(self.calls)
+
+    def run(self, calls: Calls | None = None) -> None:
+        """Make all calls, or these.
+
+        The loop runs inside `list.extend`, where Python handles no signals: what a signal handler raises is raised
+        after the last call, as it would be after a collective of MPI.  Floating-point errors, too, are raised only
+        after the last call, because the other ranks depend on its messages.  After any other error `failed` is set.
+        """
+        calls = self.calls if calls is None else calls
+        done: list[object] = []  # what the calls have returned
+        try:
+            done.extend(map(_call, calls))
+        except BaseException as error:
+            self._finish(calls, done, error)
+
+    def _finish(self, calls: Calls, done: list[object], error: BaseException) -> None:
+        """Make the calls after the one that raised an error, if it was an arithmetic one; raise the error."""
+        try:
+            while len(done) < len(calls):
+                if not isinstance(error, ArithmeticError | Warning):
+                    break
+                done.append(None)
+                with contextlib.suppress(ArithmeticError, Warning):
+                    done.extend(map(_call, calls[len(done) :]))
+        finally:
+            self.failed = len(done) < len(calls)
+        raise error
+
+    def free(self) -> None:
+        """Give the requests back to MPI."""
+        requests, self.requests = self.requests, []
+        for request in requests:
+            request.Free()
+
+
+def freed_at_its_end(executable: Executable) -> Executable:
+    """The same, whose last calls free its requests."""
+    executable.calls.extend(request.Free for request in executable.requests)
+    return executable
+
+
+def lowered(program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Program:
+    """The program with the division that a mean ends with, for the memory that the buffers lie in."""
+    if operation and operation.mean and buffers.recv is not None and buffers.count:
+        program = _with_division(program, buffers.count * buffers.dtype.itemsize)
+    return buffers.memory.lowered(program)
+
+
+@lru_cache(maxsize=512)
+def _with_division(program: Program, nbytes: int) -> Program:
+    return replace(program, steps=[*program.steps, Divide(Region(RECV, 0, nbytes))])
+
+
+def bind(
+    comm: MPI.Intracomm,
+    program: Program,
+    buffers: CheckedBuffers,
+    operation: Operation | None,
+    scratch: Any,
+    tag: int,
+) -> Executable:
+    """The program, which is `lowered`, bound to these buffers, with requests for all its messages."""
+    bases = [address(buffers.send), address(buffers.recv), address(scratch)]
+    requests: list[Any] = []
+    for message in program.messages:
+        init = comm.Send_init if message.outgoing else comm.Recv_init
+        requests.append(init([_memory(message.region, bases), MPI.BYTE], message.peer, tag))
+    if program.steps and type(program.steps[0]) is Collective and program.steps[0].form != "blocking":
+        requests.append(native.request(comm, program.steps[0], buffers, operation))
+    launcher = buffers.memory.launcher(bases, buffers.dtype, operation, comm.size)
+    marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish} if launcher else {}
+    calls = _Binder(comm, program, requests, bases, buffers, operation, launcher, marks).calls()
+    executable = Executable(program, calls, requests, scratch, marks)
+    if recorder.current:
+        executable.record(Tracer(recorder.current, comm, program, buffers.mean_size(comm.size), tag))
+    return executable
+
+
+def _memory(region: Region, bases: list[int]) -> MPI.buffer:
+    return MPI.buffer.fromaddress(bases[region.buffer] + region.start, region.size)
+
+
+def _array(region: Region, bases: list[int], dtype: np.dtype) -> np.ndarray:
+    return np.frombuffer(_memory(region, bases), dtype)  # type: ignore[call-overload]
+
+
+@dataclass
+class _Binder:
+    """Makes each step of a program a call without arguments."""
+
+    comm: MPI.Intracomm
+    program: Program
+    requests: list[MPI.Prequest]
+    bases: list[int]
+    buffers: CheckedBuffers
+    operation: Operation | None
+    launcher: Launcher | None
+    marks: dict[int, Mark]
+    # NumPy looks for no overlaps where operand and result are one object
+    arrays: dict[Region, np.ndarray] = field(default_factory=dict)
+
+    def calls(self) -> Calls:
+        """The steps as calls."""
+        if self.launcher:
+            return [self._on_device(number, step) for number, step in enumerate(self.program.steps)]
+        return [self._call(step) for step in self.program.steps]
+
+    def _on_device(self, number: int, step: Step) -> Callable[[], object]:
+        assert self.launcher
+        return self.launcher.call(step, self.marks.get(number)) if self.launcher.does(step) else self._call(step)
+
+    def _call(self, step: Step) -> Callable[[], object]:
+        match step:
+            case Start(number):
+                start, message = self.requests[number].Start, self.program.messages[number]
+                return counted(start, message.region.size) if message.outgoing else start
+            case Wait(number):
+                return self.requests[number].Wait
+            case Apply():
+                assert self.operation is not None
+                return self.operation.bound(*map(self._array, step))
+            case CopyBytes(source, to):
+                return partial(np.copyto, _array(to, self.bases, _BYTE), _array(source, self.bases, _BYTE))
+            case Divide(region):
+                # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
+                result = _array(region, self.bases, real_dtype(self.buffers.dtype))
+                return partial(np.divide, result, self.comm.size, out=result)
+            case Collective() if step.form == "blocking":
+                return native.bound(self.comm, step, self.buffers, self.operation)
+            case Collective():
+                return self.requests[0].Start
+            case Finish(number):
+                return self.marks[number].Wait
+        raise AssertionError(f"{step} is a GPU's")
+
+    def _array(self, region: Region) -> np.ndarray:
+        if region not in self.arrays:
+            self.arrays[region] = _array(region, self.bases, self.buffers.dtype)
+        return self.arrays[region]

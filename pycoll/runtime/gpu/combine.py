@@ -1,0 +1,95 @@
+"""Operations on a GPU: CuPy's functions, and kernels for what it has none for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...arguments.device_arrays import cupy
+from ...arguments.ops import Operation, kind_of, real_dtype
+
+# what CuPy combines as NumPy does, by NumPy's letter for the dtype
+_COMBINED = frozenset("?bBhHiIlLqQefdFD")
+
+
+def is_combined(operation: Operation, dtype: np.dtype) -> bool:
+    """Whether a GPU can combine this; what it cannot is combined on the host.
+
+    Its kernels are compiled here, so that what is wrong with the compiler shows before anything is sent.
+    """
+    if not operation.predefined:
+        return False
+    if kind_of(dtype) == "p":
+        known = dtype.isalignedstruct and all(_is_known(dtype[field]) for field in dtype.names or ())
+    elif dtype.name == "bfloat16":
+        known = any("E" in signature for signature in getattr(cupy(), operation.combine.__name__).types)
+    else:
+        known = _is_known(dtype)
+    if known:
+        _compile(operation, dtype)
+    return known
+
+
+def _is_known(dtype: np.dtype) -> bool:
+    return dtype.isbuiltin == 1 and dtype.isnative and dtype.char in _COMBINED
+
+
+@cache
+def _compile(operation: Operation, dtype: np.dtype) -> None:
+    """Combine two elements."""
+    xp = cupy()
+    fields = [dtype[field] for field in dtype.names or ()]
+    arrays: Any = [xp.zeros(2, field) for field in fields] if fields else xp.zeros(2, dtype)
+    function_for(operation, dtype)(arrays, arrays, arrays)
+    if operation.mean:
+        divide(xp.zeros(2, real_dtype(dtype)), 2)
+
+
+def function_for(operation: Operation, dtype: np.dtype) -> Callable[..., Any]:
+    """``combine(left, right, out)`` on CuPy's arrays; of pairs, each is (values, indices)."""
+    if kind_of(dtype) == "p":
+        return _better("<" if operation.name == "MINLOC" else ">")
+    if operation.name == "PROD" and dtype.kind == "c":
+        return _complex_product()
+    ufunc = getattr(cupy(), operation.combine.__name__)
+    return lambda left, right, out: ufunc(left, right, out=out)
+
+
+def divide(result: Any, size: int) -> None:
+    """Divide an array in place."""
+    cupy().true_divide(result, size, out=result)
+
+
+@cache
+def _complex_product() -> Callable[..., Any]:
+    """Products with the bits that `pycoll.arguments.ops` gives them on the host: without fused multiplication and addition."""
+    return cupy().ElementwiseKernel(
+        "T left, T right",
+        "T out",
+        """
+        out = T(left.real() * right.real() - left.imag() * right.imag(),
+                left.real() * right.imag() + left.imag() * right.real());
+        """,
+        "pycoll_complex_product",
+        options=("--fmad=false",),
+    )
+
+
+@cache
+def _better(comparison: str) -> Callable[..., Any]:
+    kernel = cupy().ElementwiseKernel(
+        "T left, S left_index, T right, S right_index",
+        "T out, S out_index",
+        f"""
+        bool better = right {comparison} left || (right == left && right_index < left_index);
+        T value = better ? right : left;
+        S index = better ? right_index : left_index;
+        out = value;
+        out_index = index;
+        """,
+        f"pycoll_{'minloc' if comparison == '<' else 'maxloc'}",
+    )
+    return lambda left, right, out: kernel(*left, *right, *out)

@@ -1,0 +1,115 @@
+"""A GPU's memory as collectives run on it: MPI reads and writes it by itself, or everything goes by the host's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...arguments.device_arrays import cupy, streams_of
+from ...arguments.device_copies import pinned
+from ...arguments.memory import address, is_host
+from ...arguments.memory_kinds import Memory
+from ...arguments.ops import Operation
+from ...arguments.streams import follow, own_stream_is_current
+from ...compiler.device import direct, staged
+from ...compiler.program import RECV, SCRATCH, SEND, Program
+from . import cuda_aware
+from .combine import is_combined
+from .launch import Launcher
+
+
+class OnDevice(Memory):
+    """What both ways have in common: a GPU, which does its steps of a program."""
+
+    def __init__(self, device: int, buffers: Sequence[Any], on_device: set[int], scratch: Hashable) -> None:
+        self._device = device
+        self._buffers = buffers  # the caller's
+        self._on_device = on_device  # which of the program's buffers lie on the GPU
+        self.scratch = scratch
+
+    def follow(self) -> None:
+        """Let pycoll's stream follow the caller's, and those that other packages' arrays name."""
+        follow(self._device, streams_of(self._buffers))
+
+    def adopt(self) -> None:
+        """Let this thread use the GPU."""
+        cupy().cuda.Device(self._device).use()
+
+    def launcher(self, bases: list[int], dtype: np.dtype, operation: Operation | None, size: int) -> Launcher:
+        """What tells the GPU to do its steps."""
+        return Launcher(self._device, self._on_device, bases, dtype, operation, size)
+
+
+class Direct(OnDevice):
+    """Buffers on one GPU, for a CUDA-aware MPI; scratch lies there too, and the GPU combines."""
+
+    def __init__(self, device: int, buffers: Sequence[Any]) -> None:
+        super().__init__(device, buffers, {SEND, RECV, SCRATCH}, ("device", device))
+
+    def lowered(self, program: Program) -> Program:
+        """The program with waits for the GPU."""
+        return direct(program)
+
+    def allocate(self, nbytes: int) -> Any:
+        """Memory on the GPU."""
+        with own_stream_is_current(self._device):
+            return cupy().empty(nbytes, np.uint8)
+
+
+class Staged(OnDevice):
+    """Buffers of which one at least lies on a GPU, mirrored in pinned memory of the host's, where NumPy combines."""
+
+    def __init__(self, device: int, buffers: Sequence[Any], send: int | None, recv: int | None) -> None:
+        self._sizes = send, recv  # in bytes; None for a buffer in the host's memory
+        on_device = {buffer for buffer, nbytes in zip((SEND, RECV), self._sizes) if nbytes is not None}
+        super().__init__(device, buffers, on_device, ("pinned", device))
+
+    def lowered(self, program: Program) -> Program:
+        """The program on mirrors, with copies to and from them."""
+        return staged(program, *self._sizes)
+
+    def allocate(self, nbytes: int) -> Any:
+        """Pinned memory."""
+        return pinned(nbytes)
+
+
+def memory_of(
+    send: Any, recv: Any, dtype: np.dtype, operation: Operation | None, buffers: Sequence[Any] = ()
+) -> Memory:
+    """The memory of a call's arrays, of which one at least lies on a GPU; ValueError if they lie on different ones.
+
+    `buffers` are what the caller gave.
+    Directly goes what lies on the GPU whole, if MPI is CUDA-aware and the GPU can combine it.
+    """
+    arrays = {name: array for name, array in (("sendbuf", send), ("recvbuf", recv)) if not is_host(array)}
+    devices = {name: array.device.id for name, array in arrays.items()}
+    if len(set(devices.values())) > 1:
+        raise ValueError(" and ".join(f"{name} lies on GPU {device}" for name, device in devices.items()))
+    device = next(iter(devices.values()))
+    in_one_memory = all(array is None or not is_host(array) for array in (send, recv))
+    aligned = operation is None or all(address(array) % dtype.alignment == 0 for array in arrays.values())
+    if in_one_memory and is_direct() and aligned and (operation is None or is_combined(operation, dtype)):
+        return Direct(device, buffers)
+    return Staged(device, buffers, *(None if is_host(array) else array.nbytes for array in (send, recv)))
+
+
+def is_direct() -> bool:
+    """Whether MPI gets addresses on a GPU; if not, that is said once, unless the user wants it so."""
+    found = cuda_aware.support()
+    if not found.aware and found.doubtful:
+        _warn(found.reason)
+    return found.aware
+
+
+@cache
+def _warn(reason: str) -> None:
+    warnings.warn(
+        f"buffers on GPUs go by way of the host's memory, since MPI is not known to be CUDA-aware: {reason}; "
+        "PYCOLL_CUDA_AWARE=1 (or 0) overrules this, `python -m pycoll.info` tells more",
+        RuntimeWarning,
+        stacklevel=2,
+    )

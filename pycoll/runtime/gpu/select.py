@@ -1,0 +1,60 @@
+"""Which rank uses which GPU of its host."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+
+from mpi4py import MPI
+
+from ...arguments.device_arrays import cupy
+
+
+def select_device(comm: MPI.Intracomm | None = None) -> int:
+    """Make one of the GPUs that this rank sees the current one, each rank of a host another; its number.
+
+    All ranks of `comm` (COMM_WORLD by default) call it together, before they use a GPU.  A rank sees what
+    CUDA_VISIBLE_DEVICES lets it see, which may be a GPU of its own already.  Where a host has more ranks than GPUs they
+    share, as evenly as can be, with a RuntimeWarning.  RuntimeError if the rank sees no GPU, TypeError without CuPy.
+    """
+    comm = MPI.COMM_WORLD if comm is None else comm
+    host = MPI.Intracomm(comm).Split_type(MPI.COMM_TYPE_SHARED)
+    seen = host.allgather(visible_gpus())
+    rank = host.rank
+    host.Free()
+    chosen = share_out(seen)[rank]
+    if chosen is None:
+        limit = os.environ.get("CUDA_VISIBLE_DEVICES")
+        raise RuntimeError(f"rank {comm.rank} sees no GPU (CUDA_VISIBLE_DEVICES={limit})")
+    together = sum(1 for other in share_out(seen, names=True) if other == seen[rank][chosen])
+    if together > 1:
+        warnings.warn(f"{together} ranks share GPU {chosen} of rank {comm.rank}", RuntimeWarning, stacklevel=2)
+    cupy("select_device").cuda.Device(chosen).use()
+    return chosen
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process sees, in the order of their numbers, by names that all processes of the host know."""
+    runtime = cupy("select_device").cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError:  # there is none, or no driver
+        count = 0
+    return [runtime.deviceGetPCIBusId(number) for number in range(count)]
+
+
+def share_out(seen: Sequence[Sequence[str]], names: bool = False) -> list:
+    """For each rank of a host the number, or the name, of one of the GPUs that it sees; None if it sees none.
+
+    In the order of ranks each takes the one that the fewest have taken.
+    """
+    taken: Counter[str] = Counter()
+    numbers = []
+    for gpus in seen:
+        number = min(range(len(gpus)), key=lambda number: taken[gpus[number]], default=None)
+        if number is not None:
+            taken[gpus[number]] += 1
+        numbers.append(number if number is None or not names else gpus[number])
+    return numbers

@@ -1,0 +1,170 @@
+"""``algorithm="native"``: MPI's own collective on the buffers of a pycoll call, as a step of a program.
+
+For short messages the library underneath can be the best choice, and it is what the others are compared with.  What
+it promises is what MPI promises: whether all ranks get the same bits of a floating-point sum is its affair, and it
+raises no floating-point errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ..arguments.check_buffers import CheckedBuffers
+from ..arguments.memory import address, is_host
+from ..arguments.ops import Operation
+from ..base import settings
+from ..compiler.blocks import Extents, ProgramKey
+from ..compiler.program import Collective, Program, Wait
+from ..schedule.registry import PRIMITIVES
+
+if TYPE_CHECKING:
+    from .channel import Channel
+
+_SAME_ARITHMETIC = frozenset("ilqILQfd")
+_PAIRS = {"fi": MPI.FLOAT_INT, "di": MPI.DOUBLE_INT, "li": MPI.LONG_INT, "hi": MPI.SHORT_INT, "ii": MPI.INT_INT}
+
+
+@cache
+def library() -> str:
+    """The MPI library and its version."""
+    return re.sub(r"\s+", " ", re.split(r"[\n,]", MPI.Get_library_version())[0]).strip()
+
+
+def function_name(primitive: str, blocks_vary: bool = False) -> str:
+    """What MPI calls a primitive."""
+    if primitive == "reduce_scatter":
+        return "Reduce_scatter" if blocks_vary else "Reduce_scatter_block"
+    return primitive.capitalize()
+
+
+def datatype(dtype: np.dtype) -> MPI.Datatype:
+    """MPI's datatype for the numbers that a reduction combines; ValueError if there is none."""
+    found = None
+    with contextlib.suppress(KeyError, ValueError):
+        if dtype.names:
+            found = _PAIRS["".join(dtype[name].char for name in dtype.names)]
+        elif dtype.type.__module__ == "numpy":
+            found = MPI.Datatype.fromcode(dtype.char)
+    if found is None or found.extent != dtype.itemsize or not dtype.isnative:
+        raise ValueError(f"algorithm='native': MPI has no datatype for dtype {dtype}")
+    return found
+
+
+def same_arithmetic(dtype: np.dtype, operation: Operation) -> bool:
+    """Whether an operation of MPI's and pycoll's are the same.
+
+    Open MPI's sums of 8 and 16 bits saturate; what the least of a number and NaN is, is not the same on all ranks.
+    """
+    nan = dtype.kind == "f" and operation.name in ("MIN", "MAX")
+    return operation.predefined and dtype.char in _SAME_ARITHMETIC and dtype.isnative and not nan
+
+
+def native_is_same(channel: Channel, nbytes: int, dtype: np.dtype, op: Operation | None) -> bool:
+    """Whether the blocking collective of MPI may stand in for an algorithm of pycoll; the same on all ranks.
+
+    It may not where it would give other results, for more bytes than some libraries can count, where a rank may have
+    buffers on a GPU, and on communicators with nonblocking collectives, which make no progress while MPI blocks.
+    """
+    alike = op is None or same_arithmetic(dtype, op)
+    small = nbytes * channel.size < 1 << 31
+    return alike and small and channel.facts.host_memory and not channel.nonblocking and not settings.TIMEOUT
+
+
+def check(buffers: CheckedBuffers, operation: Operation | None) -> None:
+    """ValueError or TypeError if MPI's own collective cannot be called with these."""
+    if not (is_host(buffers.send) and is_host(buffers.recv)):
+        raise TypeError("algorithm='native' takes buffers in the host's memory only")
+    if operation:
+        datatype(buffers.dtype)
+
+
+@lru_cache(maxsize=512)
+def program(call: ProgramKey, form: str) -> Program:
+    """The program that calls MPI's own collective: "blocking", "nonblocking" or "persistent"."""
+    varies = call.algorithm.primitive.varies or call.sends
+    places = (call.sends, call.recvs) if varies else (None, None)
+    step = Collective(call.algorithm.primitive.name, call.root, form, *places)
+    return Program([step] if form == "blocking" else [step, Wait(0)], [], 0, str(call.algorithm))
+
+
+def request(comm: MPI.Intracomm, step: Collective, buffers: CheckedBuffers, operation: Operation | None) -> Any:
+    """MPI's own collective on these buffers, to be started and waited for; all ranks make them in one order."""
+    begin = bound(comm, step, buffers, operation)
+    if step.form == "nonblocking":
+        return Request(begin)
+    try:
+        return begin()
+    except NotImplementedError:
+        raise ValueError("algorithm='native': this MPI library has no persistent collectives") from None
+
+
+class Request:
+    """MPI's own nonblocking collective, to be started once."""
+
+    def __init__(self, begin: Callable[[], MPI.Request]) -> None:
+        self._begin = begin
+        self._request = MPI.REQUEST_NULL
+
+    def Start(self) -> None:
+        """Start it."""
+        self._request = self._begin()
+
+    def Test(self) -> bool:
+        """Whether it is complete."""
+        return self._request.Test()
+
+    def Wait(self) -> bool:
+        """Wait until it is complete."""
+        return self._request.Wait()
+
+    def Free(self) -> None:
+        """There is nothing to be freed: it frees itself when it is complete."""
+
+
+def bound(
+    comm: MPI.Intracomm,
+    step: Collective,
+    buffers: CheckedBuffers,
+    operation: Operation | None,
+) -> Callable[[], Any]:
+    """MPI's own collective on these buffers as a call without buffers."""
+    # its blocks are counted in bytes here, whatever their datatypes
+    name = function_name("alltoallv" if step.primitive == "alltoallw" else step.primitive, step.sends is not None)
+    names = {"blocking": name, "nonblocking": f"I{name.lower()}", "persistent": f"{name}_init"}
+    function = getattr(comm, names[step.form])
+    primitive = PRIMITIVES[step.primitive]
+    if step.primitive == "barrier":
+        return function
+    type_ = datatype(buffers.dtype) if operation else MPI.BYTE
+    itemsize = buffers.dtype.itemsize if operation else 1
+
+    def spec(array: Any, places: Extents | None, in_blocks: bool) -> list | None:
+        if array is None:
+            return None
+        memory = MPI.buffer.fromaddress(address(array), array.nbytes)
+        if places is None or not (primitive.varies and in_blocks):
+            return [memory, type_]
+        counts, displs = [size // itemsize for _, size in places], [start // itemsize for start, _ in places]
+        return [memory, (counts, displs), type_]
+
+    send: Any = spec(buffers.send, step.sends, primitive.takes_all)
+    recv: Any = spec(buffers.recv, step.recvs, primitive.gives_all)
+    if step.primitive == "exscan" and recv is None:  # rank 0 gets nothing, but mpi4py wants a buffer
+        recv = [np.empty(buffers.count * itemsize, np.uint8), type_]
+    if step.primitive == "bcast":
+        return partial(function, recv, step.root)
+    given: dict[str, Any] = {"root": step.root} if primitive.rooted else {}
+    if operation:
+        given["op"] = MPI.Op.fromhandle(operation.handle)
+    if step.primitive == "reduce_scatter" and step.sends is not None:
+        given["recvcounts"] = [size // itemsize for _, size in step.sends]
+    if buffers.in_place:
+        send, recv = (send, MPI.IN_PLACE) if primitive.takes_all and primitive.rooted else (MPI.IN_PLACE, recv)
+    return partial(function, send, recv, **given)

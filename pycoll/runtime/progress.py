@@ -1,0 +1,302 @@
+"""Tasks: collectives in flight, each of which goes on whenever what it waits for has come.
+
+A thread's tasks make progress while that thread is in a pycoll call: while it waits for one of them, tests one, or runs
+another collective.  `progress_thread` makes progress in the background.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from mpi4py import MPI
+
+from ..arguments.memory_kinds import HOST, Memory
+from ..base import settings
+from ..base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError
+from ..compiler.program import Collective, Program, Start
+from .executable import Executable
+
+if TYPE_CHECKING:
+    from ..arguments.streams import Mark
+    from .channel import Channel
+
+
+class Task:
+    """A collective in flight: its parts one after the other, each an executable.
+
+    `parts` may compute between two parts, with what the one before has brought.
+    """
+
+    def __init__(self, parts: Iterable[Executable], name: str, channel: Channel, memory: Memory = HOST) -> None:
+        self.name = name  # for messages to people
+        self.channel, self.memory = channel, memory
+        self.thread = threading.get_ident()
+        self.error: BaseException | None = None
+        self.done = False
+        self._parts = iter(parts)
+        self._executable: Executable | None = None
+        self._at = 0
+        self._working = False  # in the middle of a step, which cannot be repeated
+
+    def start(self) -> None:
+        """Start, and go on as far as that needs no waiting."""
+        self.thread = threading.get_ident()
+        self._executable, self._at = _NOTHING, 0
+        with _lock:
+            tasks.append(self)
+            self.advance()
+
+    @property
+    def awaited(self) -> MPI.Request | Mark:
+        """What it waits for now."""
+        assert self._executable
+        request = self._executable.waits[self._at]
+        assert request
+        return request
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where it is, to be compared."""
+        return id(self), id(self._executable), self._at
+
+    def advance(self) -> bool:
+        """Go on as far as that needs no waiting; whether it is complete."""
+        try:
+            while self._executable:
+                calls, waits = self._executable.calls, self._executable.waits
+                while self._at < len(calls):
+                    request = waits[self._at]
+                    if request is None:
+                        self._working = True
+                        self._do(calls[self._at])
+                    elif not request.Test():
+                        return False
+                    self._at += 1
+                    self._working = False
+                self._working = True
+                self._next_part()
+                self._working = False
+        except BaseException as error:
+            if not self._working:  # a signal handler raised it between two steps, and the task can go on
+                raise
+            self._fail(error)
+            if not isinstance(error, Exception):
+                raise
+        return True
+
+    def _do(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except (ArithmeticError, Warning) as error:  # the other ranks wait for what comes after
+            self.error = self.error or error
+
+    def _next_part(self) -> None:
+        self._executable, self._at = next(self._parts, None), 0
+        if self._executable is None:
+            self._complete()
+
+    def _fail(self, error: BaseException) -> None:
+        """End with an error, which is raised where the task is waited for."""
+        # a mismatch is raised on all ranks, after the last message
+        if self._executable is not _NOTHING and not isinstance(error, MismatchError):
+            reason = CollectiveInterrupted(f"{self.name} was interrupted by {error!r}")
+            self.channel.abandon(reason, self, self._executable)
+        self.error = self.error or error
+        self._complete()
+
+    def _complete(self) -> None:
+        self.done = True
+        with _lock:
+            if self in tasks:
+                tasks.remove(self)
+
+    def poll(self) -> bool:
+        """Let all tasks of this thread go on, this one among them; whether it is complete."""
+        if not self.done:
+            self.thread = threading.get_ident()
+            progress()
+        return self.done
+
+    def finish(self) -> None:
+        """Wait for its end, with all tasks of this thread going on; raises what went wrong in it."""
+        self.thread = threading.get_ident()
+        deadline = time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else None
+        while not self.done:
+            progress()
+            if self.done:
+                break
+            if deadline and time.monotonic() > deadline:
+                self.give_up()
+            elif len(tasks) > 1 or deadline or background:
+                pause()
+            else:
+                self.awaited.Wait()
+        self.raise_error()
+
+    def run(self) -> None:
+        """Start and finish it, as a blocking call does.
+
+        What a signal handler raises meanwhile is raised after the end, as it would be by a collective of MPI; the
+        second such exception ends the wait, and makes the communicator unusable.
+        """
+        interruption: BaseException | None = None
+        while True:
+            try:
+                if not self.done and self not in tasks:
+                    self.start()
+                self.finish()
+                break
+            except BaseException as error:
+                if self.done or error is self.error:
+                    raise
+                if interruption:
+                    self._fail(error)
+                    raise
+                interruption = error
+        if interruption:
+            raise interruption
+
+    def raise_error(self) -> None:
+        """Raise what went wrong, once."""
+        if self.error:
+            error, self.error = self.error, None
+            raise error
+
+    def give_up(self) -> None:
+        """Raise CollectiveTimeout, and make the communicator unusable."""
+        problem = f"{self.name} did not finish in {settings.TIMEOUT:g} s: {self._state()}"
+        self.channel.abandon(CollectiveTimeout(problem), self, self._executable)
+        self._complete()
+        raise CollectiveTimeout(problem)
+
+    def _state(self) -> str:
+        if self._executable is None:
+            return "it has not started"
+        program = self._executable.program
+        if program.steps and type(program.steps[0]) is Collective:
+            return "the native collective of MPI is under way"
+        started = [step.message for step in program.steps[: self._at] if type(step) is Start]
+        open_ones = [number for number in started if not self._executable.requests[number].Test()]
+        now = min((program.messages[number].round for number in open_ones), default=0)
+        waits = [program.messages[number] for number in open_ones if program.messages[number].round == now]
+        if not waits:
+            return "it waits for the GPU"
+        peers = sorted({f"rank {m.peer} to {'take' if m.outgoing else 'send'} its message" for m in waits})
+        return f"in round {now + 1} it waits for {', '.join(peers)}"
+
+
+_NOTHING = Executable(Program([], [], 0), [], [], np.empty(0, np.uint8))  # the part before the first
+
+tasks: list[Task] = []
+_lock = threading.RLock()
+background: list[ProgressThread] = []  # at most one
+
+
+def progress() -> None:
+    """Let everything in flight go on, as far as that needs no waiting."""
+    if tasks:
+        me = threading.get_ident()
+        with _lock:
+            for task in list(tasks):
+                if background or task.thread == me:
+                    task.advance()
+
+
+def until(done: Callable[[], object], what: str, concerned: Iterable[Task] = ()) -> None:
+    """Wait for something other than one task, with all tasks going on.
+
+    CollectiveTimeout speaks of the tasks concerned, or else says that `what` did not finish.
+    """
+    deadline = time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else None
+    while not done():
+        progress()
+        if deadline and time.monotonic() > deadline:
+            for task in concerned:
+                task.give_up()
+            raise CollectiveTimeout(f"{what} did not finish in {settings.TIMEOUT:g} s")
+        pause()
+
+
+def pause() -> None:
+    """Let others have the core for a moment: for longer where the progress thread looks after what is in flight."""
+    if background:
+        time.sleep(background[0].interval)
+    else:
+        os.sched_yield()
+
+
+def drain(channel: Channel | None) -> None:
+    """Wait for the end of what is in flight on a channel, before MPI is called to block on its communicator.
+
+    All ranks have started the same collectives on it before they come to that call.
+    """
+    if tasks:
+        until(
+            lambda: all(task.channel is not channel for task in tasks),
+            "what is in flight on the communicator",
+            [task for task in tasks if task.channel is channel],
+        )
+
+
+def _places() -> list[tuple[int, int, int]]:
+    """Where all tasks are, to be compared."""
+    return [task.place for task in list(tasks)]
+
+
+class ProgressThread:
+    """Lets collectives in flight go on in the background, until `stop` or the end of its with block."""
+
+    def __init__(self, interval: float, longest: float) -> None:
+        self.interval, self._longest = interval, longest
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pycoll progress", daemon=True)
+        self._thread.start()
+        atexit.register(self.stop)
+
+    def _run(self) -> None:
+        rest, before = self.interval, _places()
+        while not self._stop.is_set():
+            for task in list(tasks):
+                task.memory.adopt()
+            progress()
+            places = _places()
+            rest = self.interval if places != before else min(2 * rest, self._longest)
+            before = places
+            time.sleep(rest)
+
+    def stop(self) -> None:
+        """End it; what is in flight then goes on in Test, Wait and other calls again."""
+        self._stop.set()
+        self._thread.join()
+        atexit.unregister(self.stop)
+        background.clear()
+
+    def __enter__(self) -> ProgressThread:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+
+def progress_thread(interval: float = 20e-6, longest: float = 1e-3) -> ProgressThread:
+    """Start a background thread in which collectives in flight go on while the program computes.
+
+    It looks at them every `interval` seconds, and less often, down to every `longest`, while nothing comes: the
+    program needs the cores too.  It combines with NumPy's default error state.  RuntimeError if MPI was
+    not started with MPI_THREAD_MULTIPLE, or if there is one already.  Start it before there is anything in flight.
+    """
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise RuntimeError("progress_thread needs MPI_THREAD_MULTIPLE, which this MPI was not started with")
+    if background or tasks:
+        raise RuntimeError(
+            "progress_thread: " + ("there is one already" if background else "collectives are in flight")
+        )
+    background.append(ProgressThread(interval, max(interval, longest)))
+    return background[0]

@@ -1,0 +1,115 @@
+"""What a rank records: events in a ring of fixed size, in a file, and beside it what the events' numbers mean.
+
+The ring is mapped into memory, so that the file holds what a rank did to the last, even if that rank is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import threading
+import time
+from itertools import count
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ...compiler.program import Program
+
+EVENT = struct.Struct("=5q")  # what was done, begin and end in ns, in which run of a program, in which thread
+HEADER = struct.Struct("=q")  # how many events were recorded, with those overwritten since
+TAG_BITS = 32  # a run's number is its program's tag, shifted by so much, plus how many runs came before
+
+now = time.monotonic_ns  # the same clock for all processes of a host
+
+
+def events_path(directory: Path, rank: int) -> Path:
+    """Where a rank's ring is."""
+    return directory / f"rank-{rank}.events"
+
+
+def meanings_path(directory: Path, rank: int) -> Path:
+    """Where it says what the numbers in a rank's ring mean: a line of JSON for each thing."""
+    return directory / f"rank-{rank}.jsonl"
+
+
+class Recorder:
+    """One rank's ring of events; OSError if its files cannot be made."""
+
+    def __init__(self, directory: Path, rank: int, size: int, capacity: int, **about: Any) -> None:
+        self._capacity, self._count, self._numbers = capacity, 0, 0
+        self._lock = threading.Lock()  # the progress thread records too
+        self._path = events_path(directory, rank)
+        self._ring: mmap.mmap | None = _reserved(self._path, HEADER.size + capacity * EVENT.size)
+        self._meanings = meanings_path(directory, rank).open("w", buffering=1)
+        self._names: dict[tuple[str, str], int] = {}
+        self.runs: dict[str, count[int]] = {}  # of blocking collectives, by communicator
+        self.programs: WeakKeyDictionary[Program, dict[tuple, int]] = WeakKeyDictionary()  # the numbers they have
+        self.began = now()
+        self.tell(rank=rank, ranks=size, wall=time.time_ns() - now(), **about)
+
+    def tell(self, **what: Any) -> None:
+        """Write down something about the trace."""
+        with self._lock:
+            if not self._meanings.closed:
+                self._meanings.write(json.dumps(what, separators=(",", ":")) + "\n")
+
+    def number(self, count: int = 1, /, **meaning: Any) -> int:
+        """The first of so many new numbers, and what they mean."""
+        with self._lock:
+            first, self._numbers = self._numbers, self._numbers + count
+        self.tell(number=first, **meaning)
+        return first
+
+    def named(self, kind: str, name: str) -> int:
+        """The number of a phase, or of something under way, of that name."""
+        if (kind, name) not in self._names:
+            self._names[kind, name] = self.number(**{kind: name})
+        return self._names[kind, name]
+
+    def record(self, what: int, begin: int, end: int, run: int = 0) -> None:
+        """Put an event into the ring, over the oldest if it is full."""
+        with self._lock:
+            if self._ring:
+                place = HEADER.size + self._count % self._capacity * EVENT.size
+                EVENT.pack_into(self._ring, place, what, begin, end, run, threading.get_ident())
+                self._count += 1
+                HEADER.pack_into(self._ring, 0, self._count)
+
+    def stop(self) -> None:
+        """Record nothing from now on; the ring's file is cut to what is in it."""
+        with self._lock:
+            if self._ring:
+                self._ring.close()
+                self._ring = None
+                os.truncate(self._path, HEADER.size + min(self._count, self._capacity) * EVENT.size)
+
+    def close(self) -> None:
+        """Tell nothing either."""
+        with self._lock:
+            self._meanings.close()
+
+
+def _reserved(path: Path, size: int) -> mmap.mmap:
+    """A new file in memory, all of it written: a full disk is found out now, and no page is missed later."""
+    zeros = bytes(size)
+    with path.open("w+b") as file:
+        file.write(zeros)
+        file.flush()
+        ring = mmap.mmap(file.fileno(), size)
+    ring[:] = zeros
+    return ring
+
+
+current: Recorder | None = None  # while there is a trace
+
+
+def _forget() -> None:
+    """In a child process: the ring is its parent's."""
+    global current
+    current = None
+
+
+os.register_at_fork(after_in_child=_forget)

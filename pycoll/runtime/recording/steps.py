@@ -1,0 +1,165 @@
+"""Records the runs of bound programs: each call with its begin and its end."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from itertools import count
+from typing import Any, NamedTuple
+
+from mpi4py import MPI
+
+from ...compiler.program import (
+    BLOCKING,
+    Apply,
+    Collective,
+    CopyBytes,
+    Divide,
+    Finish,
+    Program,
+    Ready,
+    Start,
+    Step,
+    Wait,
+)
+from ...schedule.registry import PRIMITIVES
+from .recorder import TAG_BITS, Recorder, now
+
+Call = Callable[[], object]
+
+
+class Tracer:
+    """Records the runs of one bound program, whose steps have the numbers after its own.
+
+    `nbytes` are those of the vector, or of one rank's block.
+    """
+
+    def __init__(self, to: Recorder, comm: MPI.Intracomm, program: Program, nbytes: int, tag: int) -> None:
+        known, first = identity(comm), tag << TAG_BITS
+        self._record, self._number = to.record, _number(to, program, nbytes, comm.size, known)
+        self._runs = to.runs.setdefault(known.name, count(first)) if tag == BLOCKING else count(first)
+        self._run = self._began = 0
+
+    def calls(self, calls: list[Call]) -> list[Call]:
+        """The program's calls, between two more."""
+        timed = [self._timed(number, call) for number, call in enumerate(calls, self._number + 1)]
+        return [self._begin, *timed, self._end]
+
+    def waits(self, waits: list[Any]) -> list[Any]:
+        """What the calls wait for, if they do."""
+        numbered = enumerate(waits, self._number + 1)
+        return [None, *(None if wait is None else _TracedWait(self, number, wait) for number, wait in numbered), None]
+
+    def _begin(self) -> None:
+        self._run, self._began = next(self._runs), now()
+
+    def _end(self) -> None:
+        self._record(self._number, self._began, now(), self._run)
+
+    def _timed(self, number: int, call: Call) -> Call:
+        record = self._record
+
+        def timed() -> None:
+            begin = now()
+            try:
+                call()
+            finally:
+                record(number, begin, now(), self._run)
+
+        return timed
+
+    def came(self, number: int, begin: int) -> None:
+        """A test that began then has found that what it waits for is there."""
+        self._record(number, begin, now(), self._run)
+
+
+class _TracedWait:
+    """What a program in flight waits for; recorded is the test that finds it complete."""
+
+    def __init__(self, tracer: Tracer, number: int, request: Any) -> None:
+        self._tracer, self._number, self._request = tracer, number, request
+        self.Wait = request.Wait
+
+    def Test(self) -> bool:
+        """Whether it is complete."""
+        begin = now()
+        done = self._request.Test()
+        if done:
+            self._tracer.came(self._number, begin)
+        return done
+
+
+class _Identity(NamedTuple):
+    """A communicator, as all its ranks know it."""
+
+    name: str
+    ranks: tuple[int, ...]  # in COMM_WORLD
+
+
+@cache
+def _keyval() -> int:
+    return MPI.Comm.Create_keyval()
+
+
+_alike: Counter[tuple[int, ...]] = Counter()  # communicators of the same ranks, which are made in the same order
+
+
+def identity(comm: MPI.Intracomm) -> _Identity:
+    """A communicator's, given to it the first time: where all its ranks make it, so that they agree on it."""
+    known: Any = comm.Get_attr(_keyval())
+    if known is None:
+        ranks = tuple(comm.group.Translate_ranks(None, MPI.COMM_WORLD.group))
+        known = _Identity(f"{zlib.crc32(repr(ranks).encode()):08x}.{_alike[ranks]}", ranks)
+        _alike[ranks] += 1
+        comm.Set_attr(_keyval(), known)
+    return known
+
+
+def _number(to: Recorder, program: Program, nbytes: int, size: int, comm: _Identity) -> int:
+    """The number of a program on a communicator, with its steps' meanings told if they have not been."""
+    numbers = to.programs.setdefault(program, {})
+    key = (comm.name, nbytes)
+    if key not in numbers:
+        messages = [(m.outgoing, comm.ranks[m.peer], m.region.size, m.round) for m in program.messages]
+        primitive = PRIMITIVES.get(program.name.partition(".")[0])
+        if primitive and (primitive.takes_all or primitive.gives_all):
+            nbytes *= size
+        about = {"collective": program.name, "comm": comm.name, "size": size, "bytes": nbytes, "messages": messages}
+        numbers[key] = to.number(1 + len(program.steps), **about, steps=_meanings(program))
+    return numbers[key]
+
+
+def _meanings(program: Program) -> list[tuple[str, int, int | None]]:
+    """(what it does, in which round, message or bytes) for each step."""
+    found, now_in = [], 0
+    for step in program.steps:
+        what, concerns = _meaning(step)
+        if isinstance(step, Start | Wait):
+            if step.message < len(program.messages):
+                now_in = program.messages[step.message].round
+            else:
+                concerns = None  # MPI's own collective has no messages that we know of
+        found.append((what, now_in, concerns))
+    return found
+
+
+def _meaning(step: Step) -> tuple[str, int | None]:
+    match step:
+        case Start(message):
+            return "start", message
+        case Wait(message):
+            return "wait", message
+        case Apply(_, _, out):
+            return "combine", out.size
+        case CopyBytes(source, _):
+            return "copy", source.size
+        case Divide(region):
+            return "divide", region.size
+        case Ready():
+            return "follow", None
+        case Finish():
+            return "finish", None
+        case Collective():
+            return "native", None

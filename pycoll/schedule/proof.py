@@ -1,0 +1,342 @@
+"""The symbolic run: all ranks of a schedule executed on names instead of data.
+
+`prove` runs every rank of an algorithm under the rules of `pycoll.schedule.registry` and raises `ProofError`
+unless each rank ends with exactly the contributions that its primitive promises, each once, in rank order
+where the algorithm says so, the same on all ranks down to the order of combination (hence the same bits),
+with no deadlock and nothing left unreceived.  What it counted on the way comes back as `Counts`.
+
+A round runs only together with the matching rounds of all its partners.  That is stricter than MPI's
+rendezvous, and it is what lets the engine cut messages into windows of segments without deadlock: see
+`pycoll.compiler.lower`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .moves import AFTER, Block, Combine, Copy, Recv, Reduce, Round, Send, check_round
+from .registry import Algorithm, Hosts, counts_of
+
+Bytes = Callable[[Block], float]
+
+
+class ProofError(AssertionError):
+    """A schedule does not do what its primitive promises."""
+
+
+@dataclass
+class Counts:
+    """What a proven schedule does, rank by rank (bytes in units of the `nbytes` given to `prove`)."""
+
+    rounds: int = 0  # along the critical path
+    messages: list[int] = field(default_factory=list)
+    sent: list[float] = field(default_factory=list)
+    received: list[float] = field(default_factory=list)
+    combined: list[float] = field(default_factory=list)
+    alpha: float = 0.0  # the coefficients of the critical path's cost
+    beta: float = 0.0
+    gamma: float = 0.0
+    hazards: list[tuple[int, int]] = field(default_factory=list)  # (rank, round) that send and write a block
+    crossing: dict[tuple[int, int], float] = field(default_factory=dict)  # bytes between two hosts, one way
+
+
+class Value(NamedTuple):
+    """What a block holds: which block it is by origin, and who has contributed, in the order of combination."""
+
+    origin: Block
+    contributors: tuple[int, ...]
+
+
+class Seen(NamedTuple):
+    """One rank just after one of its rounds, as a watcher of the proof sees it; at first, with all that it holds."""
+
+    rank: int
+    step: int  # rounds along the critical path up to here: local moves take none
+    moves: Round
+    written: dict[Block, Value]
+    heard: list[int]  # the ranks that it has heard of
+
+
+class _Values:
+    """Symbolic values: equal numbers mean the same contributions combined in the same order."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple, int] = {}
+        self.origin: list[Block] = []
+        self.contributors: list[tuple[int, ...]] = []
+
+    def _number(self, key: tuple, origin: Block, contributors: tuple[int, ...]) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = len(self.origin)
+            self.origin.append(origin)
+            self.contributors.append(contributors)
+        return self._numbers[key]
+
+    def leaf(self, rank: int, block: Block) -> int:
+        return self._number(("leaf", rank, block), block, (rank,))
+
+    def combine(self, left: int, right: int) -> int:
+        if self.origin[left] != self.origin[right]:
+            raise ProofError(f"combines block {self.origin[left]} with block {self.origin[right]}")
+        return self._number((left, right), self.origin[left], self.contributors[left] + self.contributors[right])
+
+    def value(self, number: int) -> Value:
+        return Value(self.origin[number], self.contributors[number])
+
+
+@dataclass
+class _Rank:
+    """One rank in mid-run: its values, its place in its schedule, and what it has done."""
+
+    held: dict[Block, int]
+    rounds: list[Round]
+    at: int = 0
+    heard: int = 0  # bit set of the ranks that it has heard of, for barriers
+    clock: list[float] = field(default_factory=lambda: [0.0] * 4)
+    messages: int = 0
+    sent: float = 0.0
+    received: float = 0.0
+    combined: float = 0.0
+
+    @property
+    def round(self) -> Round | None:
+        return self.rounds[self.at] if self.at < len(self.rounds) else None
+
+    def outgoing(self, to: int) -> list[Send]:
+        return [move for move in self.round or () if isinstance(move, Send) and move.to == to]
+
+    def incoming(self, source: int) -> list[Recv | Reduce]:
+        return [move for move in self.round or () if isinstance(move, Recv | Reduce) and move.source == source]
+
+    def peers(self) -> set[int]:
+        return {move[0] for move in self.round or () if isinstance(move, Send | Recv | Reduce)}
+
+
+class _Run:
+    """The lockstep execution of all ranks."""
+
+    def __init__(self, algorithm: Algorithm, size: int, root: int, segments: int, nbytes: Bytes, hosts: Hosts) -> None:
+        self.values = _Values()
+        self.nbytes = nbytes
+        self.hazards: list[tuple[int, int]] = []
+        self.hosts = range(size) if hosts is None else hosts
+        self.crossing: dict[tuple[int, int], float] = {}
+        self.watch: Callable[[Seen], object] | None = None
+        self.ranks = []
+        parts = algorithm.parts(size, segments, hosts)
+        for rank in range(size):
+            held = {
+                block: self.values.leaf(rank, block) for block in algorithm.primitive.holds(rank, size, root, parts)
+            }
+            if rank in algorithm.count_sources(size, root):
+                held[counts_of(rank)] = self.values.leaf(rank, counts_of(rank))
+            rounds = list(algorithm.schedule(rank, size, root, segments, hosts))
+            self.ranks.append(_Rank(held, rounds, heard=1 << rank))
+
+    def execute(self) -> None:
+        """Run components of matching rounds until no rank has a round left."""
+        for rank, state in enumerate(self.ranks):
+            self.show(rank, (), state.held)
+        waiting = [rank for rank, state in enumerate(self.ranks) if state.round is not None]
+        while waiting:
+            moved: set[int] = set()
+            for rank in waiting:
+                if rank not in moved and (together := self.component(rank)) is not None:
+                    self.run_together(together)
+                    moved |= together
+            if not moved:
+                stuck = {rank: self.ranks[rank].round for rank in waiting}
+                raise ProofError(f"deadlock, or messages that no one receives: {stuck}")
+            waiting = [rank for rank in waiting if self.ranks[rank].round is not None]
+
+    def component(self, start: int) -> set[int] | None:
+        """The ranks whose rounds run together with `start`'s, or None while a partner has yet to come."""
+        found, frontier = {start}, [start]
+        while frontier:
+            rank = frontier.pop()
+            for peer in self.ranks[rank].peers():
+                if not self.match(rank, peer):
+                    return None
+                if peer not in found:
+                    found.add(peer)
+                    frontier.append(peer)
+        return found
+
+    def match(self, a: int, b: int) -> bool:
+        """Whether the present rounds of two ranks list the same messages between them."""
+        for source, to in ((a, b), (b, a)):
+            sends = [list(move.blocks) for move in self.ranks[source].outgoing(to)]
+            receives = [list(move.blocks) for move in self.ranks[to].incoming(source)]
+            if sends != receives:
+                return False
+        return True
+
+    def run_together(self, ranks: set[int]) -> None:
+        """One step: every send's values are read before any rank writes."""
+        in_flight: dict[tuple[int, int], list[tuple[list[int], int]]] = {}
+        for rank in ranks:
+            state = self.ranks[rank]
+            try:
+                check_round(state.round or ())
+            except ValueError as error:
+                raise ProofError(str(error)) from None
+            for move in state.round or ():
+                if isinstance(move, Send):
+                    try:
+                        values = [state.held[block] for block in move.blocks]
+                    except KeyError as missing:
+                        raise ProofError(f"rank {rank} sends block {missing}, which it does not hold") from None
+                    in_flight.setdefault((rank, move.to), []).append((values, state.heard))
+        self.pass_time(ranks)
+        for rank in ranks:
+            self.note_hazard(rank)
+            for move in self.ranks[rank].round or ():
+                self.apply(rank, move, in_flight)
+            moves = self.ranks[rank].round or ()
+            self.show(rank, moves, _written(moves))
+            self.ranks[rank].at += 1
+
+    def show(self, rank: int, moves: Round, blocks: Iterable[Block]) -> None:
+        """Let the watcher, if there is one, see a rank and what these blocks of it now hold."""
+        if self.watch is None:
+            return
+        state = self.ranks[rank]
+        written = {block: self.values.value(state.held[block]) for block in blocks}
+        heard = [other for other in range(len(self.ranks)) if state.heard >> other & 1]
+        self.watch(Seen(rank, int(state.clock[0]), moves, written, heard))
+
+    def apply(self, rank: int, move, in_flight) -> None:
+        state, combine = self.ranks[rank], self.values.combine
+        match move:
+            case Send(to, blocks):
+                state.messages += 1
+                nbytes = sum(map(self.nbytes, blocks))
+                state.sent += nbytes
+                way = self.hosts[rank], self.hosts[to]
+                if way[0] != way[1]:
+                    self.crossing[way] = self.crossing.get(way, 0) + nbytes
+            case Recv(source, blocks) | Reduce(source, blocks):
+                values, heard = in_flight[source, rank].pop(0)
+                state.heard |= heard
+                state.received += sum(map(self.nbytes, blocks))
+                if isinstance(move, Recv):
+                    state.held.update(zip(blocks, values))
+                    return
+                state.combined += sum(map(self.nbytes, blocks))
+                for block, value in zip(blocks, values):
+                    mine = self.need(rank, block)
+                    state.held[block] = combine(mine, value) if move.order == AFTER else combine(value, mine)
+            case Copy(block, to):
+                state.held[to] = self.need(rank, block)
+            case Combine(block, into, order):
+                value, mine = self.need(rank, block), self.need(rank, into)
+                state.combined += self.nbytes(into)
+                state.held[into] = combine(mine, value) if order == AFTER else combine(value, mine)
+
+    def need(self, rank: int, block: Block) -> int:
+        if block not in self.ranks[rank].held:
+            raise ProofError(f"rank {rank} combines into block {block}, which it does not hold")
+        return self.ranks[rank].held[block]
+
+    def note_hazard(self, rank: int) -> None:
+        state = self.ranks[rank]
+        moves = state.round or ()
+        sent = {block for move in moves if isinstance(move, Send) for block in move.blocks}
+        written = {block for move in moves if isinstance(move, Recv | Reduce) for block in move.blocks}
+        if sent & written:
+            self.hazards.append((rank, state.at))
+
+    def pass_time(self, ranks: set[int]) -> None:
+        """Start together; end when the busiest port among oneself and one's partners is done.
+
+        The four clocks count rounds, alpha, beta and gamma, each alone.
+        """
+        spent = {rank: self.durations(self.ranks[rank].round or ()) for rank in ranks}
+        start = [max(self.ranks[rank].clock[i] for rank in ranks) for i in range(4)]
+        for rank in ranks:
+            concerned = [rank, *self.ranks[rank].peers()]
+            self.ranks[rank].clock = [start[i] + max(spent[peer][i] for peer in concerned) for i in range(3)]
+            self.ranks[rank].clock.append(start[3] + spent[rank][3])
+
+    def durations(self, moves: Sequence) -> tuple[float, float, float, float]:
+        """What a rank spends in a round: one round, messages through its port each way, bytes likewise, combining."""
+        sends = [move for move in moves if isinstance(move, Send)]
+        receives = [move for move in moves if isinstance(move, Recv | Reduce)]
+        sent, received = (
+            sum(self.nbytes(block) for move in side for block in move.blocks) for side in (sends, receives)
+        )
+        combined = sum(self.nbytes(block) for move in moves if isinstance(move, Reduce) for block in move.blocks)
+        combined += sum(self.nbytes(move.into) for move in moves if isinstance(move, Combine))
+        messages = max(len(sends), len(receives))
+        return float(messages > 0), float(messages), max(sent, received), combined
+
+
+def _written(moves: Round) -> Iterator[Block]:
+    for move in moves:
+        match move:
+            case Recv(_, blocks) | Reduce(_, blocks):
+                yield from blocks
+            case Copy(_, block) | Combine(_, block):
+                yield block
+
+
+def prove(
+    algorithm: Algorithm,
+    size: int,
+    root: int = 0,
+    segments: int = 1,
+    nbytes: Bytes = lambda block: 1,
+    hosts: Hosts = None,
+    watch: Callable[[Seen], object] | None = None,
+) -> Counts:
+    """Run the algorithm symbolically on `size` ranks; ProofError if it breaks a promise.
+
+    `nbytes` gives a block's size for the counts (1 by default), `hosts` the host of each rank.  `watch` is called
+    for every rank at the start, in order, and then after each round of a rank.
+    """
+    run = _Run(algorithm, size, root, segments, nbytes, hosts)
+    run.watch = watch
+    try:
+        run.execute()
+        _check_goal(run, algorithm, size, root, algorithm.parts(size, segments, hosts))
+    except ProofError as error:
+        where = f"size {size}, root {root}, {segments} segments" + (f", hosts {hosts}" if hosts else "")
+        raise ProofError(f"{algorithm}, {where}: {error}") from None
+    clock = [max(state.clock[i] for state in run.ranks) for i in range(4)]
+    return Counts(
+        rounds=int(clock[0]),
+        messages=[state.messages for state in run.ranks],
+        sent=[state.sent for state in run.ranks],
+        received=[state.received for state in run.ranks],
+        combined=[state.combined for state in run.ranks],
+        alpha=clock[1],
+        beta=clock[2],
+        gamma=clock[3],
+        hazards=run.hazards,
+        crossing=run.crossing,
+    )
+
+
+def _check_goal(run: _Run, algorithm: Algorithm, size: int, root: int, parts: int) -> None:
+    primitive = algorithm.primitive
+    results: dict[tuple, int] = {}
+    for rank, state in enumerate(run.ranks):
+        if primitive.name == "barrier" and state.heard != (1 << size) - 1:
+            raise ProofError(f"rank {rank} leaves having heard of {state.heard:b} only")
+        promised = tuple(primitive.contributors(rank, size))
+        told = [counts_of(teller) for teller in algorithm.count_sources(size, root)]
+        for block in [*primitive.wants(rank, size, root, parts), *told]:
+            if block not in state.held:
+                raise ProofError(f"rank {rank} ends without block {block}")
+            value = state.held[block]
+            contributors = run.values.contributors[value]
+            if run.values.origin[value] != block:
+                raise ProofError(f"rank {rank} ends with block {run.values.origin[value]} as block {block}")
+            if primitive.reduces and tuple(sorted(contributors)) != promised:
+                raise ProofError(f"rank {rank}, block {block}: contributions of {contributors}")
+            if primitive.reduces and algorithm.ordered and contributors != promised:
+                raise ProofError(f"rank {rank}, block {block}: combined in the order {contributors}")
+            if results.setdefault((block, promised), value) != value:
+                raise ProofError(f"rank {rank}, block {block}: not the value that other ranks end with")

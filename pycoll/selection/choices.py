@@ -1,0 +1,67 @@
+"""The algorithms that a user chose: for a communicator, or in the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, MutableMapping
+from functools import cache
+
+from ..schedule.registry import PRIMITIVES, find
+
+
+def primitive_called(name: str) -> str:
+    """The primitive that a function or a communicator's method of this name runs; KeyError names all."""
+    primitive = {"reduce_scatter_block": "reduce_scatter"}.get(name.lower(), name.lower())
+    if primitive not in PRIMITIVES:
+        raise KeyError(f"{name!r} is not one of: {', '.join(PRIMITIVES)}")
+    return primitive
+
+
+class Choices(MutableMapping[str, str]):
+    """Which algorithm runs where a call names none: ``choices["Allreduce"] = "ring"``.
+
+    Keys are names of primitives, in small letters or as MPI writes them.
+    """
+
+    def __init__(self, changed: Callable[[], object] = lambda: None) -> None:
+        self._names: dict[str, str] = {}
+        self.changed = changed
+
+    def of(self, primitive: str) -> str | None:
+        """The choice for a primitive, by its name in small letters; None if there is none."""
+        return self._names.get(primitive)
+
+    def __getitem__(self, primitive: str) -> str:
+        return self._names[primitive_called(primitive)]
+
+    def __setitem__(self, primitive: str, algorithm: str) -> None:
+        primitive = primitive_called(primitive)
+        find(primitive, algorithm)
+        self._names[primitive] = algorithm
+        self.changed()
+
+    def __delitem__(self, primitive: str) -> None:
+        del self._names[primitive_called(primitive)]
+        self.changed()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"Choices({self._names})"
+
+
+@cache
+def algorithm_from_environment(primitive: str) -> str | None:
+    """What ``PYCOLL_<PRIMITIVE>`` asks for; ValueError if there is no such algorithm."""
+    variable = f"PYCOLL_{primitive.upper()}"
+    name = os.environ.get(variable)
+    if name:
+        try:
+            find(primitive, name)
+        except ValueError as error:
+            raise ValueError(f"environment variable {variable}={name!r}: {error}") from None
+    return name or None

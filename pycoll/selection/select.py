@@ -1,0 +1,80 @@
+"""Which algorithm runs.
+
+It is the one that the call asks for, or its communicator, or the environment; else the one that was measured to be the
+fastest on this machine (`pycoll.selection.tuning_file`), or that the rules say (`pycoll.selection.rules`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from ..schedule.registry import find
+from .choices import Choices, algorithm_from_environment
+from .rules import choose
+from .tuning_file import Candidate, Tuned
+
+
+class SelectionKey(NamedTuple):
+    """What a choice depends on, which is the same on all ranks.
+
+    `nbytes` are those of the vector, or of one rank's block; `native` says that MPI's own collective would do what
+    pycoll's algorithms do.
+    """
+
+    primitive: str
+    nbytes: int
+    commutative: bool = True
+    native: bool = False
+
+
+class Choice(NamedTuple):
+    """An algorithm, why, and the bytes of its segments if they are not those that are set."""
+
+    algorithm: str
+    reason: str
+    segment: int | None = None
+
+
+@dataclass(frozen=True)
+class CommFacts:
+    """What all ranks of a communicator know of each other; communicators made from it inherit this."""
+
+    hosts: tuple[int, ...]  # the host of each rank, as a number
+    one_tuning_file: bool = True  # all ranks have the same tuning file, or none
+    host_memory: bool = True  # no rank can have buffers on a GPU
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return len(self.hosts)
+
+    @cached_property
+    def host_count(self) -> int:
+        """The number of hosts."""
+        return len(set(self.hosts))
+
+
+def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choices, tuned: Tuned | None) -> Choice:
+    """The choice for a call that asks for the algorithm `asked`, or None.
+
+    `choices` are the communicator's own, `tuned` is the measurement that fits it.
+    """
+    primitive, nbytes, commutative, may_be_native = key
+    if asked is not None:
+        return Choice(asked, "as the call asks")
+    if name := choices.of(primitive):
+        reason = "as the communicator's `algorithm` asks"
+    elif name := algorithm_from_environment(primitive):
+        reason = f"as PYCOLL_{primitive.upper()} asks"
+    if name and (commutative or find(primitive, name).ordered):
+        return Choice(name, reason)
+    name = choose(primitive, nbytes, facts.size, commutative, facts.host_count)
+    if tuned and (best := tuned.best(primitive, nbytes, commutative, may_be_native, name)):
+        reason = "as it was measured to be the fastest"
+        if best == Candidate(name):
+            reason = "by the rules, and measured to be as good as the fastest"
+        return Choice(best.algorithm, reason, best.segment)
+    reason = "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
+    return Choice(name, reason)

@@ -1,0 +1,219 @@
+"""The tuning file, which ``python -m pycoll.tune`` writes: what was measured on this machine, and the best by that.
+
+It is looked for where ``PYCOLL_TUNING`` says (``off``: nowhere), or else in the user's configuration directory.  It has
+one measurement for each MPI library, number of ranks and number of hosts, and holds for calls on as many:
+
+    {"format": "pycoll tuning", "version": 1, "measurements": [
+      {"mpi": "MPICH Version: 5.0.2", "ranks": 4, "hosts": 1, "environment": {"date": ..., "cpu": ..., ...},
+       "primitives": {"allreduce": [
+         {"nbytes": 8, "seconds": {"ring": 1.1e-05, "recursive_doubling": 5e-06, "native": 4e-06}},
+         {"nbytes": 1048576, "seconds": {"ring": 9e-04, "ring/262144": 8e-04, ...}}, ...]}}]}
+
+`nbytes` are those of the vector, or of one rank's block; "ring/262144" is the ring in segments of so many bytes.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import json
+import math
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..schedule.registry import NATIVE, PRIMITIVES, algorithms_of, find
+
+FORMAT, VERSION = "pycoll tuning", 1
+TINY = 64  # bytes: what is shorter than the shortest that was measured takes as long
+AS_GOOD = 1.05  # so many times the fastest one's time: no more than noise
+
+
+class InvalidTuningFile(ValueError):
+    """A tuning file that is not used, and why."""
+
+
+class Candidate(NamedTuple):
+    """An algorithm, and the bytes of the segments that it cuts vectors into, if they are not those that are set."""
+
+    algorithm: str
+    segment: int | None = None
+
+    def __str__(self) -> str:
+        return self.algorithm if self.segment is None else f"{self.algorithm}/{self.segment}"
+
+    @classmethod
+    def parse(cls, text: str) -> Candidate:
+        """The inverse of `str`."""
+        name, _, segment = text.partition("/")
+        return cls(name, int(segment) if segment else None)
+
+
+class Point(NamedTuple):
+    """One size and what each candidate took there."""
+
+    nbytes: int
+    seconds: dict[Candidate, float]
+
+
+class Tuned:
+    """A measurement that fits a communicator."""
+
+    def __init__(self, path: Path, environment: dict, points: dict[str, list[Point]]) -> None:
+        self.path, self.environment = path, environment
+        self._points = points
+        self.best = lru_cache(maxsize=4096)(self._best)
+
+    def times(self, primitive: str, nbytes: int) -> dict[Candidate, float]:
+        """The seconds of each candidate, interpolated between sizes; up to twice beyond the ends those at the ends.
+
+        On logarithmic scales a time that is a latency and bytes by a rate is nearly straight between two sizes.
+        """
+        points = self._points.get(primitive, [])
+        at = bisect.bisect_left(points, nbytes, key=lambda point: point.nbytes)
+        around = points[max(at - 1, 0) : at + 1]
+        if not around or len(around) == 1 or around[1].nbytes == nbytes:
+            near = around and around[-1].nbytes / 2 <= nbytes <= around[-1].nbytes * 2
+            tiny = around and nbytes <= around[-1].nbytes <= TINY
+            return dict(around[-1].seconds) if near or tiny else {}
+        low, high = around
+        share = math.log(max(nbytes, 1) / max(low.nbytes, 1)) / math.log(high.nbytes / max(low.nbytes, 1))
+        return {
+            candidate: math.exp((1 - share) * math.log(low.seconds[candidate]) + share * math.log(seconds))
+            for candidate, seconds in high.seconds.items()
+            if candidate in low.seconds
+        }
+
+    def _best(self, primitive: str, nbytes: int, commutative: bool, native: bool, expected: str) -> Candidate | None:
+        """The fastest of those that may run, if any was measured; `expected`, which the rules say, if it is as good."""
+        times = {
+            candidate: seconds
+            for candidate, seconds in self.times(primitive, nbytes).items()
+            if (native or candidate.algorithm != NATIVE)
+            and (commutative or find(primitive, candidate.algorithm).ordered)
+        }
+        if not times:
+            return None
+        fastest = min(times, key=times.__getitem__)
+        rule = Candidate(expected)
+        return rule if times.get(rule, math.inf) <= AS_GOOD * times[fastest] else fastest
+
+
+class FixedChoice(Tuned):
+    """As if one candidate alone had been measured."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(Path(), {}, {})
+        self.best = lambda *kind: candidate  # type: ignore[assignment]
+
+
+class TuningFile:
+    """A tuning file that is in order."""
+
+    def __init__(self, path: Path, document: dict, digest: int = 0) -> None:
+        self.path, self.digest = path, digest
+        self._document = document
+
+    def fitting(self, mpi: str, ranks: int, hosts: int) -> Tuned | None:
+        """The measurement for this MPI library and so many ranks on so many hosts."""
+        for one in self._document["measurements"]:
+            if (one["mpi"], one["ranks"], one["hosts"]) == (mpi, ranks, hosts):
+                return Tuned(self.path, one["environment"], {n: _points(p) for n, p in one["primitives"].items()})
+        return None
+
+    def libraries(self) -> list[str]:
+        """The MPI libraries that were measured."""
+        return list(dict.fromkeys(one["mpi"] for one in self._document["measurements"]))
+
+    def with_measurement(self, measurement: dict) -> dict:
+        """The document with one more measurement, which replaces an older one of the same kind.
+
+        Sizes and primitives that it does not have stay, if they were measured under the same circumstances.
+        """
+        others = []
+        for one in self._document["measurements"]:
+            if any(one[key] != measurement[key] for key in ("mpi", "ranks", "hosts")):
+                others.append(one)
+            elif _circumstances(one) == _circumstances(measurement):
+                measurement = {**measurement, "primitives": _merged(one["primitives"], measurement["primitives"])}
+        return {**self._document, "measurements": [*others, measurement]}
+
+
+def _merged(old: dict[str, list[dict]], new: dict[str, list[dict]]) -> dict[str, list[dict]]:
+    found = {}
+    for primitive in {**old, **new}:
+        points = {point["nbytes"]: point for point in [*old.get(primitive, []), *new.get(primitive, [])]}
+        found[primitive] = [points[nbytes] for nbytes in sorted(points)]
+    return found
+
+
+def _circumstances(measurement: dict) -> dict:
+    return {key: value for key, value in measurement["environment"].items() if key not in ("date", "commit")}
+
+
+def empty(path: Path) -> TuningFile:
+    """A file without measurements."""
+    return TuningFile(path, {"format": FORMAT, "version": VERSION, "measurements": []})
+
+
+def default_path() -> Path:
+    """In the user's configuration directory."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "pycoll" / "tuning.json"
+
+
+def path_in_use() -> Path | None:
+    """The file that is to be used: the one that ``PYCOLL_TUNING`` names, or the user's if there is one."""
+    named = os.environ.get("PYCOLL_TUNING", "")
+    if named:
+        return None if named == "off" else Path(named)
+    return path if (path := default_path()).exists() else None
+
+
+def read(path: Path) -> TuningFile:
+    """The file there; InvalidTuningFile if there is none, or if it is broken or no tuning file of this version."""
+    try:
+        content = path.read_bytes()
+        document = json.loads(content)
+    except OSError as error:
+        raise InvalidTuningFile(f"it cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise InvalidTuningFile(f"it is no JSON ({error})") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise InvalidTuningFile(f"it is no tuning file: its format is not {FORMAT!r}")
+    if document.get("version") != VERSION:
+        raise InvalidTuningFile(f"it has version {document.get('version')!r}, this pycoll reads version {VERSION}")
+    try:
+        for number, one in enumerate(document["measurements"]):
+            where = f"measurement {number}"
+            _check(one)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise InvalidTuningFile(f"{where if document.get('measurements') else 'it'} is broken ({error!r})") from None
+    return TuningFile(path, document, int.from_bytes(hashlib.sha256(content).digest()[:8], "little", signed=True))
+
+
+def _check(measurement: dict) -> None:
+    for key, kind in (("mpi", str), ("ranks", int), ("hosts", int), ("environment", dict)):
+        if not isinstance(measurement[key], kind):
+            raise TypeError(f"{key} is {measurement[key]!r}")
+    for primitive, points in measurement["primitives"].items():
+        if PRIMITIVES[primitive].varies:
+            raise ValueError(f"ranks do not know the sizes of {primitive} alike")
+        known = [*algorithms_of(primitive), NATIVE]
+        sizes = [point.nbytes for point in _points(points)]
+        if not sizes or sizes != sorted(set(sizes)) or not all(isinstance(nbytes, int) for nbytes in sizes):
+            raise ValueError(f"the sizes of {primitive} are {sizes}")
+        for nbytes, seconds in _points(points):
+            for candidate, time in seconds.items():
+                if candidate.algorithm not in known or (candidate.segment is not None and candidate.segment < 1):
+                    raise ValueError(f"{primitive} has no {candidate}")
+                if not (isinstance(time, float) and 0 < time < math.inf):
+                    raise ValueError(f"{primitive} of {nbytes} bytes took {candidate} {time!r} seconds")
+
+
+def _points(points: list[dict[str, Any]]) -> list[Point]:
+    return [
+        Point(point["nbytes"], {Candidate.parse(name): time for name, time in point["seconds"].items()})
+        for point in points
+    ]

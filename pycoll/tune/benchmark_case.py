@@ -1,0 +1,214 @@
+"""What is measured: a collective's buffers, pycoll's call and MPI's own on the same input.
+
+Buffers are NumPy's or CuPy's.  On a GPU there are two yardsticks: MPI's own collective on these buffers, if MPI is
+CUDA-aware, and what users do if it is not: copy to the host, call MPI, copy back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+from pycoll.arguments.device_copies import pinned
+from pycoll.arguments.ops import resolve
+from pycoll.runtime import native
+from pycoll.schedule.registry import PRIMITIVES
+
+MEASURED = [name for name, primitive in PRIMITIVES.items() if not primitive.varies]
+FORMS = {"blocking": "{}", "nonblocking": "i{}", "persistent": "{}_init"}  # and what pycoll calls them
+OPERATIONS = ("sum", "prod", "min", "max", "avg")
+IN_PLACE = ("allgather", "allreduce", "alltoall", "reduce_scatter", "scan")  # where every rank can work in place
+
+FLOAT32 = np.dtype(np.float32)
+Call = Callable[[], object]
+
+
+class Case:
+    """One collective on buffers of about `nbytes` bytes in all (one rank's block is a size-th of them).
+
+    `count` is the number of elements of the vector, or of one rank's block; `nbytes` what they have in all.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        primitive: str,
+        nbytes: int,
+        dtype: np.dtype = FLOAT32,
+        in_place: bool = False,
+        op: str = "sum",
+        root: int = 0,
+        xp: Any = np,
+    ) -> None:
+        self.comm, self.primitive, self.dtype, self.in_place, self.xp = comm, primitive, dtype, in_place, xp
+        self.op, self.root = op, root
+        self._persistent: list[Any] = []
+        self.shape = shape = PRIMITIVES[primitive]
+        rank, size = comm.rank, comm.size
+        self.count = self.nbytes = 0
+        self.send = self.ours = self.native = None
+        if primitive == "barrier":
+            return
+        total = max(1, nbytes // dtype.itemsize)
+        self.count = total if shape.cuts else max(1, total // size)
+        self.nbytes = self.count * dtype.itemsize * (1 if shape.cuts else size)
+
+        def room(wanted: object, all_blocks: bool) -> Any:
+            return xp.zeros(self.count * (size if all_blocks else 1), dtype) if wanted else None
+
+        self.send = room(shape.holds(rank, size, root, 1), shape.takes_all)
+        inside = in_place and shape.takes_all and not shape.gives_all  # the input of reduce_scatter
+        gets = shape.wants(rank, size, root, 1) or primitive == "exscan"  # with a buffer that stays as it is at rank 0
+        self.ours = room(gets, shape.gives_all or inside)
+        self.native = None if self.ours is None else self.ours.copy()
+        if primitive == "bcast" and rank == root:
+            self.send = None
+
+    @property
+    def chosen_by(self) -> int:
+        """The bytes by which an algorithm is chosen: of the vector, or of one rank's block."""
+        return self.count * self.dtype.itemsize
+
+    def fill(self) -> None:
+        """Fill the buffers with whole numbers so small that sums and products are exact, the same in any order."""
+        random = np.random.default_rng(self.comm.rank)
+        most = min(8, max(1, 100 // self.comm.size))
+        few = (1, 3 if self.comm.rank < 6 else 2) if self.op == "prod" else (0, most + 1)
+        for array in (self.send, self.ours):
+            if array is not None:
+                array[...] = self.xp.asarray(random.integers(*few, array.size).astype(self.dtype))
+        if self.native is not None:
+            self.native[...] = self.ours
+
+    def zero(self) -> None:
+        """Set everything to zero, so that repeated reductions in place stay finite, and memory is there."""
+        for array in (self.send, self.ours, self.native):
+            if array is not None:
+                array[...] = 0
+
+    def _arguments(self, send: Any, recv: Any) -> tuple:
+        if self.primitive == "barrier":
+            return ()
+        if self.primitive == "bcast":
+            return (recv,)
+        return (MPI.IN_PLACE if self.in_place else send, recv)
+
+    def _options(self, op: Any) -> dict[str, Any]:
+        return ({"op": op} if self.shape.reduces else {}) | ({"root": self.root} if self.shape.rooted else {})
+
+    def call(self, algorithm: str | None, form: str = "blocking", between: Call | None = None) -> Call:
+        """The collective by one of pycoll's algorithms (None: the one that pycoll would choose), in one of `FORMS`.
+
+        `between` is called between start and wait.
+        """
+        function = getattr(pycoll, FORMS[form].format(self.primitive))
+        given = self._options(self.op) | {"comm": self.comm, "algorithm": algorithm}
+        return self._in_form(partial(function, *self._arguments(self.send, self.ours), **given), form, between)
+
+    def call_native(self, form: str = "blocking", between: Call | None = None) -> Call | None:
+        """MPI's own collective on the same input, in the same form; None where MPI has no such datatype or form."""
+        return self._native_on(self.send, self.native, form, between)
+
+    def _native_on(self, send: Any, recv: Any, form: str = "blocking", between: Call | None = None) -> Call | None:
+        name = FORMS[form].format(native.function_name(self.primitive).lower()).capitalize()
+        function = getattr(self.comm, name, None)
+        if function is None:
+            return None
+        if self.shape.reduces:
+            try:
+                native.datatype(self.dtype)
+            except ValueError:
+                return None
+        elif self.xp is np:  # what is moved is bytes
+            send, recv = (None if array is None else array.view(np.uint8) for array in (send, recv))
+        operation = resolve(self.op)
+        begin = partial(function, *self._arguments(send, recv), **self._options(MPI.Op.fromhandle(operation.handle)))
+        try:
+            call = self._in_form(begin, form, between)
+        except NotImplementedError:  # an MPI library without persistent collectives
+            return None
+        if not (operation.mean and self.shape.reduces):
+            return call
+
+        def call_and_divide() -> None:
+            call()
+            if recv is not None:
+                self.xp.divide(recv, self.comm.size, out=recv)
+
+        return call_and_divide
+
+    def _in_form(self, begin: Callable[[], Any], form: str, between: Call | None) -> Call:
+        """The whole of a collective: started, and waited for."""
+        if form == "blocking":
+            return begin
+        between = between or _nothing
+        if form == "nonblocking":
+
+            def start_and_wait() -> None:
+                request = begin()
+                between()
+                request.Wait()
+
+            return start_and_wait
+        persistent = begin()
+        self._persistent.append(persistent)
+
+        def start_again_and_wait() -> None:
+            persistent.Start()
+            between()
+            persistent.Wait()
+
+        return start_again_and_wait
+
+    def free(self) -> None:
+        """Free the persistent requests."""
+        for persistent in self._persistent:
+            persistent.Free()
+        self._persistent.clear()
+
+    def call_staged(self) -> Call:
+        """The same by way of pinned memory of the host's: copied there, MPI's own collective, copied back."""
+        send, recv = hosts = [
+            None if array is None else pinned(array.nbytes).view(self.dtype) for array in (self.send, self.native)
+        ]
+        collective = self._native_on(send, recv)
+        assert collective
+
+        def copy_call_copy() -> None:
+            for array, host in zip((self.send, self.native), hosts):
+                if array is not None:
+                    array.get(out=host)
+            collective()
+            if self.native is not None:
+                self.native.set(recv)
+                self.xp.cuda.get_current_stream().synchronize()
+
+        return copy_call_copy
+
+    def call_naive(self) -> Call:
+        """Another of pycoll's algorithms on MPI's buffers, to compare with where there is nothing of MPI's."""
+        given = self._options(self.op) | {"comm": self.comm, "algorithm": "naive"}
+        return partial(getattr(pycoll, self.primitive), *self._arguments(self.send, self.native), **given)
+
+    def wrong(self, call: Call, other: Call) -> int:
+        """Run two; how many elements differ, over all ranks."""
+        self.fill()
+        call()
+        other()
+        different = 0
+        if self.ours is not None:
+            different = int(np.count_nonzero(self._result(self.ours) != self._result(self.native)))
+        return self.comm.allreduce(different)
+
+    def _result(self, array: Any) -> np.ndarray:
+        array = array if self.xp is np else array.get()
+        return array if self.shape.cuts or self.shape.gives_all else array[: self.count]
+
+
+def _nothing() -> None:
+    pass
