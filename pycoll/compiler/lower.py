@@ -2,7 +2,7 @@
 
 It knows neither MPI nor arrays.
 
-Where blocks lie is `pycoll.compiler.lower.storage`'s business.  A message longer than a segment is cut, so that what was
+Where blocks lie is decided by `pycoll.compiler.storage`.  A message longer than a segment is cut, so that what was
 received is combined while it is in cache, with the next receive already posted and a window of segments of
 each message in flight.  A message to be combined out of place is received right where the result will be.
 

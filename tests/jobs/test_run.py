@@ -65,7 +65,7 @@ def program(tmp_path):
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_program(program, ranks):
     output = runs(ranks, program, "--first", "-m", "two words")
-    assert "__main__ pycoll.comm Comm Comm Cartcomm" in output
+    assert "__main__ pycoll.api.comm Comm Comm Cartcomm" in output
     assert "['--first', '-m', 'two words'] True" in output
 
 

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.timeout(100)
 # Where MPI offers no threads there is nothing to test but that it is refused.
 WITH_THREADS = """
 import sys
-from pycoll import progress
+from pycoll.runtime import progress
 if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
     print("no threads; came to its end", flush=True)
     sys.exit()
@@ -46,7 +46,7 @@ assert (request.wait() == size).all()
 MANY = """
 import random
 from tests.mpi.nonblocking import case, check
-from pycoll.schedule import PRIMITIVES
+from pycoll.schedule.registry import PRIMITIVES
 with pycoll.progress_thread():
     for turn in range(10):
         open_ones = []

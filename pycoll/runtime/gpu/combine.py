@@ -65,7 +65,7 @@ def divide(result: Any, size: int) -> None:
 
 @cache
 def _complex_product() -> Callable[..., Any]:
-    """Products with the bits that `pycoll.arguments.ops` gives them on the host: without fused multiplication and addition."""
+    """Products with the same bits as `pycoll.arguments.ops` gives them on the host: no fused multiply-add."""
     return cupy().ElementwiseKernel(
         "T left, T right",
         "T out",

@@ -1,0 +1,1 @@
+"""The buffers of the caller: recognised, checked, and turned into arrays, addresses and places of blocks."""

@@ -1,0 +1,1 @@
+"""Collectives on buffers in GPU memory."""

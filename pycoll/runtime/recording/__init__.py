@@ -1,0 +1,1 @@
+"""What a rank writes down while it runs, for traces."""

@@ -1,0 +1,1 @@
+"""Schedules: the moves, the registry of primitives and algorithms, the proof and the costs."""
