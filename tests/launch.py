@@ -24,7 +24,8 @@ ENVIRONMENT = {
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
 
-
+LIMIT = 240.0  # seconds for a job, less than pytest's limit for a test; jobs take a few
+PATIENCE = 30.0  # seconds that processes may take to end after their launcher
 TOKEN = "PYCOLL_TEST_JOB"
 
 
@@ -47,9 +48,17 @@ def mpiexec() -> str:
 
 
 def run(
-    ranks: int, arguments: list[str], limit: float, show: bool = False, environment: Mapping[str, str] | None = None
+    ranks: int,
+    arguments: list[str],
+    limit: float = LIMIT,
+    show: bool = False,
+    environment: Mapping[str, str] | None = None,
+    patience: float = PATIENCE,
 ) -> Job:
-    """Run ``python ARGUMENTS`` on so many ranks for at most `limit` seconds; `show` lets the output through."""
+    """Run ``python ARGUMENTS`` on so many ranks for at most `limit` seconds; `show` lets the output through.
+
+    `patience` is how many seconds processes may go on after the launcher has ended; then they are killed.
+    """
     token = uuid.uuid4().hex  # in the environment of all that belongs to the job, whatever its session
     output = None if show else subprocess.PIPE
     job = subprocess.Popen(
@@ -68,14 +77,14 @@ def run(
         timed_out = True
         job.terminate()
         try:
-            text, _ = job.communicate(timeout=10)
+            text, _ = job.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             _end(token)
             text, _ = job.communicate()
     except BaseException:
         _end(token)
         raise
-    return Job(job.returncode, text or "", _end(token, patience=5.0), timed_out)
+    return Job(job.returncode, text or "", _end(token, patience), timed_out)
 
 
 def _end(token: str, patience: float = 0.0) -> list[int]:

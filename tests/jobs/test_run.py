@@ -4,8 +4,6 @@ import pytest
 
 from tests.launch import run
 
-pytestmark = pytest.mark.timeout(100)
-
 PROGRAM = """
 import sys
 import numpy as np
@@ -49,7 +47,7 @@ comm.Allreduce(np.ones(3), np.empty(3), algorithm="naive")
 
 
 def runs(ranks, *arguments, code=0):
-    job = run(ranks, ["-m", "pycoll.run", *map(str, arguments)], limit=60)
+    job = run(ranks, ["-m", "pycoll.run", *map(str, arguments)])
     assert not job.timed_out and job.left == []
     assert (job.code == 0) == (code == 0), job.output
     return job.output

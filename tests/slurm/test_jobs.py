@@ -26,7 +26,7 @@ def no_cluster():
 
 
 REASON = no_cluster()
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120), pytest.mark.skipif(bool(REASON), reason=REASON)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900), pytest.mark.skipif(bool(REASON), reason=REASON)]
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "slurm"
 TWO_RANKS = ["--nodes=2", "--ntasks-per-node=1"]
@@ -42,22 +42,22 @@ def submit(tmp_path):
     def run(script, *options, **settings):
         command = ["sbatch", "--parsable", *options, str(SCRIPTS / script)]
         environment = {**os.environ, **ENVIRONMENT, "PYTHON": sys.executable, **settings}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
         jobs.append(done.stdout.strip().partition(";")[0])
         return jobs[-1]
 
     yield run
     if jobs:
-        subprocess.run(["scancel", "--quiet", *jobs], timeout=30, check=False)
+        subprocess.run(["scancel", "--quiet", *jobs], timeout=240, check=False)
 
 
 def states(job):
     """Of the job, or of all elements of an array, when they have ended; of those that have not after a while, too."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         command = ["scontrol", "--oneliner", "show", "job", job]
-        lines = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines()
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout.splitlines()
         found = [line.split("JobState=")[1].split()[0] for line in lines if line]
         if set(found) <= ENDED or time.monotonic() > deadline:
             return found
@@ -66,7 +66,7 @@ def states(job):
 
 def read(path):
     """What a job wrote; for a moment after the job a file system of several hosts may not show it."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.2)
     return path.read_text(errors="replace")

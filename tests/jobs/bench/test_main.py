@@ -12,13 +12,11 @@ from pycoll.schedule.registry import algorithms_of
 from pycoll.tune.benchmark_case import FORMS, IN_PLACE, MEASURED
 from tests.launch import run
 
-pytestmark = pytest.mark.timeout(200)
-
 
 def bench(tmp_path, *options, ranks=2):
     """What it wrote and printed."""
     path = tmp_path / "results.json"
-    job = run(ranks, ["-m", "bench", *options, "--json", str(path)], limit=120)
+    job = run(ranks, ["-m", "bench", *options, "--json", str(path)])
     assert job.code == 0, job.output
     assert not list(tmp_path.glob("*.tmp"))
     return json.loads(path.read_text()), job.output
@@ -106,7 +104,7 @@ sys.exit(main.main(['allreduce', '-a', sys.argv[1], '-b', '64', '-e', '64', '-n'
 def test_wrong_results_are_seen(tmp_path, algorithm):
     """A bench whose ring spoils an element says so, and fails, though the ring is not the best."""
     (tmp_path / "spoilt.py").write_text(SPOILT)
-    job = run(2, [str(tmp_path / "spoilt.py"), algorithm], limit=60, environment={"PYTHONPATH": "."})
+    job = run(2, [str(tmp_path / "spoilt.py"), algorithm], environment={"PYTHONPATH": "."})
     assert job.code != 0 and "# 2 wrong" in job.output, job.output
 
 
@@ -121,7 +119,7 @@ def test_plot_and_report(tmp_path):
     bench(tmp_path, "bcast", "-e", "1K", "-f", "16", "-n", "3", "--plot", str(plot))
     assert plot.read_bytes().startswith(b"\x89PNG")
     command = [sys.executable, "-m", "bench.report", str(tmp_path / "results.json"), "-o", str(tmp_path / "report")]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=240)
     assert "scatter_allgather" in (tmp_path / "report" / "report.html").read_text()
 
 
@@ -144,13 +142,13 @@ def test_plot_and_report(tmp_path):
     ],
 )
 def test_nonsense_is_refused(options):
-    result = subprocess.run([sys.executable, "-m", "bench", *options], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-m", "bench", *options], capture_output=True, text=True, timeout=240)
     assert result.returncode == 2 and options[-1].strip("-") in result.stderr
     assert "Traceback" not in result.stderr
 
 
 def test_one_rank_alone_says_what_is_wrong():
-    job = run(2, ["-m", "bench", "--algorithm", "fastest"], limit=60)
+    job = run(2, ["-m", "bench", "--algorithm", "fastest"])
     assert job.code != 0 and job.output.count("'fastest' is not one of") == 1, job.output
 
 
@@ -162,7 +160,7 @@ def test_bench_on_a_gpu(tmp_path):
     path = tmp_path / "results.json"
     options = ["--device", "cuda", "-a", "auto", "-b", "4K", "-e", "4K", "--budget", "2", "--json", str(path)]
     environment = {"PYCOLL_CUDA_AWARE": "1", "PYTHONPATH": f"{tmp_path}:."}
-    job = run(2, ["-m", "bench", *options], limit=120, environment=environment)
+    job = run(2, ["-m", "bench", *options], environment=environment)
     assert job.code == 0, job.output
     document = json.loads(path.read_text())
     assert document["environment"]["path"] == "direct" and "stand-in" in document["environment"]["gpu"]
@@ -174,19 +172,19 @@ def test_bench_on_a_gpu(tmp_path):
             assert record["wrong"] == 0
             assert record["copied"] == 0, "nothing goes by the host on the direct path"
             assert record["primitive"] == "barrier" or record["staged"] > 0
-    job = run(1, ["-m", "bench.gpu", str(path)], limit=60, environment=environment)
+    job = run(1, ["-m", "bench.gpu", str(path)], environment=environment)
     assert job.code == 0 and "the GPU copies 268435456 bytes at" in job.output, job.output
 
 
 def test_bench_without_a_gpu(tmp_path):
     (tmp_path / "cupy.py").write_text("raise ImportError('there is none')")
-    job = run(2, ["-m", "bench", "--device", "cuda"], limit=60, environment={"PYTHONPATH": f"{tmp_path}:."})
+    job = run(2, ["-m", "bench", "--device", "cuda"], environment={"PYTHONPATH": f"{tmp_path}:."})
     assert job.code != 0 and "--device cuda: select_device needs the package CuPy" in job.output
     assert "Traceback" not in job.output
 
 
 def test_info():
-    job = run(2, ["-m", "pycoll.info"], limit=60)
+    job = run(2, ["-m", "pycoll.info"])
     assert job.code == 0, job.output
     for line in ("pycoll: ", "MPI library: ", "thread level: ", "ranks: 2", "CUDA-aware: ", "transports: ", "GPU: "):
         assert sum(found.startswith(line) for found in job.output.splitlines()) == 1, job.output

@@ -8,11 +8,9 @@ import pytest
 
 from tests.launch import run
 
-pytestmark = pytest.mark.timeout(200)
-
 
 def train(ranks, path, *options):
-    job = run(ranks, ["-m", "bench.train", *options, "--json", str(path)], limit=150)
+    job = run(ranks, ["-m", "bench.train", *options, "--json", str(path)])
     assert job.code == 0, job.output
     return json.loads(path.read_text())["records"], job.output
 
@@ -74,6 +72,6 @@ def test_another_driver_goes_on_from_a_checkpoint(tmp_path):
 @pytest.mark.parametrize("options", ["--driver dpp", "--epochs 0", "--staleness 2", "--driver fsdp --compress fp16"])
 def test_nonsense_is_refused(options):
     command = [sys.executable, "-m", "bench.train", *options.split()]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert result.returncode == 2 and options.split()[-1] in result.stderr
     assert "Traceback" not in result.stderr

@@ -3,13 +3,9 @@
 import subprocess
 import sys
 
-import pytest
-
 from tests.jobs.api.test_abort import FAILING_PROGRAM
 from tests.launch import run
 from tests.tracing import named, whole
-
-pytestmark = pytest.mark.timeout(100)
 
 TRAINING = """
 import numpy as np, pycoll
@@ -29,7 +25,7 @@ KILLED = "import os\n" + FAILING_PROGRAM.replace(RAISE, "os.kill(os.getpid(), 9)
 
 
 def job(program, directory, ranks=2):
-    return run(ranks, ["-c", program], limit=60, environment={"PYCOLL_TRACE": str(directory)})
+    return run(ranks, ["-c", program], environment={"PYCOLL_TRACE": str(directory)})
 
 
 def command(*arguments):

@@ -181,9 +181,7 @@ def test_communication_begins_before_all_gradients_are_there(beside):
             for place, name in enumerate("dcba"):
                 ddp.ready(name, exact(name, step))
                 assert hook.started == [*range(4)] * step + [*range(place + 1)]
-                deadline = time.monotonic() + 30
                 while not ((ddp.gradients[name] == mean(name, step)).all() if thread else ddp.progress()):
-                    assert time.monotonic() < deadline
                     time.sleep(1e-4)
                 np.testing.assert_array_equal(ddp.gradients[name], mean(name, step))
             ddp.synchronize()

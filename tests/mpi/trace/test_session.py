@@ -33,6 +33,12 @@ CALLS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """All ranks take part in the last measurement of the clocks, however late they come."""
+    monkeypatch.setattr(session, "PATIENCE", 200)
+
+
 def arguments(primitive):
     """Buffers, and the bytes of a block in the schedule of an algorithm that cuts the vector into so many parts."""
     if primitive == "barrier":
@@ -144,12 +150,12 @@ def test_clocks_are_measured_at_both_ends(directory):
     WORLD.Barrier()
     for number, rank in read(directory).ranks.items():
         assert [measured.rank for measured in rank.clock.measured] == ([number] * 2 if number else [])
-        assert all(0 < measured.error < 1e9 for measured in rank.clock.measured)
+        assert all(measured.error > 0 for measured in rank.clock.measured)
 
 
 def test_clocks_that_are_wrong_are_put_right(directory, monkeypatch):
     def wrong():
-        return time.monotonic_ns() + RANK * (3_000_000_000 + time.monotonic_ns() // 1000)
+        return time.monotonic_ns() + RANK * (10**15 + time.monotonic_ns() // 1000)
 
     for module in (recorder, clocks, steps, phases):
         monkeypatch.setattr(module, "now", wrong)
@@ -163,7 +169,7 @@ def test_clocks_that_are_wrong_are_put_right(directory, monkeypatch):
     took = [event["ts"] - sent[event["id"]] for event in events if event["ph"] == "f"]
     errors = [m.error / 1e3 for rank in read(directory).ranks.values() for m in rank.clock.measured]
     assert len(took) == 5 * SIZE * (SIZE - 1).bit_length()
-    assert all(-2 * max(errors) <= time <= 1e6 for time in took)
+    assert all(-2 * max(errors) <= time <= 1e9 for time in took)
 
 
 def test_rings_hold_no_more_than_they_are_to(directory):

@@ -60,5 +60,5 @@ def test_draws_where_there_is_no_mpi(tmp_path):
         "sys.argv = ['draw', 'scan', '-a', 'tree', '-o', sys.argv[1]]; "
         "runpy.run_module('pycoll.draw', run_name='__main__')"
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "scan.html")], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "scan.html")], check=True, timeout=240)
     assert "scan.tree on 4 ranks" in (tmp_path / "scan.html").read_text(encoding="utf-8")

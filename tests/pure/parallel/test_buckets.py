@@ -112,7 +112,7 @@ def test_all_processes_agree():
             env={**os.environ, "PYTHONHASHSEED": seed},
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=240,
         ).stdout
         for seed in ("1", "2", "3")
     }

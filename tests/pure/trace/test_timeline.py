@@ -249,7 +249,7 @@ def test_no_mpi_is_needed(tmp_path, home):
     program = f"""{home}, sys; from pycoll.trace.__main__ import main
 main(sys.argv[1:])
 assert callable(pycoll.trace) and pycoll.trace.phase and "mpi4py" not in sys.modules"""
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=60, capture_output=True)
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=240, capture_output=True)
 
 
 def test_what_is_no_trace_is_refused(tmp_path, capsys):

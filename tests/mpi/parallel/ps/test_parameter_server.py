@@ -1,6 +1,5 @@
 """ParameterServer: training as in one process, how stale parameters are, who waits, who leaves, what is left over."""
 
-import time
 from functools import cache, partial
 
 import numpy as np
@@ -64,8 +63,8 @@ def make_server(weights, momentum=0.0, update="server", **options):
 
 
 def epoch(ps, counts, workers, gradients, mine=None):
-    """Worker i takes counts[i] steps; this rank's parameters after each, staleness, waits, and its seconds."""
-    history, began = [], time.perf_counter()
+    """Worker i takes counts[i] steps; this rank's parameters after each, staleness, and waits."""
+    history = []
     if (number := number_in(workers)) is None:
         ps.serve()
     else:
@@ -75,7 +74,7 @@ def epoch(ps, counts, workers, gradients, mine=None):
             if mine:
                 mine.step(averages)
             history.append(flat(ps.parameters))
-    seen = history, ps.staleness, ps.waited, time.perf_counter() - began
+    seen = history, ps.staleness, ps.waited
     ps.finish()
     return seen
 
@@ -187,7 +186,7 @@ def check_epochs(epochs, where, workers, mode="sync", **options):
     ps, mine = make_server(weights, momentum, mode=mode, **where, **options)
     with ps:
         for n, counts in enumerate(epochs, 1):
-            _, behind, waited, _ = epoch(ps, counts, workers, lambda step: push(step, RANK), mine)
+            _, behind, waited = epoch(ps, counts, workers, lambda step: push(step, RANK), mine)
             np.testing.assert_array_equal(flat(weights), applied(updates(mode, epochs[:n], workers), momentum))
             if (number := number_in(workers)) is not None:
                 assert len(behind) == len(waited) == counts[number] + 1
@@ -221,9 +220,14 @@ def test_drawn(together, place, ranks_per_worker, way, counts):
     together(run)
 
 
-def late_push(workers, seconds, step):
-    """Gradients that come late from the last worker."""
-    time.sleep(seconds if RANK in workers[-1] else 0)
+def behind_the_others(workers, steps, step):
+    """Gradients of workers of which the last is in each step until all others have begun the next one."""
+    *others, last = [ranks[0] for ranks in workers]
+    if RANK == last and step + 1 < steps:
+        for rank in others:
+            WORLD.recv(source=rank)
+    elif RANK != last and step > 0:
+        WORLD.send(None, last)
     return push(step, RANK)
 
 
@@ -235,25 +239,40 @@ def test_staleness_with_a_slow_worker(place, staleness, update):
     where, workers = arrange(place, at_least=2)
     ps, _ = make_server(numbers(), mode="bounded", staleness=staleness, update=update, **where)
     with ps:
-        history, behind, waited, _ = epoch(ps, [7] * SIZE, workers, partial(late_push, workers, 0.02))
+        history, behind, waited = epoch(ps, [7] * SIZE, workers, partial(behind_the_others, workers, 7))
     for step, weights in enumerate(history, 1):
         done = updates("bounded", [[step - behind[step]] * SIZE], workers)
         np.testing.assert_array_equal(weights, applied(done))
     assert max(behind) <= staleness
     assert not any(waited[: staleness + 1])
-    assert max(behind) > 0 or number_in(workers[:-1]) is None
-
-
-def test_a_slow_worker_costs_fast_ones_no_time():
-    (where, workers), seconds, late, waits = arrange("apart", at_least=2), [], 0, []
-    for mode in ("sync", "sync", "async"):
-        ps, _ = make_server(numbers(), mode=mode, **where)
-        with ps:
-            *_, waited, took = epoch(ps, [8] * SIZE, workers, partial(late_push, workers, late))
-        late = late or min(max(0.02, WORLD.allreduce(took, MPI.MAX) / 2), 0.2)
-        seconds, waits = [*seconds, took], [*waits, sum(waited)]
     if number_in(workers[:-1]) is not None:
-        assert waits[1] > 0 and seconds[2] < seconds[1] / 2
+        assert min(behind[1:7]) > 0
+
+
+def test_fast_workers_wait_for_a_slow_one(monkeypatch):
+    """In mode "sync"; the slow one is in each step until the others wait."""
+    where, workers = arrange("apart", at_least=2)
+    *others, last = [ranks[0] for ranks in workers]
+    ps, _ = make_server(numbers(), **where)
+    if RANK in others:
+        wait, told = ps._link._wait, []
+
+        def waiting(requests):
+            if len(told) < ps._link.step:
+                told.append(WORLD.send(None, last))
+            wait(requests)
+
+        monkeypatch.setattr(ps._link, "_wait", waiting)
+
+    def gradients(step):
+        for rank in others if RANK == last else ():
+            WORLD.recv(source=rank)
+        return push(step, RANK)
+
+    with ps:
+        _, _, waited = epoch(ps, [4] * SIZE, workers, gradients)
+    if RANK in others:
+        assert len(waited) == 5 and all(waited[1:])
 
 
 @pytest.mark.parametrize("place, wide, late", [("beside", 1, -1), ("apart", 1, -1), ("beside", 1, 0), ("apart", 2, 0)])
@@ -280,7 +299,7 @@ def test_workers_go_on_before_a_late_one_begins(place, wide, late, staleness):
     weights, mode = numbers(), {"mode": "bounded", "staleness": staleness} if staleness else {"mode": "async"}
     ps, _ = make_server(weights, **mode, **where)
     with ps:
-        _, behind, waited, _ = epoch(ps, counts, workers, gradients)
+        _, behind, waited = epoch(ps, counts, workers, gradients)
     np.testing.assert_array_equal(flat(weights), applied(updates(mode["mode"], [counts], workers)))
     if RANK in others:
         assert behind[: ahead + 1] == [*range(ahead + 1)]
