@@ -21,7 +21,7 @@ from ..runtime.gpu.memory import is_direct
 from ..runtime.progress import tasks, until
 
 
-def _spec(array: Array) -> list:
+def _spec(array: Array) -> list[Any]:
     """The array as mpi4py takes it; dtypes that MPI has no type for travel as bytes."""
     try:
         datatype = MPI.Datatype.fromcode(array.dtype.char) if array.dtype.isnative else MPI.BYTE
@@ -86,7 +86,7 @@ def _kept(request: MPI.Request, array: Array, stage: np.ndarray | None = None) -
     return keeping
 
 
-def _outgoing(name: str, buf: Any) -> tuple[Array, list]:
+def _outgoing(name: str, buf: Any) -> tuple[Array, list[Any]]:
     """The array to be sent, and what is given to MPI: of one on a GPU, memory that is ready, or a copy of it."""
     array = send_array(name, buf)
     if is_host(array):
@@ -97,7 +97,7 @@ def _outgoing(name: str, buf: Any) -> tuple[Array, list]:
     return array, _spec(array)
 
 
-def _incoming(name: str, buf: Any) -> tuple[Array, list, np.ndarray | None]:
+def _incoming(name: str, buf: Any) -> tuple[Array, list[Any], np.ndarray | None]:
     """The array to receive in, what is given to MPI, and the memory by whose way it goes to a GPU."""
     array = recv_array(name, buf)
     if is_host(array):

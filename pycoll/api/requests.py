@@ -169,7 +169,7 @@ class Persistent(_Waited, Task):
 AnyRequest = Request | Persistent | MPI.Request
 
 
-def waitall(requests: Sequence[AnyRequest]) -> list:
+def waitall(requests: Sequence[AnyRequest]) -> list[Any]:
     """Wait for all of them, pycoll's and MPI's mixed; the results, as each one's `wait` gives them."""
     return [_wait(request) for request in requests]
 
@@ -214,7 +214,7 @@ def _is_active(request: AnyRequest) -> bool:
     return request != MPI.REQUEST_NULL if isinstance(request, MPI.Request) else request.active
 
 
-def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list | None]:
+def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list[Any] | None]:
     """Whether all of them are complete, pycoll's and MPI's mixed; the results too if they are."""
     progress.progress()
     for request in requests:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..schedule.moves import Block, Recv, Round, Send
 from ..schedule.registry import Algorithm, Hosts, counts_of
@@ -86,11 +86,16 @@ def layout(call: ProgramKey) -> Layout:
             return block_size
         known = wanted.get(block) or held.get(block)
         if known is None and call.counts is not None:
-            row, column = block if isinstance(block, tuple) else (0, block)
-            return call.counts[row * call.size + column]  # type: ignore[operator]
-        return known.size  # type: ignore[union-attr]
+            row, column = _pair(block)
+            return call.counts[row * call.size + column]
+        assert known
+        return known.size
 
     return Layout(nbytes, held, wanted)
+
+
+def _pair(block: Any) -> tuple[int, int]:
+    return block if isinstance(block, tuple) else (0, block)
 
 
 def _table_of_counts(call: ProgramKey) -> Layout:

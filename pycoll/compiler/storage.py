@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 from ..schedule.moves import Block, Combine, Copy, Recv, Reduce, Round, Send
 from .program import EMPTY, RECV, SCRATCH, CopyBytes, Layout, Region
@@ -86,7 +87,7 @@ class _Survey:
 class Placement:
     """The place of every block that a rank holds, round by round; what must be copied is put into `steps`."""
 
-    def __init__(self, rounds: list[Round], layout: Layout, steps: list) -> None:
+    def __init__(self, rounds: list[Round], layout: Layout, steps: list[Any]) -> None:
         self.layout, self.steps = layout, steps
         self.ahead = _Survey(rounds)
         self.scratch = _Scratch()

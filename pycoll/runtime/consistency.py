@@ -73,18 +73,18 @@ def compare(
     bind: Callable[..., Executable],
 ) -> Iterator[Executable]:
     """The parts in which fingerprints go to all ranks; MismatchError if they do not fit together."""
-    received: list = []
+    received: list[Any] = []
     yield from exchange(key.rank, key.size, fingerprint(key, buffers, operation, typed), received, bind)
     if next(differences(received), None):
         raise mismatch(received)
 
 
-def mismatch(received: list) -> MismatchError:
+def mismatch(received: list[Any]) -> MismatchError:
     """The error that says what does not fit."""
     return MismatchError(f"the ranks' calls do not fit together: {'; '.join(differences(received))}")
 
 
-def differences(received: list) -> Iterator[str]:
+def differences(received: list[Any]) -> Iterator[str]:
     """What does not fit, in words."""
     for rank, one in enumerate(received):
         if isinstance(one, Failed):
@@ -128,7 +128,9 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def exchange(rank: int, size: int, mine: Any, received: list, bind: Callable[..., Executable]) -> Iterator[Executable]:
+def exchange(
+    rank: int, size: int, mine: Any, received: list[Any], bind: Callable[..., Executable]
+) -> Iterator[Executable]:
     """The parts in which every rank's object goes to all; they are in `received` at the end."""
     text = pickle.dumps(mine)
     lengths = np.zeros(size, _LENGTH)

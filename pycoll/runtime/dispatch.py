@@ -204,7 +204,7 @@ def _report(error: Exception, call: Call, channel: Channel, bind: Binder) -> Non
     """
     mine = consistency.Failed(call.primitive, str(error))
     rank, size = call.comm.rank, call.comm.size
-    received: list = []
+    received: list[Any] = []
     parts = consistency.exchange(rank, size, mine, received, bind)
     with contextlib.suppress(CollectiveTimeout):  # the error says more
         Task(parts, f"comparing the arguments of {call.primitive} on rank {rank} of {size}", channel).run()
@@ -257,7 +257,7 @@ def _algorithm(
     return algorithm, choice
 
 
-_logged: set[tuple] = set()
+_logged: set[tuple[Any, ...]] = set()
 
 
 def _log(primitive: str, algorithm: str, size: int, nbytes: int, dtype: np.dtype, reason: str) -> None:

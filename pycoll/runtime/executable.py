@@ -46,7 +46,7 @@ class Executable:
     scratch: Any
     marks: dict[int, Mark] = field(default_factory=dict)  # of steps that are a GPU's and waited for
     tracer: Tracer | None = None  # what records its runs
-    shortcut: tuple = ()
+    shortcut: tuple[Any, ...] = ()
     failed: bool = False  # a run ended early, so that messages may be pending
     _waits: list[MPI.Prequest | Mark | None] | None = None
 
@@ -150,7 +150,8 @@ def _memory(region: Region, bases: list[int]) -> MPI.buffer:
 
 
 def _array(region: Region, bases: list[int], dtype: np.dtype) -> np.ndarray:
-    return np.frombuffer(_memory(region, bases), dtype)  # type: ignore[call-overload]
+    memory: Any = _memory(region, bases)
+    return np.frombuffer(memory, dtype)
 
 
 @dataclass

@@ -138,14 +138,14 @@ def bound(
     # its blocks are counted in bytes here, whatever their datatypes
     name = function_name("alltoallv" if step.primitive == "alltoallw" else step.primitive, step.sends is not None)
     names = {"blocking": name, "nonblocking": f"I{name.lower()}", "persistent": f"{name}_init"}
-    function = getattr(comm, names[step.form])
+    function: Callable[..., Any] = getattr(comm, names[step.form])
     primitive = PRIMITIVES[step.primitive]
     if step.primitive == "barrier":
         return function
     type_ = datatype(buffers.dtype) if operation else MPI.BYTE
     itemsize = buffers.dtype.itemsize if operation else 1
 
-    def spec(array: Any, places: Extents | None, in_blocks: bool) -> list | None:
+    def spec(array: Any, places: Extents | None, in_blocks: bool) -> list[Any] | None:
         if array is None:
             return None
         memory = MPI.buffer.fromaddress(address(array), array.nbytes)

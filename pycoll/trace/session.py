@@ -30,7 +30,7 @@ PATIENCE = 2.0  # seconds for the last measurement of the clocks: a rank that fa
 class Session:
     """One trace of this rank, from its begin to its end."""
 
-    def __init__(self, directory: str | os.PathLike, events: int, private: MPI.Intracomm) -> None:
+    def __init__(self, directory: str | os.PathLike[str], events: int, private: MPI.Intracomm) -> None:
         if recorder.current:
             raise RuntimeError("a trace is being recorded already")
         self._directory = Path(directory).resolve()
@@ -114,7 +114,7 @@ def _within(seconds: float) -> Callable[[MPI.Request], None]:
     return wait
 
 
-def begin(directory: str | os.PathLike, events: int) -> Session:
+def begin(directory: str | os.PathLike[str], events: int) -> Session:
     """Begin a trace on all ranks of COMM_WORLD together."""
     if events < 1:
         raise ValueError(f"events={events} is not a positive number")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -48,7 +47,7 @@ def _compile(operation: Operation, dtype: np.dtype) -> None:
         divide(xp.zeros(2, real_dtype(dtype)), 2)
 
 
-def function_for(operation: Operation, dtype: np.dtype) -> Callable[..., Any]:
+def function_for(operation: Operation, dtype: np.dtype) -> Any:
     """``combine(left, right, out)`` on CuPy's arrays; of pairs, each is (values, indices)."""
     if kind_of(dtype) == "p":
         return _better("<" if operation.name == "MINLOC" else ">")
@@ -64,7 +63,7 @@ def divide(result: Any, size: int) -> None:
 
 
 @cache
-def _complex_product() -> Callable[..., Any]:
+def _complex_product() -> Any:
     """Products with the same bits as `pycoll.arguments.ops` gives them on the host: no fused multiply-add."""
     return cupy().ElementwiseKernel(
         "T left, T right",
@@ -79,7 +78,7 @@ def _complex_product() -> Callable[..., Any]:
 
 
 @cache
-def _better(comparison: str) -> Callable[..., Any]:
+def _better(comparison: str) -> Any:
     kernel = cupy().ElementwiseKernel(
         "T left, S left_index, T right, S right_index",
         "T out, S out_index",

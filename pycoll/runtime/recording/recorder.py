@@ -46,7 +46,9 @@ class Recorder:
         self._meanings = meanings_path(directory, rank).open("w", buffering=1)
         self._names: dict[tuple[str, str], int] = {}
         self.runs: dict[str, count[int]] = {}  # of blocking collectives, by communicator
-        self.programs: WeakKeyDictionary[Program, dict[tuple, int]] = WeakKeyDictionary()  # the numbers they have
+        self.programs: WeakKeyDictionary[Program, dict[tuple[Any, ...], int]] = (
+            WeakKeyDictionary()
+        )  # the numbers they have
         self.began = now()
         self.tell(rank=rank, ranks=size, wall=time.time_ns() - now(), **about)
 

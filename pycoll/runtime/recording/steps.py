@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from mpi4py import MPI
 
@@ -85,7 +85,7 @@ class _TracedWait:
     def Test(self) -> bool:
         """Whether it is complete."""
         begin = now()
-        done = self._request.Test()
+        done: bool = self._request.Test()
         if done:
             self._tracer.came(self._number, begin)
         return done
@@ -108,7 +108,7 @@ _alike: Counter[tuple[int, ...]] = Counter()  # communicators of the same ranks,
 
 def identity(comm: MPI.Intracomm) -> _Identity:
     """A communicator's, given to it the first time: where all its ranks make it, so that they agree on it."""
-    known: Any = comm.Get_attr(_keyval())
+    known = cast(_Identity | None, comm.Get_attr(_keyval()))
     if known is None:
         ranks = tuple(comm.group.Translate_ranks(None, MPI.COMM_WORLD.group))
         known = _Identity(f"{zlib.crc32(repr(ranks).encode()):08x}.{_alike[ranks]}", ranks)
