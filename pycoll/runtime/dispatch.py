@@ -26,7 +26,6 @@ from . import consistency, native
 from .channel import Channel
 from .executable import Executable, freed_at_its_end
 from .gpu.memory import memory_of
-from .native import native_is_same
 from .progress import Task
 
 # (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> CheckedBuffers
@@ -255,6 +254,17 @@ def _algorithm(
     if settings.logger.isEnabledFor(logging.INFO):
         _log(primitive, algorithm.name, channel.size, nbytes, buffers.dtype, choice.reason)
     return algorithm, choice
+
+
+def native_is_same(channel: Channel, nbytes: int, dtype: np.dtype, op: Operation | None) -> bool:
+    """Whether the blocking collective of MPI may stand in for an algorithm of pycoll; the same on all ranks.
+
+    It may not where it would give other results, for more bytes than some libraries can count, where a rank may have
+    buffers on a GPU, and on communicators with nonblocking collectives, which make no progress while MPI blocks.
+    """
+    alike = op is None or native.same_arithmetic(dtype, op)
+    small = nbytes * channel.size < 1 << 31
+    return alike and small and channel.facts.host_memory and not channel.nonblocking and not settings.TIMEOUT
 
 
 _logged: set[tuple[Any, ...]] = set()

@@ -19,6 +19,7 @@ from mpi4py import MPI
 
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address
+from ..arguments.memory_kinds import Launcher
 from ..arguments.ops import Operation, real_dtype
 from ..base.counters import counted
 from ..compiler.program import RECV, Apply, Collective, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait
@@ -28,7 +29,6 @@ from .recording.steps import Tracer
 
 if TYPE_CHECKING:
     from ..arguments.streams import Mark
-    from .gpu.launch import Launcher
 
 _BYTE = np.dtype(np.uint8)
 

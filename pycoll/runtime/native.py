@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -19,13 +19,9 @@ from mpi4py import MPI
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address, is_host
 from ..arguments.ops import Operation
-from ..base import settings
 from ..compiler.blocks import Extents, ProgramKey
 from ..compiler.program import Collective, Program, Wait
 from ..schedule.registry import PRIMITIVES
-
-if TYPE_CHECKING:
-    from .channel import Channel
 
 _SAME_ARITHMETIC = frozenset("ilqILQfd")
 _PAIRS = {"fi": MPI.FLOAT_INT, "di": MPI.DOUBLE_INT, "li": MPI.LONG_INT, "hi": MPI.SHORT_INT, "ii": MPI.INT_INT}
@@ -64,17 +60,6 @@ def same_arithmetic(dtype: np.dtype, operation: Operation) -> bool:
     """
     nan = dtype.kind == "f" and operation.name in ("MIN", "MAX")
     return operation.predefined and dtype.char in _SAME_ARITHMETIC and dtype.isnative and not nan
-
-
-def native_is_same(channel: Channel, nbytes: int, dtype: np.dtype, op: Operation | None) -> bool:
-    """Whether the blocking collective of MPI may stand in for an algorithm of pycoll; the same on all ranks.
-
-    It may not where it would give other results, for more bytes than some libraries can count, where a rank may have
-    buffers on a GPU, and on communicators with nonblocking collectives, which make no progress while MPI blocks.
-    """
-    alike = op is None or same_arithmetic(dtype, op)
-    small = nbytes * channel.size < 1 << 31
-    return alike and small and channel.facts.host_memory and not channel.nonblocking and not settings.TIMEOUT
 
 
 def check(buffers: CheckedBuffers, operation: Operation | None) -> None:
