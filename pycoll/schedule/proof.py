@@ -6,7 +6,7 @@ where the algorithm says so, the same on all ranks down to the order of combinat
 with no deadlock and nothing left unreceived.  What it counted on the way comes back as `Counts`.
 
 A round runs only together with the matching rounds of all its partners.  That is stricter than MPI's
-rendezvous, and it is what lets the engine cut messages into windows of segments without deadlock: see
+rendezvous, and it is what lets the compiler cut messages into windows of segments without deadlock: see
 `pycoll.compiler.lower`.
 """
 

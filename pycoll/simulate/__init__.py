@@ -35,7 +35,7 @@ class Simulated:
     ends: np.ndarray
     busy: np.ndarray  # time that its processor spent on messages and on combining
     waiting: np.ndarray  # the rest, from its start to its end
-    messages: np.ndarray  # sent; those that the engine cuts into segments count once
+    messages: np.ndarray  # sent; those that are cut into segments count once
     sent: np.ndarray
     received: np.ndarray
     combined: np.ndarray
@@ -61,7 +61,7 @@ def simulate(
     `nbytes` are those of the whole vector, all ranks' blocks together (for all-to-all, of one rank's send buffer).
     `hosts` gives the host of each rank; without it each host has `ranks_per_host`, one after the other.  `delays` are
     the seconds by which ranks start late.  `segments` of pipelined algorithms and the `longest` message in bytes are
-    as the engine would choose them.  ValueError for what does not fit together.
+    as pycoll would choose them.  ValueError for what does not fit together.
     """
     chosen = find(primitive, algorithm)
     place = _hosts(ranks, ranks_per_host, hosts)

@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("-n", "--ranks", type=int, default=16, help="(%(default)s)")
     options.add_argument("-b", "--nbytes", type=nbytes, default="1M", help="of the whole vector: 64K, 1M (%(default)s)")
     options.add_argument("-r", "--root", type=int, default=0, help="(%(default)s)")
-    options.add_argument("-s", "--segments", type=int, help="of pipelined algorithms (as the engine would choose)")
+    options.add_argument("-s", "--segments", type=int, help="of pipelined algorithms (as pycoll would choose)")
     options.add_argument("-p", "--ranks-per-host", type=int, default=1, help="(%(default)s)")
     options.add_argument(
         "--delay", action="append", type=_delay, default=[], metavar="RANK:SECONDS", help="a rank that starts late"

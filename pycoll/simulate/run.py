@@ -1,6 +1,6 @@
 """The schedules of all ranks as discrete events, in seconds.
 
-A rank starts all moves of a round at once, as the engine does, and its next round when they are complete.  A message
+A rank starts all moves of a round at once, as a program does, and its next round when they are complete.  A message
 passes all ports on its way at the same time, each as soon as it is free; it arrives `alpha` after it is through the
 slowest.  A rank's processor does one thing after another: the overhead of each segment of a message, and combining,
 which goes on while later segments arrive.  That a message waits for its receiver costs nothing but that wait.
@@ -135,7 +135,7 @@ class Ranks:
                 self.receive(rank, move.source, nbytes, type(move) is Reduce, now, not move.blocks)
             elif type(move) is Combine:
                 self.complete(rank, self.work(rank, now, self.combine(rank, self.together([move.into]))))
-            elif type(move) is Copy:  # the engine gives the value another name
+            elif type(move) is Copy:  # a second name for the value
                 self.complete(rank, now)
         self.complete(rank, now)
 
