@@ -2,8 +2,8 @@
 
 First those that need no MPI (tests/pure), those that launch jobs of their own (tests/jobs) and those that submit Slurm
 jobs (tests/slurm, skipped where there is no sbatch; tests/slurm/cluster makes a cluster of one machine).  Then, under
-mpiexec at several numbers of ranks, with the MPI that is installed: tests/mpi, tests/parallel (the drivers), tests/gpu
-(without a GPU on a stand-in for CuPy).
+mpiexec at several numbers of ranks, with the MPI that is installed: tests/mpi and tests/gpu (without a GPU on a stand-in
+for CuPy).  tests/README.md says how the folders are laid out.
 What follows ``--`` goes to pytest.
 """
 
@@ -18,7 +18,7 @@ from .launch import run
 
 LIMIT = 600  # seconds for one number of ranks
 # up to how many ranks drivers, and buffers on a GPU, are tested; what they are built on is tested on more
-FOLDERS = {"tests/mpi": 1 << 30, "tests/parallel": 4, "tests/gpu": 3}
+FOLDERS = {"tests/mpi": 1 << 30, "tests/mpi/parallel": 4, "tests/gpu": 3}
 
 
 def main() -> int:
@@ -35,8 +35,9 @@ def main() -> int:
     for ranks in map(int, options.ranks.split(",")):
         print(f"\n{ranks} ranks:", flush=True)
         start = time.perf_counter()
-        folders = [folder for folder, most in FOLDERS.items() if ranks <= most]
-        job = run(ranks, ["-m", "pytest", "-q", "--with-mpi", *folders, *options.pytest], LIMIT, show=True)
+        ignored = [f"--ignore={folder}" for folder, most in FOLDERS.items() if ranks > most]
+        arguments = ["tests/mpi", "tests/gpu", *ignored, *options.pytest]
+        job = run(ranks, ["-m", "pytest", "-q", "--with-mpi", *arguments], LIMIT, show=True)
         seconds = time.perf_counter() - start
         outcome[f"{ranks} ranks"] = job.code or int(job.timed_out or bool(job.left))
         print(f"{ranks} ranks: {'failed' if outcome[f'{ranks} ranks'] else 'passed'} in {seconds:.0f} s", flush=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ..launch import ENVIRONMENT
+from tests.launch import ENVIRONMENT
 
 
 def no_cluster():

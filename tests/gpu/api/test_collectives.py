@@ -1,0 +1,288 @@
+"""Every primitive and algorithm on a GPU's buffers, against the same collective on the host's."""
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from pycoll.base.settings import configure
+from pycoll.schedule.registry import PRIMITIVES
+from tests.mpi.api import test_collectives
+from tests.mpi.api.test_collectives import short_segments  # noqa: F401 (the fixture is for all tests here)
+from tests.mpi.native import KINDS, OPERATIONS, RANK, SIZE, assert_same, inputs, native
+
+pytestmark = pytest.mark.mpi
+
+MOVING, REDUCING = (
+    [pair for pair in pairs if pair[1] != "native"] for pairs in (test_collectives.MOVING, test_collectives.REDUCING)
+)
+DTYPES = ["int64", "float32", "complex128", "bool", "int8"]
+MORE_DTYPES = ["int32", "uint8", "uint64", "float64", "complex64"]
+
+
+def is_real(xp):
+    """Whether there is a GPU: then for the whole matrix."""
+    return hasattr(xp, "__file__")
+
+
+def produced(xp, host):
+    """An array on the GPU that is computed later than it is asked for."""
+    array = xp.empty(host.shape, host.dtype)
+    array[...] = xp.asarray(host)
+    return array
+
+
+def arguments(primitive, op=None, root=0):
+    return ({"op": op} if op else {}) | ({"root": root} if PRIMITIVES[primitive].rooted else {})
+
+
+def check(ours, theirs, primitive, send, op):
+    if theirs is None:
+        assert ours is None or primitive == "exscan"
+        ours = theirs = np.zeros_like(send)
+    else:
+        assert not isinstance(ours, np.ndarray), "the result must stay on the GPU"
+        ours = ours.get()
+    assert_same(ours, theirs, primitive, send, op)
+
+
+@pytest.mark.parametrize("primitive, algorithm", REDUCING)
+def test_reductions(xp, way, primitive, algorithm):
+    function = getattr(pycoll, primitive)
+    for op in OPERATIONS if is_real(xp) or algorithm in ("ring", "tree") else ["sum", "avg"]:
+        for dtype in [*DTYPES, *(MORE_DTYPES if is_real(xp) else [])]:
+            if np.dtype(dtype).kind not in KINDS[op] or (op == "avg" and "scan" in primitive):
+                continue
+            for count in (0, 1, SIZE - 1, SIZE, 1009) if (dtype, op) == ("float32", "sum") else [37]:
+                root = count % SIZE if PRIMITIVES[primitive].rooted else 0
+                host = inputs(primitive, count, dtype, seed=count)
+                theirs = native(primitive, host, op, root)
+                send = produced(xp, host)
+                ours = function(send, **arguments(primitive, op, root), algorithm=algorithm)
+                check(ours, theirs, primitive, host, op)
+                np.testing.assert_array_equal(send.get(), host)
+                if primitive != "reduce" or RANK == root:
+                    inside = produced(xp, host)
+                    ours = function(MPI.IN_PLACE, inside, **arguments(primitive, op, root), algorithm=algorithm)
+                else:
+                    ours = function(send, **arguments(primitive, op, root), algorithm=algorithm)
+                check(ours, theirs, primitive, host, op)
+
+
+@pytest.mark.parametrize("primitive, algorithm", MOVING)
+def test_movements(xp, way, primitive, algorithm):
+    function = getattr(pycoll, primitive)
+    cases = [("float64", count) for count in (0, 1, 37, 1009)] + [("complex64", 37), ("bool", 5), ("float16", 6)]
+    for (dtype, count), root in itertools.product(cases, range(SIZE) if PRIMITIVES[primitive].rooted else [0]):
+        host = inputs(primitive, count, dtype, seed=count)
+        theirs = native(primitive, host, root=root)
+        send = produced(xp, host)
+        given = arguments(primitive, root=root)
+        if primitive == "bcast":
+            ours = function(send, **given, algorithm=algorithm)
+            assert ours is send
+        else:
+            recv = xp.empty(count, dtype) if primitive == "scatter" and RANK != root else None
+            ours = function(send, recv, **given, algorithm=algorithm)
+        check(ours if theirs is not None else None, theirs, primitive, host, None)
+
+
+@pytest.mark.parametrize("primitive", [name for name, p in PRIMITIVES.items() if p.reduces or name == "alltoall"])
+def test_the_other_forms(xp, way, primitive):
+    """Nonblocking, several at once; persistent, with new values each time."""
+    op = "sum" if PRIMITIVES[primitive].reduces else None
+    hosts = [inputs(primitive, count, "int64", seed=count) for count in (5, 600, 37)]
+    theirs = [native(primitive, host, op) for host in hosts]
+    function = getattr(pycoll, f"i{primitive}")
+    requests = [function(produced(xp, host), **arguments(primitive, op)) for host in hosts]
+    for host, ours, expected in zip(hosts, pycoll.waitall(requests), theirs):
+        check(ours, expected, primitive, host, op)
+    send = xp.empty(hosts[1].shape, "int64")
+    with getattr(pycoll, f"{primitive}_init")(send, **arguments(primitive, op)) as persistent:
+        for factor in (1, 2, 3):
+            send[...] = xp.asarray(hosts[1] * factor)
+            persistent.Start()
+            ours = persistent.wait()
+            expected = None if theirs[1] is None else theirs[1] * factor
+            check(ours, expected, primitive, hosts[1], op)
+        persistent.Start()
+
+
+def test_repeated_calls_on_the_same_arrays(xp, way):
+    send, recv = xp.empty(500, "float32"), xp.empty(500, "float32")
+    for step in range(5):
+        send[...] = xp.asarray(np.full(500, RANK + step, "float32"))
+        assert pycoll.allreduce(send, recv) is recv
+        expected = sum(range(SIZE)) + SIZE * step
+        np.testing.assert_array_equal(recv.get(), np.full(500, expected, "float32"))
+
+
+def test_on_other_streams(xp, way):
+    """What is computed on any current stream is complete before it is sent, and the result before the call returns."""
+    per_thread = [xp.cuda.Stream.ptds] if hasattr(xp.cuda.Stream, "ptds") else []
+    for stream in (xp.cuda.Stream(), xp.cuda.Stream(non_blocking=True), *per_thread):
+        with stream:
+            send = produced(xp, np.arange(700.0) + RANK)
+            result = pycoll.allreduce(send)
+            doubled = xp.empty(700)
+            xp.add(result, result, out=doubled)
+            np.testing.assert_array_equal(doubled.get(), 2 * (np.arange(700.0) * SIZE + sum(range(SIZE))))
+
+
+def test_the_current_stream_stays(xp, way):
+    """Also one that was made current by `use`, which a with block on another stream would forget."""
+    before, stream = xp.cuda.get_current_stream(), xp.cuda.Stream(non_blocking=True)
+    stream.use()
+    try:
+        result = pycoll.allreduce(produced(xp, np.arange(700.0)))
+        assert xp.cuda.get_current_stream().ptr == stream.ptr
+        np.testing.assert_array_equal(pycoll.allreduce(produced(xp, np.arange(9.0)), op="avg").get(), np.arange(9.0))
+        np.testing.assert_array_equal(result.get(), np.arange(700.0) * SIZE)
+    finally:
+        before.use()
+
+
+def test_in_another_thread(xp, way):
+    """What counts is the stream that is current in the thread that calls."""
+    results = []
+
+    def work():
+        with xp.cuda.Stream(non_blocking=True):
+            results.append(pycoll.allreduce(produced(xp, np.arange(700.0) + RANK)).get())
+
+    if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+        pytest.skip("MPI was started without threads")
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(results[0], np.arange(700.0) * SIZE + sum(range(SIZE)))
+
+
+def test_two_streams_at_once(xp, way):
+    streams = [xp.cuda.Stream(non_blocking=True) for _ in range(2)]
+    requests, results = [], []
+    for number, stream in enumerate(streams):
+        with stream:
+            results.append(produced(xp, np.full(600, RANK + number)))
+            requests.append(pycoll.iallreduce(MPI.IN_PLACE, results[-1]))
+    pycoll.waitall(requests[::-1])
+    for number, result in enumerate(results):
+        np.testing.assert_array_equal(result.get(), np.full(600, sum(range(SIZE)) + SIZE * number))
+
+
+def test_gaps_are_packed_on_the_gpu(xp, way):
+    matrix = produced(xp, np.arange(40.0).reshape(5, 8) + RANK)
+    with pycoll.traffic() as sent:
+        ours = pycoll.allgather(matrix[:, ::2])
+    theirs = np.stack([(np.arange(40.0).reshape(5, 8) + rank)[:, ::2] for rank in range(SIZE)])
+    np.testing.assert_array_equal(ours.get(), theirs)
+    if way == "direct":
+        assert sent.staged == 0
+    with pytest.raises(ValueError, match="recvbuf is not C-contiguous"):
+        pycoll.allreduce(matrix, matrix.T)
+
+
+def test_persistent_ones_pack_anew(xp, way):
+    matrix = xp.empty((5, 8))
+    with pycoll.allreduce_init(matrix[:, ::2]) as persistent:
+        for step in range(3):
+            matrix[...] = xp.asarray(np.arange(40.0).reshape(5, 8) + RANK + step)
+            persistent.Start()
+            expected = np.arange(40.0).reshape(5, 8)[:, ::2] * SIZE + sum(range(SIZE)) + SIZE * step
+            np.testing.assert_array_equal(persistent.wait().get(), expected)
+        persistent.Start()
+
+
+def test_lists_travel_together(xp, way):
+    arrays = [produced(xp, np.arange(n) + RANK) for n in (3, 0, 40)]
+    assert pycoll.allreduce(arrays) is arrays
+    for array in arrays:
+        np.testing.assert_array_equal(array.get(), np.arange(array.size) * SIZE + sum(range(SIZE)))
+    pycoll.bcast(arrays, SIZE - 1)
+    if SIZE > 1:
+        with pytest.raises(TypeError, match="different memories"):
+            pycoll.allreduce([arrays[0], np.arange(3)])
+    mixed = [np.arange(3, dtype="int8"), np.arange(40.0).reshape(5, 8)]
+    arrays = [produced(xp, array) for array in mixed] if RANK % 2 else [array.copy() for array in mixed]
+    given = [arrays[0], arrays[1][:, ::2]]
+    pycoll.bcast(given)
+    for array, expected in zip(given, (mixed[0], mixed[1][:, ::2])):
+        np.testing.assert_array_equal(array.get() if RANK % 2 else array, expected)
+
+
+def test_counters_show_no_staging(xp, way):
+    send = produced(xp, np.arange(1000.0))
+    with pycoll.traffic() as sent:
+        pycoll.allreduce(send)
+    assert sent.staged == (0 if way == "direct" or (SIZE == 1 and not sent.staged) else 2 * send.nbytes)
+
+
+def test_mpis_own_is_refused(xp, way):
+    with pytest.raises(TypeError, match=r"native.*host's memory"):
+        pycoll.allreduce(xp.zeros(3, "float32"), algorithm="native")
+
+
+@pytest.mark.parametrize("op, choose", [(MPI.MINLOC, min), (MPI.MAXLOC, max)])
+def test_pairs(xp, way, op, choose):
+    """As raw memory of MPI's own pair type, through the communicator's methods."""
+    comm = pycoll.Comm(MPI.COMM_WORLD)
+    pairs = np.zeros(50, np.dtype([("value", "f4"), ("index", "i4")], align=True))
+    pairs["value"], pairs["index"] = np.random.default_rng(RANK).integers(0, 3, 50), RANK
+    send, recv = produced(xp, pairs.view(np.uint8)), xp.empty(400, np.uint8)
+    comm.Allreduce([send, MPI.FLOAT_INT], [recv, MPI.FLOAT_INT], op)
+    everyone = [np.random.default_rng(rank).integers(0, 3, 50) for rank in range(SIZE)]
+    best = getattr(np, choose.__name__)(np.stack(everyone), axis=0)
+    result = recv.get().view(pairs.dtype)
+    np.testing.assert_array_equal(result["value"], best)
+    expected = [next(rank for rank in range(SIZE) if everyone[rank][i] == best[i]) for i in range(50)]
+    np.testing.assert_array_equal(result["index"], expected)
+
+
+def test_what_a_gpu_cannot_combine_goes_by_the_host(xp, way):
+    """Operations of the user's, and dtypes that CuPy does not combine."""
+
+    def larger(left, right, datatype):
+        a, b = np.frombuffer(left, "i8"), np.frombuffer(right, "i8")
+        b[...] = np.maximum(a, b)
+
+    op = MPI.Op.Create(larger, commute=True)
+    host = np.arange(100) * (RANK + 1)
+    result = pycoll.allreduce(produced(xp, host), op=op)
+    np.testing.assert_array_equal(result.get(), np.arange(100) * SIZE)
+    op.Free()
+    for dtype in (">i8", np.longdouble):
+        memory, result = produced(xp, host.astype(dtype).view(np.uint8)), xp.empty(host.astype(dtype).nbytes, np.uint8)
+        pycoll.allreduce(memory.view(dtype), result.view(dtype))
+        np.testing.assert_array_equal(result.get().view(dtype), np.arange(100) * sum(range(1, SIZE + 1)))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_half_precision(xp, way, name):
+    """Of numbers so small that sums are exact."""
+    dtype = np.dtype(name if name == "float16" else pytest.importorskip("ml_dtypes").bfloat16)
+    host = (np.arange(90) % 8).astype(dtype)
+    for algorithm in pycoll.algorithms("allreduce"):
+        for op, expected in (("sum", host.astype("f4") * SIZE), ("max", host.astype("f4")), ("avg", host.astype("f4"))):
+            result = pycoll.allreduce(produced(xp, host), op=op, algorithm=algorithm)
+            assert result.dtype == dtype
+            np.testing.assert_array_equal(result.get().astype("f4"), expected)
+
+
+@pytest.mark.parametrize("primitive", [name for name, p in PRIMITIVES.items() if name != "barrier" and not p.varies])
+def test_large(xp, way, primitive):
+    """Several segments of the usual length."""
+    configure(segment=1 << 20, pipeline=1 << 19)
+    count = (1 << 20) // 8 * (3 if PRIMITIVES[primitive].cuts else 1) + 5
+    op = "sum" if PRIMITIVES[primitive].reduces else None
+    host = inputs(primitive, count, "int64")
+    theirs = native(primitive, host, op)
+    send = produced(xp, host)
+    if primitive == "bcast":
+        ours = pycoll.bcast(send)
+    else:
+        recv = xp.empty(count, "int64") if primitive == "scatter" and RANK else None
+        ours = getattr(pycoll, primitive)(send, recv, **arguments(primitive, op))
+    check(ours if theirs is not None else None, theirs, primitive, host, op)

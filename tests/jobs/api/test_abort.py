@@ -1,0 +1,126 @@
+"""One rank fails: the job ends soon, with that rank's traceback, and nothing stays behind."""
+
+import time
+
+import pytest
+
+from tests.launch import run
+
+pytestmark = pytest.mark.timeout(100)
+
+FAILING_PROGRAM = """
+import numpy as np, pycoll
+from mpi4py import MPI
+pycoll.abort_on_exception()
+pycoll.allreduce(np.ones(3))
+if MPI.COMM_WORLD.rank == 1:
+    raise RuntimeError("the second rank has had enough")
+pycoll.barrier()
+"""
+
+BAD_ARGUMENT_PROGRAM = FAILING_PROGRAM.replace(
+    'raise RuntimeError("the second rank has had enough")', "pycoll.allreduce(np.ones(3), np.ones(4))"
+)
+
+FAILING_TEST = """
+import pytest, pycoll
+from mpi4py import MPI
+pytestmark = pytest.mark.mpi
+def test_that_fails_on_one_rank():
+    assert MPI.COMM_WORLD.rank != 1, "the second rank has had enough"
+    pycoll.barrier()
+"""
+
+HANGING_TEST = """
+import pytest, pycoll
+from mpi4py import MPI
+@pytest.mark.mpi
+@pytest.mark.timeout(3)
+def test_that_hangs():
+    if MPI.COMM_WORLD.rank != 1:
+        pycoll.barrier()
+"""
+
+
+HANGING_DRAWN_TEST = """
+import pytest, pycoll
+from hypothesis import given, strategies
+from mpi4py import MPI
+@pytest.mark.mpi
+@given(number=strategies.integers())
+def test_drawn(together, number):
+    together(check, number)
+def check(number):
+    assert MPI.COMM_WORLD.rank != 1, "the second rank has had enough"
+    pycoll.barrier()
+"""
+
+BROKEN_MODULE = """
+from mpi4py import MPI
+assert MPI.COMM_WORLD.rank != 1, "the second rank has had enough"
+import pytest, pycoll
+@pytest.mark.mpi
+def test_that_waits():
+    pycoll.barrier()
+"""
+
+FAILING_THREAD = FAILING_PROGRAM.replace("raise", "import threading\n    def fail(): raise").replace(
+    "pycoll.barrier()", "if MPI.COMM_WORLD.rank == 1: threading.Thread(target=fail).start()\npycoll.barrier()"
+)
+
+
+def ends_soon(arguments, *expected, ranks=3):
+    start = time.perf_counter()
+    job = run(ranks, arguments, limit=60)
+    assert not job.timed_out and time.perf_counter() - start < 60
+    assert job.code != 0 and job.left == []
+    for text in expected:
+        assert text in job.output
+    return job
+
+
+def test_an_uncaught_exception_aborts_the_job():
+    ends_soon(["-c", FAILING_PROGRAM], "rank 1 of 3 failed", "RuntimeError: the second rank has had enough")
+
+
+def test_a_bad_argument_on_one_rank_aborts_the_job():
+    ends_soon(["-c", BAD_ARGUMENT_PROGRAM], "ValueError: recvbuf has 4 elements, but 3 are to be received")
+
+
+def test_an_exception_in_a_thread_aborts_the_job():
+    ends_soon(["-c", FAILING_THREAD], "RuntimeError: the second rank has had enough")
+
+
+@pytest.mark.parametrize("text", [FAILING_TEST, HANGING_DRAWN_TEST, BROKEN_MODULE], ids=["test", "drawn", "module"])
+def test_a_failing_test_aborts_the_run(tmp_path, text):
+    suite = tmp_path / "test_failing.py"
+    suite.write_text(text)
+    arguments = ["-m", "pytest", "-p", "tests.conftest", "--with-mpi", "-c", "setup.cfg", str(suite)]
+    ends_soon(arguments, "rank 1 of 3 failed", "the second rank has had enough")
+
+
+def test_a_hanging_test_ends_the_run(tmp_path):
+    suite = tmp_path / "test_hanging.py"
+    suite.write_text(HANGING_TEST)
+    arguments = ["-m", "pytest", "-p", "tests.conftest", "--with-mpi", "-c", "setup.cfg", str(suite)]
+    ends_soon(arguments, "Timeout", "test_that_hangs")
+
+
+def test_the_launcher_ends_what_runs_too_long():
+    start = time.perf_counter()
+    job = run(2, ["-c", "from mpi4py import MPI; import time; time.sleep(600)"], limit=3)
+    assert job.timed_out and time.perf_counter() - start < 30
+
+
+def test_what_is_left_is_found_and_ended():
+    orphan = (
+        "from subprocess import DEVNULL, Popen;"
+        "Popen(['sleep', '600'], start_new_session=True, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)"
+    )
+    job = run(1, ["-c", orphan], limit=30)
+    assert len(job.left) == 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_exit_codes_pass(ranks):
+    assert run(ranks, ["-c", "import pycoll; pycoll.abort_on_exception(); pycoll.barrier()"], limit=60).code == 0

@@ -1,0 +1,193 @@
+"""The bench, run as a user would."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from pycoll.schedule.registry import algorithms_of
+from pycoll.tune.benchmark_case import FORMS, IN_PLACE, MEASURED
+from tests.launch import run
+
+pytestmark = pytest.mark.timeout(200)
+
+
+def bench(tmp_path, *options, ranks=2):
+    """What it wrote and printed."""
+    path = tmp_path / "results.json"
+    job = run(ranks, ["-m", "bench", *options, "--json", str(path)], limit=120)
+    assert job.code == 0, job.output
+    assert not list(tmp_path.glob("*.tmp"))
+    return json.loads(path.read_text()), job.output
+
+
+def test_everything(tmp_path):
+    options = ["-b", "8", "-e", "4K", "-f", "512", "--inplace", "-n", "5", "--csv", str(tmp_path / "results.csv")]
+    document, output = bench(tmp_path, *options, ranks=3)
+    assert document["environment"]["ranks"] == 3 and document["environment"]["hosts"]
+    records = document["records"]
+    expected = {(name, a, "out") for name in MEASURED for a in [*algorithms_of(name), "mpi"]}
+    expected |= {(name, a, "in") for name in IN_PLACE for a in [*algorithms_of(name), "mpi"]}
+    assert {(record["primitive"], record["algorithm"], record["place"]) for record in records} == expected
+    for record in records:
+        assert record["wrong"] == (None if record["algorithm"] == "mpi" else 0)
+        assert 0 < record["min"] <= record["median"] <= record["p99"] and record["iterations"] == 5
+        assert record["ratio"] == pytest.approx(record["native"] / record["median"])
+        assert record["algbw"] == pytest.approx(record["bytes"] / record["median"] / 1e3)
+        factor = {"allreduce": 4 / 3, "bcast": 1, "reduce": 1, "scan": 1, "exscan": 1}.get(record["primitive"], 2 / 3)
+        assert record["busbw"] == pytest.approx(record["algbw"] * factor)
+    with open(tmp_path / "results.csv") as file:
+        assert [row["algorithm"] for row in csv.DictReader(file)] == [record["algorithm"] for record in records]
+    lines = output.splitlines()
+    assert sum(line.split()[:1] == ["4092"] for line in lines) > 20 and "# nothing wrong" in lines
+    fastest = lines[lines.index("# the fastest") + 1 :]
+    for name in MEASURED:
+        assert any(re.match(f"{name}[:,].*fastest of pycoll's: .*times MPI's speed", line) for line in fastest), name
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms(tmp_path, form):
+    options = [] if form == "blocking" else [f"--{form}"]
+    document, _ = bench(tmp_path, "allreduce", "-a", "ring,auto", "-b", "64K", "-e", "64K", "--budget", "1", *options)
+    assert {record["algorithm"]: record["form"] for record in document["records"]} == dict.fromkeys(
+        ("ring", "auto", "mpi"), form
+    )
+    for record in document["records"]:
+        assert (record["overlap"] is not None) == (form == "nonblocking")
+        assert record["overlap"] is None or 0 <= record["overlap"] <= 100
+
+
+def test_options(tmp_path):
+    options = ["reduce", "bcast", "-a", "native,best", "-b", "64", "-e", "192", "-i", "64", "-d", "float64", "-r", "1"]
+    document, _ = bench(tmp_path, *options, "-o", "max", "-c", "0", "-w", "2", "-n", "3")
+    per_size = {(record["primitive"], record["bytes"]): [] for record in document["records"]}
+    for record in document["records"]:
+        per_size[record["primitive"], record["bytes"]].append(record["algorithm"])
+    # the best may be MPI's own, called through pycoll
+    assert all(len(names) in (2, 3) and {"mpi", "native"} <= set(names) for names in per_size.values()), per_size
+    kinds = {tuple(record[key] for key in ("datatype", "op", "root", "wrong")) for record in document["records"]}
+    assert kinds == {("float64", "max", 1, None), ("float64", None, 1, None)}
+    assert sorted({record["bytes"] for record in document["records"]}) == [64, 128, 192]
+    assert all(record["count"] * 8 == record["bytes"] for record in document["records"])
+
+
+def test_the_best_alone_is_shown(tmp_path):
+    document, _ = bench(tmp_path, "allgather", "-a", "best", "-e", "64", "-f", "8", "-n", "5")
+    assert len(document["records"]) == 4  # two sizes, MPI's own and the best
+
+
+@pytest.mark.parametrize(
+    "dtype, op", [("bfloat16", "avg"), ("float16", "prod"), ("int8", "sum"), ("complex64", "prod")]
+)
+def test_validate_only(tmp_path, dtype, op):
+    options = ["allreduce", "reduce_scatter", "alltoall", "--validate-only", "-d", dtype, "-o", op, "-e", "1K"]
+    document, output = bench(tmp_path, *options, "-f", "16", "--inplace", ranks=3)
+    assert document["records"] and all(record["wrong"] == 0 for record in document["records"])
+    assert all(record["median"] is None for record in document["records"]) and "the fastest" not in output
+
+
+SPOILT = """
+import sys, time, pycoll, bench.__main__ as main
+right = pycoll.allreduce
+def wrong(send, recv, algorithm, **given):
+    right(send, recv, algorithm=algorithm, **given)
+    if algorithm == 'ring':
+        time.sleep(1e-3)
+        recv[3] += 1
+pycoll.allreduce = wrong
+sys.exit(main.main(['allreduce', '-a', sys.argv[1], '-b', '64', '-e', '64', '-n', '3']))
+"""
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "best"])
+def test_wrong_results_are_seen(tmp_path, algorithm):
+    """A bench whose ring spoils an element says so, and fails, though the ring is not the best."""
+    (tmp_path / "spoilt.py").write_text(SPOILT)
+    job = run(2, [str(tmp_path / "spoilt.py"), algorithm], limit=60, environment={"PYTHONPATH": "."})
+    assert job.code != 0 and "# 2 wrong" in job.output, job.output
+
+
+def test_nothing_compared_is_not_nothing_wrong(tmp_path):
+    _, output = bench(tmp_path, "barrier", "-c", "0", "-n", "3")
+    assert "# nothing was compared" in output and "nothing wrong" not in output
+
+
+def test_plot_and_report(tmp_path):
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / "plot.png"
+    bench(tmp_path, "bcast", "-e", "1K", "-f", "16", "-n", "3", "--plot", str(plot))
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    command = [sys.executable, "-m", "bench.report", str(tmp_path / "results.json"), "-o", str(tmp_path / "report")]
+    subprocess.run(command, check=True, timeout=60)
+    assert "scatter_allgather" in (tmp_path / "report" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["allredcue"],
+        ["--minbytes", "8Q"],
+        ["-b", "64", "-e", "8"],
+        ["--datatype", "bool"],
+        ["--datatype", "float31"],
+        ["--algorithm", "fastest"],
+        ["--root", "1"],
+        ["--iters", "0"],
+        ["-o", "avg", "-d", "int32"],
+        ["--nonblocking", "--persistent"],
+        ["scan", "-o", "avg"],
+        ["--json", "nowhere/results.json"],
+        ["--plot", "results.foo"],
+    ],
+)
+def test_nonsense_is_refused(options):
+    result = subprocess.run([sys.executable, "-m", "bench", *options], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2 and options[-1].strip("-") in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_one_rank_alone_says_what_is_wrong():
+    job = run(2, ["-m", "bench", "--algorithm", "fastest"], limit=60)
+    assert job.code != 0 and job.output.count("'fastest' is not one of") == 1, job.output
+
+
+def test_bench_on_a_gpu(tmp_path):
+    """On the stand-in for CuPy; the figures mean nothing, but both yardsticks are there and the results right."""
+    (tmp_path / "cupy.py").write_text(
+        "import sys; from tests.gpu import standin; sys.modules['cupy'] = standin.module()"
+    )
+    path = tmp_path / "results.json"
+    options = ["--device", "cuda", "-a", "auto", "-b", "4K", "-e", "4K", "--budget", "2", "--json", str(path)]
+    environment = {"PYCOLL_CUDA_AWARE": "1", "PYTHONPATH": f"{tmp_path}:."}
+    job = run(2, ["-m", "bench", *options], limit=120, environment=environment)
+    assert job.code == 0, job.output
+    document = json.loads(path.read_text())
+    assert document["environment"]["path"] == "direct" and "stand-in" in document["environment"]["gpu"]
+    assert {record["algorithm"] for record in document["records"]} == {"auto", "staged"}
+    for record in document["records"]:
+        assert record["native"] is None, "the library does not say that its collectives can do it"
+        assert record["median"] > 0
+        if record["algorithm"] == "auto":
+            assert record["wrong"] == 0
+            assert record["copied"] == 0, "nothing goes by the host on the direct path"
+            assert record["primitive"] == "barrier" or record["staged"] > 0
+    job = run(1, ["-m", "bench.gpu", str(path)], limit=60, environment=environment)
+    assert job.code == 0 and "the GPU copies 268435456 bytes at" in job.output, job.output
+
+
+def test_bench_without_a_gpu(tmp_path):
+    (tmp_path / "cupy.py").write_text("raise ImportError('there is none')")
+    job = run(2, ["-m", "bench", "--device", "cuda"], limit=60, environment={"PYTHONPATH": f"{tmp_path}:."})
+    assert job.code != 0 and "--device cuda: select_device needs the package CuPy" in job.output
+    assert "Traceback" not in job.output
+
+
+def test_info():
+    job = run(2, ["-m", "pycoll.info"], limit=60)
+    assert job.code == 0, job.output
+    for line in ("pycoll: ", "MPI library: ", "thread level: ", "ranks: 2", "CUDA-aware: ", "transports: ", "GPU: "):
+        assert sum(found.startswith(line) for found in job.output.splitlines()) == 1, job.output
+    assert re.search("^CUDA-aware: (yes|no): .", job.output, re.MULTILINE), job.output

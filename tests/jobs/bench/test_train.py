@@ -1,0 +1,79 @@
+"""The training program, run as a user would."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.launch import run
+
+pytestmark = pytest.mark.timeout(200)
+
+
+def train(ranks, path, *options):
+    job = run(ranks, ["-m", "bench.train", *options, "--json", str(path)], limit=150)
+    assert job.code == 0, job.output
+    return json.loads(path.read_text())["records"], job.output
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_all_drivers_equal_one_process_over_50_steps(ranks, tmp_path):
+    records, output = train(ranks, tmp_path / "results.json", "--compare", "--steps", "50")
+    assert [record["driver"] for record in records] == ["one process", "ps sync", "ddp", "fsdp"]
+    for record in records[1:]:
+        assert record["difference"] <= 1e-10 and record["loss_difference"] <= 1e-10
+        assert record["driver"] in output
+        assert abs(record["sent_most"] - record["predicted_most"]) <= 0.05 * record["predicted_most"]
+        assert abs(record["sent"] - record["predicted"]) <= 0.05 * record["predicted"]
+
+
+def test_fsdp_keeps_its_share_of_the_state_and_the_server_sends_most(tmp_path):
+    model = ["--synthetic", "64", "--hidden", "256", "--layers", "4", "--dtype", "float32", "--steps", "2"]
+    records, _ = train(4, tmp_path / "results.json", "--compare", *model, "--optimizer", "adam")
+    alone, server, ddp, fsdp = records
+    assert ddp["state"] == alone["state"]
+    assert fsdp["state"] == pytest.approx(alone["state"] / 4, rel=0.01)
+    assert fsdp["peak"] < 0.8 * ddp["peak"]
+    assert server["predicted_most"] == pytest.approx(3 * alone["state"] / 4, rel=0.01)  # Adam: Z is a quarter of it
+    assert ddp["predicted_most"] == pytest.approx(2 * 3 / 4 * alone["state"] / 4, rel=0.01)
+
+
+@pytest.mark.parametrize("mode", ["async", "bounded --staleness 2"])
+def test_stale_updates_reach_the_digits(mode, tmp_path):
+    epochs, _ = train(3, tmp_path / "results.json", "--driver", "ps", "--mode", *mode.split())
+    assert len(epochs) == 20
+    assert epochs[-1]["accuracy"] >= 0.93  # how stale depends on how the ranks are scheduled
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--driver ddp --compress bf16 --accumulate 2 --no-overlap --clip 5",
+        "--driver fsdp --accumulate 2 --optimizer adamw --rate 0.003",
+        "--driver ps --update worker --ranks-per-worker 2 --servers 2 --colocated",
+    ],
+)
+def test_options_reach_the_digits(options, tmp_path):
+    epochs, output = train(4, tmp_path / "results.json", *options.split(), "--epochs", "12")
+    assert epochs[-1]["accuracy"] >= 0.95
+    assert all(epoch["samples_per_second"] > 0 and 0 < epoch["communication"] < 1 for epoch in epochs)
+    assert len([line for line in output.splitlines() if line.startswith("epoch")]) == 12
+
+
+def test_another_driver_goes_on_from_a_checkpoint(tmp_path):
+    whole, _ = train(2, tmp_path / "whole.json", "--driver", "ddp", "--epochs", "4")
+    saved = str(tmp_path / "saved")
+    train(3, tmp_path / "first.json", "--driver", "fsdp", "--epochs", "2", "--save", saved)
+    rest, _ = train(2, tmp_path / "rest.json", "--driver", "ps", "--epochs", "4", "--resume", saved)
+    assert [epoch["epoch"] for epoch in rest] == [3, 4]
+    for mine, expected in zip(rest, whole[2:]):
+        assert mine["loss"] == pytest.approx(expected["loss"], rel=1e-9)
+
+
+@pytest.mark.parametrize("options", ["--driver dpp", "--epochs 0", "--staleness 2", "--driver fsdp --compress fp16"])
+def test_nonsense_is_refused(options):
+    command = [sys.executable, "-m", "bench.train", *options.split()]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2 and options.split()[-1] in result.stderr
+    assert "Traceback" not in result.stderr

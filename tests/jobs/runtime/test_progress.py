@@ -1,0 +1,187 @@
+"""The progress thread, in jobs of their own: collectives go on while the program computes."""
+
+import pytest
+
+from .test_consistency import program
+
+pytestmark = pytest.mark.timeout(100)
+
+# Where MPI offers no threads there is nothing to test but that it is refused.
+WITH_THREADS = """
+import sys
+from pycoll.runtime import progress
+if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+    print("no threads; came to its end", flush=True)
+    sys.exit()
+"""
+
+OVERLAP = """
+values, result = np.ones(1 << 20), np.empty(1 << 20)
+with pycoll.progress_thread():
+    for algorithm in ("ring", "tree"):
+        world.Barrier()
+        request = pycoll.iallreduce(values, result, algorithm=algorithm)
+        time.sleep(1)
+        assert not progress.tasks and request.Test(), algorithm
+        assert (result == size).all()
+        with pycoll.allreduce_init(values, result, algorithm=algorithm) as persistent:
+            world.Barrier()
+            persistent.Start()
+            time.sleep(1)
+            assert not progress.tasks and persistent.Test(), algorithm
+"""
+
+WITHOUT = """
+if rank == 0:
+    request = pycoll.iallreduce(np.ones(1 << 20), algorithm="tree")
+    time.sleep(0.5)
+    assert size == 1 or progress.tasks
+    world.Barrier()
+else:
+    world.Barrier()
+    request = pycoll.iallreduce(np.ones(1 << 20), algorithm="tree")
+assert (request.wait() == size).all()
+"""
+
+MANY = """
+import random
+from tests.mpi.nonblocking import case, check
+from pycoll.schedule.registry import PRIMITIVES
+with pycoll.progress_thread():
+    for turn in range(10):
+        open_ones = []
+        for number, primitive in enumerate([*PRIMITIVES][:15]):
+            one = case(primitive, seed=number + turn, count=1000 if turn % 2 else 3)
+            open_ones.append((getattr(pycoll, "i" + primitive)(**one.given), one))
+            if number % 5 == 0:
+                assert pycoll.allreduce(np.array([rank]), op="max")[0] == size - 1
+        came = pycoll.sendrecv(np.array([rank]), (rank + 1) % size, source=(rank - 1) % size)
+        assert came[0] == (rank - 1) % size
+        random.Random(rank).shuffle(open_ones)
+        results = pycoll.waitall([request for request, _ in open_ones]) if turn % 3 == 0 else [
+            request.wait() for request, _ in open_ones]
+        for result, (_, one) in zip(results, open_ones):
+            check(result, one)
+"""
+
+PERSISTENT = """
+values, result = np.empty(4), np.empty(4)
+with pycoll.progress_thread(1e-6):
+    requests = [pycoll.allreduce_init(values, result), pycoll.barrier_init()]
+    for turn in range(1000):
+        values[...] = turn
+        for request in requests:
+            request.Start()
+        for request in requests:
+            request.Wait()
+        assert (result == turn * size).all()
+for request in requests:
+    request.Free()
+"""
+
+STOPS = """
+for turn in range(3):
+    thread = pycoll.progress_thread(interval=1e-4)
+    try:
+        pycoll.progress_thread()
+    except RuntimeError as problem:
+        assert "there is one already" in str(problem)
+    else:
+        raise AssertionError("two threads")
+    request = pycoll.iallreduce(np.ones(1 << 19), algorithm="ring")
+    thread.stop()
+    thread.stop()
+    assert (request.wait() == size).all()
+request = pycoll.ibarrier()
+if progress.tasks:
+    try:
+        pycoll.progress_thread()
+    except RuntimeError as problem:
+        assert "in flight" in str(problem)
+    else:
+        raise AssertionError("a thread while collectives are in flight")
+request.Wait()
+try:
+    with pycoll.progress_thread():
+        raise KeyError
+except KeyError:
+    pass
+pycoll.progress_thread()  # which the end of the program stops
+assert (pycoll.allreduce(np.ones(3)) == size).all()
+"""
+
+OTHER_THREAD = """
+import threading
+def wait():
+    ended.append((request.wait() == size).all())
+for background in (False, True):
+    thread = pycoll.progress_thread() if background else None
+    ended = []
+    request = pycoll.iallreduce(np.ones(1 << 19), algorithm="ring")
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    waiting.join()
+    assert ended == [True]
+    if thread:
+        thread.stop()
+"""
+
+# Made in one thread and run in another, while the first has others in flight, and has programs bound anew.
+PERSISTENT_ELSEWHERE = """
+import threading
+sys.setswitchinterval(1e-5)
+other = world.Dup()
+third = world.Dup()
+pycoll.attach(other)
+pycoll.attach(third)
+source, target = np.ones(4), np.empty(4)
+persistent = pycoll.allreduce_init(source, target, comm=other, algorithm="ring")
+problems = []
+
+def work():
+    try:
+        for turn in range(1, 200):
+            source[...] = turn
+            persistent.Start()
+            persistent.Wait()
+            assert (target == turn * size).all()
+            pycoll.allreduce(source, target, comm=third)
+            assert (target == turn * size).all()
+    except BaseException as error:
+        problems.append(error)
+        raise
+
+thread = threading.Thread(target=work)
+thread.start()
+for turn in range(200):
+    request = pycoll.iallreduce(np.full(5, turn), algorithm="ring")
+    with pycoll.traffic():
+        assert (request.wait() == turn * size).all()
+thread.join()
+assert not problems, problems
+assert not progress.tasks
+persistent.Free()
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize(
+    "text",
+    [OVERLAP, WITHOUT, MANY, PERSISTENT, STOPS, OTHER_THREAD, PERSISTENT_ELSEWHERE],
+    ids=["overlap", "without", "many", "persistent", "stops", "another thread", "persistent elsewhere"],
+)
+def test_progress_thread(monkeypatch, text, ranks):
+    program(monkeypatch, WITH_THREADS + text, ranks)
+
+
+def test_refused_without_threads(monkeypatch):
+    text = """
+try:
+    pycoll.progress_thread()
+except RuntimeError as problem:
+    assert "MPI_THREAD_MULTIPLE" in str(problem)
+else:
+    raise AssertionError("not refused")
+assert (pycoll.iallreduce(np.ones(3)).wait() == size).all()
+"""
+    program(monkeypatch, text, 2, before='import mpi4py; mpi4py.rc.thread_level = "single"')

@@ -1,0 +1,80 @@
+"""Jobs with PYCOLL_TRACE set: what they leave, whether they end well or not, and what the command makes of it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.jobs.api.test_abort import FAILING_PROGRAM
+from tests.launch import run
+from tests.tracing import named, whole
+
+pytestmark = pytest.mark.timeout(100)
+
+TRAINING = """
+import numpy as np, pycoll
+from mpi4py import MPI
+from pycoll.parallel import SGD, DistributedDataParallel
+parameters = {name: np.zeros(3000) for name in ("a", "b")}
+with DistributedDataParallel(parameters, bucket_bytes=24000, first_bucket_bytes=24000) as ddp:
+    optimizer = SGD(parameters, lr=0.1)
+    for step in range(2):
+        for name in ("b", "a"):
+            ddp.ready(name, np.ones(3000))
+        optimizer.step(ddp.synchronize())
+"""
+
+RAISE = 'raise RuntimeError("the second rank has had enough")'
+KILLED = "import os\n" + FAILING_PROGRAM.replace(RAISE, "os.kill(os.getpid(), 9)")
+
+
+def job(program, directory, ranks=2):
+    return run(ranks, ["-c", program], limit=60, environment={"PYCOLL_TRACE": str(directory)})
+
+
+def command(*arguments):
+    done = subprocess.run([sys.executable, "-m", "pycoll.trace", *map(str, arguments)], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_training_step_shows_its_phases(tmp_path):
+    ended = job(TRAINING, tmp_path)
+    assert ended.code == 0, ended.output
+    events = whole(tmp_path)
+    for rank in range(2):
+        phases = named(events, "phase", "X", rank)
+        assert [phases.count(name) for name in ("forward", "backward", "synchronize", "optimizer")] == [2] * 4
+        assert named(events, "phase", "b", rank) == ["bucket 0", "bucket 1"] * 2
+        assert named(events, "collective", "b", rank).count("allreduce.ring") == 4
+    code, output = command(tmp_path)
+    assert code == 0
+    for text in ("2 ranks", "allreduce.ring", "backward", "slowest: rank", "overlap", "ahead of rank 0"):
+        assert text in output
+    code, _ = command(tmp_path, "-o", tmp_path / "timeline.svg")
+    assert code == 0 and "allreduce.ring" in (tmp_path / "timeline.svg").read_text()
+
+
+def test_an_exception_on_one_rank_leaves_the_trace_of_all(tmp_path):
+    ended = job(FAILING_PROGRAM, tmp_path, ranks=3)
+    assert ended.code != 0 and not ended.timed_out and "the second rank has had enough" in ended.output
+    events = whole(tmp_path)
+    for rank in range(3):
+        assert named(events, "collective", "X", rank)[0].startswith("allreduce.")
+
+
+def test_a_killed_rank_leaves_what_it_did(tmp_path):
+    (tmp_path / "trace.json").write_text("that of an earlier job")
+    ended = job(KILLED, tmp_path)
+    assert ended.code != 0 and not (tmp_path / "trace.json").exists()
+    code, output = command(tmp_path)
+    assert code == 0 and "2 ranks" in output and "allreduce." in output
+    command(tmp_path, "-o", tmp_path / "trace.json")
+    assert all(named(whole(tmp_path), "collective", "X", rank) for rank in range(2))
+
+
+def test_a_folder_that_cannot_be_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    ended = job(FAILING_PROGRAM, tmp_path / "file" / "below")
+    assert ended.code != 0 and "NotADirectoryError" in ended.output
+    code, output = command(tmp_path)
+    assert code == 1 and "there is no trace" in output and "Traceback" not in output

@@ -1,0 +1,151 @@
+"""Tuning, run as a user would; and what becomes of the files."""
+
+import json
+import re
+
+import pytest
+
+from pycoll.schedule.registry import algorithms_of
+from tests.launch import run
+
+pytestmark = pytest.mark.timeout(150)
+EXPLAIN = """
+import sys, warnings
+from mpi4py import MPI
+import numpy as np, pycoll
+comm = MPI.COMM_WORLD
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    one = pycoll.explain("allreduce", nbytes=int(sys.argv[1]))
+pycoll.allreduce(np.ones(4))
+told = comm.gather((one.algorithm, one.reason, one.tuning, [str(warning.message) for warning in caught]))
+for rank, line in enumerate(told or []):
+    print("rank", rank, *line)
+half = comm.Split(comm.rank == 0)
+assert half.size == comm.size or pycoll.explain("bcast", nbytes=8, comm=half).reason == "by the rules for its size"
+"""
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """A tuning file of two primitives on two ranks."""
+    path = tmp_path_factory.mktemp("tuning") / "deep" / "tuning.json"
+    options = ["allreduce", "barrier", "-b", "8", "-e", "1M", "-f", "64", "--budget", "3", "-o", str(path)]
+    job = run(2, ["-m", "pycoll.tune", *options], limit=100)
+    assert job.code == 0 and f"export PYCOLL_TUNING={path}" in job.output, job.output
+    return path
+
+
+def explained(path, ranks=2, nbytes=8, program=EXPLAIN, **environment):
+    job = run(ranks, ["-c", program, str(nbytes)], limit=60, environment={"PYCOLL_TUNING": str(path), **environment})
+    assert job.code == 0, job.output
+    lines = [line for line in job.output.splitlines() if line.startswith("rank ")]
+    assert len(lines) == ranks, job.output
+    return lines
+
+
+def test_what_is_written(tuned):
+    document = json.loads(tuned.read_text())
+    (one,) = document["measurements"]
+    assert one["ranks"] == 2 and one["hosts"] == 1 and one["mpi"] == one["environment"]["mpi"]
+    assert one["environment"]["date"] and one["environment"]["cpu"] and one["environment"]["hosts"]
+    points = one["primitives"]["allreduce"]
+    assert [point["nbytes"] for point in points] == [8, 512, 32768]
+    for point in points:
+        assert {*algorithms_of("allreduce"), "native"} == {name for name in point["seconds"] if "/" not in name}
+        assert all(0 < seconds < 1 for seconds in point["seconds"].values())
+    assert set(one["primitives"]["barrier"][0]["seconds"]) == {*algorithms_of("barrier"), "native"}
+
+
+def test_it_is_used_and_said_to_be(tuned):
+    seconds = json.loads(tuned.read_text())["measurements"][0]["primitives"]["allreduce"][0]["seconds"]
+    best = min(seconds, key=seconds.get)
+    reason = "as it was measured to be the fastest"
+    if seconds["recursive_doubling"] <= 1.05 * seconds[best]:  # which the rules say
+        best, reason = "recursive_doubling", "by the rules, and measured to be as good as the fastest"
+    for line in explained(tuned):
+        assert f" {best} {reason} {tuned}, measured 20" in line and line.endswith("[]")
+
+
+def test_ranks_that_were_not_measured_go_by_the_rules(tuned):
+    for line in explained(tuned, ranks=3):
+        assert "recursive_doubling by the rules" in line and "has no measurement of 3 ranks on 1 host" in line
+
+
+def test_another_number_of_ranks_is_added(tuned, tmp_path):
+    path = tmp_path / "tuning.json"
+    path.write_bytes(tuned.read_bytes())
+    options = ["barrier", "--budget", "1", "-o", str(path)]
+    job = run(3, ["-m", "pycoll.tune", *options], limit=100)
+    assert job.code == 0, job.output
+    assert [one["ranks"] for one in json.loads(path.read_text())["measurements"]] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (lambda text: text[:-20], "no JSON"),
+        (lambda text: text.replace('"mpi": "', '"mpi": "Other '), "it was measured with Other .*; this is"),
+        (lambda text: text.replace("pycoll tuning", "else"), "no tuning file"),
+    ],
+)
+def test_refused_files_are_warned_of_once(tuned, tmp_path, change, reason):
+    path = tmp_path / "tuning.json"
+    path.write_text(change(tuned.read_text()))
+    first, second = explained(path)
+    assert re.search(rf"by the rules.* none .*the tuning file {path} is not used: .*{reason}", first), first
+    assert "by the rules" in second and second.endswith("none []")
+
+
+def test_ranks_with_different_files_use_none(tuned, tmp_path):
+    path = tmp_path / "tuning.json"
+    path.write_text(tuned.read_text() + "\n")
+    choose = f"""
+import os
+if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "1":
+    os.environ["PYCOLL_TUNING"] = {str(path)!r}
+"""
+    first, second = explained(tuned, program=choose + EXPLAIN)
+    assert "by the rules" in first and "the ranks have different tuning files" in first
+    assert "by the rules" in second
+
+
+def test_a_file_of_something_else_is_not_overwritten(tmp_path):
+    path = tmp_path / "precious.json"
+    path.write_text('{"answer": 42}')
+    job = run(2, ["-m", "pycoll.tune", "barrier", "-o", str(path)], limit=60)
+    assert job.code != 0 and "no tuning file" in job.output and "Traceback" not in job.output
+    assert path.read_text() == '{"answer": 42}'
+
+
+def test_settings_that_would_spoil_the_measurement_are_refused(tmp_path):
+    options = ["allreduce", "--budget", "1", "-o", str(tmp_path / "tuning.json")]
+    environment = {"PYCOLL_ALLREDUCE": "naive", "PYCOLL_SEGMENT": "1024", "PYCOLL_BCAST": "tree"}
+    job = run(2, ["-m", "pycoll.tune", *options], limit=60, environment=environment)
+    assert job.code != 0 and "unset PYCOLL_ALLREDUCE=naive, PYCOLL_SEGMENT=1024 to tune" in job.output, job.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_mpis_own(tmp_path):
+    path = tmp_path / "tuning.json"
+    job = run(2, ["-m", "pycoll.tune", "barrier", "--no-native", "--budget", "1", "-o", str(path)], limit=60)
+    assert job.code == 0, job.output
+    (point,) = json.loads(path.read_text())["measurements"][0]["primitives"]["barrier"]
+    assert set(point["seconds"]) == set(algorithms_of("barrier"))
+
+
+def test_a_warning_that_is_an_error_ends_the_job(tmp_path):
+    (tmp_path / "tuning.json").write_text("{")
+    program = "import warnings, pycoll; warnings.simplefilter('error'); pycoll.abort_on_exception(); pycoll.attach()"
+    job = run(2, ["-c", program], limit=30, environment={"PYCOLL_TUNING": str(tmp_path / "tuning.json")})
+    assert job.code != 0 and not job.timed_out and "is not used: it is no JSON" in job.output
+
+
+def test_the_choice_is_compared_with_the_best(tuned, tmp_path):
+    path = tmp_path / "selection.json"
+    options = ["allreduce", "-e", "4K", "-f", "64", "--budget", "2", "--json", str(path)]
+    job = run(2, ["-m", "bench.selection", *options], limit=100, environment={"PYCOLL_TUNING": str(tuned)})
+    assert job.code == 0 and "within 10 % of the best" in job.output, job.output
+    for record in json.loads(path.read_text())["records"]:
+        assert {*algorithms_of("allreduce"), "native"} == {name.partition("/")[0] for name in record["all"]}
+        assert record["ratio"] == pytest.approx(record["time"] / record["least"])

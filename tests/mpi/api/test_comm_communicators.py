@@ -1,0 +1,188 @@
+"""`pycoll.Comm` as a communicator: its children, the choice that they inherit, company, and what stays mpi4py's."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from tests.mpi.native import RANK, SIZE, WORLD
+
+from .specifications import FORMS, METHODS, OURS, THEIRS, call_of, check, run
+
+pytestmark = pytest.mark.mpi
+
+
+def idup(comm):
+    child, request = comm.Idup()
+    request.Wait()
+    return child
+
+
+CHILDREN = {
+    "Split": lambda comm: comm.Split(RANK % 2, -RANK),
+    "Split_type": lambda comm: comm.Split_type(MPI.COMM_TYPE_SHARED),
+    "Create": lambda comm: comm.Create(comm.Get_group()),
+    "Create_group": lambda comm: comm.Create_group(comm.Get_group().Excl([])),
+    "Dup": lambda comm: comm.Dup(),
+    "Dup with info": lambda comm: comm.Dup(MPI.INFO_ENV),
+    "Dup_with_info": lambda comm: comm.Dup_with_info(MPI.INFO_ENV),
+    "Clone": lambda comm: comm.Clone(),
+    "Idup": idup,
+}
+
+
+@pytest.mark.parametrize("make", CHILDREN.values(), ids=CHILDREN)
+def test_children_are_of_the_class_and_inherit_the_choice(make):
+    parent = OURS.Dup()
+    parent.algorithm["Allreduce"] = "ring"
+    child = make(parent)
+    values, result, expected = np.arange(5) + RANK, np.zeros(5, int), np.zeros(5, int)
+    child.Allreduce(values, result)
+    MPI.Intracomm.Allreduce(child, values, expected)
+    np.testing.assert_array_equal(result, expected)
+    assert type(child) is pycoll.Comm and child.algorithm == {"allreduce": "ring"}
+    child.algorithm["Allreduce"] = "tree"
+    assert parent.algorithm == {"allreduce": "ring"} and OURS.algorithm == {}
+    parent.Free()
+    assert parent == MPI.COMM_NULL
+    for form in FORMS:
+        result[:] = 0
+        run(child, "Allreduce", form, [values, result])
+        np.testing.assert_array_equal(result, expected)
+    child.Free()
+    assert child == MPI.COMM_NULL and not child
+
+
+def test_communicators_of_some_ranks():
+    first = OURS.Get_group().Incl([0])
+    for child in (
+        OURS.Split(MPI.UNDEFINED if RANK else 3),
+        OURS.Create(first),
+        OURS.Create_group(first) if RANK == 0 else pycoll.Comm(),
+        OURS.Split_type(MPI.UNDEFINED if RANK else MPI.COMM_TYPE_SHARED),
+    ):
+        assert (child == MPI.COMM_NULL) == (RANK > 0)
+        if RANK == 0:
+            assert type(child) is pycoll.Comm and child.size == 1
+            result = np.zeros(2)
+            child.Allreduce(np.ones(2), result)
+            assert result.tolist() == [1, 1]
+            child.Free()
+
+
+def test_what_idup_gives_is_ready_for_nonblocking_calls():
+    child, request = OURS.Idup()
+    request.Wait()
+    child.Ibarrier().Wait()
+    child.Barrier()
+    child.Free()
+
+
+def test_the_same_communicator_is_not_duplicated():
+    again = pycoll.Comm(OURS)
+    assert again == OURS == WORLD and again.handle == WORLD.handle and again.algorithm is OURS.algorithm
+    assert isinstance(again, MPI.Intracomm) and again.size == SIZE and again.Get_name() == WORLD.Get_name()
+
+
+def test_topologies_stay_native():
+    made = [
+        OURS.Create_cart([SIZE], [True]),
+        OURS.Create_graph([r + 1 for r in range(SIZE)], [(r + 1) % SIZE for r in range(SIZE)]),
+        OURS.Create_dist_graph_adjacent([(RANK - 1) % SIZE], [(RANK + 1) % SIZE]),
+    ]
+    for comm, kind in zip(made, (MPI.Cartcomm, MPI.Graphcomm, MPI.Distgraphcomm)):
+        assert type(comm) is kind
+        result = np.zeros(2, int)
+        comm.Allreduce(np.ones(2, int), result)
+        assert result.tolist() == [SIZE, SIZE]
+        with pytest.raises(TypeError, match=r"without a topology.*stay MPI's own"):
+            pycoll.Comm(comm)
+    source, to = made[0].Shift(0, 1)
+    assert made[0].sendrecv(RANK, to, source=source) == (RANK - 1) % SIZE
+    for comm in made:
+        comm.Free()
+
+
+def test_intercommunicators_stay_native():
+    if SIZE == 1:
+        return
+    half = OURS.Split(RANK % 2)
+    inter = half.Create_intercomm(0, OURS, 1 - RANK % 2)
+    assert type(inter) is MPI.Intercomm
+    result = np.zeros(1, int)
+    inter.Allreduce(np.ones(1, int), result)
+    assert result[0] == inter.remote_size
+    with pytest.raises(TypeError, match="takes an intracommunicator"):
+        pycoll.Comm(inter)
+    inter.Free()
+    half.Free()
+
+
+def test_what_is_no_communicator_is_refused():
+    for wrong in (MPI.COMM_NULL, 3, "world", MPI.GROUP_EMPTY):
+        with pytest.raises(TypeError, match="takes an intracommunicator"):
+            pycoll.Comm(wrong)
+    nothing = pycoll.Comm()
+    assert nothing == MPI.COMM_NULL
+    for use in (lambda: nothing.Barrier(), lambda: nothing.Ibarrier(), lambda: nothing.algorithm):
+        with pytest.raises(TypeError, match="must be an intracommunicator"):
+            use()
+
+
+def test_small_letters_and_point_to_point_are_mpi4pys():
+    assert OURS.allreduce(RANK) == sum(range(SIZE)) and OURS.bcast({"a": RANK}) == {"a": 0}
+    assert OURS.gather(str(RANK), SIZE - 1) == ([str(r) for r in range(SIZE)] if RANK == SIZE - 1 else None)
+    assert OURS.alltoall([RANK] * SIZE) == OURS.allgather(RANK) == list(range(SIZE))
+    assert OURS.scatter(range(SIZE)) == RANK and OURS.scan(1) == RANK + 1
+    OURS.barrier()
+    got = np.zeros(2)
+    OURS.Sendrecv(np.full(2, RANK), (RANK + 1) % SIZE, 0, got, (RANK - 1) % SIZE, 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_permuted_ranks(method):
+    comms = OURS.Split(0, -RANK), THEIRS.Split(0, -RANK)
+    rank = comms[0].rank
+    assert rank == SIZE - 1 - RANK
+    style = "[buf, count]" if method.endswith("v") else "buf"
+    check(method, partial(call_of, method, rank, style, root=min(1, SIZE - 1)), FORMS, [None], comms)
+    for comm in comms:
+        comm.Free()
+
+
+def test_a_communicator_freed_while_others_live():
+    kept, values = OURS.Dup(), np.arange(3) + RANK
+    expected = np.zeros(3, int)
+    THEIRS.Allreduce(values, expected)
+    for _ in range(20):
+        freed = kept.Dup()
+        freed.algorithm["Allreduce"] = "ring"
+        for comm in (freed, kept):
+            result = np.zeros(3, int)
+            comm.Allreduce(values, result)
+            np.testing.assert_array_equal(result, expected)
+        freed.Free()
+        with pytest.raises(TypeError, match="must be an intracommunicator"):
+            freed.Allreduce(values, result)
+        assert kept.algorithm == {}
+    kept.Free()
+
+
+def test_no_cross_talk():
+    comms = [OURS, OURS.Dup(), OURS.Split(0, -RANK), pycoll.Comm(MPI.COMM_SELF)]
+    results = [np.zeros(2, int) for _ in comms]
+    requests = [
+        comm.Iallreduce(np.arange(2) + RANK * i, result) for i, (comm, result) in enumerate(zip(comms, results))
+    ]
+    result = np.zeros(2, int)
+    comms[1].Allreduce(np.ones(2, int), result)
+    assert result.tolist() == [SIZE, SIZE]
+    for request in reversed(requests):
+        request.Wait()
+    for i, (comm, result) in enumerate(zip(comms, results)):
+        total = i * (sum(range(SIZE)) if comm.size == SIZE and i < 3 else RANK)
+        assert result.tolist() == [total, total + comm.size]
+    for comm in comms[1:3]:
+        comm.Free()

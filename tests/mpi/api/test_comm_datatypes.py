@@ -1,0 +1,269 @@
+"""`pycoll.Comm` against mpi4py's own methods: MPI's datatypes, with gaps, at absolute addresses, and its operations."""
+
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from tests.mpi.native import HANDLES, KINDS, RANK, SIZE
+
+from .specifications import FORMS, INT, MOVES, OURS, REDUCTIONS, THEIRS, TYPED, TYPES, call_of, check
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.mark.parametrize("method", MOVES)
+def test_datatypes_with_gaps_and_without(method):
+    """In the buffers of a rank, and of one rank and another: the typemaps differ, the signature is the same."""
+    for i, types in enumerate(pairwise([*TYPES, "int"])):
+        for style in ("[buf, count, type]", TYPED):
+            check(method, partial(call_of, method, RANK, style, types, root=i % SIZE), [FORMS[i % 3]])
+
+
+@pytest.mark.parametrize("method", MOVES)
+def test_every_algorithm_on_datatypes_with_gaps(method):
+    algorithms = pycoll.algorithms(method.lower())
+    check(method, partial(call_of, method, RANK, TYPED, ("vector", "struct"), SIZE // 2), ["blocking"], algorithms)
+
+
+@pytest.mark.parametrize("method", MOVES)
+def test_bottom(method):
+    """Absolute addresses: each element is two ints in two places."""
+    if method == "Gather" and "Open MPI" in MPI.Get_library_version():
+        pytest.skip("Open MPI 5.0.11 itself gathers wrong numbers at 4 and 5 ranks")
+    sends_all = "Scatter" in method or "Alltoall" in method
+    gets_all = "ather" in method or "Alltoall" in method
+
+    def absolute(everything):
+        elements = 2 * SIZE if everything else 2
+        places = np.random.default_rng([RANK, everything]).integers(0, 99, (2, 2 * elements), np.intc)
+        pair = MPI.Datatype.Create_struct([1, 1], [MPI.Get_address(row) for row in places], [INT, INT])
+        count = [2] * SIZE if method.endswith("v") and everything else 2
+        return [MPI.BOTTOM, count, pair.Create_resized(0, 8).Commit()], places
+
+    def make():
+        (send, sent), (recv, received) = absolute(sends_all), absolute(gets_all)
+        return [send] if method == "Bcast" else [send, recv], [sent, received]
+
+    check(method, make, FORMS)
+
+
+def alltoallw_cases():
+    gaps = [TYPES[name] for name in ("vector", "contiguous", "struct", "resized")]
+
+    def spread(datatypes):  # one element for each rank, 40 bytes apart
+        memory = np.random.default_rng(RANK).integers(0, 99, 10 * SIZE + 4, np.intc)
+        return memory, [memory, ([1] * SIZE, [40 * r for r in range(SIZE)]), datatypes]
+
+    def some(datatypes, counts):
+        memory, (_, (_, displs), _) = spread(datatypes)
+        return memory, [memory, counts, displs, datatypes]
+
+    sends, receives = (
+        [gaps[(RANK + other) % 4] for other in range(SIZE)],
+        [gaps[(RANK + other + 1) % 4] for other in range(SIZE)],
+    )
+    some_counts = [(RANK + other) % 3 for other in range(SIZE)]
+    yield "gaps", lambda: (spread(sends), spread(receives))
+    yield "dense", lambda: (spread([INT] * SIZE), spread([INT] * SIZE))
+    yield "mixed", lambda: (spread([TYPES["contiguous"]] * SIZE), spread(receives))
+    yield "counts", lambda: (some(sends, some_counts), some(receives, some_counts))
+    yield "in place", lambda: (None, some([gaps[0]] * SIZE, some_counts))
+
+
+@pytest.mark.parametrize("sides", [pytest.param(make, id=name) for name, make in alltoallw_cases()])
+def test_alltoallw(sides):
+    def make():
+        send, recv = sides()
+        return [send[1] if send else MPI.IN_PLACE, recv[1]], [recv[0], *([send[0]] if send else [])]
+
+    check("Alltoallw", make, FORMS, [None, *pycoll.algorithms("alltoallw")])
+
+
+def test_alltoallw_of_one_element_for_each():
+    """[buf, types]: where nothing but the types says where the blocks lie."""
+
+    def make():
+        types = [INT.Create_hindexed([1], [8 * r]).Commit() for r in range(SIZE)]
+        send, recv = np.arange(2 * SIZE, dtype=np.intc) + 100 * RANK, np.zeros(2 * SIZE, np.intc)
+        return [[send, types], [recv, types]], [recv]
+
+    check("Alltoallw", make, FORMS)
+
+
+def test_alltoallw_from_bottom():
+    def make():
+        send, recv = np.arange(SIZE, dtype=np.intc) + 100 * RANK, np.zeros(SIZE, np.intc)
+        specs = []
+        for start in (MPI.Get_address(send), MPI.Get_address(recv)):
+            types = [INT.Create_hindexed([1], [start + 4 * r]).Commit() for r in range(SIZE)]
+            specs.append([MPI.BOTTOM, [1] * SIZE, [0] * SIZE, types])
+        return specs, [send, recv]
+
+    check("Alltoallw", make, FORMS)
+
+
+def test_columns_become_rows():
+    """A column's extent is one number, so that elements interlace."""
+    column = INT.Create_vector(3, 1, SIZE).Create_resized(0, 4).Commit()
+
+    def make():
+        send, recv = np.arange(3 * SIZE, dtype=np.intc) + 100 * RANK, np.zeros((3, SIZE), np.intc)
+        return [[send, 3, INT], [recv, 1, column]], [recv]
+
+    check("Alltoall", make, FORMS)
+
+
+def test_a_pair_type_and_a_struct_of_its_signature():
+    """The first has padding between its elements, the second has not, or has it elsewhere."""
+    struct = MPI.Datatype.Create_struct([1, 1], [8, 0], [MPI.DOUBLE, INT]).Commit()  # in this order
+
+    def make(method, one, other):
+        send, recv = np.arange(8) + 100 * RANK, np.full(8 * SIZE, -1)
+        if method == "Bcast":
+            return [[send, 3, one] if RANK == 0 else [recv, 3, other]], [recv]
+        return [[send, 3, one], [recv, [3] * SIZE if method == "Allgatherv" else 3, other]], [recv]
+
+    for types in ((MPI.DOUBLE_INT, struct), (struct, MPI.DOUBLE_INT), (MPI.DOUBLE_INT, MPI.DOUBLE_INT)):
+        for method in ("Bcast", "Allgather", "Allgatherv"):
+            check(method, partial(make, method, *types))
+
+
+PREDEFINED = {}
+for _name, _datatype in vars(MPI).items():
+    if type(_datatype) is MPI.Datatype and _datatype not in (MPI.DATATYPE_NULL, *PREDEFINED.values()):  # no aliases
+        PREDEFINED |= {_name: _datatype} if _datatype.is_predefined and _datatype.size else {}
+VALUES_OF_PAIRS = {"FLOAT_INT": "f", "DOUBLE_INT": "d", "LONG_INT": "l", "TWOINT": "i", "INT_INT": "i"}
+VALUES_OF_PAIRS |= {"SHORT_INT": "h", "LONG_DOUBLE_INT": "g", "TWOREAL": "f", "TWODOUBLE_PRECISION": "d"}
+VALUES_OF_PAIRS |= {"TWOINTEGER": "i"}
+PAIRS = [name for name in PREDEFINED if name in VALUES_OF_PAIRS]
+FORTRAN = ("INTEGER", "LOGICAL", "REAL", "COMPLEX", "DOUBLE_")
+NOT_NUMERIC = (*PAIRS, "BYTE", "PACKED", "CHAR", "WCHAR", "CHARACTER", "REAL16", "COMPLEX32")
+
+
+@pytest.mark.parametrize("name", PREDEFINED)
+def test_all_predefined_datatypes_move(name):
+    datatype = PREDEFINED[name]
+
+    def make():
+        numbers = np.random.default_rng(RANK)
+        send = numbers.integers(0, 2, 3 * datatype.extent, np.uint8)
+        recv = np.full(3 * SIZE * datatype.extent, 7, np.uint8)
+        return [[send, 3, datatype], [recv, 3, datatype]], [recv]
+
+    check("Allgather", make)
+
+
+@pytest.mark.parametrize("name", [name for name in PREDEFINED if name not in NOT_NUMERIC])
+def test_all_numeric_datatypes_are_reduced(name):
+    datatype = PREDEFINED[name]
+    dtype = np.dtype(datatype.tocode())
+    names = [op for op, kinds in KINDS.items() if dtype.kind in kinds and op != "avg"]
+    if name.startswith(FORTRAN):  # whose integers and logical values are two things
+        names = [op for op in names if (op in ("land", "lor", "lxor")) == name.startswith("LOGICAL")]
+    assert names
+
+    def make(op):
+        send = np.random.default_rng(RANK).integers(0, 2 if dtype.itemsize == 1 else 4, 5).astype(dtype)
+        recv = np.zeros_like(send)
+        return [[send, datatype], [recv, datatype], HANDLES[op]], [recv]
+
+    for op in names:
+        check("Allreduce", partial(make, op))
+
+
+@pytest.mark.parametrize("name", [name for name in PREDEFINED if name in ("REAL16", "COMPLEX32")])
+def test_quadruple_precision(name):
+    """Which NumPy does not have: its long double has as many bytes."""
+
+    def make():
+        powers = np.zeros((6, 8), "u2")  # 1, 2, 4 and 8 in IEEE's format
+        powers[:, 7] = 0x3FFF + np.random.default_rng(RANK).integers(0, 4, 6)
+        result = np.zeros_like(powers)
+        return [[powers, PREDEFINED[name]], [result, PREDEFINED[name]]], [result]
+
+    check("Allreduce", make)
+
+
+def test_bytes_are_combined_bit_by_bit():
+    def make(op):
+        send, recv = np.random.default_rng(RANK).bytes(9), bytearray(9)
+        return [[send, MPI.BYTE], [recv, MPI.BYTE], op], [np.frombuffer(recv, "u1")]
+
+    for op in (MPI.BAND, MPI.BOR, MPI.BXOR):
+        check("Allreduce", partial(make, op))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pair_types(name):
+    datatype, value = PREDEFINED[name], VALUES_OF_PAIRS[name]
+    dtype = np.dtype([("value", value), ("index", value if name.startswith("TWO") else "i")], align=True)
+    assert dtype.itemsize == datatype.extent
+
+    def make(method, op):
+        send = np.zeros(6 * SIZE, dtype)
+        send["value"] = np.random.default_rng(RANK).integers(0, 3, 6 * SIZE)
+        send["index"] = RANK
+        recv = np.zeros(6 if "scatter" in method else 6 * SIZE, dtype)
+        arguments = [[send, datatype], [recv, datatype], *([None] if method == "Reduce_scatter" else []), op]
+        return arguments, [recv["value"], recv["index"]] if RANK or method != "Exscan" else []
+
+    for method in REDUCTIONS:
+        for op in (MPI.MINLOC, MPI.MAXLOC):
+            check(method, partial(make, method, op))
+
+
+@pytest.fixture
+def affine():
+    """Composition of maps x -> a x + b, associative, not commutative; a and b in the first two ints of an element."""
+
+    def compose(left, right, datatype):
+        width = max(datatype.extent // 4, 2)
+        first, then = (np.frombuffer(buffer, "i4").reshape(-1, width) for buffer in (left, right))
+        a, b = first[:, :2].T.copy()
+        then[:, 1] += then[:, 0] * b
+        then[:, 0] *= a
+
+    op = MPI.Op.Create(compose, commute=False)
+    yield op
+    op.Free()
+
+
+@pytest.mark.parametrize("datatype", [MPI.LONG, TYPES["contiguous"], TYPES["resized"]], ids=["long", "dense", "gaps"])
+@pytest.mark.parametrize("method", REDUCTIONS)
+def test_operations_of_the_user(method, datatype, affine):
+    def make():
+        width = datatype.extent // 4
+        send = np.random.default_rng(RANK).integers(-3, 4, (3 * SIZE, width)).astype("i4")
+        recv = np.zeros((3 if "scatter" in method else 3 * SIZE, width), "i4")
+        arguments = [[send, datatype], [recv, datatype], *([None] if method == "Reduce_scatter" else []), affine]
+        return arguments, [recv[:, :2]] if RANK or method != "Exscan" else []
+
+    if "scatter" in method and datatype.size < datatype.extent and "MPICH" in MPI.Get_library_version():
+        pytest.skip("MPICH 5.0.2 writes beyond its memory")
+    check(method, make, FORMS)
+
+
+def test_operations_of_the_user_in_place(affine):
+    def make():
+        values = np.random.default_rng(RANK).integers(-3, 4, (4, 2)).astype("i4")
+        return [MPI.IN_PLACE, [values, TYPES["contiguous"]], affine], [values]
+
+    for method in ("Allreduce", "Scan"):
+        check(method, make, FORMS)
+
+
+def test_operations_that_do_not_commute_and_choices(affine):
+    comm = OURS.Dup()
+    values, result = np.full(3, 2**32 + RANK), np.zeros(3, int)
+    with pytest.raises(ValueError, match="does not keep rank order"):
+        comm.Allreduce(values, result, affine, algorithm="ring")
+    comm.algorithm["Allreduce"] = "ring"
+    comm.Allreduce(values, result, affine)
+    expected = np.zeros_like(result)
+    THEIRS.Allreduce(values, expected, affine)
+    np.testing.assert_array_equal(result, expected)
+    comm.Free()

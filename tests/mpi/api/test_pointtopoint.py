@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from tests.mpi.native import RANK, SIZE, WORLD
+
+pytestmark = pytest.mark.mpi
+RIGHT, LEFT = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "u1", "c16", "?", "f2", ">i4", "S3"])
+def test_sendrecv_round_the_ring(dtype):
+    mine = np.full(5, RANK).astype(dtype)
+    came = pycoll.sendrecv(mine, RIGHT, 3, source=LEFT, recvtag=3)
+    np.testing.assert_array_equal(came, np.full(5, LEFT).astype(dtype))
+    given = np.empty_like(mine)
+    assert pycoll.sendrecv(mine, RIGHT, recvbuf=given, source=LEFT) is given
+    np.testing.assert_array_equal(given, came)
+
+
+def test_gaps_are_packed_and_multiple_dimensions_go():
+    grid = np.arange(12.0).reshape(3, 4) + RANK
+    came = pycoll.sendrecv(grid[:, ::2], RIGHT, recvbuf=np.empty((3, 2)), source=LEFT)
+    np.testing.assert_array_equal(came, np.arange(12.0).reshape(3, 4)[:, ::2] + LEFT)
+
+
+def test_any_source_any_tag_and_status():
+    comm = WORLD.Dup()  # of its own, since any message will do
+    requests = [pycoll.isend(np.array([RANK, peer]), peer, tag=peer, comm=comm) for peer in range(SIZE)]
+    seen = set()
+    for _ in range(SIZE):
+        status, buf = MPI.Status(), np.empty(4, int)
+        assert pycoll.recv(buf, status=status, comm=comm) is buf
+        assert buf[0] == status.source and buf[1] == RANK == status.tag
+        assert status.Get_count(MPI.INT64_T) == 2
+        seen.add(status.source)
+    assert seen == set(range(SIZE))
+    MPI.Request.Waitall(requests)
+    comm.Free()
+
+
+def test_nonblocking_both_ways_and_tags_told_apart():
+    first, second = np.empty(3), np.empty(3)
+    requests = [pycoll.irecv(second, LEFT, 2), pycoll.irecv(first, LEFT, 1)]
+    requests.append(pycoll.isend(np.full(3, 1.0), RIGHT, 1))
+    requests.append(pycoll.isend(np.full(3, 2.0), RIGHT, 2))
+    MPI.Request.Waitall(requests)
+    assert (first == 1.0).all() and (second == 2.0).all()
+
+
+def test_on_the_callers_own_communicator():
+    comm = WORLD.Dup()
+    request = comm.irecv(source=LEFT, tag=9)
+    comm.isend("from mpi4py", RIGHT, tag=9).wait()
+    assert request.wait() == "from mpi4py"
+    request = pycoll.isend(np.array([1.5]), RIGHT, 9, comm=comm)
+    came = np.empty(1)
+    comm.Recv(came, LEFT, 9)
+    request.Wait()
+    assert came[0] == 1.5
+    comm.Free()
+
+
+def test_wrong_buffers():
+    with pytest.raises(TypeError, match="buf must be an array"):
+        pycoll.send([1, 2], RIGHT)
+    with pytest.raises(TypeError, match="comm must be a communicator"):
+        pycoll.send(np.zeros(2), RIGHT, comm="world")
+    with pytest.raises(ValueError, match="overlap"):
+        both = np.zeros(2)
+        pycoll.sendrecv(both, RIGHT, recvbuf=both)
+    with pytest.raises(ValueError, match="read-only"):
+        pycoll.recv(np.float64(0), LEFT)
+    readonly = np.zeros(2)
+    readonly.flags.writeable = False
+    with pytest.raises(ValueError, match="buf is read-only"):
+        pycoll.recv(readonly, LEFT)
+    with pytest.raises(ValueError, match="recvbuf is not C-contiguous"):
+        pycoll.sendrecv(np.zeros(2), RIGHT, recvbuf=np.zeros(4)[::2])

@@ -1,0 +1,157 @@
+"""Counts, displacements and buffers of collectives whose blocks have lengths of their own: what is refused, and not."""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from tests.mpi.native import RANK, SIZE
+from tests.mpi.varying import TABLES, VARYING, check, wrong
+
+pytestmark = pytest.mark.mpi
+
+
+ONE = np.ones(1)
+ROOM = np.full(2 * SIZE, -1.0)
+ONES = [1] * SIZE
+
+
+@pytest.mark.parametrize(
+    "error, pattern, counts",
+    [
+        (ValueError, rf"counts has {SIZE + 1} entries, .*{SIZE}", [1] * (SIZE + 1)),
+        (ValueError, rf"counts has {SIZE - 1} entries, .*{SIZE}", [1] * (SIZE - 1)),
+        (ValueError, "counts=.*negative", [1] * (SIZE - 1) + [-1]),
+        (TypeError, "counts=.*integers", [1.0] * SIZE),
+        (TypeError, "counts=.*integers", ["1"] * SIZE),
+        (ValueError, f"displs has {SIZE + 1} entries", (ONES, range(SIZE + 1))),
+        (ValueError, "displs=.*negative", (ONES, range(-1, SIZE - 1))),
+        (TypeError, "displs=.*integers", (ONES, [0.5] * SIZE)),
+    ],
+)
+def test_wrong_counts(error, pattern, counts):
+    wrong(error, pattern, "allgatherv", ONE, [ROOM, counts])
+    wrong(error, pattern, "alltoallv", [ROOM.copy(), counts], [ROOM, ONES])
+    wrong(error, pattern, "alltoallv", [ROOM.copy(), ONES], [ROOM, counts])
+    if RANK == 0:
+        wrong(error, pattern, "gatherv", ONE, [ROOM, counts])
+        wrong(error, pattern, "scatterv", [ROOM, counts], ONE.copy())
+    if isinstance(counts, list):
+        wrong(error, "recv" + pattern, "reduce_scatter", ROOM, recvcounts=counts)
+        wrong(error, pattern, "allgatherv", ONE, [None, counts])
+        types = [MPI.DOUBLE] * SIZE
+        wrong(error, pattern, "alltoallw", [ROOM.copy(), counts, [0] * SIZE, types], [ROOM, ONES, ONES, types])
+
+
+@pytest.mark.parametrize("bad", [([1] * SIZE, [*range(SIZE - 1), 2 * SIZE]), [1] * (SIZE - 1) + [SIZE + 2]])
+def test_blocks_that_lead_out_of_the_buffer(bad):
+    mine = np.ones(bad[RANK] if isinstance(bad, list) else 1)
+    wrong(ValueError, "recvbuf.*bytes", "allgatherv", mine, [ROOM, bad])
+    wrong(ValueError, "sendbuf.*bytes", "alltoallv", [ROOM.copy(), bad], [np.empty(4 * SIZE), bad])
+    if RANK == 0:
+        wrong(ValueError, "recvbuf.*bytes", "gatherv", mine, [ROOM, bad])
+        wrong(ValueError, "sendbuf.*bytes", "scatterv", [ROOM, bad], mine)
+    assert (ROOM == -1).all()
+
+
+def test_other_blocks_that_do_not_fit():
+    types = [MPI.DOUBLE] * SIZE
+    far = [ROOM, ONES, [8 * i for i in range(SIZE - 1)] + [ROOM.nbytes - 4], types]
+    wrong(ValueError, "recvbuf.*bytes", "alltoallw", [ROOM.copy(), ONES, list(range(0, 8 * SIZE, 8)), types], far)
+    wrong(ValueError, "types has", "alltoallw", [ROOM, types[1:]], [ROOM, types])
+    wrong(ValueError, "sendbuf.*recvcounts", "reduce_scatter", ROOM, recvcounts=ONES)
+    wrong(ValueError, "recvbuf.*recvcounts", "reduce_scatter", MPI.IN_PLACE, ROOM, recvcounts=ONES)
+    wrong(ValueError, "recvbuf has 3 elements", "reduce_scatter", ROOM, np.empty(3), recvcounts=[2] * SIZE)
+
+
+def test_blocks_that_overlap():
+    if SIZE > 1:
+        for counts, displs in ((ONES, [0] * SIZE), ([2] * SIZE, range(SIZE)), ([2] * SIZE, range(SIZE, 0, -1))):
+            mine = np.ones(counts[RANK])
+            wrong(ValueError, "recvbuf.*overlap", "allgatherv", mine, [ROOM, (counts, displs)])
+            many = np.ones(2 * SIZE)
+            wrong(ValueError, "recvbuf.*overlap", "alltoallv", [many, counts], [ROOM, counts, displs, MPI.DOUBLE])
+            wrong(ValueError, "recvbuf.*overlap", "alltoallv", MPI.IN_PLACE, [ROOM, (counts, displs)])
+            if RANK == 0:
+                wrong(ValueError, "recvbuf.*overlap", "gatherv", mine, [ROOM, (counts, displs)])
+    wrong(ValueError, "sendbuf and recvbuf overlap", "alltoallv", [ROOM, [2] * SIZE], [ROOM, [2] * SIZE])
+    wrong(ValueError, "sendbuf and recvbuf overlap", "allgatherv", ROOM[:1], [ROOM, ONES])
+
+
+def test_what_is_sent_may_overlap_and_share_a_buffer():
+    """Blocks are only read; and one array may be sent from and received in, at other places."""
+    displs = [0] * SIZE
+    result = pycoll.alltoallv([np.full(1, float(RANK)), (ONES, displs)], [None, ONES])
+    np.testing.assert_array_equal(result, np.arange(SIZE))
+    if RANK == 0:
+        np.testing.assert_array_equal(pycoll.scatterv([np.full(1, 5.0), (ONES, displs)]), [5.0])
+    else:
+        np.testing.assert_array_equal(pycoll.scatterv(None, np.empty(1)), [5.0])
+    both = np.full(2 * SIZE, float(RANK))
+    pycoll.alltoallv([both, (ONES, range(0, 2 * SIZE, 2))], [both, (ONES, range(1, 2 * SIZE, 2))])
+    np.testing.assert_array_equal(both[1::2], np.arange(SIZE))
+    assert (both[::2] == RANK).all()
+
+
+def test_a_block_of_another_size_for_oneself():
+    other = [1 + (i == RANK) for i in range(SIZE)]
+    less, more = (f"{sent} bytes by sendbuf.* {received} by recvbuf" for sent, received in ((8, 16), (16, 8)))
+    wrong(ValueError, less, "allgatherv", ONE, [ROOM, other])
+    wrong(ValueError, more, "alltoallv", [ROOM.copy(), other], [ROOM, ONES])
+    if RANK == 0:
+        wrong(ValueError, less, "gatherv", ONE, [ROOM, other])
+        wrong(ValueError, less, "scatterv", [ROOM, ONES], np.empty(2))
+
+
+def test_missing_and_unfit_receive_buffers():
+    wrong(TypeError, "recvbuf=None", "allgatherv", ONE)
+    wrong(TypeError, "recvbuf=None", "alltoallv", [ROOM, ONES])
+    wrong(TypeError, "recvbuf=None", "alltoallv", MPI.IN_PLACE)
+    wrong(TypeError if RANK == 0 else ValueError, "recvbuf=None|IN_PLACE", "gatherv", MPI.IN_PLACE)
+    if RANK:
+        wrong(TypeError, "recvbuf=None", "scatterv", None)
+        wrong(ValueError, "recvbuf=MPI.IN_PLACE is not allowed", "scatterv", None, MPI.IN_PLACE)
+    else:
+        wrong(TypeError, "recvbuf=None", "gatherv", ONE)
+    readonly = ROOM.copy()
+    readonly.flags.writeable = False
+    wrong(ValueError, "recvbuf is read-only", "allgatherv", ONE, [readonly, ONES])
+    wrong(ValueError, "recvbuf is not contiguous", "allgatherv", ONE, [np.empty(4 * SIZE)[::2], ONES])
+    wrong(ValueError, "recvbuf=MPI.IN_PLACE is not allowed", "allgatherv", ONE, MPI.IN_PLACE)
+    wrong(ValueError, "recvbuf has 0 bytes", "allgatherv", MPI.IN_PLACE, [None, ONES])
+
+
+def test_missing_send_buffers():
+    """Also where there is nothing to receive here, while others wait for their blocks."""
+    if RANK == 0:
+        wrong(TypeError, "sendbuf", "scatterv", None, ONE.copy())
+        wrong(TypeError, "sendbuf", "scatterv", None, np.empty(0))
+    wrong(TypeError, "sendbuf", "gatherv", None, [None, ONES])
+    wrong(TypeError, "sendbuf", "allgatherv", None, [ROOM, ONES])
+    wrong(TypeError, "sendbuf", "allgatherv", None, [ROOM, [0] * SIZE])
+    wrong(TypeError, "sendbuf", "alltoallv", None, [ROOM, ONES])
+
+
+def test_unequal_dtypes():
+    """As in the collectives of equal blocks; a datatype that is named is the caller's word."""
+    single, double = np.ones(2, "f4"), [np.empty(SIZE), ONES]
+    wrong(TypeError, "sendbuf has dtype float32, recvbuf has dtype float64", "allgatherv", single, double)
+    wrong(TypeError, "float32.*float64", "alltoallv", [np.ones(2 * SIZE, "f4"), [2] * SIZE], double)
+    counts = [8] * SIZE
+    result = pycoll.allgatherv([single, 8, MPI.BYTE], [double[0], counts, None, MPI.BYTE])
+    assert (result.view("f4") == 1).all()
+
+
+def test_a_tuple_is_counts_and_displacements_also_where_memory_is_allocated():
+    """One number is for all ranks; the result reaches to the last block's end, with zeros in the gaps."""
+    np.testing.assert_array_equal(pycoll.allgatherv(ONE, [None, (1, 2)]), [*[1, 0] * (SIZE - 1), 1])
+    displs = list(range(SIZE, 0, -1))
+    exchanged = pycoll.alltoallv([np.full(SIZE, 1.0 + RANK), ONES], [None, (ONES, displs)])
+    np.testing.assert_array_equal(exchanged, [0, *displs])
+    gathered = pycoll.gatherv(ONE + RANK, (None, (ONES, displs)))
+    assert (gathered is None) if RANK else gathered.tolist() == [0, *displs]
+
+
+def test_after_all_these_errors_the_world_is_in_order():
+    for primitive in VARYING:
+        check(primitive, None, TABLES["drawn"])

@@ -1,0 +1,399 @@
+"""ParameterServer: training as in one process, how stale parameters are, who waits, who leaves, what is left over."""
+
+import time
+from functools import cache, partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mpi4py import MPI
+
+import pycoll
+from pycoll.parallel import SGD, ParameterServer
+from pycoll.runtime.attach import channels
+from tests.mpi.native import RANK, SIZE, WORLD
+
+pytestmark = pytest.mark.mpi
+PLACES = {"beside": (1, True), "apart": (1, False), "two beside": (2, True), "two apart": (2, False)}
+WAYS = {
+    "sync, server": {"mode": "sync"},
+    "sync, worker": {"mode": "sync", "update": "worker"},
+    "sync, averages": {"mode": "sync", "update": "averages"},
+    "bounded, server": {"mode": "bounded", "staleness": 2},
+    "bounded, worker": {"mode": "bounded", "staleness": 1, "update": "worker"},
+    "async": {"mode": "async"},
+}
+HOSTS = WORLD.allgather(MPI.Get_processor_name())
+LR = 0.5
+
+
+@pytest.fixture(autouse=True)
+def no_channel_left():
+    before = len(channels)
+    yield
+    assert len(channels) == before
+
+
+def arrange(place, ranks_per_worker=1, at_least=1):
+    """Arguments for servers at this place, and the ranks of each worker; skips without enough of them."""
+    servers, colocated = PLACES.get(place, place)
+    working = range(SIZE if colocated else SIZE - servers)
+    kin = [HOSTS[rank] if ranks_per_worker == "host" else rank // ranks_per_worker for rank in working]
+    workers = [[rank for rank in working if kin[rank] == one] for one in dict.fromkeys(kin)]
+    if at_least and len(workers) < max(at_least, servers if colocated else 1):
+        pytest.skip(f"{SIZE} ranks make too few workers")
+    return {"servers": servers, "colocated": colocated, "ranks_per_worker": ranks_per_worker}, workers
+
+
+def number_in(workers):
+    """Which worker this rank is in, if any."""
+    return next((number for number, ranks in enumerate(workers) if RANK in ranks), None)
+
+
+def flat(arrays):
+    return np.concatenate([array.reshape(-1) for array in arrays.values()])
+
+
+def make_server(weights, momentum=0.0, update="server", **options):
+    """A parameter server, and what applies the averages that its steps return, if they do."""
+    make = partial(SGD, lr=LR, momentum=momentum)
+    if update == "averages":
+        return ParameterServer(weights, update="worker", **options), make(weights)
+    return ParameterServer(weights, optimizer=make, update=update, **options), None
+
+
+def epoch(ps, counts, workers, gradients, mine=None):
+    """Worker i takes counts[i] steps; this rank's parameters after each, staleness, waits, and its seconds."""
+    history, began = [], time.perf_counter()
+    if (number := number_in(workers)) is None:
+        ps.serve()
+    else:
+        for step in range(counts[number]):
+            averages = ps.step(gradients(step))
+            assert (averages is None) == (mine is None)
+            if mine:
+                mine.step(averages)
+            history.append(flat(ps.parameters))
+    seen = history, ps.staleness, ps.waited, time.perf_counter() - began
+    ps.finish()
+    return seen
+
+
+# with real numbers, right but for rounding
+def start(seed=0):
+    random = np.random.default_rng(seed)
+    return {"weight": random.normal(size=(5, 2)), "bias": random.normal(size=2)}
+
+
+def backward(weights, step, ranks):
+    """The gradients of a logistic regression's loss, averaged over the rows of these ranks' batches."""
+    random = [np.random.default_rng([step, rank]) for rank in ranks]
+    inputs, targets = (np.concatenate([one.uniform(size=(3, width)) for one in random]) for width in (5, 2))
+    error = 1 / (1 + np.exp(-inputs @ weights["weight"] - weights["bias"])) - targets
+    return {"weight": inputs.T @ error / len(inputs), "bias": error.mean(axis=0)}
+
+
+@cache
+def alone(ranks, steps):
+    """The parameters after each step of one process with the batches of all these ranks together."""
+    weights, velocity, history = start(), {"weight": 0.0, "bias": 0.0}, []
+    for step in range(steps):
+        for name, gradient in backward(weights, step, range(ranks)).items():
+            velocity[name] = 0.9 * velocity[name] + gradient
+            weights[name] = weights[name] - LR * velocity[name]
+        history.append(flat(weights))
+    return history
+
+
+def train(steps, place, ranks_per_worker=1, **options):
+    """The parameters after each step, the last of them on all ranks; the ranks of each worker."""
+    where, workers = arrange(place, ranks_per_worker)
+    weights = start(seed=RANK)  # rank 0's are those that count
+    ps, mine = make_server(weights, 0.9, **where, **options)
+    with ps:
+        history, *_ = epoch(ps, [steps] * SIZE, workers, lambda step: backward(weights, step, [RANK]), mine)
+    return [*history[:-1], flat(weights)], workers
+
+
+@pytest.mark.parametrize("update", ["server", "worker", "averages"])
+@pytest.mark.parametrize("place, wide", [("beside", 1), ("apart", 2), ("two beside", 1), ("two apart", "host")])
+def test_synchronous_training_is_that_of_one_process(update, place, wide):
+    history, workers = train(50, place, wide, update=update)
+    expected = alone(sum(map(len, workers)), 50)
+    np.testing.assert_allclose(history, expected[-len(history) :], rtol=1e-10)
+    everyone = WORLD.allgather([array.tobytes() for array in history])
+    assert len({tuple(everyone[rank]) for ranks in workers for rank in ranks}) == 1
+    assert len({theirs[-1] for theirs in everyone}) == 1
+    if update != "averages":
+        bounded, _ = train(8, place, wide, update=update, mode="bounded", staleness=0)
+        assert [array.tobytes() for array in bounded] == everyone[0][8 - len(bounded) : 8]
+
+
+WHOLE = 840  # all numbers up to 8 divide it: no sum or average is rounded, at any number of ranks and in any order
+LIKES = {
+    "a": ("f4", (3, 2)),
+    "b": ("f2", 5),
+    "c": ("f4", ()),
+    "d": ("f8", (0, 3)),
+    "e": ("c16", 2),
+    "f": ("f8", (1, 4)),
+}
+
+
+def numbers():
+    return {name: np.arange(np.prod(shape), dtype=dtype).reshape(shape) for name, (dtype, shape) in LIKES.items()}
+
+
+def push(step, rank):
+    """A rank's gradients in a step; in half precision all ranks' are the same."""
+    return {
+        name: (np.arange(array.size).reshape(array.shape) + 2 * step + rank * (array.itemsize > 2)) % 3.0
+        * (WHOLE if array.itemsize > 2 else 1)
+        for name, array in numbers().items()
+    }  # fmt: skip
+
+
+def mean(step, ranks):
+    """The average of their gradients."""
+    return {name: sum(push(step, rank)[name] for rank in ranks) / len(ranks) for name in LIKES}
+
+
+def updates(mode, epochs, workers):
+    """The averages that are applied when worker i takes epochs[n][i] steps, asynchronous ones in any order."""
+    if mode == "async":
+        pairs = [pair for counts in epochs for pair in zip(counts, workers)]
+        return [mean(step, ranks) for count, ranks in pairs for step in range(count)]
+    return [
+        mean(step, [rank for count, ranks in zip(counts, workers) if count > step for rank in ranks])
+        for counts in epochs
+        for step in range(max(counts))
+    ]
+
+
+def applied(averages, momentum=0.0):
+    """The parameters after these updates."""
+    weights, velocity = numbers(), dict.fromkeys(LIKES, 0.0)
+    for gradients in averages:
+        for name, array in weights.items():
+            velocity[name] = np.asarray(momentum * velocity[name] + gradients[name], array.dtype)
+            array -= np.asarray(LR * velocity[name], array.dtype)
+    return flat(weights)
+
+
+def check_epochs(epochs, where, workers, mode="sync", **options):
+    """All ranks end each epoch with the parameters that all gradients so far give."""
+    weights, momentum = numbers(), 0.0 if mode == "async" or options.get("update") == "averages" else 0.5
+    ps, mine = make_server(weights, momentum, mode=mode, **where, **options)
+    with ps:
+        for n, counts in enumerate(epochs, 1):
+            _, behind, waited, _ = epoch(ps, counts, workers, lambda step: push(step, RANK), mine)
+            np.testing.assert_array_equal(flat(weights), applied(updates(mode, epochs[:n], workers), momentum))
+            if (number := number_in(workers)) is not None:
+                assert len(behind) == len(waited) == counts[number] + 1
+                assert mode == "async" or max(behind) <= options.get("staleness", 0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place, ranks_per_worker", [("beside", 1), ("apart", 2)])
+@pytest.mark.parametrize("early", ["none", "first", "last", "one by one", "all"])
+def test_workers_that_leave_early_and_training_that_goes_on(way, place, ranks_per_worker, early):
+    """With a momentum that is then the same for all."""
+    where, workers = arrange(place, ranks_per_worker)
+    some, last = [4] * (len(workers) - 1), len(workers) - 1
+    counts = {"none": [3, *some], "first": [0, *some], "last": [*some, 0], "one by one": [*range(last + 1)]}
+    check_epochs([counts.get(early, [0] * (last + 1)), [2] * (last + 1)], where, workers, **WAYS[way])
+
+
+@settings(max_examples=15)
+@given(
+    st.sampled_from([place for place in PLACES.values() if place[1] or place[0] < SIZE]),
+    st.sampled_from([1, 2, 3, "host"]),
+    st.sampled_from([*WAYS.values()]),
+    st.lists(st.integers(0, 4), min_size=SIZE, max_size=SIZE),
+)
+def test_drawn(together, place, ranks_per_worker, way, counts):
+    def run():
+        where, workers = arrange(place, ranks_per_worker, at_least=0)
+        if where["servers"] <= len(workers) or not where["colocated"]:
+            check_epochs([counts[: len(workers)]], where, workers, **way)
+
+    together(run)
+
+
+def late_push(workers, seconds, step):
+    """Gradients that come late from the last worker."""
+    time.sleep(seconds if RANK in workers[-1] else 0)
+    return push(step, RANK)
+
+
+@pytest.mark.parametrize("place", ["beside", "apart"])
+@pytest.mark.parametrize("staleness", [1, 2, 3])
+@pytest.mark.parametrize("update", ["server", "worker"])
+def test_staleness_with_a_slow_worker(place, staleness, update):
+    """The parameters are those after as many updates as they are said to be."""
+    where, workers = arrange(place, at_least=2)
+    ps, _ = make_server(numbers(), mode="bounded", staleness=staleness, update=update, **where)
+    with ps:
+        history, behind, waited, _ = epoch(ps, [7] * SIZE, workers, partial(late_push, workers, 0.02))
+    for step, weights in enumerate(history, 1):
+        done = updates("bounded", [[step - behind[step]] * SIZE], workers)
+        np.testing.assert_array_equal(weights, applied(done))
+    assert max(behind) <= staleness
+    assert not any(waited[: staleness + 1])
+    assert max(behind) > 0 or number_in(workers[:-1]) is None
+
+
+def test_a_slow_worker_costs_fast_ones_no_time():
+    (where, workers), seconds, late, waits = arrange("apart", at_least=2), [], 0, []
+    for mode in ("sync", "sync", "async"):
+        ps, _ = make_server(numbers(), mode=mode, **where)
+        with ps:
+            *_, waited, took = epoch(ps, [8] * SIZE, workers, partial(late_push, workers, late))
+        late = late or min(max(0.02, WORLD.allreduce(took, MPI.MAX) / 2), 0.2)
+        seconds, waits = [*seconds, took], [*waits, sum(waited)]
+    if number_in(workers[:-1]) is not None:
+        assert waits[1] > 0 and seconds[2] < seconds[1] / 2
+
+
+@pytest.mark.parametrize("place, wide, late", [("beside", 1, -1), ("apart", 1, -1), ("beside", 1, 0), ("apart", 2, 0)])
+@pytest.mark.parametrize("staleness", [2, 3, None])
+def test_workers_go_on_before_a_late_one_begins(place, wide, late, staleness):
+    """As far as the bound lets them, or in mode "async" to their end; worker 0 serves before it begins itself."""
+    where, workers = arrange(place, wide, at_least=2)
+    late, ahead = workers[late], staleness or 5
+    others = [rank for ranks in workers if ranks != late for rank in ranks]
+
+    def gradients(step):
+        if RANK in late and step == 0:
+            for tag in (1, ahead):  # the first step needs no answer
+                while tag == ahead and not all(WORLD.iprobe(rank, tag) for rank in others):
+                    ps.progress()
+                for rank in others:
+                    WORLD.recv(source=rank, tag=tag)
+        elif RANK in others and step in (1, ahead):
+            for rank in late:
+                WORLD.send(None, rank, step)
+        return push(step, RANK)
+
+    counts = [ahead + (ranks != late) for ranks in workers]
+    weights, mode = numbers(), {"mode": "bounded", "staleness": staleness} if staleness else {"mode": "async"}
+    ps, _ = make_server(weights, **mode, **where)
+    with ps:
+        _, behind, waited, _ = epoch(ps, counts, workers, gradients)
+    np.testing.assert_array_equal(flat(weights), applied(updates(mode["mode"], [counts], workers)))
+    if RANK in others:
+        assert behind[: ahead + 1] == [*range(ahead + 1)]
+        assert staleness is None or waited[: ahead + 1] == [0.0] * (ahead + 1)
+
+
+def test_asynchronous_training_converges():
+    """On losses with one minimum in common, in long messages."""
+    where, workers = arrange("beside")
+    weights, goal = {"w": np.zeros(20_000)}, np.arange(20_000) % 7 - 3.0
+    slope = np.random.default_rng(RANK).uniform(0.1, 1, goal.size)
+    with ParameterServer(weights, optimizer=partial(SGD, lr=0.5 / SIZE), mode="async", **where) as ps:
+        epoch(ps, [60] * SIZE, workers, lambda step: {"w": slope * (weights["w"] - goal)})
+    assert np.abs(weights["w"] - goal).max() < 0.3
+
+
+@pytest.mark.parametrize("place, ranks_per_worker", [("apart", 1), ("two apart", 1), ("apart", 2)])
+def test_servers_send_alike_and_to_one_of_each_worker(place, ranks_per_worker):
+    where, workers = arrange(place, ranks_per_worker)
+    weights = {"a": np.zeros(30_001), "b": np.zeros(13), "c": np.zeros(7, "f4")}
+    ps, _ = make_server(weights, **where)
+    with ps, pycoll.traffic() as sent:
+        for _ in range(3) if number_in(workers) is not None else ():
+            ps.step(weights)
+        if number_in(workers) is None:
+            ps.serve()
+            answer = (30_014 * 8 + 7 * 4) / where["servers"] + 8 * len(workers)  # with the clocks
+            assert abs(sent.nbytes / (3 * len(workers)) - answer) <= 8 + 4
+        ps.finish()
+
+
+def test_another_communicator():
+    half, weights = MPI.Intracomm(WORLD.Split(RANK % 2, -RANK)), numbers()
+    ps, _ = make_server(weights, comm=half, colocated=True)
+    with ps:
+        for step in range(3):
+            ps.step(push(step, half.rank))
+            assert pycoll.allreduce(np.ones(1), comm=half) == half.size
+        ps.finish()
+    np.testing.assert_array_equal(flat(weights), applied([mean(step, range(half.size)) for step in range(3)]))
+    half.Free()
+
+
+def test_choices_that_are_refused():
+    refused = {
+        "mode='fast' is not one of: sync, async, bounded": {"mode": "fast"},
+        "staleness=-1 does not go with mode='bounded'": {"mode": "bounded", "staleness": -1},
+        "staleness=1 does not go with mode='sync'": {"staleness": 1},
+        "update='both' is neither": {"update": "both"},
+        "update='server' needs an optimizer": {"optimizer": None},
+        "mode='bounded' needs an optimizer": {"optimizer": None, "update": "worker", "mode": "bounded"},
+        "mode='async' needs update='server'": {"update": "worker", "mode": "async"},
+        "servers=0 leaves": {"servers": 0},
+        f"servers={SIZE} leaves 0 of {SIZE} ranks to work": {"servers": SIZE, "colocated": False},
+        f"servers={SIZE + 1}: there are only {SIZE} workers": {"servers": SIZE + 1},
+        "servers=2: there are only 1 workers": {"servers": 2, "ranks_per_worker": SIZE},
+        "ranks_per_worker=0 is neither a positive number nor 'host'": {"ranks_per_worker": 0},
+    }
+    for message, options in refused.items():
+        with pytest.raises(ValueError, match=message):
+            ParameterServer({"a": np.zeros(99)}, **{"optimizer": SGD, "colocated": True} | options)
+
+
+@pytest.mark.skipif(SIZE == 1, reason="there is no other rank")
+def test_parameters_that_are_refused():
+    one, two = np.zeros(3), np.zeros((2, 2))
+    refused = {
+        "1 differs.* rank 0 has 'b': float64 .2, 2., rank .* has nothing": {"a": one},
+        "1 differs.* has 'b': float32": {"a": one, "b": two.astype("f4")},
+    }
+    for message, other in refused.items():
+        with pytest.raises(ValueError, match=f"parameter {message}"):
+            make_server(other if SIZE - 1 == RANK else {"a": one, "b": two}, colocated=True)
+    with pytest.raises(ValueError, match="servers=2: there are only 1 elements"):
+        make_server({"b": np.zeros(1, "f4")}, servers=2, colocated=True)
+    with pytest.raises(TypeError, match="int64"):
+        make_server({"a": np.arange(8)})
+
+
+@pytest.mark.parametrize("place, ranks_per_worker", [("beside", 2), ("apart", 1)])
+def test_calls_that_are_refused(place, ranks_per_worker):
+    where, workers = arrange(place, ranks_per_worker)
+    weights, right = numbers(), push(0, RANK)
+    refused = {
+        "'f' on one side only": {name: right[name] for name in "abcde"},
+        r"'b'\] has shape \(2, 3\), its parameter has \(5,\)": {**right, "b": np.ones((2, 3))},
+        "Cannot cast": {**right, "f": right["f"] * 1j},
+    }
+    works = number_in(workers) is not None
+    ps, _ = make_server(weights, **where)
+    with ps:
+        with pytest.raises(RuntimeError, match=f"rank {RANK} is a " + ("worker" if works else "server")):
+            ps.serve() if works else ps.step(right)
+        for message, gradients in refused.items() if RANK == 0 else ():
+            with pytest.raises((ValueError, TypeError), match=message):
+                ps.step(gradients)
+        epoch(ps, [1] * SIZE, workers, lambda step: right)
+    np.testing.assert_array_equal(flat(weights), applied(updates("sync", [[1] * SIZE], workers)))
+
+
+@pytest.mark.parametrize("place", ["beside", "apart"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_what_is_freed_leaves_nothing(place, mode):
+    """MPICH has no more than 2048 communicators."""
+    where, workers = arrange(place)
+
+    def cycles(times):
+        for n in range(times):
+            ps, _ = make_server({"w": np.zeros(4)}, mode=mode, **where)
+            with ps:
+                epoch(ps, [n % 3] * SIZE, workers, lambda step: {"w": np.ones(4)})
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4  # KiB
+
+    before = cycles(20)
+    assert cycles(1100 if SIZE <= 2 else 30) - before < 1000

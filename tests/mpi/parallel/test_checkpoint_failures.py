@@ -1,0 +1,302 @@
+"""Checkpoints on disk; and those that cannot be written, or do not fit: all ranks hear of it, what was there stays."""
+
+import errno
+import io
+import json
+import os
+
+import numpy as np
+import pytest
+
+from pycoll.parallel import TopK, save
+from tests.mpi.native import RANK, SIZE, WORLD
+
+from .test_checkpoint import (
+    BUCKETS,
+    KINDS,
+    SHAPES,
+    Replicas,
+    Sharded,
+    assert_equal,
+    free,
+    loaded,
+    model,
+    saved,
+    several,
+)
+
+pytestmark = pytest.mark.mpi
+DEDICATED = ["ps dedicated"] if SIZE > 1 else []
+
+
+def files(path):
+    """What is there when all ranks have come here."""
+    WORLD.Barrier()
+    found = {file.name: file.read_bytes() for file in path.iterdir()}
+    WORLD.Barrier()
+    return found
+
+
+def breaks(monkeypatch, module, name, call=1):
+    """Let one call of a function fail as on a full disk."""
+    original, calls = getattr(module, name), []
+
+    def function(*arguments, **options):
+        calls.append(name)
+        if len(calls) == call:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(module, name, function)
+
+
+def fails(monkeypatch, rank, run, path, *place):
+    with monkeypatch.context() as patch:
+        if rank == RANK:
+            breaks(patch, *place)
+        kind, pattern = (OSError, "No space") if rank == RANK else (RuntimeError, f"rank {rank} could not write")
+        with pytest.raises(kind, match=pattern):
+            saved(run, path, "new")
+
+
+def holds(path, kind, extra, whole):
+    fresh = KINDS[kind]("momentum")
+    assert loaded(fresh, path) == extra
+    assert_equal(fresh.whole(), whole)
+    free(fresh)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [(np, "savez"), (os, "fsync"), (os, "fsync", 2), (os, "replace")],
+    ids=["savez", "fsync", "fsync of the directory", "replace"],
+)
+@pytest.mark.parametrize(
+    "kind, rank", sorted({(kind, rank) for kind in ["fsdp", *DEDICATED] for rank in (0, SIZE - 1)})
+)
+def test_a_part_that_cannot_be_written(directory, monkeypatch, place, kind, rank):
+    run = KINDS[kind]("momentum", parameters=model())
+    run.train(range(2))
+    saved(run, directory, "old")
+    whole, before = run.whole(), files(directory)
+    run.train(range(2, 3))
+    fails(monkeypatch, rank, run, directory, *place)
+    assert files(directory) == before
+    holds(directory, kind, "old", whole)
+    saved(run, directory, "new")
+    assert len(files(directory)) == len(before)
+    holds(directory, kind, "new", run.whole())
+    free(run)
+
+
+@pytest.mark.parametrize("place", [(os, "fsync", 3), (os, "replace", 2)], ids=["fsync", "replace"])
+def test_a_manifest_that_cannot_be_written(directory, monkeypatch, place):
+    run = Sharded("momentum", parameters=model())
+    saved(run, directory, "old")
+    before = files(directory)
+    run.train(range(1))
+    fails(monkeypatch, 0, run, directory, *place)
+    assert files(directory) == before
+    holds(directory, "fsdp", "old", model())
+    free(run)
+
+
+def test_a_directory_that_cannot_be_synchronized_after_the_manifest(directory, monkeypatch):
+    """Which of the checkpoints it holds then depends on when the power fails; now it may be either."""
+    run = Sharded("momentum", parameters=model())
+    saved(run, directory, "old")
+    run.train(range(1))
+    fails(monkeypatch, 0, run, directory, os, "fsync", 4)
+    extra = WORLD.bcast(json.loads((directory / "manifest.json").read_text())["extra"])
+    holds(directory, "fsdp", extra, {"old": model(), "new": run.whole()}[extra])
+    saved(run, directory, "newer")
+    assert len(files(directory)) == 1 + SIZE
+    free(run)
+
+
+def test_a_first_one_that_cannot_be_written(directory, monkeypatch):
+    run = Replicas(parameters=model())
+    fails(monkeypatch, SIZE - 1, run, directory, np, "savez")
+    assert files(directory) == {}
+    with pytest.raises(FileNotFoundError):
+        loaded(run, directory)
+    free(run)
+
+
+def test_extra_that_json_cannot_hold(directory):
+    run = Sharded("momentum", parameters=model())
+    saved(run, directory, "old")
+    before = files(directory)
+    with pytest.raises(TypeError if RANK == 0 else RuntimeError, match="JSON" if RANK == 0 else "rank 0 could not"):
+        saved(run, directory, object())
+    assert files(directory) == before
+    holds(directory, "fsdp", "old", model())
+    free(run)
+
+
+def test_a_file_where_the_directory_should_be(directory):
+    run = Replicas()
+    if RANK == 0:
+        (directory / "file").write_text("")
+    for path in (directory / "file", directory / "file" / "below"):
+        with pytest.raises(OSError if RANK == 0 else RuntimeError, match="file" if RANK == 0 else "rank 0 could not"):
+            saved(run, path)
+    free(run)
+
+
+def test_what_is_in_the_directory(directory):
+    """One file of each rank and the manifest; not what a job that was killed left there, of any number of ranks."""
+    run = Sharded(parameters=model())
+    place = directory / "not" / "there yet"
+    for extra in range(3):
+        save(str(place), run.driver, run.optimizer, extra)
+        found = files(place)
+        assert len(found) == 1 + SIZE
+        manifest = json.loads(found["manifest.json"])
+        assert (manifest["ranks"], manifest["extra"]) == (SIZE, extra)
+        if RANK == 0:
+            for rank in range(SIZE + 1):
+                (place / f"0123456789abcdef-{rank}.npz").write_bytes(b"unfinished")
+        WORLD.Barrier()
+    free(run)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "ps", "ps worker", *DEDICATED])
+def test_every_element_is_written_once(directory, kind):
+    run = KINDS[kind]("momentum", parameters={"a": np.zeros(20_000)})
+    saved(run, directory)
+    nbytes = sum(map(len, files(directory).values()))
+    assert 2 * 160_000 < nbytes < 2 * 160_000 + 4096 * (SIZE + 1)
+    free(run)
+
+
+def test_other_files_in_the_directory_stay(directory):
+    run = Replicas()
+    names = ["digits.npz", "notes.txt"]
+    if RANK == 0:
+        for name in names:
+            (directory / name).write_text("precious")
+    for _ in range(2):
+        saved(run, directory)
+    found = files(directory)
+    assert [found.get(name) for name in names] == [b"precious"] * 2
+    free(run)
+
+
+def refused(run, path, error, pattern):
+    """On all ranks, which can go on then."""
+    with pytest.raises(error, match=pattern):
+        loaded(run, path)
+    run.train(range(1))
+    free(run)
+
+
+def test_nothing_there(directory):
+    for path in (directory, directory / "nowhere"):
+        refused(Sharded(), path, FileNotFoundError, "manifest.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "epoch: 3", "[1, 2]", "{}", '{"format": 2, "generation": "a", "ranks": 1}', '{"format": 1}', "\udcff\udcfe"],
+    ids=["empty", "no JSON", "a list", "no checkpoint", "another format", "cut short", "no text"],
+)
+def test_a_manifest_that_is_none(directory, text):
+    if RANK == 0:
+        (directory / "manifest.json").write_bytes(text.encode(errors="surrogateescape"))
+    WORLD.Barrier()
+    refused(Replicas(), directory, ValueError, r"manifest\.json")
+
+
+def spoil(directory, rank, content):
+    """Replace what a rank wrote; None removes it."""
+    files(directory)
+    if RANK == 0:
+        (path,) = directory.glob(f"*-{rank}.npz")
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content(path.read_bytes()))
+    WORLD.Barrier()
+
+
+def foreign(_):
+    """An archive of something else."""
+    np.savez(file := io.BytesIO(), a=np.zeros(3))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, lambda old: b"", lambda old: b"garbage" * 9, lambda old: old[: len(old) // 2], foreign],
+    ids=["missing", "empty", "garbage", "cut short", "foreign"],
+)
+def test_a_part_that_is_none(directory, content):
+    run = Sharded(parameters=model())
+    saved(run, directory)
+    spoil(directory, SIZE - 1, content)
+    refused(run, directory, FileNotFoundError if content is None else ValueError, rf"-{SIZE - 1}\.npz")
+
+
+@several
+@pytest.mark.parametrize("kind, rank", [("ddp", SIZE - 1), ("fsdp", 0), *((kind, 0) for kind in DEDICATED)])
+def test_a_directory_that_one_rank_does_not_see(directory, kind, rank):
+    run = KINDS[kind](parameters=model())
+    saved(run, directory)
+    if rank == RANK:
+        refused(run, directory / "elsewhere", FileNotFoundError, "manifest")
+    else:
+        refused(run, directory, RuntimeError, f"rank {rank}")
+
+
+OTHERS = {
+    "shape": ({**SHAPES, "hidden.weight": (5, 7)}, "hidden.weight"),
+    "last": ({**SHAPES, "out.bias": (4,)}, "out.bias"),
+    "missing": ({**SHAPES, "more.weight": (4, 4)}, "more.weight"),
+}
+
+
+@pytest.mark.parametrize(
+    "kind, other",
+    [("ddp", "shape"), ("ps worker", "last"), *((kind, o) for kind in ["fsdp", *DEDICATED] for o in OTHERS)],
+)
+def test_another_model(directory, kind, other):
+    """At least one rank says what differs, and the others that it does."""
+    run = Replicas("sgd", parameters=model())
+    saved(run, directory)
+    shapes, name = OTHERS[other]
+    odd = KINDS[kind]("sgd", parameters={name: np.zeros(shape) for name, shape in shapes.items()})
+    with pytest.raises((ValueError, RuntimeError)) as caught:
+        loaded(odd, directory)
+    told = WORLD.allgather((caught.type is ValueError, str(caught.value)))
+    assert any(right and f"'{name}" in text for right, text in told)
+    assert all(right or "checkpoint: rank" in text for right, text in told)
+    free(run, odd)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "ps", *DEDICATED])
+def test_another_optimizer(directory, kind):
+    run, odd = KINDS["ddp"]("momentum", parameters=model()), KINDS[kind]("adam")
+    saved(run, directory)
+    with pytest.raises((ValueError, RuntimeError)) as caught:
+        loaded(odd, directory)
+    assert any("mean" in text for text in WORLD.allgather(str(caught.value)))
+    free(run, odd)
+
+
+def test_buffers_that_are_not_there(directory):
+    run, odd = Sharded(), Replicas(buffers=["seen"])
+    saved(run, directory)
+    with pytest.raises((ValueError, RuntimeError), match="seen"):
+        loaded(odd, directory)
+    free(run, odd)
+
+
+def test_what_a_hook_keeps_does_not_fit_other_buckets(directory):
+    run, fewer = Replicas("sgd", hook=TopK(0.2), **BUCKETS), Replicas("sgd", hook=TopK(0.2))
+    for source, target in ((run, fewer), (fewer, run)):
+        source.train(range(1))
+        saved(source, directory)
+        with pytest.raises(ValueError, match="bucket"):
+            loaded(target, directory)
+    free(run, fewer)

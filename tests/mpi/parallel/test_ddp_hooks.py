@@ -1,0 +1,399 @@
+"""DistributedDataParallel: hooks, communication before `synchronize`, accumulation, unused parameters, `join`."""
+
+import contextlib
+import copy
+import random
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mpi4py import MPI
+
+import pycoll
+from pycoll.parallel import SGD, Cast, DistributedDataParallel, TopK
+from tests.mpi.native import RANK, SIZE, WORLD
+
+from .test_ddp import (
+    Counting,
+    alone,
+    assert_near,
+    assert_replicas,
+    backward,
+    batch,
+    exact,
+    mean,
+    network,
+    sizes,
+    vectors,
+)
+
+pytestmark = pytest.mark.mpi
+EVERYONE = range(SIZE)
+SHAPES = {"a": (7,), "b": (5, 3), "c": (9,)}
+
+
+def gradients(step, rank=RANK):
+    numbers = np.random.default_rng([step, rank])
+    return {name: numbers.normal(size=shape) for name, shape in SHAPES.items()}
+
+
+@pytest.mark.parametrize("dtype, eps", [("float16", 2.0**-10), ("bfloat16", 2.0**-7), (np.float32, 2.0**-23)])
+@pytest.mark.parametrize("limit", [1, 1 << 20], ids=["one each", "one for all"])
+def test_cast(dtype, eps, limit):
+    """To (p + 1) half units in the last place of the sum of magnitudes, and representable in that dtype."""
+    if dtype == "bfloat16":
+        dtype = pytest.importorskip("ml_dtypes").bfloat16
+    with DistributedDataParallel(gradients(0), hook=Cast(np.dtype(dtype).name), **sizes(limit)) as ddp:
+        for step in range(5):
+            averages = ddp.average_gradients(gradients(step))
+            assert_replicas(averages)
+            for name, average in averages.items():
+                np.testing.assert_array_equal(average, average.astype(dtype).astype(float))
+                everyones = [gradients(step, rank)[name] / SIZE for rank in EVERYONE]
+                bound = (SIZE + 1) / 2 * eps * sum(map(np.abs, everyones)) + 2.0**-24 * SIZE
+                assert (np.abs(average - sum(everyones)) <= bound).all()
+
+
+def test_cast_overflows_no_sooner_than_the_average():
+    with DistributedDataParallel(vectors(), hook=Cast("float16")) as ddp:
+        averages = ddp.average_gradients({name: np.full(4, 40_000.0) for name in "abcd"})
+        np.testing.assert_allclose(averages["a"], 40_000, rtol=SIZE * 2.0**-10)
+
+
+@pytest.mark.parametrize("hook, width", [(None, 4), (Cast("float16"), 2), (Cast("float64"), 8)])
+def test_bytes_on_the_wire(hook, width):
+    parameters = {"a": np.zeros((21, 10), "f4"), "b": np.zeros(630, "f4")}
+    with pycoll.traffic() as sent, DistributedDataParallel(parameters, **{} if hook is None else {"hook": hook}) as ddp:
+        for _ in range(3):
+            before = sent.nbytes
+            ddp.average_gradients({"a": np.ones((21, 10)), "b": np.ones(630)})
+            assert (sent.nbytes - before) * SIZE == 2 * (SIZE - 1) * 840 * width
+
+
+@pytest.mark.parametrize("hook", [Cast("float32"), TopK(1)])
+def test_one_hook_for_several_drivers(hook):
+    lengths = [4, 4, 5]
+    drivers = [DistributedDataParallel({"a": np.zeros(length)}, hook=hook) for length in lengths]
+    for step, (ddp, length) in enumerate(zip(drivers, lengths)):
+        ddp.ready("a", exact("a", step, shape=length))
+    for step, (ddp, length) in enumerate(zip(drivers, lengths)):
+        np.testing.assert_array_equal(ddp.synchronize()["a"], mean("a", step, shape=length))
+        ddp.free()
+
+
+@pytest.mark.parametrize("ratio", [0.01, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("groups", ["c b a", "cba"], ids=["one each", "one for all"])
+def test_top_k_remembers_what_it_did_not_send(groups, ratio):
+    """Against a model of it on all ranks."""
+    hook, kept, groups = TopK(ratio), {}, groups.split()
+
+    def keeping(bucket):
+        kept[bucket.index] = bucket.state
+        return hook(bucket)
+
+    lengths = [sum(int(np.prod(SHAPES[name])) for name in group) for group in groups]
+    memories = [np.zeros((SIZE, length)) for length in lengths]
+    with DistributedDataParallel(gradients(0), hook=keeping, **sizes(1 if len(groups) > 1 else 1 << 20)) as ddp:
+        for step in range(10):
+            averages = ddp.average_gradients(gradients(step))
+            assert_replicas(averages)
+            for index, (group, memory) in enumerate(zip(groups, memories)):
+                sent = np.zeros_like(memory)
+                for rank in EVERYONE:
+                    mine = gradients(step, rank)
+                    memory[rank] += np.concatenate([mine[name].reshape(-1) for name in group])
+                    largest = np.argsort(-np.abs(memory[rank]))[: max(1, int(ratio * lengths[index]))]
+                    sent[rank, largest] = memory[rank, largest]
+                memory -= sent
+                ours = np.concatenate([averages[name].reshape(-1) for name in group])
+                np.testing.assert_allclose(ours, sent.mean(axis=0), rtol=0, atol=1e-13)
+                np.testing.assert_allclose(kept[index]["error"], memory[RANK], rtol=0, atol=1e-13)
+                assert (np.count_nonzero(memory, axis=1) == lengths[index] - len(largest)).all()
+
+
+@pytest.mark.parametrize("ratio", [0, -0.1, 1.5, float("nan")])
+def test_wrong_ratios(ratio):
+    with pytest.raises(ValueError, match=f"^ratio={ratio} is not in"):
+        TopK(ratio)
+
+
+def one_request(bucket):
+    wire = (bucket.vector / bucket.comm.size).astype(np.float32)
+    yield pycoll.iallreduce(MPI.IN_PLACE, wire, comm=bucket.comm)
+    bucket.vector[:] = wire
+
+
+def several_requests(bucket):
+    half = bucket.vector.size // 2
+    parts = bucket.vector[:half], bucket.vector[half:]
+    yield [pycoll.iallreduce(MPI.IN_PLACE, part, op=pycoll.AVG, comm=bucket.comm) for part in parts]
+
+
+def two_stages(bucket):
+    total = np.empty_like(bucket.vector)
+    yield pycoll.ireduce(bucket.vector, total, comm=bucket.comm)
+    if bucket.comm.rank == 0:
+        np.divide(total, bucket.comm.size, out=bucket.vector)
+    yield [pycoll.ibcast(bucket.vector, comm=bucket.comm), pycoll.ibarrier(comm=bucket.comm)]
+
+
+def three_stages(bucket):
+    for _ in range(2):
+        yield bucket.allreduce(bucket.vector.copy(), MPI.SUM)
+    yield bucket.allreduce(bucket.vector, pycoll.AVG)
+
+
+def of_mpi(bucket):
+    ones = np.ones(1)
+    ours = pycoll.iallreduce(MPI.IN_PLACE, ones, comm=bucket.comm)
+    yield [bucket.comm.Iallreduce(MPI.IN_PLACE, bucket.vector), ours]
+    yield []
+    bucket.vector /= ones[0]
+
+
+HOOKS = [one_request, several_requests, two_stages, three_stages, of_mpi]
+
+
+@pytest.mark.parametrize("hook", [*HOOKS, TopK(1)])
+def test_hooks_of_the_users(hook):
+    """With gradients in another order on each rank."""
+    orders = random.Random(RANK)
+    with DistributedDataParallel(vectors(), hook=hook, find_unused=True, **sizes(64)) as ddp:
+        for step in range(5):
+            for name in orders.sample("abcd", 4):
+                ddp.ready(name, exact(name, step))
+            averages = ddp.synchronize()
+            for name in "abcd":
+                np.testing.assert_array_equal(averages[name], mean(name, step))
+
+
+threads = pytest.mark.skipif(MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="needs MPI_THREAD_MULTIPLE")
+
+
+@pytest.mark.parametrize("beside", [contextlib.nullcontext, pytest.param(pycoll.progress_thread, marks=threads)])
+def test_communication_begins_before_all_gradients_are_there(beside):
+    """The first average is complete while the other gradients are not announced."""
+    hook = Counting()
+    with beside() as thread, DistributedDataParallel(vectors(), hook=hook, **sizes(1)) as ddp:
+        for step in range(3):
+            for place, name in enumerate("dcba"):
+                ddp.ready(name, exact(name, step))
+                assert hook.started == [*range(4)] * step + [*range(place + 1)]
+                deadline = time.monotonic() + 30
+                while not ((ddp.gradients[name] == mean(name, step)).all() if thread else ddp.progress()):
+                    assert time.monotonic() < deadline
+                    time.sleep(1e-4)
+                np.testing.assert_array_equal(ddp.gradients[name], mean(name, step))
+            ddp.synchronize()
+
+
+def test_announcements_alone_let_communication_go_on():
+    many = [f"p{n}" for n in range(40 + 10 * SIZE)]
+    parameters = {name: np.zeros(1) for name in many} | {"last": np.zeros(50)}
+    with DistributedDataParallel(parameters, first_bucket_bytes=400) as ddp:
+        ddp.ready("last", exact("last", shape=50))
+        for name in many[1:]:
+            WORLD.Barrier()
+            ddp.ready(name, np.ones(1))
+        np.testing.assert_array_equal(ddp.gradients["last"], mean("last", shape=50))
+        ddp.ready(many[0], np.ones(1))
+        assert all((average == 1).all() for name, average in ddp.synchronize().items() if name != "last")
+
+
+@threads
+@pytest.mark.parametrize("hook", [None, two_stages])
+def test_training_beside_the_progress_thread(hook):
+    parameters = network(RANK)
+    options = sizes(200) | ({} if hook is None else {"hook": hook})
+    with pycoll.progress_thread(), DistributedDataParallel(parameters, **options) as ddp:
+        rule = SGD(parameters, lr=0.2, momentum=0.9)
+        for step, expected in enumerate(alone([EVERYONE] * 10)):
+            for name, gradient in backward(parameters, *batch(step, RANK)):
+                ddp.ready(name, gradient)
+            rule.step(ddp.synchronize())
+            assert_near(parameters, expected)
+        assert_replicas(parameters)
+
+
+def test_accumulation_adds_up_and_sends_nothing():
+    """A micro-step more or less on other ranks."""
+    hook, micro = Counting(), 1 + RANK % 3
+    with pycoll.traffic() as sent, DistributedDataParallel(vectors(), hook=hook, **sizes(1)) as ddp:
+        for step in range(4):
+            before = sent.messages
+            with pytest.raises(RuntimeError, match="no_sync"), ddp.no_sync():
+                for turn in range(micro):
+                    for name in "dcba":
+                        ddp.ready(name, exact(name, 10 * step + turn))
+                ddp.synchronize()
+            assert len(hook.started) == 4 * step and sent.messages == before
+            averages = ddp.average_gradients({name: exact(name, 10 * step + micro) for name in "abcd"})
+            for name in "abcd":
+                sums = [exact(name, 10 * step + turn, rank) for rank in range(SIZE) for turn in range(2 + rank % 3)]
+                np.testing.assert_array_equal(averages[name], sum(sums) / SIZE)
+
+
+def test_accumulation_with_parameters_unused_in_the_last_micro_step():
+    """Or in all but the last, or on some of the ranks; without find_unused, as each has a gradient somewhere."""
+    with DistributedDataParallel(vectors(), **sizes(1)) as ddp:
+        for step in range(3):
+            with ddp.no_sync():
+                with ddp.no_sync():
+                    ddp.ready("d", exact("d", step))
+                ddp.ready("b", exact("b", step))
+            with ddp.no_sync():
+                ddp.ready("a", exact("a", step))
+            for name in "dca" if RANK % 2 else "dcba":
+                ddp.ready(name, exact(name, step))
+            averages = ddp.synchronize()
+            np.testing.assert_array_equal(averages["c"], mean("c", step))
+            for name in "ad":
+                np.testing.assert_array_equal(averages[name], 2 * mean(name, step))
+            once, again = mean("b", step), mean("b", step, range(0, SIZE, 2))
+            np.testing.assert_array_equal(averages["b"], once + again)
+
+
+def test_parameters_without_a_gradient():
+    """One on some ranks, one on all; others in the next step."""
+    with DistributedDataParallel(vectors(), find_unused=True, **sizes(1)) as ddp:
+        for step in range(6):
+            some, none = "abcd"[step % 4], "abcd"[(step + 1) % 4]
+            for name in "dcba":
+                if name != none and (name != some or RANK % 2 == 0):
+                    ddp.ready(name, exact(name, step))
+            averages = ddp.synchronize()
+            assert list(averages) == [name for name in "abcd" if name != none]
+            for name, average in averages.items():
+                np.testing.assert_array_equal(average, mean(name, step, range(0, SIZE, 2 if name == some else 1)))
+        assert ddp.synchronize() == {}
+
+
+def test_accumulation_of_gradients_computed_where_they_are_averaged():
+    """And with no more of them in the step itself."""
+    with DistributedDataParallel(vectors(), **sizes(1)) as ddp:
+        for step in range(3):
+            with ddp.no_sync():
+                for name, view in ddp.gradients.items():
+                    np.copyto(view, exact(name, step))
+                    ddp.ready(name, view)
+                for name in "dcba":
+                    ddp.ready(name, exact(name, 10 + step))
+            for name, average in ddp.synchronize().items():
+                np.testing.assert_array_equal(average, mean(name, step) + mean(name, 10 + step))
+
+
+LENGTHS = {
+    "falling": [SIZE - rank for rank in EVERYONE],
+    "rising": list(EVERYONE),
+    "the last alone": [0] * (SIZE - 1) + [3],
+    "none": [0] * SIZE,
+}
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_ranks_with_different_numbers_of_steps(lengths):
+    """Each step is that of one process with the batches of the active ranks; parameters end the same everywhere."""
+    active = [[rank for rank in EVERYONE if lengths[rank] > step] for step in range(max(lengths))]
+    expected = [network(), *alone(active)]
+    parameters, buffers = network(RANK), {"steps": np.array(0)}
+    with DistributedDataParallel(parameters, buffers, **sizes(200)) as ddp:
+        rule = SGD(parameters, lr=0.2, momentum=0.9)
+        with ddp.join():
+            for step in range(lengths[RANK]):
+                for name, gradient in backward(parameters, *batch(step, RANK)):
+                    ddp.ready(name, gradient)
+                rule.step(ddp.synchronize())
+                buffers["steps"] += 1
+                assert_near(parameters, expected[step + 1])
+        assert_replicas(parameters)
+        assert_near(parameters, expected[-1])
+        assert buffers["steps"] == max(lengths)
+        for step in range(2):  # of all ranks again
+            averages = ddp.average_gradients(dict(backward(parameters, *batch(step, RANK))))
+            gradients = [dict(backward(parameters, *batch(step, rank))) for rank in EVERYONE]
+            for name, average in averages.items():
+                np.testing.assert_allclose(average, sum(one[name] for one in gradients) / SIZE, rtol=0, atol=1e-14)
+
+
+def test_joined_twice_and_with_an_error():
+    with DistributedDataParallel(vectors(), **sizes(1)) as ddp:
+        for _ in range(2):
+            with ddp.join():
+                for step in range(1 + RANK):
+                    active = range(step, SIZE)
+                    averages = ddp.average_gradients({name: exact(name, step) for name in "abcd"})
+                    for name, average in averages.items():
+                        np.testing.assert_allclose(average, mean(name, step, active, of=len(active)), rtol=1e-14)
+        with pytest.raises(KeyError), ddp.join():
+            ddp.average_gradients(vectors())
+            raise KeyError
+        averages = ddp.average_gradients({name: exact(name) for name in "abcd"})
+        np.testing.assert_array_equal(averages["a"], mean("a"))
+
+
+def test_a_rank_that_ends_within_an_accumulation():
+    """What it has added up is in no average, whether the others still go on or not."""
+    lengths = [2 - rank % 2 for rank in EVERYONE]
+    with DistributedDataParallel(vectors(), **sizes(1)) as ddp:
+        with ddp.join():
+            for step in range(lengths[RANK]):
+                active = [rank for rank in EVERYONE if lengths[rank] > step]
+                averages = ddp.average_gradients({name: exact(name, step) for name in "abcd"})
+                np.testing.assert_allclose(averages["b"], mean("b", step, active, of=len(active)), rtol=1e-14)
+            with ddp.no_sync():
+                ddp.ready("b", np.full(4, np.nan))
+        averages = ddp.average_gradients({name: exact(name) for name in "abcd"})
+        np.testing.assert_array_equal(averages["b"], mean("b"))
+
+
+def announced(seed, step, rank):
+    """The micro-steps of a rank's step: the names of those that have a gradient."""
+    numbers = random.Random(f"{seed} {step} {rank}")
+    return [[name for name in "dcba" if numbers.random() < 0.4] for _ in range(numbers.randint(1, 3))]
+
+
+numbers_of_steps = st.lists(st.integers(0, 3), min_size=SIZE, max_size=SIZE)
+hooks = st.sampled_from([Counting(), Cast("float32"), TopK(1), *HOOKS])
+
+
+@settings(max_examples=15)
+@given(numbers_of_steps, hooks, st.sampled_from([1, 64, 1 << 20]), st.integers(0, 1000))
+def test_all_of_it_together(together, lengths, hook, limit, seed):
+    """Steps of different numbers, of several micro-steps, with any of the parameters, by any hook."""
+    together(all_of_it_together, lengths, hook, limit, seed)
+
+
+def all_of_it_together(lengths, hook, limit, seed):
+    parameters, expected = vectors(), vectors()
+    with DistributedDataParallel(parameters, hook=copy.deepcopy(hook), find_unused=True, **sizes(limit)) as ddp:
+        with ddp.join():
+            for step in range(lengths[RANK]):
+                *first, last = announced(seed, step, RANK)
+                with ddp.no_sync():
+                    for turn, names in enumerate(first):
+                        for name in names:
+                            ddp.ready(name, exact(name, 10 * step + turn))
+                for name in random.Random(RANK).sample(last, len(last)):
+                    ddp.ready(name, exact(name, 10 * step + len(first)))
+                for name, average in ddp.synchronize().items():
+                    parameters[name] -= average
+                    assert name in used(seed, step, lengths)
+        for step in range(max(lengths)):
+            active = sum(length > step for length in lengths)
+            for name, parts in used(seed, step, lengths).items():
+                expected[name] -= sum(exact(name, *part) for part in parts) / active
+        for name, array in expected.items():
+            np.testing.assert_allclose(parameters[name], array, rtol=0, atol=1e-9)
+        assert_replicas(parameters)
+
+
+def used(seed, step, lengths):
+    """The names that have gradients in a step, and whose those are: (seed, rank)."""
+    parts = {}
+    for rank, length in enumerate(lengths):
+        for turn, names in enumerate(announced(seed, step, rank) if length > step else []):
+            for name in names:
+                parts.setdefault(name, []).append((10 * step + turn, rank))
+    return parts

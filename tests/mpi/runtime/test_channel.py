@@ -1,0 +1,208 @@
+"""Private duplicates, bound programs and scratch: isolation, lifetimes, and nothing kept too long."""
+
+import gc
+import time
+import weakref
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from pycoll.base.settings import configure
+from pycoll.compiler.blocks import compiled
+from pycoll.runtime.attach import attach, channels
+from pycoll.runtime.channel import KEPT, SMALL
+from tests.mpi.native import RANK, SIZE, WORLD
+
+pytestmark = pytest.mark.mpi
+
+
+def test_collectives_and_the_callers_messages_do_not_meet():
+    right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    token, came = np.array([float(RANK)]), np.empty(1)
+    for algorithm in pycoll.algorithms("allreduce"):
+        request = WORLD.Irecv(came, MPI.ANY_SOURCE, MPI.ANY_TAG)
+        np.testing.assert_array_equal(pycoll.allreduce(np.ones(5), algorithm=algorithm), np.full(5, SIZE))
+        WORLD.Send(token, right, 1)
+        request.Wait()
+        assert came[0] == left
+
+
+def test_communicators_live_and_die():
+    for _ in range(200):
+        comm = WORLD.Dup()
+        np.testing.assert_array_equal(pycoll.allreduce(np.ones(3), comm=comm), np.full(3, SIZE))
+        assert comm.handle in channels
+        handle = comm.handle
+        comm.Free()
+        assert handle not in channels
+
+
+def test_ten_thousand_duplicates():
+    """An MPI library has a few thousand communicators: each leaked duplicate would be missed."""
+    for _ in range(10_000 if SIZE <= 2 else 500):
+        comm = WORLD.Dup()
+        attach(comm)
+        comm.Free()
+
+
+def test_parts_of_the_world():
+    halves = WORLD.Split(RANK % 2, -RANK)
+    total = pycoll.allreduce(np.array([RANK]), comm=halves)
+    assert total[0] == sum(range(RANK % 2, SIZE, 2))
+    order = pycoll.allgather(np.array([RANK]), comm=halves).reshape(-1)
+    assert list(order) == sorted(range(RANK % 2, SIZE, 2), reverse=True)
+    alone = pycoll.allreduce(np.array([RANK]), comm=MPI.COMM_SELF)
+    assert alone[0] == RANK
+    halves.Free()
+
+
+def test_callers_arrays_are_not_kept_alive():
+    send, recv = np.ones(1000), np.empty(1000)
+    pycoll.allreduce(send, recv)
+    pycoll.allreduce(MPI.IN_PLACE, recv)
+    references = weakref.ref(send), weakref.ref(recv)
+    del send, recv
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]
+
+
+def test_an_address_that_comes_again_with_something_else_in_it():
+    memory = np.zeros(64)
+    for dtype in ("f8", "i8", "f4", "i4", "u4"):
+        for count in (8, 4, 8):
+            send, recv = memory[:16].view(dtype)[:count], memory[32:48].view(dtype)[:count]
+            send[...] = 100_000_000 * (RANK + 1)
+            pycoll.allreduce(send, recv)
+            np.testing.assert_array_equal(recv, np.full(count, 100_000_000 * SIZE * (SIZE + 1) // 2).astype(dtype))
+
+
+def test_one_array_whose_dtype_changes():
+    send, recv = np.zeros(4), np.zeros(4)
+    for dtype in ("f8", "i8", "f8", "i8"):
+        send.dtype = recv.dtype = dtype
+        send[...] = 100_000_000 * (RANK + 1)
+        pycoll.allreduce(send, recv)
+        np.testing.assert_array_equal(recv, np.full(4, 100_000_000 * SIZE * (SIZE + 1) // 2).astype(dtype))
+    send.dtype = "f8"
+    with pytest.raises(TypeError, match="sendbuf has dtype float64, recvbuf has dtype int64"):
+        pycoll.allreduce(send, recv)
+
+
+def test_one_array_that_changes_between_calls():
+    send, recv = np.ones(4), np.empty(4)
+    for step in range(3):
+        send[...] = step
+        np.testing.assert_array_equal(pycoll.allreduce(send, recv), np.full(4, step * SIZE))
+    with pytest.raises(ValueError, match="resize"):
+        recv.resize(1000)
+
+
+@pytest.mark.skipif(SIZE > 4, reason="the same with fewer ranks")
+def test_many_buffers_and_growing_scratch():
+    arrays = [np.full(n, 1.0) for n in range(1, 3 * KEPT)]
+    for _ in range(2):
+        for values in arrays:
+            np.testing.assert_array_equal(pycoll.allreduce(values, algorithm="naive"), values * SIZE)
+    for n in (10, 10_000, 100_000, 10):
+        values = np.ones(n)
+        pycoll.allreduce(MPI.IN_PLACE, values, algorithm="tree")
+        np.testing.assert_array_equal(values, np.full(n, SIZE))
+
+
+@pytest.mark.skipif(SIZE > 4, reason="the same with fewer ranks")
+def test_no_more_than_so_many_are_kept():
+    channel = attach(WORLD)
+    for n in range(1, 6 * KEPT):
+        pycoll.allreduce(np.ones(n), np.empty(n))
+        assert len(channel._executables) <= KEPT and len(channel.shortcuts) <= 4 * KEPT
+
+
+@pytest.mark.skipif(not 1 < SIZE <= 4, reason="the same with other numbers of ranks; one rank needs no scratch")
+def test_scratch_is_given_back():
+    comm = WORLD.Dup()
+    channel = attach(comm)
+    for n in (10, 100_000, 500_000):
+        values = np.ones(n)
+        pycoll.allreduce(MPI.IN_PLACE, values, algorithm="ring", comm=comm)
+        np.testing.assert_array_equal(values, SIZE)
+    assert channel._scratch, "the last call is kept, with its scratch"
+    for n in range(1, KEPT + 1):
+        pycoll.bcast(np.ones(n), comm=comm)
+    gc.collect()
+    assert not channel._scratch
+    comm.Free()
+
+
+@pytest.mark.skipif(not 1 < SIZE <= 4, reason="the same with other numbers of ranks; one rank sends nothing")
+def test_requests_and_scratch_that_are_kept_are_bounded(monkeypatch):
+    monkeypatch.setattr("pycoll.runtime.channel.KEPT_REQUESTS", 100)
+    monkeypatch.setattr("pycoll.runtime.channel.KEPT_SCRATCH", 1 << 20)
+    comm = WORLD.Dup()
+    channel = attach(comm)
+    configure(segment=1 << 10)
+    try:
+        for n in (100, 10_000, 50_000, 100, 10_000, 50_000, 1_000):
+            values = np.ones(n)
+            pycoll.allreduce(MPI.IN_PLACE, values, algorithm="ring", comm=comm)
+            np.testing.assert_array_equal(values, SIZE)
+            held = [len(one.requests) for one in channel._executables.values()]
+            assert channel._requests == sum(held) and (sum(held) <= 100 or len(held) == 1)
+            scratch = {id(one.scratch): one.scratch.nbytes for one in channel._executables.values()}
+            assert sum(scratch.values()) <= (1 << 20) + SMALL or len(held) == 1
+    finally:
+        configure(segment=None)
+        comm.Free()
+
+
+def test_uneven_arrivals():
+    """Ranks that come late or early do not mix up one collective with the next."""
+    numbers = np.random.default_rng(RANK)
+    for turn in range(100):
+        if numbers.random() < 0.1:
+            time.sleep(0.002)
+        values = np.full(7, float(turn))
+        assert pycoll.allreduce(values, op="max")[0] == turn
+        pycoll.bcast(values, turn % SIZE)
+        assert pycoll.allgather(values).shape == (SIZE, 7)
+
+
+def test_forgotten_programs_are_not_mistaken_for_new_ones():
+    """The compiler's cache forgets programs while bound ones live; a new program may get an old one's id."""
+    memory = np.zeros(128)
+    for count in range(40):
+        send, recv = memory[:64][: count + 1], memory[64:][: count + 1]
+        send[...] = count + 1
+        expected = np.full(count + 1, (count + 1) * SIZE)
+        compiled.cache_clear()
+        pycoll.allreduce(send, recv)
+        np.testing.assert_array_equal(recv, expected)
+
+
+def test_a_buffer_made_read_only_between_calls():
+    send, recv = np.ones(4), np.zeros(4)
+    pycoll.allreduce(send, recv)
+    recv.flags.writeable = False
+    with pytest.raises(ValueError, match="recvbuf is read-only"):
+        pycoll.allreduce(send, recv)
+
+
+def test_what_is_used_stays_bound():
+    channel = attach(WORLD)
+    send, recv = np.ones(3), np.empty(3)
+    pycoll.allreduce(send, recv)
+    calls = next(reversed(channel._executables.values())).calls
+    for _ in range(3):
+        keep = [np.ones(5) for _ in range(KEPT // 2)]
+        for values in keep:
+            pycoll.allreduce(values, np.empty(5))
+        pycoll.allreduce(send[:], recv[:])  # not by the shortcut, which does not count as use
+    assert any(bound.calls is calls for bound in channel._executables.values())
+
+
+@pytest.mark.parametrize("name", ["segment", "pipeline"])
+def test_configure_refuses_what_is_no_size(name):
+    for value in (0, -1):
+        with pytest.raises(ValueError, match=f"{name}={value}"):
+            configure(**{name: value})

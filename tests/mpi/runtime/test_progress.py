@@ -1,0 +1,111 @@
+"""What is in flight goes on in every call that waits for other ranks; and what ends meanwhile."""
+
+import threading
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from tests.mpi.native import RANK, SIZE, WORLD
+
+pytestmark = pytest.mark.mpi
+LONG = 400_000
+
+
+def blocking_calls(comm):
+    other = WORLD.Dup()
+    ones, block = np.ones(SIZE), np.empty(1)
+    return {
+        "Dup": lambda: comm.Dup().Free(),
+        "Split": lambda: comm.Split(0).Free(),
+        "Create": lambda: comm.Create(comm.group).Free(),
+        "Reduce_scatter": lambda: comm.Reduce_scatter(ones, block),
+        "attach": lambda: pycoll.attach(other),
+        "init": lambda: pycoll.allreduce_init(ones, comm=other).Free(),
+        "derived": lambda: derived_reduction(comm),
+    }
+
+
+def derived_reduction(comm):
+    """Served by MPI itself."""
+    pair = MPI.INT.Create_vector(2, 1, 2).Commit()
+    op = MPI.Op.Create(lambda a, b, datatype: None, commute=True)
+    comm.Allreduce([np.zeros(3, "i"), 1, pair], [np.zeros(3, "i"), 1, pair], op)
+    op.Free()
+    pair.Free()
+
+
+@pytest.mark.parametrize("name", ["Dup", "Split", "Create", "Reduce_scatter", "attach", "init", "derived"])
+def test_blocking_calls_let_flights_go_on(name):
+    """Rank 0 makes the call first, the others first wait for what rank 0 has in flight."""
+    comm = pycoll.Comm(WORLD.Dup())
+    call = blocking_calls(comm)[name]
+    result = np.empty(LONG)
+    request = comm.Iallreduce(np.ones(LONG), result, algorithm="ring")
+    for step in (call, request.Wait) if RANK == 0 else (request.Wait, call):
+        step()
+    assert (result == SIZE).all()
+    comm.Free()
+
+
+def test_a_communicator_freed_while_a_collective_of_several_parts_is_under_way():
+    comm = pycoll.Comm(WORLD.Dup())
+    send, recv = np.arange(SIZE) + 10 * RANK, np.empty(SIZE, int)
+    request = comm.Ialltoallv([send, [1] * SIZE], [recv, [1] * SIZE], algorithm="tree")
+    comm.Free()
+    request.Wait()
+    np.testing.assert_array_equal(recv, 10 * np.arange(SIZE) + RANK)
+
+
+def test_nonblocking_on_what_idup_made():
+    comm = pycoll.Comm(WORLD.Dup())
+    comm.algorithm["Allreduce"] = "ring"
+    child, request = comm.Idup()
+    if RANK == 0:
+        assert dict(child.algorithm) == {"allreduce": "ring"}  # which waits for nobody
+    request.Wait()
+    result = np.empty(3)
+    child.Iallreduce(np.ones(3), result).Wait()
+    assert (result == SIZE).all() and dict(child.algorithm) == {"allreduce": "ring"}
+    child.Free()
+    comm.Free()
+
+
+def test_children_keep_the_class_of_a_subclass():
+    class Mine(pycoll.Comm):
+        pass
+
+    comm = Mine(WORLD.Dup())
+    for child in (comm.Dup(), comm.Clone()):
+        assert type(child) is Mine
+        child.Free()
+    comm.Free()
+
+
+@pytest.mark.skipif(MPI.Query_thread() < MPI.THREAD_MULTIPLE or SIZE > 3, reason="needs MPI_THREAD_MULTIPLE; slow")
+def test_two_threads():
+    """One with a persistent collective, one with nonblocking ones, each on a communicator of its own."""
+    first, second = pycoll.Comm(WORLD.Dup()), pycoll.Comm(WORLD.Dup())
+    failed = []
+
+    def nonblocking():
+        for _ in range(300):
+            result = np.empty(1)
+            second.Iallreduce(np.ones(1), result).Wait()
+            if result[0] != SIZE:
+                failed.append(result[0])
+
+    thread = threading.Thread(target=nonblocking)
+    thread.start()
+    total = np.empty(1)
+    with pycoll.allreduce_init(np.ones(1), total, comm=first) as reduction:
+        for _ in range(300):
+            reduction.Start()
+            reduction.Wait()
+            assert total[0] == SIZE
+        reduction.Start()
+    thread.join()
+    assert not failed
+    first.Free()
+    second.Free()

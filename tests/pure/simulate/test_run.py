@@ -1,0 +1,274 @@
+"""The simulation against the proof's counts, against the formulas, and against what can be worked out by hand."""
+
+import re
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pycoll
+from pycoll.schedule.costs import Network as Formula
+from pycoll.schedule.costs import documented, evaluate
+from pycoll.schedule.moves import Recv, Reduce, Send
+from pycoll.schedule.proof import prove
+from pycoll.schedule.registry import find
+from pycoll.simulate import Link, Network
+from pycoll.simulate.network import changed, read, write
+from pycoll.simulate.run import Cluster, Ranks, sizes
+from tests.pure.schedule.test_proof import ALGORITHMS
+
+ALPHA, BETA, GAMMA = 1e-6, 1e-9, 1e-10
+Z = 1 << 20
+
+
+def flat(alpha=ALPHA, beta=BETA, gamma=GAMMA, **more):
+    link = Link(alpha, beta, **more)
+    return Network(link, link, gamma)
+
+
+def simulated(algorithm, ranks, nbytes=Z, network=None, longest=1 << 40, **more):
+    network = network or flat()
+    name = algorithm.primitive.name
+    return pycoll.simulate(
+        name, algorithm=algorithm.name, ranks=ranks, nbytes=nbytes, network=network, longest=longest, **more
+    )
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+@pytest.mark.parametrize("hosts", [None, (0, 0, 1, 1, 2), (0, 1, 0, 1, 0, 1)])
+def test_it_counts_what_the_proof_counts(algorithm, hosts):
+    for ranks in (1, 2, 3, 5, 8) if hosts is None else (len(hosts),):
+        for root in {0, ranks - 1} if algorithm.primitive.rooted else {0}:
+            segments = 3 if algorithm.pipelined else 1
+            nbytes = 1000 * ranks + 1
+            together = sizes(algorithm, ranks, nbytes, segments, hosts)
+            proven = prove(algorithm, ranks, root, segments, partial(of_one, together), hosts)
+            told = simulated(algorithm, ranks, nbytes, root=root, segments=segments, hosts=hosts)
+            assert told.messages.tolist() == proven.messages
+            assert told.sent.tolist() == proven.sent
+            assert told.received.tolist() == proven.received
+            assert told.combined.tolist() == proven.combined
+            out = sum(link.nbytes for name, link in told.links.items() if name.startswith("host") and "out" in name)
+            place = hosts or range(ranks)
+            assert out == sum(proven.crossing.values()) if len(set(place)) > 1 else not out
+            assert (told.ends <= told.time).all() and (told.waiting >= -1e-12).all()
+
+
+def of_one(together, block):
+    return together([block])
+
+
+# Where several messages pass a port at once, which the proof's rounds let the formula count in other ways.
+DIFFERENT = {"allreduce.double_tree", "alltoall.naive", "barrier.naive"}
+FIXED = [each for each in ALGORITHMS if not each.primitive.varies]
+
+
+@pytest.mark.parametrize("algorithm", [each for each in FIXED if str(each) not in DIFFERENT], ids=str)
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_it_takes_as_long_as_the_formula_says(algorithm, ranks):
+    told = simulated(algorithm, ranks, segments=8).time
+    said = evaluate(documented(algorithm)["Cost"], ranks, Z, 8, Formula(ALPHA, BETA, GAMMA))
+    assert told == pytest.approx(said, rel=1e-6)
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_what_the_formulas_count_otherwise(ranks):
+    tree = find("allreduce", "double_tree")
+    bound = evaluate(documented(tree)["Cost"], ranks, Z, 8, Formula(ALPHA, BETA, GAMMA))
+    assert 2 * Z * BETA < simulated(tree, ranks, segments=8).time <= bound
+    assert simulated(find("barrier", "naive"), ranks, 0).time == pytest.approx(2 * ALPHA)  # all send at once
+    told = simulated(find("alltoall", "naive"), 8, 64, flat(1.5e-6, 8e-11, overhead=3e-7, buffer=1000))
+    assert told.time == pytest.approx(14 * 3e-7)  # the processor's time for 7 sends and 7 receives
+
+
+@pytest.mark.parametrize("buffer", [0, 1 << 30])
+def test_the_order_of_moves_does_not_matter(buffer):
+    network = flat(overhead=1e-6, buffer=buffer)
+    moves = [Send(1, [0]), Reduce(1, [1])], [Send(0, [1]), Recv(0, [0])]
+    ends = set()
+    for order in ((0, 1), (1, 0)):
+        rounds = [iter([tuple(of_rank[place] for place in order)]) for of_rank in moves]
+        run = Ranks(rounds, Cluster(network, 2, None), lambda blocks: 1_000_000, 1 << 40)
+        run.run([0.0, 1e-4])
+        ends.add(tuple(run.ends))
+    assert len(ends) == 1
+    one_way = 1e-3 + ALPHA + 2e-6  # and what the processors spend
+    first = 1e-4 if buffer == 0 else 0.0
+    assert ends.pop() == pytest.approx((1e-4 + one_way + 1e-4, first + one_way))
+
+
+def test_segments_are_combined_while_others_come_but_not_before():
+    reduce = find("reduce", "naive")
+    late = simulated(reduce, 2, 1_000_000, Network(Link(1e-2, 0.0, buffer=1 << 40), gamma=1e-9), longest=100_000)
+    assert late.time == pytest.approx(1e-2 + 1e-3)  # all ten come at once
+    slow = simulated(reduce, 2, 1_000_000, flat(0.0, 1e-9, 2e-9), longest=100_000)
+    assert slow.time == pytest.approx(1e-4 + 2e-3)  # the first one comes, then combining is what takes time
+    quick = simulated(reduce, 2, 1_000_000, flat(0.0, 1e-9, 1e-10), longest=100_000)
+    assert quick.time == pytest.approx(1e-3 + 1e-5)  # all come, and the last one is combined
+    assert slow.busy[0] == pytest.approx(2e-3)
+
+
+def test_pipelines_take_turns_with_the_processor():
+    ring = find("bcast", "ring")
+    told = simulated(ring, 4, 800_000, flat(0.0, 1e-9, overhead=1e-6), segments=8)
+    assert told.time == pytest.approx((8 + 4 - 2) * (100_000 * 1e-9 + 2e-6))
+
+
+def test_a_buffer_is_for_all_that_a_rank_sends_to_another():
+    told = simulated(find("bcast", "ring"), 2, 800_000, flat(0.0, 1e-9, buffer=50_000), segments=16)
+    assert told.ends.tolist() == pytest.approx([7.5e-4, 8e-4])
+
+
+@given(
+    algorithm=st.sampled_from(ALGORITHMS),
+    ranks=st.integers(1, 9),
+    nbytes=st.integers(1, 10**6),
+    per_host=st.integers(1, 3),
+    factor=st.sampled_from([0.5, 2.0, 1024.0]),
+)
+def test_all_times_scale_together(algorithm, ranks, nbytes, per_host, factor):
+    link = {"alpha": 3e-6, "beta": 1e-9, "overhead": 1e-6}
+    inside = {"alpha": 1e-6, "beta": 2e-10, "overhead": 1e-7}
+    more = {"buffer": 40_000, "frame": 16_000, "shaped": True}
+
+    def network(k):
+        between, within = (Link(**{name: k * value for name, value in each.items()}, **more) for each in (link, inside))
+        return Network(between, within, k * 1e-10, hosts_per_switch=2, oversubscription=2.0)
+
+    one, other = (
+        simulated(algorithm, ranks, nbytes, network(k), 50_000, ranks_per_host=per_host, delays={0: k * 1e-5})
+        for k in (1.0, factor)
+    )
+    assert other.time == pytest.approx(factor * one.time, rel=1e-9)
+    assert other.links.keys() == one.links.keys()
+
+
+def two_sends(network, **more):
+    """The root sends to each of two ranks, one after the other."""
+    return simulated(find("bcast", "naive"), 3, 1_000_000, network, **more)
+
+
+def test_without_buffers_a_send_ends_when_it_is_received():
+    assert two_sends(flat()).ends.tolist() == pytest.approx([2.002e-3, 1.001e-3, 2.002e-3])
+
+
+def test_what_is_left_behind_shares_the_link_with_what_comes_next():
+    patient = flat(buffer=2_000_000)
+    assert two_sends(patient).ends.tolist() == pytest.approx([0, 1.001e-3, 2.001e-3])
+    fair = flat(buffer=2_000_000, frame=100_000)
+    assert two_sends(fair).ends.tolist() == pytest.approx([0, 1.801e-3, 2.001e-3])
+    half = flat(buffer=500_000, frame=100_000)
+    assert two_sends(half, longest=100_000).ends.tolist() == pytest.approx([1.5e-3, 1.401e-3, 2.001e-3], abs=1.1e-4)
+
+
+def test_a_long_message_and_a_short_one_share_a_link_evenly():
+    """However many turns they are cut into: the last of the short one comes when as much of the long one has."""
+    wide = flat(buffer=8_000_000, frame=10_000)
+    told = simulated(find("bcast", "scatter_allgather"), 4, 4_000_000, wide)
+    # 2 MB to rank 2; at the same time 1 MB of scattering and 1 MB of the first round of the all-gather to rank 1
+    halfway = 4e-3  # the link carries 1 GB/s
+    assert told.ends[2] == pytest.approx(halfway + 4e-3, rel=0.03)
+
+
+def test_a_shaper_lets_a_frame_pass_at_once():
+    link = flat(buffer=1_000_000, frame=100_000, shaped=True)
+    naive = find("bcast", "naive")
+    assert simulated(naive, 2, 100_000, link).ends[1] == pytest.approx(ALPHA)
+    assert simulated(naive, 2, 150_000, link).ends[1] == pytest.approx(ALPHA + 1e-4)
+
+
+def test_ranks_of_a_host_share_its_link():
+    ring = find("allreduce", "ring_whole")
+    alone = simulated(ring, 4)
+    beside = simulated(ring, 4, hosts=(0, 1, 0, 1))
+    assert beside.time == pytest.approx(3 * (2 * Z * BETA + ALPHA) + 3 * Z * GAMMA, rel=1e-3)
+    assert beside.links["host 0 out"].nbytes == 2 * alone.links["host 0 out"].nbytes
+    inside = simulated(ring, 4, network=Network(Link(ALPHA, BETA), Link(0.0, BETA / 10), 0.0), hosts=(0, 0, 0, 0))
+    assert inside.time == pytest.approx(3 * Z * BETA / 10)
+    assert "host 0 out" not in inside.links
+
+
+@pytest.mark.parametrize("oversubscription", [1.0, 4.0])
+def test_an_oversubscribed_switch_holds_up_what_crosses_it(oversubscription):
+    network = Network(Link(0.0, BETA), gamma=0.0, hosts_per_switch=4, oversubscription=oversubscription)
+    told = simulated(find("allgather", "tree"), 8, network=network)
+    inside = (1 + 2) * Z / 8 * BETA  # two rounds stay with their switch, and in the third all cross
+    assert told.time == pytest.approx(inside + 4 * Z / 8 * BETA * oversubscription)
+    assert told.links["switch 0 up"].nbytes == told.links["switch 1 down"].nbytes == 4 * 4 * Z / 8
+
+
+def test_a_straggler_is_waited_for():
+    ring = find("allreduce", "ring")
+    prompt, late = simulated(ring, 8), simulated(ring, 8, delays={3: 5e-3})
+    assert late.time == pytest.approx(prompt.time + 5e-3, rel=0.01)
+    assert late.waiting.argmin() == 3 and np.delete(late.waiting, 3).min() > 4e-3
+
+
+def test_thousands_of_ranks_are_quick():
+    start = time.process_time()
+    told = simulated(find("allreduce", "recursive_doubling"), 4096)
+    assert told.time == pytest.approx(12 * (ALPHA + Z * (BETA + GAMMA)))
+    assert time.process_time() - start < 15  # about one
+
+
+def test_networks_are_written_and_read(tmp_path):
+    network = changed(
+        Network(), ["between.alpha=2e-5", "inside.frame=9000", "inside.shaped=true", "hosts_per_switch=4", "gamma=0"]
+    )
+    assert network.between.alpha == 2e-5 and network.inside.shaped and network.hosts_per_switch == 4
+    write(network, tmp_path / "network.json", more="said")
+    assert read(tmp_path / "network.json") == network
+    (tmp_path / "other.json").write_text('{"network": {"delta": 1}}')
+    with pytest.raises(ValueError, match=r"other\.json is not a network.*delta"):
+        read(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(
+    "wrong, told",
+    [
+        *((each, re.escape(repr(each))) for each in ("delta=1", "between.delta=1", "middle.alpha=1", "between=3")),
+        *((each, re.escape(repr(each))) for each in ("gamma", "gamma=fast", "between.frame=1.5", "inside.shaped=2")),
+        ("between.beta=-1", "beta=-1.0"),
+        ("gamma=inf", "gamma=inf"),
+        ("gamma=nan", "gamma=nan"),
+        ("between.shaped=1", "needs a frame"),
+        ("oversubscription=4", "hosts_per_switch"),
+        ("oversubscription=0.5", "less than 1"),
+    ],
+)
+def test_wrong_parameters_are_told(wrong, told):
+    with pytest.raises(ValueError, match=told):
+        changed(Network(), [wrong])
+
+
+@pytest.mark.parametrize(
+    "wrong, told",
+    [
+        ({"ranks": 0}, "ranks=0"),
+        ({"nbytes": -1}, "nbytes=-1"),
+        ({"root": 4}, "root=4 is not one of 4"),
+        ({"segments": 0}, "segments=0"),
+        ({"hosts": (0, 1)}, "2 numbers for 4 ranks"),
+        ({"ranks_per_host": 0}, "ranks_per_host=0"),
+        ({"delays": {4: 1.0}}, "rank 4 of 4"),
+        ({"delays": {1: -1.0}}, "-1.0 s"),
+        ({"delays": {1: float("inf")}}, "inf s"),
+        ({"longest": 0}, "longest=0"),
+        ({"algorithm": "rung"}, "rung"),
+        ({"algorithm": "native"}, "no schedule"),
+    ],
+)
+def test_what_is_wrong_is_told(wrong, told):
+    given = {"algorithm": "ring", "ranks": 4, "nbytes": 8} | wrong
+    with pytest.raises(ValueError, match=told):
+        pycoll.simulate("bcast", **given)
+
+
+def test_the_module_can_be_called_whichever_way_it_was_imported():
+    import pycoll.simulate
+
+    assert pycoll.simulate("barrier", algorithm="tree", ranks=2, nbytes=0).time > 0
+    assert "simulate" in pycoll.__all__

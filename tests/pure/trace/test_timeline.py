@@ -1,0 +1,268 @@
+"""Traces out of what ranks have recorded: clocks, rings that are full, what is missing, summaries, pictures."""
+
+import itertools
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from pycoll.runtime.recording.recorder import TAG_BITS, Recorder, events_path, meanings_path
+from pycoll.trace import Passes, phase
+from pycoll.trace.__main__ import main
+from pycoll.trace.chrome import export
+from pycoll.trace.clocks import Measurement, fitted
+from pycoll.trace.events import InvalidTrace
+from pycoll.trace.intervals import common, union
+from pycoll.trace.reading import read
+from pycoll.trace.summary import lateness, overlap, uses, waited_for
+from tests.tracing import arrows, ids, named, sent, whole
+
+BLOCKING, IN_FLIGHT = 1 << TAG_BITS, 7 << TAG_BITS
+MS = 1_000_000
+STEPS = [("start", 0, 1), ("start", 0, 0), ("wait", 0, 1), ("combine", 0, 800), ("wait", 0, 0)]
+
+
+class Ranks:
+    """Two ranks that record what they are told, with the clock of rank 1 ahead by `offset(time)`."""
+
+    def __init__(self, directory, offset=lambda time: 0, capacity=100):
+        self.directory, self.offset = directory, offset
+        self.recorders = [Recorder(directory, rank, 2, capacity, host="h", library="MPI") for rank in range(2)]
+        for rank, recorder in enumerate(self.recorders):
+            messages = [(True, 1 - rank, 800, 0), (False, 1 - rank, 800, 0)]
+            about = {"collective": "allreduce.recursive_doubling", "comm": "c", "size": 2, "bytes": 800}
+            self.program = recorder.number(6, **about, messages=messages, steps=STEPS)
+
+    def record(self, rank, what, begin, end, run=0):
+        begin, end = (round(time * MS) for time in (begin, end))
+        shift = self.offset if rank else lambda time: 0
+        self.recorders[rank].record(what, begin + shift(begin), end + shift(end), run)
+
+    def phase(self, rank, name, begin, end):
+        self.record(rank, self.recorders[rank].named("phase", name), begin, end)
+
+    def allreduce(self, rank, times, run, finished=True):
+        """Begins and ends at the first and the last of these times, with a step between each two."""
+        for step, (begin, end) in enumerate(itertools.pairwise(times)):
+            self.record(rank, self.program + 1 + step, begin, end, run)
+        if finished:
+            self.record(rank, self.program, times[0], times[-1], run)
+
+    def read(self):
+        for recorder in self.recorders:
+            recorder.stop()
+            recorder.close()
+        return read(self.directory)
+
+
+def one_that_is_late(ranks):
+    """Rank 1 comes 5 ms after rank 0, which waits for it."""
+    ranks.allreduce(0, [10, 11, 12, 17, 18, 19], BLOCKING)
+    ranks.allreduce(1, [15, 16, 16.5, 17, 18, 18.5], BLOCKING)
+    return ranks
+
+
+def test_it_nests_and_messages_find_each_other(tmp_path):
+    ranks = one_that_is_late(Ranks(tmp_path))
+    ranks.phase(0, "forward", 9, 20)
+    ranks.allreduce(0, [30, 31, 32, 33, 34, 35], IN_FLIGHT)
+    ranks.allreduce(1, [30, 31, 32, 33, 34, 35], IN_FLIGHT)
+    export(ranks.read(), tmp_path / "trace.json")
+    events = whole(tmp_path)
+    assert len(ids(events, "s")) == 4 and sent(events, 0) == sent(events, 1) == [800, 800]
+    assert named(events, "collective", "X", 0) == ["allreduce.recursive_doubling"]
+    assert named(events, "collective", "b", 0) == ["allreduce.recursive_doubling", "round 1"]
+    assert sorted(arrows(events)) == [  # each from what began earlier to what began later, as Perfetto draws it
+        ((2e3, 0, "send to 1"), (7999.999, 1, "from 0")),  # the first event is at 9 ms
+        ((7e3, 1, "send to 0"), (7999.999, 0, "from 1")),
+        ((22e3, 0, "send to 1"), (23999.999, 1, "from 0")),
+        ((22e3, 1, "send to 0"), (23999.999, 0, "from 1")),
+    ]
+
+
+def test_messages_between_two_ranks_match_in_the_order_in_which_they_are_started(tmp_path):
+    ranks = Ranks(tmp_path)
+    steps = [("start", 0, 1), ("start", 0, 0), ("wait", 0, 1), ("wait", 0, 0)]
+    for rank, recorder in enumerate(ranks.recorders):
+        messages = [(rank == 0, 1 - rank, 8, 0)] * 2
+        about = {"collective": "bcast.chain", "comm": "c", "size": 2, "bytes": 16}
+        ranks.program = recorder.number(5, **about, messages=messages, steps=steps)
+        ranks.allreduce(rank, [0, 1, 2, 4 + rank, 6 + rank], BLOCKING)
+    export(ranks.read(), tmp_path / "trace.json")
+    times = [event["ts"] for event in whole(tmp_path) if event["ph"] in "sf"]
+    assert times == [0, 4999.999, 1000, 6999.999]
+
+
+def test_passes_of_drivers_that_take_turns_do_not_overlap(tmp_path, monkeypatch):
+    ranks = Ranks(tmp_path)
+    monkeypatch.setattr("pycoll.runtime.recording.recorder.current", ranks.recorders[0])
+    drivers = [Passes(), Passes()]
+    for announce in (Passes.gradient, Passes.gradient, Passes.over):
+        for driver in drivers:
+            announce(driver)
+    with phase("of the program's own"):
+        drivers[0].gradient()
+    drivers[0].over()
+    export(ranks.read(), tmp_path / "trace.json")
+    assert sorted(named(whole(tmp_path), "phase", "X", 0)) == ["backward", "forward", "of the program's own"]
+
+
+@pytest.mark.parametrize("drift", [0, 100e-6, -3e-3])
+def test_clocks_are_aligned(tmp_path, drift):
+    def ahead(time):
+        return round(50 * MS + drift * time)
+
+    ranks = Ranks(tmp_path, ahead)
+    for time in (0, 1000 * MS):
+        ranks.recorders[0].tell(clock=Measurement(1, time + ahead(time), ahead(time), 1000))
+    trace = one_that_is_late(ranks).read()
+    begins = [trace.ranks[rank].collectives[0].begin for rank in range(2)]
+    assert begins == pytest.approx([0, 5 * MS], abs=0 if not drift else 100)
+
+
+def test_what_may_be_an_error_of_the_measurement_is_not_corrected():
+    assert fitted([Measurement(1, 0, 900, 1000)]).corrected(5) == 5
+    steady = fitted([Measurement(1, 0, 50_000, 1000), Measurement(1, MS, 50_900, 500)])
+    assert (steady.offset, steady.drift) == (50_900, 0)
+
+
+def test_a_ring_that_is_full_keeps_the_last(tmp_path):
+    ranks = Ranks(tmp_path, capacity=10)
+    for number in range(25):
+        ranks.phase(0, f"{number}", number, number + 1)
+    for trace in (read(tmp_path), ranks.read()):  # while it is being recorded, and after
+        assert [phase.what for phase in trace.ranks[0].phases] == [f"{number}" for number in range(15, 25)]
+        assert (trace.ranks[0].dropped, trace.ranks[1].dropped) == (15, 0)
+    last = read(tmp_path, most=6).ranks[0]
+    assert ([phase.what for phase in last.phases], last.dropped) == (["22", "23", "24"], 22)
+    assert events_path(tmp_path, 0).stat().st_size == 8 + 10 * 40
+    assert events_path(tmp_path, 1).stat().st_size == 8
+
+
+def test_nothing_is_recorded_after_the_end(tmp_path):
+    ranks = Ranks(tmp_path)
+    ranks.read()
+    ranks.phase(0, "late", 0, 1)
+    assert read(tmp_path).ranks[0].phases == []
+
+
+def test_what_a_killed_rank_leaves(tmp_path):
+    ranks = one_that_is_late(Ranks(tmp_path))
+    ranks.allreduce(0, [20, 21, 22], BLOCKING + 1, finished=False)
+    with meanings_path(tmp_path, 0).open("a") as file:
+        file.write('{"number": 99, "pha')  # it was writing just then
+    meanings_path(tmp_path, 1).write_text("")  # killed when it had just begun
+    trace = read(tmp_path)
+    assert trace.missing == [1] and [one.finished for one in trace.ranks[0].collectives] == [True, False]
+    export(trace, tmp_path / "trace.json")
+    assert ids(whole(tmp_path), "s") == []
+
+
+def test_who_waited_for_whom_and_who_was_late(tmp_path):
+    trace = one_that_is_late(Ranks(tmp_path)).read()
+    assert waited_for(trace.ranks[0]) == {1: 6 * MS} and waited_for(trace.ranks[1]) == {0: 1 * MS}
+    late = lateness(trace)
+    assert (late[1].last, late[1].late, late[0].last, late[0].late) == (1, 5 * MS, 0, 0)
+    (use,) = uses(trace)
+    assert (use.calls, use.ranks, use.total, use.median, use.nbytes) == (1, 2, 9000, 9000, 800)
+    assert use.algbw == pytest.approx(800 / 9000e-6 / 1e9) and use.busbw == use.algbw  # 2*(p-1)/p is 1
+
+
+def test_waits_for_what_is_in_flight(tmp_path):
+    ranks = Ranks(tmp_path)
+    ranks.allreduce(0, [10, 11, 12, 12.5, 13, 13.5], IN_FLIGHT)
+    ranks.phase(0, "wait", 2, 20)
+    assert waited_for(ranks.read().ranks[0]) == {1: 1 * MS}  # its steps come one after the other
+
+
+def test_overlap_is_communication_in_flight_while_passes_are_computed(tmp_path):
+    ranks = Ranks(tmp_path)
+    ranks.allreduce(0, [10, 12, 14, 16, 18, 20], IN_FLIGHT)
+    ranks.phase(0, "backward", 5, 16)
+    ranks.phase(0, "wait", 15, 20)
+    ranks.phase(0, "optimizer", 0, 30)
+    ranks.allreduce(0, [12, 13, 14], BLOCKING)
+    assert overlap(ranks.read().ranks[0]) == (10 * MS, 2 * MS, 6 * MS)
+
+
+def test_waiting_for_a_persistent_collective_is_no_overlap(tmp_path):
+    ranks = Ranks(tmp_path)
+    ranks.allreduce(0, [0, 1, 2, 10, 11, 20], IN_FLIGHT)  # its waits are calls, and no phases
+    ranks.phase(0, "forward", 0, 20)
+    flying, computing, waited = overlap(ranks.read().ranks[0])
+    assert flying == 20 * MS and computing + waited == flying and waited >= 8 * MS
+
+
+def test_a_phase_within_itself(tmp_path, monkeypatch):
+    ranks = Ranks(tmp_path)
+    monkeypatch.setattr("pycoll.runtime.recording.recorder.current", ranks.recorders[0])
+    again = phase("again")
+    with again, again:
+        pass
+    Passes().gradient()  # which is in no phase any more
+    found = ranks.read().ranks[0].phases
+    assert sorted(one.what for one in found) == ["again", "again", "forward"]
+
+
+def test_ranks_without_rank_0(tmp_path):
+    ranks = one_that_is_late(Ranks(tmp_path))
+    ranks.read()
+    for path in (meanings_path(tmp_path, 0), events_path(tmp_path, 0)):
+        path.unlink()
+    trace = read(tmp_path)
+    assert trace.missing == [0] and list(trace.ranks) == [1]
+    events_path(tmp_path, 1).write_bytes(b"")
+    with pytest.raises(InvalidTrace, match="there is no trace"):
+        read(tmp_path)
+
+
+def test_intervals():
+    assert union([(5, 7), (1, 3), (2, 4), (7, 8), (9, 9)]) == [(1, 4), (5, 8)]
+    assert common([(1, 4), (5, 9)], [(0, 2), (3, 6), (8, 20)]) == [(1, 2), (3, 4), (5, 6), (8, 9)]
+
+
+def test_the_command(tmp_path, capsys):
+    ranks = one_that_is_late(Ranks(tmp_path))
+    ranks.phase(1, "forward <1>", 1, 9)
+    ranks.read()
+    main([str(tmp_path)])
+    assert "slowest: rank 1, the last to come to 1 of 1 collectives" in capsys.readouterr().out
+    picture = tmp_path / "timeline.svg"
+    main([str(tmp_path), "-o", str(picture)])
+    drawn = ElementTree.parse(picture).getroot()
+    titles = [title.text for title in drawn.iter("{http://www.w3.org/2000/svg}title")]
+    assert "forward <1>: 8000.000 \u00b5s" in titles and len(titles) == 2 * (1 + len(STEPS)) + 1
+    assert len(list(drawn.iter("{http://www.w3.org/2000/svg}line"))) == 2
+    main([str(tmp_path), "-o", str(picture), "--from", "0", "--to", "2"])
+    assert picture.read_text().count("<title>") == 1
+    with pytest.raises(SystemExit, match=r"nothing from 30 ms on: the trace ends after 18\.000 ms"):
+        main([str(tmp_path), "-o", str(picture), "--from", "30"])
+    main([str(tmp_path), "-o", str(tmp_path / "trace.json")])
+    assert whole(tmp_path)
+
+
+@pytest.mark.parametrize("home", ["import pycoll", "import pycoll.trace", "from pycoll import trace; import pycoll"])
+def test_no_mpi_is_needed(tmp_path, home):
+    one_that_is_late(Ranks(tmp_path)).read()
+    program = f"""{home}, sys; from pycoll.trace.__main__ import main
+main(sys.argv[1:])
+assert callable(pycoll.trace) and pycoll.trace.phase and "mpi4py" not in sys.modules"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=60, capture_output=True)
+
+
+def test_what_is_no_trace_is_refused(tmp_path, capsys):
+    with pytest.raises(InvalidTrace, match="there is no trace"):
+        read(tmp_path)
+    meanings_path(tmp_path, 0).write_text(json.dumps({"ranks": 1}) + "\n")
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path)])
+    assert "no trace" in str(ended.value) and "\n" not in str(ended.value)
+
+
+@pytest.mark.parametrize("options", [["-o", "x.png"], ["--from", "-1"], ["--from", "3", "--to", "2"]])
+def test_nonsense_is_refused(tmp_path, capsys, options):
+    with pytest.raises(SystemExit):
+        main([str(tmp_path), *options])
+    assert options[-1] in capsys.readouterr().err
