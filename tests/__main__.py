@@ -2,8 +2,8 @@
 
 First those that need no MPI (tests/pure), those that launch jobs of their own (tests/jobs) and those that submit Slurm
 jobs (tests/slurm, skipped where there is no sbatch; tests/slurm/cluster makes a cluster of one machine).  Then, under
-mpiexec at several numbers of ranks, with the MPI that is installed: tests/mpi and tests/gpu (without a GPU on a stand-in
-for CuPy).  tests/README.md says how the folders are laid out.
+mpiexec at several numbers of ranks, with the MPI that is installed: tests/mpi and tests/gpu (without a GPU on a
+stand-in for CuPy).  tests/README.md says how the folders are laid out.
 What follows ``--`` goes to pytest.
 """
 

@@ -102,14 +102,13 @@ class Persistent(_Waited, Task):
         if not self._quick or self.active or self.channel.broken:
             self._start_anew()
             return
-        assert self._fixed
         self.thread = get_ident()
         self.active, self.done, self._fresh = True, False, True
         try:
-            self._fixed.run(self._starting)
+            self._fixed.run(self._starting)  # type: ignore[union-attr]
         except BaseException as error:
-            if self._fixed.failed:
-                self._fail(error)
+            if self._fixed and self._fixed.failed:
+                self._end_early(error)
             else:
                 tasks.append(self)
             raise
@@ -130,17 +129,22 @@ class Persistent(_Waited, Task):
         if not (self._fresh and len(tasks) == 1) or background:
             recorded_wait(self.finish)
             return True
-        assert self._fixed
         try:
-            self._fixed.run(self._ending)
+            self._fixed.run(self._ending)  # type: ignore[union-attr]
         except BaseException as error:
-            if self._fixed.failed:
-                self._fail(error)
+            self._end_early(error)
             raise
-        finally:
-            self._fresh = False
-            self._complete()
+        self._fresh, self.done = False, True
+        tasks.remove(self)
         return True
+
+    def _end_early(self, error: BaseException) -> None:
+        """After an error: if messages may be pending, the communicator cannot be used any more."""
+        self._fresh = False
+        if self._fixed and self._fixed.failed:
+            self._fail(error)
+        else:
+            self._complete()
 
     def advance(self) -> bool:
         """Go on as far as that needs no waiting; whether it is complete."""

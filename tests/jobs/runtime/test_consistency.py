@@ -106,7 +106,7 @@ def test_all_ranks_hear_of_what_does_not_fit(monkeypatch, text, ranks, form):
 
 RIGHT_CALLS = """
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
-from tests.mpi.nonblocking import case, check
+from tests.mpi.api.nonblocking import case, check
 requests = []
 for number, (primitive, algorithm) in enumerate((p, a) for p in PRIMITIVES for a in algorithms_of(p)):
     one = case(primitive, seed=number, root=number % size)

@@ -45,7 +45,7 @@ assert (request.wait() == size).all()
 
 MANY = """
 import random
-from tests.mpi.nonblocking import case, check
+from tests.mpi.api.nonblocking import case, check
 from pycoll.schedule.registry import PRIMITIVES
 with pycoll.progress_thread():
     for turn in range(10):

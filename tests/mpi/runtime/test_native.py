@@ -1,4 +1,4 @@
-"""``algorithm="native"``: what it refuses, and beside what else is going on; its results are checked in api/test_collectives.py."""
+"""``algorithm="native"``: what it refuses, and beside what else is going on; test_collectives.py has the results."""
 
 import ml_dtypes
 import numpy as np
