@@ -1,0 +1,55 @@
+"""Command lines of all ranks: rank 0 alone prints, and no rank ends before it has."""
+
+import io
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from pycoll.base import command_line
+from pycoll.base.command_line import PAUSE, printed_once
+from tests.mpi.native import RANK, SIZE, WORLD
+
+pytestmark = pytest.mark.mpi
+
+
+class Noting(io.StringIO):
+    """Notes when something was written to it, by the clock that the processes of a machine share."""
+
+    written = 0.0
+
+    def write(self, text):
+        self.written = time.monotonic()
+        return super().write(text)
+
+
+@pytest.mark.parametrize("slow", [0, SIZE - 1])
+def test_no_rank_ends_before_the_first_has_said_why(monkeypatch, slow):
+    pauses, stderr = [], Noting()
+    monkeypatch.setattr(command_line, "time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with pytest.raises(SystemExit, match="2"), printed_once(WORLD):
+        time.sleep(0.05 * (RANK == slow))
+        sys.stderr.write("wrong")
+        sys.exit(2)
+    ended = time.monotonic()
+    assert ended >= WORLD.bcast(stderr.written)
+    assert stderr.getvalue() == ("wrong" if RANK == 0 else "")
+    assert pauses == ([] if RANK == 0 else [PAUSE]), "the launcher has time to read it"
+
+
+def test_one_rank_ends_all_and_is_heard(capsys):
+    with pytest.raises(SystemExit, match="1"), printed_once(WORLD):
+        print("all is well")
+        if RANK == SIZE - 1:
+            sys.stderr.write("no such folder here")
+            sys.exit(1)
+    said = capsys.readouterr()
+    assert said == (("all is well\n", "no such folder here") if RANK == 0 else ("", ""))
+
+
+def test_who_does_not_end_is_heard_too(capsys):
+    with printed_once(WORLD):
+        print(f"a warning of {RANK}")
+    assert capsys.readouterr().out == ("a warning of 0\n" if RANK == 0 else "")
