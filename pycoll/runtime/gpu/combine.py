@@ -1,4 +1,4 @@
-"""Operations on a GPU: CuPy's functions, and kernels for what it has none for."""
+"""Operations on a GPU: functions of CuPy, and kernels where CuPy has none."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from ...arguments.device_arrays import cupy
 from ...arguments.ops import Operation, kind_of, real_dtype
 
-# what CuPy combines as NumPy does, by NumPy's letter for the dtype
+# the dtypes, by their NumPy characters, for which CuPy gives the results of NumPy
 _COMBINED = frozenset("?bBhHiIlLqQefdFD")
 
 
 def is_combined(operation: Operation, dtype: np.dtype) -> bool:
-    """Whether a GPU can combine this; what it cannot is combined on the host.
+    """Whether the GPU supports this reduction; if not, it is staged through host memory.
 
-    Its kernels are compiled here, so that what is wrong with the compiler shows before anything is sent.
+    The kernels are compiled here, so that compiler errors show before any message is sent.
     """
     if not operation.predefined:
         return False
@@ -48,7 +48,7 @@ def _compile(operation: Operation, dtype: np.dtype) -> None:
 
 
 def function_for(operation: Operation, dtype: np.dtype) -> Any:
-    """``combine(left, right, out)`` on CuPy's arrays; of pairs, each is (values, indices)."""
+    """``combine(left, right, out)`` on CuPy arrays; for pairs, each argument is (values, indices)."""
     if kind_of(dtype) == "p":
         return _better("<" if operation.name == "MINLOC" else ">")
     if operation.name == "PROD" and dtype.kind == "c":

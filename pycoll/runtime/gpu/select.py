@@ -1,4 +1,4 @@
-"""Which rank uses which GPU of its host."""
+"""Assigns the GPUs of a host to its ranks."""
 
 from __future__ import annotations
 
