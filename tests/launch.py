@@ -25,7 +25,7 @@ ENVIRONMENT = {
 }
 
 
-TOKEN = "PYCOLL_TEST_JOB"
+TOKEN = "TEST_JOB_OF_PYCOLL"
 
 
 class Job(NamedTuple):

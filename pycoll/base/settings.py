@@ -23,6 +23,12 @@ from typing import Any
 
 from . import hooks
 
+# those that are read; the primitives have theirs, too
+VARIABLES = (
+    *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
+    *("PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_LOG"),
+)
+
 
 def _number_from(variable: str, of: str = "bytes") -> int | None:
     text = os.environ.get(variable)

@@ -14,7 +14,7 @@ from mpi4py import MPI
 from ..arguments.device_arrays import gpu_possible
 from ..base import hooks
 from ..selection import tuning_file
-from ..selection.choices import Choices
+from ..selection.choices import Choices, unknown_variables
 from ..selection.select import CommFacts
 from . import native
 from .channel import Channel
@@ -122,6 +122,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     numbers: dict[int, int] = {}
     hosts = tuple(numbers.setdefault(name, len(numbers)) for name in table[:, 0].tolist())
     facts = CommFacts(hosts, bool((table[:, 1] == table[0, 1]).all()), not table[:, 2].any())
+    _warn(unknown_variables())
     _warn(problem)  # after the exchange, since the caller may turn warnings into errors
     if not facts.one_tuning_file:
         _warn("the ranks have different tuning files, so none is used")

@@ -189,7 +189,8 @@ def _measured(comm: MPI.Intracomm, pairs: list[tuple[int, int]], longest: int) -
     done = comm.Ibarrier()
     while not done.Test():
         time.sleep(NAP)
-    return comm.bcast(link, ranks[0])
+    found: Link | None = comm.bcast(link, ranks[0])
+    return found
 
 
 def _pairs(names: list[str]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

@@ -10,7 +10,7 @@ Schedules are generators, so nothing is kept of rounds that are over.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, count
 
@@ -31,7 +31,7 @@ def sizes(algorithm: Algorithm, ranks: int, nbytes: int, segments: int, hosts: H
     def one(block: Block) -> int:
         if isinstance(block, tuple):
             return COUNT_BYTES * ranks if block[0] == COUNTS else parts[block[-1]]
-        return parts[block]  # type: ignore[call-overload]
+        return parts[block]  # type: ignore[call-overload, no-any-return]
 
     def together(blocks: Blocks) -> int:
         if type(blocks) is range and blocks.step == 1:  # of which some schedules have long ones
@@ -75,7 +75,9 @@ class Cluster:
 class Ranks:
     """All ranks under way, rank by rank in lists."""
 
-    def __init__(self, rounds: Sequence, cluster: Cluster, together: Callable[[Blocks], int], longest: int) -> None:
+    def __init__(
+        self, rounds: Sequence[Iterator[Round]], cluster: Cluster, together: Callable[[Blocks], int], longest: int
+    ) -> None:
         size = len(rounds)
         self.rounds, self.cluster, self.together, self.longest = rounds, cluster, together, longest
         self.size = size
