@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,8 @@ from .recording.steps import identity
 # Channels by the handle of the caller's communicator.  A handle may be used again once its communicator is
 # freed, so each channel is also an attribute of that communicator, whose deletion removes it.
 channels: dict[int, Channel] = {}
+
+_MEETING = 0  # a tag that no collective has
 
 
 class Unfinished(NamedTuple):
@@ -49,6 +51,29 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
 def attached(comm: MPI.Intracomm) -> Channel | None:
     """The communicator's channel, if it has one."""
     return channels.get(comm.handle) or _finish(comm)
+
+
+def meet(comm: MPI.Intracomm, what: str, group: MPI.Group | None = None) -> None:
+    """Wait until all ranks, or those of a group, have come here, with all tasks going on.
+
+    A function of MPI that blocks until all these ranks call it can be called next: no task has to make progress
+    before it returns.
+    """
+    private = attach(comm).comm
+    what = f"{what}, which waits for all its ranks,"
+    if group is None:
+        until(private.Ibarrier().Test, what)
+    elif group.rank != MPI.UNDEFINED:  # a dissemination barrier
+        everyone = private.Get_group()
+        ranks = MPI.Group.Translate_ranks(group, None, everyone)
+        everyone.Free()
+        for distance in (1 << bit for bit in range((group.size - 1).bit_length())):
+            to, source = (ranks[(group.rank + step) % group.size] for step in (distance, -distance))
+            requests = [
+                private.Isend([None, MPI.BYTE], to, _MEETING),
+                private.Irecv([None, MPI.BYTE], source, _MEETING),
+            ]
+            until(partial(MPI.Request.Testall, requests), what)
 
 
 def check_communicator(comm: object) -> None:

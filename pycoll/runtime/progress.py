@@ -233,10 +233,7 @@ def pause() -> None:
 
 
 def drain(channel: Channel | None) -> None:
-    """Wait for the end of what is in flight on a channel, before MPI is called to block on its communicator.
-
-    All ranks have started the same collectives on it before they come to that call.
-    """
+    """Wait for the collectives in flight on a channel, before it is freed."""
     if tasks:
         until(
             lambda: all(task.channel is not channel for task in tasks),
