@@ -218,7 +218,7 @@ def _native(comm: Comm, method: str, why: NeedsNativeMPI, given: dict[str, Any])
     names = [name for name in inspect.signature(function).parameters if name in given]
     request = function(comm, **{name: given[name] for name in names})
     if blocks:  # collectives in flight go on meanwhile
-        until(request.Test, f"the native {method}")
+        until(request.Test, f"the native {method} on rank {comm.rank} of {comm.size}")
     return request
 
 

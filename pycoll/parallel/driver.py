@@ -22,7 +22,11 @@ def own_communicator(comm: MPI.Intracomm | None) -> Iterator[MPI.Intracomm]:
     """Duplicate a communicator for the messages of a driver; the duplicate is freed if all ranks raise inside."""
     comm = MPI.COMM_WORLD if comm is None else comm
     duplicate, request = comm.Idup()  # not Dup: collectives in flight must go on meanwhile
-    until(request.Test, f"the constructor of the driver, which waits for all {comm.size} ranks,")
+    until(
+        request.Test,
+        f"the constructor of a driver on rank {comm.rank}",
+        lambda: f"at least one of the {comm.size} ranks has not called it",
+    )
     pycoll.attach(duplicate)
     try:
         yield duplicate

@@ -44,7 +44,7 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     if channel := attached(comm):
         return channel
     private, request = MPI.Intracomm(comm).Idup()  # not Dup: what is in flight must go on meanwhile
-    until(request.Test, f"the first call on this communicator, which its {comm.size} ranks make together,")
+    until(request.Test, "the first call of pycoll on this communicator", partial(_missing, comm, "made it"))
     return _register(comm, private, _facts(private))
 
 
@@ -60,9 +60,9 @@ def meet(comm: MPI.Intracomm, what: str, group: MPI.Group | None = None) -> None
     before it returns.
     """
     private = attach(comm).comm
-    what = f"{what}, which waits for all its ranks,"
+    state = partial(_missing, comm if group is None else group, "called it")
     if group is None:
-        until(private.Ibarrier().Test, what)
+        until(private.Ibarrier().Test, what, state)
     elif group.rank != MPI.UNDEFINED:  # a dissemination barrier
         everyone = private.Get_group()
         ranks = MPI.Group.Translate_ranks(group, None, everyone)
@@ -73,7 +73,7 @@ def meet(comm: MPI.Intracomm, what: str, group: MPI.Group | None = None) -> None
                 private.Isend([None, MPI.BYTE], to, _MEETING),
                 private.Irecv([None, MPI.BYTE], source, _MEETING),
             ]
-            until(partial(MPI.Request.Testall, requests), what)
+            until(partial(MPI.Request.Testall, requests), what, state)
 
 
 def check_communicator(comm: object) -> None:
@@ -95,9 +95,18 @@ def _finish(comm: MPI.Intracomm) -> Channel | None:
     unfinished: Unfinished | None = getattr(comm, "unfinished", None)
     if unfinished is None:
         return None
-    until(unfinished.request.Test, "making the communicator's private duplicate, as all its ranks do,")
+    until(
+        unfinished.request.Test,
+        "the first call of pycoll on a communicator that Idup made",
+        partial(_missing, comm, "called Idup"),
+    )
     comm.unfinished = None  # type: ignore[attr-defined]
     return _register(comm, unfinished.private, unfinished.facts, unfinished.choices)
+
+
+def _missing(ranks: MPI.Intracomm | MPI.Group, what: str) -> str:
+    """Why a call that all ranks make together does not return."""
+    return f"rank {ranks.rank} waits, because at least one of the {ranks.size} ranks has not {what}"
 
 
 def _register(
@@ -143,7 +152,8 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     file, problem = usable_tuning_file()
     mine = np.array([int.from_bytes(name, "little", signed=True), file.digest if file else 0, gpu_possible()])
     table = np.empty((private.size, 3), np.int64)
-    until(private.Iallgather(mine, table).Test, "the first call on this communicator")
+    exchange = private.Iallgather(mine, table)
+    until(exchange.Test, "the first call of pycoll on this communicator", partial(_missing, private, "taken part"))
     numbers: dict[int, int] = {}
     hosts = tuple(numbers.setdefault(name, len(numbers)) for name in table[:, 0].tolist())
     facts = CommFacts(hosts, bool((table[:, 1] == table[0, 1]).all()), not table[:, 2].any())
