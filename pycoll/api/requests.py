@@ -23,6 +23,7 @@ from ..runtime.dispatch import Call, Prepared, Reader, prepare
 from ..runtime.executable import Executable
 from ..runtime.progress import Task, background, tasks
 from ..runtime.recording.phases import recorded_wait
+from .pointtopoint import awaited
 
 
 class _Waited:
@@ -174,11 +175,11 @@ AnyRequest = Request | Persistent | MPI.Request
 
 
 def waitall(requests: Sequence[AnyRequest]) -> list[Any]:
-    """Wait for all of them, pycoll's and MPI's mixed; the results, as each one's `wait` gives them."""
-    return [_wait(request) for request in requests]
+    """Wait for all requests, of collectives and of messages alike; returns what each request's `wait` returns."""
+    return [_wait(request, place, len(requests)) for place, request in enumerate(requests)]
 
 
-def _wait(request: AnyRequest) -> Any:
+def _wait(request: AnyRequest, place: int, count: int) -> Any:
     if not isinstance(request, MPI.Request):
         return request.wait()
     outcome: list[tuple[bool, Any]] = [(False, None)]
@@ -187,14 +188,15 @@ def _wait(request: AnyRequest) -> Any:
         outcome[0] = request.test()
         return outcome[0][0]
 
-    progress.until(done, "a request of MPI that waitall waits for")
+    progress.until(done, "waitall", lambda: f"it waits for {awaited(request)} (request {place} of {count})")
     return outcome[0][1]
 
 
 def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
-    """Wait for one of them, pycoll's and MPI's mixed; its index, and its result as its `wait` gives it.
+    """Wait for one of several requests, of collectives and of messages alike.
 
-    Those whose completion has been told already do not count; if there are no others, the index is MPI.UNDEFINED.
+    Returns its index and what its `wait` returns.  Requests that have been waited for before do not count; if there are
+    no others, the index is MPI.UNDEFINED.
     """
     found: list[tuple[int, Any]] = []
     waiting = [(i, request) for i, request in enumerate(requests) if _is_active(request)]
@@ -210,7 +212,8 @@ def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
     if not waiting:
         return MPI.UNDEFINED, None
     concerned = [request.task for _, request in waiting if not isinstance(request, MPI.Request)]
-    progress.until(done, "a request that waitany waits for", concerned)
+    messages = [request for _, request in waiting if isinstance(request, MPI.Request)]
+    progress.until(done, "waitany", lambda: f"it waits for {' or '.join(map(awaited, messages))}", concerned)
     return found[0]
 
 
@@ -219,7 +222,7 @@ def _is_active(request: AnyRequest) -> bool:
 
 
 def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list[Any] | None]:
-    """Whether all of them are complete, pycoll's and MPI's mixed; the results too if they are."""
+    """Whether all requests, of collectives and of messages alike, are complete; and their results if they are."""
     progress.progress()
     for request in requests:
         if not (request.Get_status() if isinstance(request, MPI.Request) else request.task.poll()):

@@ -95,7 +95,7 @@ class Session:
 
 def _however_long(request: MPI.Request) -> None:
     """Waits for a request, with all that is in flight going on."""
-    until(request.Test, "the beginning of a trace, in which all ranks take part,")
+    until(request.Test, "the beginning of a trace", lambda: "at least one rank has not taken part")
 
 
 def _within(seconds: float) -> Callable[[MPI.Request], None]:
