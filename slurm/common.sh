@@ -64,7 +64,9 @@ if found != int(sys.argv[1]):
 
 # launch ARGUMENTS...: python ARGUMENTS, on all ranks
 launch() {
-  srun --mpi="$plugin" --nodes="$nodes" --ntasks="$tasks" --kill-on-bad-exit=1 "$python" "$@"
+  local start=()
+  [ "$plugin" != pmi2 ] || start=("$root/slurm/pmi2.py")
+  srun --mpi="$plugin" --nodes="$nodes" --ntasks="$tasks" --kill-on-bad-exit=1 "$python" "${start[@]}" "$@"
 }
 
 # Sets settings: options for the bench and for pycoll.tune, from what the user has set.

@@ -26,7 +26,7 @@ ENVIRONMENT = {
 
 LIMIT = 240.0  # seconds for a job, less than pytest's limit for a test; jobs take a few
 PATIENCE = 30.0  # seconds that processes may take to end after their launcher
-TOKEN = "PYCOLL_TEST_JOB"
+TOKEN = "TEST_JOB_OF_PYCOLL"
 
 
 class Job(NamedTuple):

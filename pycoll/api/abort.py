@@ -1,4 +1,4 @@
-"""One rank's failure ends the job: without this, the other ranks wait for it forever."""
+"""Abort the job when one rank fails: the other ranks would wait for it forever."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ last_acts: list[Callable[[], object]] = []  # what is done before the job ends
 
 
 def abort_on_exception(comm: MPI.Comm | None = None) -> None:
-    """From now on an uncaught exception, in any thread, prints its traceback and aborts the job.
+    """From now on, an uncaught exception in any thread prints its traceback and aborts the job.
 
     The job is all ranks of `comm`, COMM_WORLD by default.  Call it once, at the start of a program.
-    `sys.exit` is no failure and passes as usual: to end the job by it too, run the program by
-    ``python -m mpi4py``.
+    `sys.exit` is not a failure: it ends its thread or process as usual.  To abort the job on it as well, run the
+    program with ``python -m mpi4py``.
     """
     world = MPI.COMM_WORLD if comm is None else comm
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         abort(error, world)
 
-    sys.excepthook = hook
-    threading.excepthook = lambda failed: abort(failed.exc_value or SystemExit(), world)
+    def thread_hook(failed: threading.ExceptHookArgs) -> None:
+        if not issubclass(failed.exc_type, SystemExit):
+            abort(failed.exc_value or failed.exc_type(), world)
+
+    sys.excepthook, threading.excepthook = hook, thread_hook
 
 
 def abort(error: BaseException, comm: MPI.Comm | None = None) -> None:

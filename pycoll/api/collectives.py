@@ -43,7 +43,7 @@ def algorithms(primitive: str) -> list[str]:
     return list(algorithms_of(primitive))
 
 
-def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> np.ndarray:
+def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> Any:
     """Broadcast: every rank's `buf` becomes the root's.
 
     `buf` has the same number of elements and the same dtype on all ranks, in any shape.  A list of arrays travels
@@ -61,7 +61,7 @@ def scatter(
     *,
     comm: MPI.Intracomm | None = None,
     algorithm: str | None = None,
-) -> np.ndarray | None:
+) -> Any:
     """Scatter: block r of the root's `sendbuf` goes to rank r's `recvbuf`.
 
     `sendbuf` is significant only at the root (None elsewhere): size * n elements, the blocks one after the other.
@@ -81,7 +81,7 @@ def gather(
     *,
     comm: MPI.Intracomm | None = None,
     algorithm: str | None = None,
-) -> np.ndarray | None:
+) -> Any:
     """Gather: rank r's `sendbuf` becomes block r of the root's `recvbuf`.
 
     `sendbuf` has n elements on every rank; MPI.IN_PLACE at the root says that its block is in `recvbuf`
@@ -100,7 +100,7 @@ def reduce(
     *,
     comm: MPI.Intracomm | None = None,
     algorithm: str | None = None,
-) -> np.ndarray | None:
+) -> Any:
     """Reduce: the ranks' `sendbuf` are combined element by element into the root's `recvbuf`.
 
     `sendbuf` has n elements on every rank; MPI.IN_PLACE at the root says that its input is in `recvbuf`.
@@ -117,7 +117,7 @@ def reduce(
 
 def allgather(
     sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
-) -> np.ndarray:
+) -> Any:
     """All-gather: rank r's `sendbuf` becomes block r of every rank's `recvbuf`.
 
     `sendbuf` has n elements; MPI.IN_PLACE says that the rank's block is in `recvbuf` already.  `recvbuf`
@@ -135,7 +135,7 @@ def allreduce(
     *,
     comm: MPI.Intracomm | None = None,
     algorithm: str | None = None,
-) -> np.ndarray:
+) -> Any:
     """All-reduce: the ranks' `sendbuf` are combined element by element into every rank's `recvbuf`.
 
     `sendbuf` has n elements; MPI.IN_PLACE says that the input is in `recvbuf`.  `recvbuf` has n elements;
@@ -155,7 +155,7 @@ def reduce_scatter(
     recvcounts: Sequence[int] | None = None,
     comm: MPI.Intracomm | None = None,
     algorithm: str | None = None,
-) -> np.ndarray:
+) -> Any:
     """Reduce-scatter: the ranks' `sendbuf` are combined element by element, and rank r gets block r.
 
     `sendbuf` has size * n elements; MPI.IN_PLACE says that the input is in `recvbuf`, whose first n
@@ -170,7 +170,7 @@ def reduce_scatter(
 
 def alltoall(
     sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
-) -> np.ndarray:
+) -> Any:
     """All-to-all: block j of rank i's `sendbuf` becomes block i of rank j's `recvbuf`.
 
     Both have size * n elements; with sendbuf=MPI.IN_PLACE the blocks of `recvbuf` are replaced; with
@@ -187,7 +187,7 @@ def scan(
     *,
     comm: MPI.Intracomm | None = None,
     algorithm: str | None = None,
-) -> np.ndarray:
+) -> Any:
     """Scan: rank r's `recvbuf` becomes the combination of the `sendbuf` of ranks 0 to r, in rank order.
 
     Arguments, result and errors as in `allreduce`; "avg" is refused.  Algorithms: see `pycoll.primitives.scan`.
@@ -202,7 +202,7 @@ def exscan(
     *,
     comm: MPI.Intracomm | None = None,
     algorithm: str | None = None,
-) -> np.ndarray | None:
+) -> Any:
     """Exclusive scan: rank r's `recvbuf` becomes the combination of the `sendbuf` of ranks 0 to r-1, in rank order.
 
     Rank 0's `recvbuf` stays as it is, and is allocated nowhere: with recvbuf=None rank 0 gets None.  Otherwise as
@@ -331,7 +331,7 @@ def run(
     return recvbuf
 
 
-def _run_carefully(call: Call, key: tuple) -> Any:
+def _run_carefully(call: Call, key: tuple[Any, ...]) -> Any:
     """Check the arguments, and run; the next such call will look for the executable under `key`, if it can."""
     channel = attach(call.comm)
     prepared = prepare(call, channel)

@@ -24,8 +24,8 @@ from mpi4py import MPI
 from ..arguments.buffer_spec import NeedsNativeMPI, elements
 from ..arguments.mpi_arguments import read
 from ..base.settings import logger
-from ..runtime.attach import Unfinished, attach, attached, begin_attaching
-from ..runtime.progress import drain
+from ..runtime.attach import Unfinished, attach, begin_attaching, meet
+from ..runtime.progress import until
 from ..selection.choices import Choices, primitive_called
 from .collectives import allgather, run
 from .comm_messages import DeviceMessages
@@ -198,7 +198,7 @@ class Comm(DeviceMessages):
         return self._later(*super().Idup_with_info(info))
 
     def _child(self, kind: type[Comm], make: Callable[..., MPI.Comm], *arguments: Any) -> Comm:
-        drain(attached(self))
+        meet(self, make.__name__, arguments[0] if make.__name__ == "Create_group" else None)
         child = kind.__new__(kind, MPI.Intracomm(make(*arguments)))
         if child != MPI.COMM_NULL:
             attach(child).choices.update(self.algorithm)
@@ -211,12 +211,15 @@ class Comm(DeviceMessages):
 
 
 def _native(comm: Comm, method: str, why: NeedsNativeMPI, given: dict[str, Any]) -> Any:
-    """MPI's own collective, by mpi4py's method, with those of the arguments that it has."""
-    logger.info("%s: MPI's own, because %s", method, why)
-    drain(attached(comm))
-    function = getattr(MPI.Intracomm, method)
+    """Run a native collective of MPI with those of the arguments that it takes."""
+    logger.info("%s: the native collective of MPI, because %s", method, why)
+    blocks = method in (*_BLOCKING, *_REDUCING)
+    function = getattr(MPI.Intracomm, f"I{method.lower()}" if blocks else method)
     names = [name for name in inspect.signature(function).parameters if name in given]
-    return function(comm, **{name: given[name] for name in names})
+    request = function(comm, **{name: given[name] for name in names})
+    if blocks:  # collectives in flight go on meanwhile
+        until(request.Test, f"the native {method} on rank {comm.rank} of {comm.size}")
+    return request
 
 
 def _counts(comm: Comm, sendbuf: Any, recvbuf: Any, recvcounts: Any) -> Any:

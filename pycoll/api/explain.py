@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from ..arguments.ops import resolve
 from ..runtime.attach import attach, tuning_state
-from ..runtime.native import native_is_same
+from ..runtime.dispatch import native_is_same
 from ..schedule.registry import PRIMITIVES, algorithms_of, find
 from ..selection.select import SelectionKey, select
 from ..selection.tuning_file import Candidate

@@ -1,8 +1,10 @@
-"""Point to point: thin functions on the caller's own communicator, with the collectives' buffer handling.
+"""Point-to-point messages on the communicator of the caller, with the same buffers as the collectives.
 
-Buffers may have any shape and any dtype but object, and lie on a GPU; ``comm=None`` is COMM_WORLD.  A wrong type raises
-TypeError, a receive buffer that is read-only or not C-contiguous ValueError, and what MPI refuses (ranks and
-tags out of range, messages that are too long) MPI.Exception.
+Buffers may have any shape and any dtype except object, and may be in GPU memory; ``comm=None`` is COMM_WORLD.
+
+Raises TypeError for a buffer of a wrong type, ValueError for a receive buffer that is read-only or not C-contiguous,
+MPI.Exception for what MPI rejects (ranks and tags out of range, messages that are too long), and
+`pycoll.CollectiveTimeout` where a blocking call takes longer than ``PYCOLL_TIMEOUT``.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ from ..arguments import device_copies, streams
 from ..arguments.arrays import Array, recv_array, send_array
 from ..arguments.check_buffers import check_apart
 from ..arguments.memory import allocate_like, is_host
+from ..base import settings
 from ..base.counters import count
 from ..runtime.gpu.memory import is_direct
 from ..runtime.progress import tasks, until
 
 
-def _spec(array: Array) -> list:
+def _spec(array: Array) -> list[Any]:
     """The array as mpi4py takes it; dtypes that MPI has no type for travel as bytes."""
     try:
         datatype = MPI.Datatype.fromcode(array.dtype.char) if array.dtype.isnative else MPI.BYTE
@@ -34,15 +37,34 @@ def _spec(array: Array) -> list:
     return [array.reshape(-1).view(np.uint8) if datatype == MPI.BYTE else array, datatype]
 
 
-class _OnDevice(MPI.Request):
-    """A request for a message from or to a GPU: it keeps the array, and takes what has come there if it must."""
+class _Message(MPI.Request):
+    """A request that can say what it waits for."""
 
-    _request: MPI.Request  # mpi4py's, which keeps the memory that was given to MPI
+    _request: MPI.Request  # that of mpi4py, which keeps the memory that was given to MPI
+    _envelope: tuple[bool, int, int]  # whether it is a send, the other rank, the tag
+
+    @property
+    def awaited(self) -> str:
+        """What it waits for."""
+        sends, peer, tag = self._envelope
+        rank = "any rank" if peer == MPI.ANY_SOURCE else f"rank {peer}"
+        tagged = "" if tag == MPI.ANY_TAG else f" with tag {tag}"
+        return f"{rank} to receive the message{tagged}" if sends else f"{rank} to send a message{tagged}"
+
+
+def awaited(request: MPI.Request) -> str:
+    """What a request waits for, as far as it is known."""
+    return request.awaited if isinstance(request, _Message) else "a request of MPI"
+
+
+class _OnDevice(_Message):
+    """A request for a message from or to a GPU: it keeps the array, and copies a staged message there."""
+
     _array: Array
-    _stage: np.ndarray | None  # the host's memory, out of which the message is still to be copied
+    _stage: np.ndarray | None  # host memory from which the message is still to be copied
 
     def Test(self, status: MPI.Status | None = None) -> bool:
-        """As mpi4py's."""
+        """As in mpi4py."""
         status = MPI.Status() if status is None else status
         self._check_pending()
         done = super().Test(status)
@@ -51,7 +73,7 @@ class _OnDevice(MPI.Request):
         return done
 
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
-        """As mpi4py's."""
+        """As in mpi4py."""
         status = MPI.Status() if status is None else status
         self._check_pending()
         super().Wait(status)
@@ -59,16 +81,16 @@ class _OnDevice(MPI.Request):
         return True
 
     def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
-        """As mpi4py's."""
+        """As in mpi4py."""
         return self.Test(status), None
 
     def wait(self, status: MPI.Status | None = None) -> Any:
-        """As mpi4py's."""
+        """As in mpi4py."""
         self.Wait(status)
 
     def _check_pending(self) -> None:
         if self._stage is not None and self == MPI.REQUEST_NULL:
-            raise RuntimeError("one of MPI's functions has completed a message to a GPU, and cannot bring it there")
+            raise RuntimeError("MPI has completed a message to a GPU without pycoll, which would copy it there")
 
     def _arrive(self, status: MPI.Status) -> None:
         stage, self._stage = self._stage, None
@@ -77,17 +99,24 @@ class _OnDevice(MPI.Request):
         self._array = None
 
 
-def _kept(request: MPI.Request, array: Array, stage: np.ndarray | None = None) -> MPI.Request:
-    """The request; of an array on a GPU, which MPI knows by its address alone, one that keeps it."""
-    if is_host(array):
+def _kept(
+    request: MPI.Request, envelope: tuple[bool, int, int], array: Array, stage: np.ndarray | None = None
+) -> MPI.Request:
+    """The request of MPI, or one that says what it waits for, or that keeps an array on a GPU.
+
+    MPI knows such an array by its address alone.
+    """
+    if is_host(array) and not settings.TIMEOUT:
         return request
-    keeping = _OnDevice(request)
-    keeping._request, keeping._array, keeping._stage = request, array, stage
-    return keeping
+    message = _Message(request) if is_host(array) else _OnDevice(request)
+    message._request, message._envelope = request, envelope
+    if isinstance(message, _OnDevice):
+        message._array, message._stage = array, stage
+    return message
 
 
-def _outgoing(name: str, buf: Any) -> tuple[Array, list]:
-    """The array to be sent, and what is given to MPI: of one on a GPU, memory that is ready, or a copy of it."""
+def _outgoing(name: str, buf: Any) -> tuple[Array, list[Any]]:
+    """The array to be sent, and what is given to MPI: for an array on a GPU, memory that is ready, or a copy."""
     array = send_array(name, buf)
     if is_host(array):
         return array, _spec(array)
@@ -97,8 +126,8 @@ def _outgoing(name: str, buf: Any) -> tuple[Array, list]:
     return array, _spec(array)
 
 
-def _incoming(name: str, buf: Any) -> tuple[Array, list, np.ndarray | None]:
-    """The array to receive in, what is given to MPI, and the memory by whose way it goes to a GPU."""
+def _incoming(name: str, buf: Any) -> tuple[Array, list[Any], np.ndarray | None]:
+    """The array to receive in, what is given to MPI, and the host memory through which it is staged to a GPU."""
     array = recv_array(name, buf)
     if is_host(array):
         return array, _spec(array), None
@@ -126,9 +155,17 @@ def _count(array: Array, dest: int, comm: MPI.Comm | None) -> None:
         count(array.nbytes)
 
 
-def _finish(request: MPI.Request, status: MPI.Status | None = None) -> None:
-    """Wait while collectives in flight go on."""
-    until(lambda: request.Test(status), "a message")
+def _finish(
+    call: str,
+    request: MPI.Request,
+    comm: MPI.Comm | None,
+    status: MPI.Status | None = None,
+    kept: MPI.Request | None = None,
+) -> None:
+    """Wait while collectives in flight go on, and not longer than PYCOLL_TIMEOUT; then keep the other request too."""
+    world = _world(comm)
+    where = f"{call} on rank {world.rank} of {world.size}"
+    until(lambda kept=kept: request.Test(status), where, lambda: f"it waits for {awaited(request)}")  # type: ignore[misc]
 
 
 def send(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> None:
@@ -136,8 +173,8 @@ def send(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> 
 
     Returns when `buf` may be written again; a buffer with gaps is packed.  As MPI_Send in the MPI standard.
     """
-    if tasks:
-        return _finish(isend(buf, dest, tag, comm=comm))
+    if tasks or settings.TIMEOUT:
+        return _finish("send", isend(buf, dest, tag, comm=comm), comm)
     array, spec = _outgoing("buf", buf)
     _world(comm).Send(spec, dest, tag)
     _count(array, dest, comm)
@@ -153,10 +190,10 @@ def recv(
 ) -> Any:
     """Receive into `buf`, at most as many elements as it has; returns `buf`.
 
-    `status` tells source, tag and count.  As MPI_Recv in the MPI standard.
+    `status` gets the source, the tag and the count.  As MPI_Recv in the MPI standard.
     """
-    if tasks:
-        _finish(irecv(buf, source, tag, comm=comm), status)
+    if tasks or settings.TIMEOUT:
+        _finish("recv", irecv(buf, source, tag, comm=comm), comm, status)
         return buf
     array, spec, stage = _incoming("buf", buf)
     status = MPI.Status() if stage is not None and status is None else status
@@ -172,7 +209,7 @@ def isend(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) ->
     As MPI_Isend in the MPI standard.
     """
     array, spec = _outgoing("buf", buf)
-    request = _kept(_world(comm).Isend(spec, dest, tag), array)
+    request = _kept(_world(comm).Isend(spec, dest, tag), (True, dest, tag), array)
     _count(array, dest, comm)
     return request
 
@@ -182,11 +219,11 @@ def irecv(
 ) -> MPI.Request:
     """Start receiving into `buf`; it holds the message once the request that is returned is complete.
 
-    As MPI_Irecv in the MPI standard.  Of a buffer on a GPU, complete it by its own methods or `pycoll.waitall` and the
-    like: MPI's functions on several requests do not know that the message may have to be copied there.
+    As MPI_Irecv in the MPI standard.  Complete a receive into GPU memory with the methods of the request or with
+    `pycoll.waitall` and the like: the functions of MPI for several requests do not copy a staged message to the GPU.
     """
     array, spec, stage = _incoming("buf", buf)
-    return _kept(_world(comm).Irecv(spec, source, tag), array, stage)
+    return _kept(_world(comm).Irecv(spec, source, tag), (False, source, tag), array, stage)
 
 
 def sendrecv(
@@ -209,10 +246,11 @@ def sendrecv(
     recvbuf = allocate_like(outgoing, outgoing.shape) if recvbuf is None else recvbuf
     incoming = recv_array("recvbuf", recvbuf)
     check_apart(outgoing, incoming)
-    if tasks or not (is_host(outgoing) and is_host(incoming)):
-        going = isend(outgoing, dest, sendtag, comm=comm)  # a receive whose send is refused would take another message
-        _finish(irecv(incoming, source, recvtag, comm=comm), status)
-        _finish(going)
+    if tasks or settings.TIMEOUT or not (is_host(outgoing) and is_host(incoming)):
+        # the send first: if it is refused, there must be no receive, which would take another message
+        sending = isend(outgoing, dest, sendtag, comm=comm)
+        _finish("sendrecv", irecv(incoming, source, recvtag, comm=comm), comm, status, sending)
+        _finish("sendrecv", sending, comm)
         return recvbuf
     _world(comm).Sendrecv(_spec(outgoing), dest, sendtag, _spec(incoming), source, recvtag, status)
     _count(outgoing, dest, comm)

@@ -23,6 +23,7 @@ from ..runtime.dispatch import Call, Prepared, Reader, prepare
 from ..runtime.executable import Executable
 from ..runtime.progress import Task, background, tasks
 from ..runtime.recording.phases import recorded_wait
+from .pointtopoint import awaited
 
 
 class _Waited:
@@ -102,14 +103,13 @@ class Persistent(_Waited, Task):
         if not self._quick or self.active or self.channel.broken:
             self._start_anew()
             return
-        assert self._fixed
         self.thread = get_ident()
         self.active, self.done, self._fresh = True, False, True
         try:
-            self._fixed.run(self._starting)
+            self._fixed.run(self._starting)  # type: ignore[union-attr]
         except BaseException as error:
-            if self._fixed.failed:
-                self._fail(error)
+            if self._fixed and self._fixed.failed:
+                self._end_early(error)
             else:
                 tasks.append(self)
             raise
@@ -130,17 +130,22 @@ class Persistent(_Waited, Task):
         if not (self._fresh and len(tasks) == 1) or background:
             recorded_wait(self.finish)
             return True
-        assert self._fixed
         try:
-            self._fixed.run(self._ending)
+            self._fixed.run(self._ending)  # type: ignore[union-attr]
         except BaseException as error:
-            if self._fixed.failed:
-                self._fail(error)
+            self._end_early(error)
             raise
-        finally:
-            self._fresh = False
-            self._complete()
+        self._fresh, self.done = False, True
+        tasks.remove(self)
         return True
+
+    def _end_early(self, error: BaseException) -> None:
+        """After an error: if messages may be pending, the communicator cannot be used any more."""
+        self._fresh = False
+        if self._fixed and self._fixed.failed:
+            self._fail(error)
+        else:
+            self._complete()
 
     def advance(self) -> bool:
         """Go on as far as that needs no waiting; whether it is complete."""
@@ -169,12 +174,12 @@ class Persistent(_Waited, Task):
 AnyRequest = Request | Persistent | MPI.Request
 
 
-def waitall(requests: Sequence[AnyRequest]) -> list:
-    """Wait for all of them, pycoll's and MPI's mixed; the results, as each one's `wait` gives them."""
-    return [_wait(request) for request in requests]
+def waitall(requests: Sequence[AnyRequest]) -> list[Any]:
+    """Wait for all requests, of collectives and of messages alike; returns what each request's `wait` returns."""
+    return [_wait(request, place, len(requests)) for place, request in enumerate(requests)]
 
 
-def _wait(request: AnyRequest) -> Any:
+def _wait(request: AnyRequest, place: int, count: int) -> Any:
     if not isinstance(request, MPI.Request):
         return request.wait()
     outcome: list[tuple[bool, Any]] = [(False, None)]
@@ -183,14 +188,15 @@ def _wait(request: AnyRequest) -> Any:
         outcome[0] = request.test()
         return outcome[0][0]
 
-    progress.until(done, "a request of MPI that waitall waits for")
+    progress.until(done, "waitall", lambda: f"it waits for {awaited(request)} (request {place} of {count})")
     return outcome[0][1]
 
 
 def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
-    """Wait for one of them, pycoll's and MPI's mixed; its index, and its result as its `wait` gives it.
+    """Wait for one of several requests, of collectives and of messages alike.
 
-    Those whose completion has been told already do not count; if there are no others, the index is MPI.UNDEFINED.
+    Returns its index and what its `wait` returns.  Requests that have been waited for before do not count; if there are
+    no others, the index is MPI.UNDEFINED.
     """
     found: list[tuple[int, Any]] = []
     waiting = [(i, request) for i, request in enumerate(requests) if _is_active(request)]
@@ -206,7 +212,8 @@ def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
     if not waiting:
         return MPI.UNDEFINED, None
     concerned = [request.task for _, request in waiting if not isinstance(request, MPI.Request)]
-    progress.until(done, "a request that waitany waits for", concerned)
+    messages = [request for _, request in waiting if isinstance(request, MPI.Request)]
+    progress.until(done, "waitany", lambda: f"it waits for {' or '.join(map(awaited, messages))}", concerned)
     return found[0]
 
 
@@ -214,8 +221,8 @@ def _is_active(request: AnyRequest) -> bool:
     return request != MPI.REQUEST_NULL if isinstance(request, MPI.Request) else request.active
 
 
-def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list | None]:
-    """Whether all of them are complete, pycoll's and MPI's mixed; the results too if they are."""
+def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list[Any] | None]:
+    """Whether all requests, of collectives and of messages alike, are complete; and their results if they are."""
     progress.progress()
     for request in requests:
         if not (request.Get_status() if isinstance(request, MPI.Request) else request.task.poll()):

@@ -1,16 +1,13 @@
-"""The kinds of memory that a collective's buffers lie in, as far as running it depends on that."""
+"""Where arrays are: their addresses, in host or GPU memory."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from .device_arrays import allocate as device_room
-
-if TYPE_CHECKING:
-    pass
 
 
 def is_host(array: Any) -> bool:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
 
 import numpy as np
 
-from ..compiler.program import Program
+from ..compiler.program import Program, Step
 
-if TYPE_CHECKING:
-    from ..runtime.gpu.launch import Launcher
+
+class Launcher(Protocol):
+    """Makes calls of the steps of a program that run on a GPU."""
+
+    def mark(self) -> Any:
+        """A new mark, to wait for a step."""
+
+    def does(self, step: Step) -> bool:
+        """Whether the step runs on the GPU."""
+
+    def call(self, step: Step, mark: Any) -> Callable[[], object]:
+        """The step as a call without arguments, with a mark after it."""
 
 
 class Memory:

@@ -35,7 +35,10 @@ class MismatchError(ValueError):
 
 
 class CollectiveTimeout(RuntimeError):
-    """A collective did not finish in PYCOLL_TIMEOUT seconds; its communicator cannot be used any more."""
+    """A call waited for other ranks for more than PYCOLL_TIMEOUT seconds.
+
+    After a collective, its communicator cannot be used any more.
+    """
 
 
 class CollectiveInterrupted(RuntimeError):

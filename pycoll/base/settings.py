@@ -8,7 +8,7 @@
 | ``PYCOLL_ALLREDUCE``, ... | a primitive's algorithm, where a call and its communicator name none |
 | ``PYCOLL_TUNING`` | a file that ``python -m pycoll.tune`` wrote (see `pycoll.selection.tuning_file`), or ``off`` |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
-| ``PYCOLL_TIMEOUT`` | seconds that a collective may take |
+| ``PYCOLL_TIMEOUT`` | seconds that a collective, or a message, may take |
 | ``PYCOLL_TRACE`` | a folder: a trace of the run is written there (see `pycoll.trace`) |
 | ``PYCOLL_TRACE_EVENTS`` | how many events each rank keeps in it (524288: 20 MiB) |
 | ``PYCOLL_LOG`` | ``algorithms``: tell which algorithm each new kind of call gets, and why |
@@ -22,6 +22,12 @@ import sys
 from typing import Any
 
 from . import hooks
+
+# those that are read; the primitives have theirs, too
+VARIABLES = (
+    *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
+    *("PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_LOG"),
+)
 
 
 def _number_from(variable: str, of: str = "bytes") -> int | None:

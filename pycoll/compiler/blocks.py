@@ -1,4 +1,4 @@
-"""Where a collective's blocks lie in the caller's buffers, and how many bytes each has."""
+"""The layout of a collective: where its blocks are in the buffers of the caller, and how many bytes each has."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..schedule.moves import Block, Recv, Round, Send
 from ..schedule.registry import Algorithm, Hosts, counts_of
 from .lower import compile_rounds
 from .program import RECV, SEND, Layout, Program, Region
 
-COUNT_BYTES = 8  # of a count that ranks tell each other
+COUNT_BYTES = 8  # of a count, when ranks exchange counts
 
 Extents = tuple[tuple[int, int], ...]  # (start, size) in bytes, for each place of a buffer
 
 
 def split(count: int, parts: int) -> list[int]:
-    """`count` elements in `parts` parts as even as can be, the larger ones first."""
+    """`count` elements in `parts` parts as even as possible, the larger ones first."""
     small, larger = divmod(count, parts)
     return [small + 1] * larger + [small] * (parts - larger)
 
@@ -30,14 +30,14 @@ def side_by_side(sizes: Sequence[int]) -> Extents:
 
 
 class ProgramKey(NamedTuple):
-    """One rank's part in a collective, but for the addresses: all that its program depends on.
+    """Everything that the program of one rank depends on; addresses are not part of it.
 
     `length` is the number of elements of the vector for bcast, reductions to vectors and scans, and of one
     rank's block for the others; where the blocks' sizes vary, it is 0 and `sends` and `recvs` give the places
     of input and output.  With `in_place` the rank's input lies in its receive buffer; for scatter, its output
     stays in the root's send buffer.  `segments` is a pipelined algorithm's number of them, `longest` the
-    longest message in bytes.  `counts` are the bytes of blocks that other ranks told this one, row by row: of an
-    algorithm that learns counts, a call without them is the part that learns them.  `hosts` are the ranks' hosts,
+    longest message in bytes.  `counts` are the bytes of blocks as other ranks sent them, row by row.  If the
+    algorithm needs counts, a key without them is the part that exchanges them.  `hosts` are the ranks' hosts,
     if the algorithm depends on them.
     """
 
@@ -57,12 +57,12 @@ class ProgramKey(NamedTuple):
 
     @property
     def counts_missing(self) -> bool:
-        """Whether this is the part in which the ranks tell each other their counts."""
+        """Whether this is the part in which the ranks exchange their counts."""
         return self.counts is None and bool(self.algorithm.count_sources(self.size, self.root))
 
 
 def layout(call: ProgramKey) -> Layout:
-    """Where the blocks lie for one rank."""
+    """The layout for one rank."""
     if call.counts_missing:
         return _table_of_counts(call)
     primitive, parts = call.algorithm.primitive, call.algorithm.parts(call.size, call.segments, call.hosts)
@@ -86,34 +86,39 @@ def layout(call: ProgramKey) -> Layout:
             return block_size
         known = wanted.get(block) or held.get(block)
         if known is None and call.counts is not None:
-            row, column = block if isinstance(block, tuple) else (0, block)
-            return call.counts[row * call.size + column]  # type: ignore[operator]
-        return known.size  # type: ignore[union-attr]
+            row, column = _pair(block)
+            return call.counts[row * call.size + column]
+        assert known
+        return known.size
 
     return Layout(nbytes, held, wanted)
 
 
+def _pair(block: Any) -> tuple[int, int]:
+    return block if isinstance(block, tuple) else (0, block)
+
+
 def _table_of_counts(call: ProgramKey) -> Layout:
-    """A row of counts for each rank that tells its own, in the receive buffer."""
+    """A row of counts for each rank that sends its counts, in the receive buffer."""
     row = call.size * COUNT_BYTES
-    told = call.algorithm.count_sources(call.size, call.root)
-    table: dict[Block, Region] = {counts_of(teller): Region(RECV, i * row, row) for i, teller in enumerate(told)}
+    sources = call.algorithm.count_sources(call.size, call.root)
+    table: dict[Block, Region] = {counts_of(source): Region(RECV, i * row, row) for i, source in enumerate(sources)}
     held: dict[Block, Region] = {block: region for block, region in table.items() if block == counts_of(call.rank)}
     return Layout(lambda block: row, held, table)
 
 
 @lru_cache(maxsize=512)
 def compiled(call: ProgramKey) -> Program:
-    """The program of one rank; its messages have whole elements."""
+    """The program of one rank; no message ends in the middle of an element."""
     rounds = list(call.algorithm.schedule(call.rank, call.size, call.root, call.segments, call.hosts))
     if call.algorithm.needs_counts:
-        first = sum(map(_tells, rounds))
+        first = sum(map(_carries_counts, rounds))
         rounds = rounds[:first] if call.counts_missing else rounds[first:]
     program = compile_rounds(rounds, layout(call), max(1, call.longest // call.itemsize) * call.itemsize)
     return replace(program, name=str(call.algorithm))
 
 
-def _tells(moves: Round) -> bool:
-    """Whether a round carries counts alone."""
+def _carries_counts(moves: Round) -> bool:
+    """Whether a round carries nothing but counts."""
     blocks = [block for move in moves if isinstance(move, Send | Recv) for block in move.blocks]
     return bool(blocks) and all(isinstance(block, tuple) and block[0] == counts_of(0)[0] for block in blocks)

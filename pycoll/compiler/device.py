@@ -1,4 +1,4 @@
-"""Programs on a GPU's buffers: what they wait for, and how they go by way of the host's memory.
+"""Programs for buffers in GPU memory: where they wait for the GPU, and how they are staged through host memory.
 
 A GPU does later, in order, what it is told to do now: combine, copy.  `direct` programs give its memory to MPI,
 `staged` ones mirror it in the host's memory, where messages are sent from and combined.  Either waits for the GPU only
@@ -32,19 +32,19 @@ from .program import (
 )
 from .storage import ALIGNMENT
 
-PIECE = 1 << 20  # bytes that are copied together between host and device, where they lie side by side
+PIECE = 1 << 20  # bytes that are copied at once between host and device, where they are contiguous
 _ALL = 1 << 62
 
 
 @lru_cache(maxsize=512)
 def direct(program: Program) -> Program:
-    """The program for buffers on a GPU whose memory MPI reads and writes by itself."""
+    """The program for buffers in GPU memory that MPI reads and writes itself."""
     return _synchronised(replace(program, steps=[Ready(), *program.steps]), {SEND, RECV, SCRATCH})
 
 
 @lru_cache(maxsize=512)
 def staged(program: Program, send: int | None, recv: int | None) -> Program:
-    """The program for buffers on a GPU of `send` and `recv` bytes, with mirrors of them in the host's scratch.
+    """The program for buffers in GPU memory of `send` and `recv` bytes, with mirrors of them in host scratch.
 
     What is read of a buffer is copied to its mirror at the start, in the order in which it is needed; what is written
     is copied back as soon as it is final.  None is for a buffer that lies in the host's memory, and stays there.
@@ -88,7 +88,7 @@ def _mirrored_step(step: Step, mirrors: dict[int, int]) -> Step:
 
 
 def _accesses(step: Step, messages: list[Message]) -> tuple[list[Region], list[Region]]:
-    """What a step reads and what it writes; a message to come may be written from its start on."""
+    """The regions that a step reads and writes; a receive may write from its start on."""
     match step:
         case Start(number):
             message = messages[number]
@@ -106,7 +106,7 @@ def _accesses(step: Step, messages: list[Message]) -> tuple[list[Region], list[R
 
 
 def _needed(program: Program, buffer: int) -> list[Region]:
-    """What of a buffer is read before it is written, in the order of the reading."""
+    """The regions of a buffer that are read before they are written, in the order in which they are read."""
     known, needed = _Bytes(), list[Region]()
     for step in program.steps:
         reads, writes = _accesses(step, program.messages)
@@ -125,12 +125,12 @@ def _needed(program: Program, buffer: int) -> list[Region]:
 
 
 def _final_writes(program: Program) -> dict[int, list[Region]]:
-    """For each step by number what it writes that no later step writes again."""
+    """For each step, by number, the regions that it is the last to write."""
     later = {buffer: _Bytes() for buffer in (SEND, RECV, SCRATCH)}
     final: dict[int, list[Region]] = {}
     for number in range(len(program.steps) - 1, -1, -1):
         step = program.steps[number]
-        if type(step) is Start:  # it is written when it has come
+        if type(step) is Start:  # the region is written when the message has arrived
             continue
         for region in _accesses(step, program.messages)[1]:
             rest = later[region.buffer].missing(region.start, region.start + region.size)
@@ -140,7 +140,7 @@ def _final_writes(program: Program) -> dict[int, list[Region]]:
 
 
 def _synchronised(program: Program, on_device: set[int]) -> Program:
-    """The program with a `Finish` wherever a message or the host would come before the GPU is done."""
+    """The program with a `Finish` wherever a message or the host must wait for the GPU."""
     steps: list[Step] = []
     pending: list[tuple[int, list[Region], list[Region]]] = []
     for step in program.steps:

@@ -1,4 +1,4 @@
-"""From a schedule to a program: how messages are cut, and in which order things happen.
+"""Lowers schedules to programs: cuts messages into segments and decides the order of steps.
 
 It knows neither MPI nor arrays.
 
@@ -25,7 +25,7 @@ WINDOW = 2  # segments of each message in flight
 
 
 def compile_rounds(rounds: Iterable[Round], layout: Layout, segment: int) -> Program:
-    """Compile one rank's rounds; `segment` is in bytes and a multiple of the item size."""
+    """Compile the rounds of one rank; `segment` is in bytes and a multiple of the item size."""
     return _Compiler(list(rounds), layout, segment).program()
 
 
@@ -35,7 +35,7 @@ class _Transfer:
 
     numbers: list[int]  # of the segments among the program's messages
     results: list[Apply] = field(default_factory=list)  # what is done with each segment received
-    after: list[_Transfer] = field(default_factory=list)  # to be sent before the result overwrites it
+    after: list[_Transfer] = field(default_factory=list)  # must be sent before the result overwrites it
     staged: bool = False  # received in slots, where a segment must be combined before the slot is used again
 
 
@@ -45,7 +45,7 @@ class _Compiler:
         self.steps: list[Step] = []
         self.messages: list[Message] = []
         self.blocks = Placement(rounds, layout, self.steps)
-        self.early = self.blocks.unchanging()  # to be copied while the first messages travel
+        self.early = self.blocks.unchanging()  # copied while the first messages travel
 
     def program(self) -> Program:
         for moves in self.rounds:

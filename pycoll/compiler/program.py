@@ -1,7 +1,7 @@
-"""What one rank does in one collective, as data: a flat list of steps on three buffers.
+"""Programs: what one rank does in one collective, as a flat list of steps on three buffers.
 
 The buffers are the caller's send and receive buffers and scratch.  `pycoll.compiler.lower` makes programs out of
-schedules, `pycoll.runtime.channel` runs them.
+schedules, `pycoll.runtime.executable` binds them to addresses.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..schedule.moves import Block
 
 SEND, RECV, SCRATCH = range(3)
-BLOCKING = 1  # the tag of blocking collectives; each of the others in flight has its own
+BLOCKING = 1  # the tag of blocking collectives; every other collective in flight has a tag of its own
 
 
 class Region(NamedTuple):
@@ -83,17 +83,17 @@ class Divide(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """On a GPU: from here on, what the caller has told it to do with the buffers is done first."""
+    """On a GPU: later steps start only after the work that the caller has queued for the buffers."""
 
 
 class Finish(NamedTuple):
-    """Wait until the GPU has done the program's step number `step`, and so all before it."""
+    """Wait until the GPU has completed step number `step`, and so all steps before it."""
 
     step: int
 
 
 class Collective(NamedTuple):
-    """Run MPI's own collective, or start it as the program's only request.
+    """Run the native collective of MPI, or start it as the only request of the program.
 
     `form` is "blocking", "nonblocking" or "persistent"; `sends` and `recvs` are its blocks' places where they have
     counts of their own.
@@ -111,7 +111,7 @@ Step = Start | Wait | Apply | CopyBytes | Divide | Ready | Finish | Collective
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What one rank does in one collective: steps, the messages that they name, bytes of scratch."""
+    """What one rank does in one collective: steps, the messages that they refer to, bytes of scratch."""
 
     steps: list[Step]
     messages: list[Message]
@@ -121,7 +121,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a rank's blocks lie: bytes of any block, where it is held before, where it is wanted after."""
+    """Where the blocks of a rank are: bytes of any block, its region before the collective, its region after it."""
 
     size: Callable[[Block], int]
     held: dict[Block, Region]

@@ -1,4 +1,4 @@
-"""Where blocks lie while a schedule runs: in the caller's buffers, or in scratch.
+"""Where blocks are stored while a schedule runs: in the buffers of the caller, or in scratch.
 
 * A block is where the caller put it until it is first written: nothing is copied at the start, and the
   send buffer is never written.  The first reduction is out of place (``out = held + received``).
@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 from ..schedule.moves import Block, Combine, Copy, Recv, Reduce, Round, Send
 from .program import EMPTY, RECV, SCRATCH, CopyBytes, Layout, Region
@@ -36,7 +37,7 @@ class _Scratch:
         return Region(SCRATCH, start, size)
 
     def tenants(self, region: Region) -> set[Hashable]:
-        """Who lives in the allocation that this region is part of; nobody in the other buffers."""
+        """The tenants of the allocation that this region is part of; none in the other buffers."""
         if region.buffer == SCRATCH and region.size:
             for start, end in self._ends.items():
                 if start <= region.start < end:
@@ -48,13 +49,13 @@ class _Scratch:
             tenants.discard(tenant)
 
     def sweep(self) -> None:
-        """Free what has no tenant any more."""
+        """Free allocations that have no tenants left."""
         for start in [start for start, tenants in self._tenants.items() if not tenants]:
             del self._ends[start], self._tenants[start]
 
 
 class _Survey:
-    """What lies ahead: when each block is read last, in which messages it leaves, what is ever written."""
+    """A look ahead: when each block is read last, which messages send it, which blocks are ever written."""
 
     def __init__(self, rounds: list[Round]) -> None:
         self.last_read: dict[Block, int] = {}
@@ -86,7 +87,7 @@ class _Survey:
 class Placement:
     """The place of every block that a rank holds, round by round; what must be copied is put into `steps`."""
 
-    def __init__(self, rounds: list[Round], layout: Layout, steps: list) -> None:
+    def __init__(self, rounds: list[Round], layout: Layout, steps: list[Any]) -> None:
         self.layout, self.steps = layout, steps
         self.ahead = _Survey(rounds)
         self.scratch = _Scratch()
@@ -121,7 +122,7 @@ class Placement:
         return sum(self.layout.size(block) for block in blocks)
 
     def place(self, blocks: Sequence[Block], region: Region) -> None:
-        """From now on these blocks lie side by side in this region."""
+        """From now on these blocks are contiguous in this region."""
         start = region.start
         for block in blocks:
             self.remove(block)
@@ -133,7 +134,7 @@ class Placement:
             start += here.size
 
     def remove(self, block: Block) -> None:
-        """The block's value is needed no more, or lies elsewhere from now on."""
+        """The value of the block is not needed any more, or is stored elsewhere from now on."""
         if block in self.where:
             self.scratch.tenants(self.where.pop(block)).discard(block)
             self.displaced.discard(block)

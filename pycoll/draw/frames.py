@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..schedule.moves import Block, Combine, Copy, Recv, Reduce, Round, Send
-from ..schedule.proof import Counts, Seen, Value, prove
+from ..schedule.proof import Counts, Seen, prove
 from ..schedule.registry import Algorithm, Hosts, counts_of
+from ..schedule.symbols import Value
 
 MANY = 8  # ranks that can be drawn block by block; more are rows of a matrix
 

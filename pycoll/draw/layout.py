@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from ..schedule.moves import Block
 from ..schedule.registry import counts_of
-from .frames import Film, State
+from .frames import Cell, Film, State
 from .names import exchanges, row_name
 
 
@@ -26,7 +27,7 @@ def layout(film: Film, states: list[State]) -> Layout:
     return _by_place(film, states) if exchanges(film) else _by_name(film, states)
 
 
-def _order(block: Block) -> tuple[int, int, tuple]:
+def _order(block: Block) -> tuple[int, int, tuple[Any, ...]]:
     """Counts come first, then numbers, then other names."""
     match block:
         case int():
@@ -67,7 +68,7 @@ def _by_place(film: Film, states: list[State]) -> Layout:
     return Layout(names, gaps, rows)
 
 
-def _passing(cells: list, fixed: dict[Block, int]) -> Iterator[dict[Block, int]]:
+def _passing(cells: list[dict[Block, Cell]], fixed: dict[Block, int]) -> Iterator[dict[Block, int]]:
     """The lowest free row for each other block while it is needed, frame by frame."""
     kept: dict[Block, int] = {}
     for held in cells:

@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 import pycoll
 
+from ..runtime.progress import until
 from .flat import Array, Arrays, Piece, whole_pieces
 
 D = TypeVar("D", bound="Driver")
@@ -18,8 +19,14 @@ D = TypeVar("D", bound="Driver")
 
 @contextlib.contextmanager
 def own_communicator(comm: MPI.Intracomm | None) -> Iterator[MPI.Intracomm]:
-    """A duplicate for a driver's messages, which meet no others there; freed if all ranks raise inside."""
-    duplicate = (MPI.COMM_WORLD if comm is None else comm).Dup()
+    """Duplicate a communicator for the messages of a driver; the duplicate is freed if all ranks raise inside."""
+    comm = MPI.COMM_WORLD if comm is None else comm
+    duplicate, request = comm.Idup()  # not Dup: collectives in flight must go on meanwhile
+    until(
+        request.Test,
+        f"the constructor of a driver on rank {comm.rank}",
+        lambda: f"at least one of the {comm.size} ranks has not called it",
+    )
     pycoll.attach(duplicate)
     try:
         yield duplicate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from mpi4py import MPI
 from ..arguments.device_arrays import gpu_possible
 from ..base import hooks
 from ..selection import tuning_file
-from ..selection.choices import Choices
+from ..selection.choices import Choices, unknown_variables
 from ..selection.select import CommFacts
 from . import native
 from .channel import Channel
@@ -24,6 +24,8 @@ from .recording.steps import identity
 # Channels by the handle of the caller's communicator.  A handle may be used again once its communicator is
 # freed, so each channel is also an attribute of that communicator, whose deletion removes it.
 channels: dict[int, Channel] = {}
+
+_MEETING = 0  # a tag that no collective has
 
 
 class Unfinished(NamedTuple):
@@ -42,13 +44,36 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     if channel := attached(comm):
         return channel
     private, request = MPI.Intracomm(comm).Idup()  # not Dup: what is in flight must go on meanwhile
-    until(request.Test, f"the first call on this communicator, which its {comm.size} ranks make together,")
+    until(request.Test, "the first call of pycoll on this communicator", partial(_missing, comm, "made it"))
     return _register(comm, private, _facts(private))
 
 
 def attached(comm: MPI.Intracomm) -> Channel | None:
     """The communicator's channel, if it has one."""
     return channels.get(comm.handle) or _finish(comm)
+
+
+def meet(comm: MPI.Intracomm, what: str, group: MPI.Group | None = None) -> None:
+    """Wait until all ranks, or those of a group, have come here, with all tasks going on.
+
+    A function of MPI that blocks until all these ranks call it can be called next: no task has to make progress
+    before it returns.
+    """
+    private = attach(comm).comm
+    state = partial(_missing, comm if group is None else group, "called it")
+    if group is None:
+        until(private.Ibarrier().Test, what, state)
+    elif group.rank != MPI.UNDEFINED:  # a dissemination barrier
+        everyone = private.Get_group()
+        ranks = MPI.Group.Translate_ranks(group, None, everyone)
+        everyone.Free()
+        for distance in (1 << bit for bit in range((group.size - 1).bit_length())):
+            to, source = (ranks[(group.rank + step) % group.size] for step in (distance, -distance))
+            requests = [
+                private.Isend([None, MPI.BYTE], to, _MEETING),
+                private.Irecv([None, MPI.BYTE], source, _MEETING),
+            ]
+            until(partial(MPI.Request.Testall, requests), what, state)
 
 
 def check_communicator(comm: object) -> None:
@@ -70,9 +95,18 @@ def _finish(comm: MPI.Intracomm) -> Channel | None:
     unfinished: Unfinished | None = getattr(comm, "unfinished", None)
     if unfinished is None:
         return None
-    until(unfinished.request.Test, "making the communicator's private duplicate, as all its ranks do,")
+    until(
+        unfinished.request.Test,
+        "the first call of pycoll on a communicator that Idup made",
+        partial(_missing, comm, "called Idup"),
+    )
     comm.unfinished = None  # type: ignore[attr-defined]
     return _register(comm, unfinished.private, unfinished.facts, unfinished.choices)
+
+
+def _missing(ranks: MPI.Intracomm | MPI.Group, what: str) -> str:
+    """Why a call that all ranks make together does not return."""
+    return f"rank {ranks.rank} waits, because at least one of the {ranks.size} ranks has not {what}"
 
 
 def _register(
@@ -118,10 +152,12 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     file, problem = usable_tuning_file()
     mine = np.array([int.from_bytes(name, "little", signed=True), file.digest if file else 0, gpu_possible()])
     table = np.empty((private.size, 3), np.int64)
-    until(private.Iallgather(mine, table).Test, "the first call on this communicator")
+    exchange = private.Iallgather(mine, table)
+    until(exchange.Test, "the first call of pycoll on this communicator", partial(_missing, private, "taken part"))
     numbers: dict[int, int] = {}
     hosts = tuple(numbers.setdefault(name, len(numbers)) for name in table[:, 0].tolist())
     facts = CommFacts(hosts, bool((table[:, 1] == table[0, 1]).all()), not table[:, 2].any())
+    _warn(unknown_variables())
     _warn(problem)  # after the exchange, since the caller may turn warnings into errors
     if not facts.one_tuning_file:
         _warn("the ranks have different tuning files, so none is used")

@@ -53,9 +53,9 @@ class Channel:
         self.facts, self.tuned = facts, tuned
         self.choices = choices
         choices.changed = self.forget_shortcuts
-        self.shortcuts: dict[tuple, Shortcut] = {}  # at most one for each executable
+        self.shortcuts: dict[tuple[Any, ...], Shortcut] = {}  # at most one for each executable
         self.broken: RuntimeError | None = None  # why it cannot be used any more
-        self._executables: dict[tuple, Executable] = {}  # the most recently used one stands last
+        self._executables: dict[tuple[Any, ...], Executable] = {}  # the most recently used one stands last
         self._requests = 0  # of all executables
         self._epoch = hooks.epoch
         self._small = HOST.allocate(SMALL)
@@ -132,7 +132,13 @@ class Channel:
             self._drop(next(iter(self._executables)))
 
     def remember(
-        self, executable: Executable, key: tuple, buffers: CheckedBuffers, sendbuf: object, recvbuf: object, op: object
+        self,
+        executable: Executable,
+        key: tuple[Any, ...],
+        buffers: CheckedBuffers,
+        sendbuf: object,
+        recvbuf: object,
+        op: object,
     ) -> None:
         """Let later calls with the very same objects find the executable under `key`, which has their ids."""
         send, recv = _reference(sendbuf, buffers.send), _reference(recvbuf, buffers.recv)
@@ -145,7 +151,7 @@ class Channel:
         """Look at all arguments anew."""
         self.shortcuts.clear()
 
-    def _drop(self, key: tuple) -> None:
+    def _drop(self, key: tuple[Any, ...]) -> None:
         executable = self._executables.pop(key)
         self.shortcuts.pop(executable.shortcut, None)
         self._requests -= len(executable.requests)
@@ -174,7 +180,7 @@ class Channel:
             self.comm.Free()
 
 
-_abandoned: list[tuple] = []
+_abandoned: list[tuple[Any, ...]] = []
 
 
 def _reference(buffer: object, array: Any) -> Callable[[], object] | None:

@@ -20,14 +20,14 @@ _LENGTH = np.dtype("i8")
 
 
 class Failed(NamedTuple):
-    """What a rank tells whose own arguments are wrong."""
+    """What a rank sends if its own arguments are wrong."""
 
     primitive: str
     error: str
 
 
 class Fingerprint(NamedTuple):
-    """What must be the same on all ranks, and the bytes that a rank means to send to and receive from each."""
+    """What must be the same on all ranks, and the bytes that a rank is going to send to and receive from each rank."""
 
     same: dict[str, Any]
     sends: list[int] | None
@@ -35,7 +35,7 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None, typed: bool) -> Fingerprint:
-    """What a rank tells the others of its key."""
+    """What a rank sends to the others about its call."""
     primitive = key.algorithm.primitive
     same: dict[str, Any] = {"primitive": primitive.name, "algorithm": key.algorithm.name, "longest": key.longest}
     if primitive.rooted:
@@ -72,20 +72,20 @@ def compare(
     typed: bool,
     bind: Callable[..., Executable],
 ) -> Iterator[Executable]:
-    """The parts in which fingerprints go to all ranks; MismatchError if they do not fit together."""
-    received: list = []
+    """The parts that exchange fingerprints between all ranks; MismatchError if these do not match."""
+    received: list[Any] = []
     yield from exchange(key.rank, key.size, fingerprint(key, buffers, operation, typed), received, bind)
     if next(differences(received), None):
         raise mismatch(received)
 
 
-def mismatch(received: list) -> MismatchError:
-    """The error that says what does not fit."""
+def mismatch(received: list[Any]) -> MismatchError:
+    """The error that says what does not match."""
     return MismatchError(f"the ranks' calls do not fit together: {'; '.join(differences(received))}")
 
 
-def differences(received: list) -> Iterator[str]:
-    """What does not fit, in words."""
+def differences(received: list[Any]) -> Iterator[str]:
+    """What does not match, in words."""
     for rank, one in enumerate(received):
         if isinstance(one, Failed):
             yield f"on rank {rank} the call of {one.primitive} has wrong arguments ({one.error})"
@@ -108,7 +108,7 @@ def differences(received: list) -> Iterator[str]:
 
 
 def _pairs(received: dict[int, Fingerprint]) -> Iterator[str]:
-    """Where one rank means to send what the other does not expect."""
+    """Pairs of ranks of which one sends another number of bytes than the other expects."""
     for source, sender in received.items():
         for to, receiver in received.items():
             sent = _between(sender.sends, to)
@@ -128,8 +128,10 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def exchange(rank: int, size: int, mine: Any, received: list, bind: Callable[..., Executable]) -> Iterator[Executable]:
-    """The parts in which every rank's object goes to all; they are in `received` at the end."""
+def exchange(
+    rank: int, size: int, mine: Any, received: list[Any], bind: Callable[..., Executable]
+) -> Iterator[Executable]:
+    """The parts that gather the objects of all ranks on all ranks, in the list `received`."""
     text = pickle.dumps(mine)
     lengths = np.zeros(size, _LENGTH)
     lengths[rank] = len(text)

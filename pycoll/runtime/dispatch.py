@@ -26,7 +26,6 @@ from . import consistency, native
 from .channel import Channel
 from .executable import Executable, freed_at_its_end
 from .gpu.memory import memory_of
-from .native import native_is_same
 from .progress import Task
 
 # (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> CheckedBuffers
@@ -204,7 +203,7 @@ def _report(error: Exception, call: Call, channel: Channel, bind: Binder) -> Non
     """
     mine = consistency.Failed(call.primitive, str(error))
     rank, size = call.comm.rank, call.comm.size
-    received: list = []
+    received: list[Any] = []
     parts = consistency.exchange(rank, size, mine, received, bind)
     with contextlib.suppress(CollectiveTimeout):  # the error says more
         Task(parts, f"comparing the arguments of {call.primitive} on rank {rank} of {size}", channel).run()
@@ -257,7 +256,18 @@ def _algorithm(
     return algorithm, choice
 
 
-_logged: set[tuple] = set()
+def native_is_same(channel: Channel, nbytes: int, dtype: np.dtype, op: Operation | None) -> bool:
+    """Whether the blocking collective of MPI may stand in for an algorithm of pycoll; the same on all ranks.
+
+    It may not where it would give other results, for more bytes than some libraries can count, where a rank may have
+    buffers on a GPU, and on communicators with nonblocking collectives, which make no progress while MPI blocks.
+    """
+    alike = op is None or native.same_arithmetic(dtype, op)
+    small = nbytes * channel.size < 1 << 31
+    return alike and small and channel.facts.host_memory and not channel.nonblocking and not settings.TIMEOUT
+
+
+_logged: set[tuple[Any, ...]] = set()
 
 
 def _log(primitive: str, algorithm: str, size: int, nbytes: int, dtype: np.dtype, reason: str) -> None:

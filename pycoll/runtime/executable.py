@@ -7,9 +7,7 @@ run on the GPU.
 
 from __future__ import annotations
 
-import contextlib
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +17,7 @@ from mpi4py import MPI
 
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address
+from ..arguments.memory_kinds import Launcher
 from ..arguments.ops import Operation, real_dtype
 from ..base.counters import counted
 from ..compiler.program import RECV, Apply, Collective, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait
@@ -28,12 +27,10 @@ from .recording.steps import Tracer
 
 if TYPE_CHECKING:
     from ..arguments.streams import Mark
-    from .gpu.launch import Launcher
 
 _BYTE = np.dtype(np.uint8)
 
 Calls = list[Callable[[], object]]
-_call = getattr(operator, "call", operator.methodcaller("__call__"))  # Python 3.10 has no operator.call
 
 
 @dataclass
@@ -46,7 +43,7 @@ class Executable:
     scratch: Any
     marks: dict[int, Mark] = field(default_factory=dict)  # of steps that are a GPU's and waited for
     tracer: Tracer | None = None  # what records its runs
-    shortcut: tuple = ()
+    shortcut: tuple[Any, ...] = ()
     failed: bool = False  # a run ended early, so that messages may be pending
     _waits: list[MPI.Prequest | Mark | None] | None = None
 
@@ -69,30 +66,32 @@ class Executable:
         self.tracer, self.calls = tracer, tracer.calls(self.calls)
 
     def run(self, calls: Calls | None = None) -> None:
-        """Make all calls, or these.
+        """Make all calls, or these; an error is raised after the last call, because other ranks depend on its messages.
 
-        The loop runs inside `list.extend`, where Python handles no signals: what a signal handler raises is raised
-        after the last call, as it would be after a collective of MPI.  Floating-point errors, too, are raised only
-        after the last call, because the other ranks depend on its messages.  After any other error `failed` is set.
+        Python handles signals between two calls, never between taking a call from the list and making it.  What a
+        signal handler raises is raised after the last call, too, as it would be after a collective of MPI.  If a
+        call could not end, those after it are not made, and `failed` is set.
         """
-        calls = self.calls if calls is None else calls
-        done: list[object] = []  # what the calls have returned
+        rest = iter(self.calls if calls is None else calls)
+        call = None
         try:
-            done.extend(map(_call, calls))
+            for call in rest:
+                call()
         except BaseException as error:
-            self._finish(calls, done, error)
+            self._finish(rest, call, error)
 
-    def _finish(self, calls: Calls, done: list[object], error: BaseException) -> None:
-        """Make the calls after the one that raised an error, if it was an arithmetic one; raise the error."""
-        try:
-            while len(done) < len(calls):
-                if not isinstance(error, ArithmeticError | Warning):
-                    break
-                done.append(None)
-                with contextlib.suppress(ArithmeticError, Warning):
-                    done.extend(map(_call, calls[len(done) :]))
-        finally:
-            self.failed = len(done) < len(calls)
+    def _finish(self, rest: Iterator[Callable[[], object]], call: object, error: BaseException) -> None:
+        self.failed = True  # unless all calls are made
+        caught = error
+        while not _broke_off(call, caught):
+            try:
+                for call in rest:
+                    call()
+            except BaseException as another:
+                caught = another
+            else:
+                self.failed = False
+                break
         raise error
 
     def free(self) -> None:
@@ -100,6 +99,18 @@ class Executable:
         requests, self.requests = self.requests, []
         for request in requests:
             request.Free()
+
+
+def _broke_off(call: Any, error: BaseException) -> bool:
+    """Whether a call ended in the middle, with this error, which was caught where the call was made.
+
+    Arithmetic is done before it raises an error.  A signal handler runs after a call, unless the call is Python code.
+    """
+    if isinstance(error, ArithmeticError | Warning):
+        return False
+    inner = error.__traceback__ and error.__traceback__.tb_next
+    code = getattr(getattr(call, "func", call), "__code__", None)
+    return isinstance(error, MPI.Exception) or (inner is not None and inner.tb_frame.f_code is code)
 
 
 def freed_at_its_end(executable: Executable) -> Executable:
@@ -150,7 +161,8 @@ def _memory(region: Region, bases: list[int]) -> MPI.buffer:
 
 
 def _array(region: Region, bases: list[int], dtype: np.dtype) -> np.ndarray:
-    return np.frombuffer(_memory(region, bases), dtype)  # type: ignore[call-overload]
+    memory: Any = _memory(region, bases)
+    return np.frombuffer(memory, dtype)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""``algorithm="native"``: MPI's own collective on the buffers of a pycoll call, as a step of a program.
+"""``algorithm="native"``: the native collective of MPI on the buffers of a pycoll call, as a step of a program.
 
 For short messages the library underneath can be the best choice, and it is what the others are compared with.  What
 it promises is what MPI promises: whether all ranks get the same bits of a floating-point sum is its affair, and it
@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -19,13 +19,9 @@ from mpi4py import MPI
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address, is_host
 from ..arguments.ops import Operation
-from ..base import settings
 from ..compiler.blocks import Extents, ProgramKey
 from ..compiler.program import Collective, Program, Wait
 from ..schedule.registry import PRIMITIVES
-
-if TYPE_CHECKING:
-    from .channel import Channel
 
 _SAME_ARITHMETIC = frozenset("ilqILQfd")
 _PAIRS = {"fi": MPI.FLOAT_INT, "di": MPI.DOUBLE_INT, "li": MPI.LONG_INT, "hi": MPI.SHORT_INT, "ii": MPI.INT_INT}
@@ -38,14 +34,14 @@ def library() -> str:
 
 
 def function_name(primitive: str, blocks_vary: bool = False) -> str:
-    """What MPI calls a primitive."""
+    """The name of the MPI function for a primitive."""
     if primitive == "reduce_scatter":
         return "Reduce_scatter" if blocks_vary else "Reduce_scatter_block"
     return primitive.capitalize()
 
 
 def datatype(dtype: np.dtype) -> MPI.Datatype:
-    """MPI's datatype for the numbers that a reduction combines; ValueError if there is none."""
+    """The MPI datatype of the elements that a reduction combines; ValueError if there is none."""
     found = None
     with contextlib.suppress(KeyError, ValueError):
         if dtype.names:
@@ -58,36 +54,25 @@ def datatype(dtype: np.dtype) -> MPI.Datatype:
 
 
 def same_arithmetic(dtype: np.dtype, operation: Operation) -> bool:
-    """Whether an operation of MPI's and pycoll's are the same.
+    """Whether MPI and pycoll give the same results for an operation.
 
-    Open MPI's sums of 8 and 16 bits saturate; what the least of a number and NaN is, is not the same on all ranks.
+    Sums of 8 and 16 bits saturate in Open MPI.  The minimum of a number and NaN is not the same on all ranks.
     """
     nan = dtype.kind == "f" and operation.name in ("MIN", "MAX")
     return operation.predefined and dtype.char in _SAME_ARITHMETIC and dtype.isnative and not nan
 
 
-def native_is_same(channel: Channel, nbytes: int, dtype: np.dtype, op: Operation | None) -> bool:
-    """Whether the blocking collective of MPI may stand in for an algorithm of pycoll; the same on all ranks.
-
-    It may not where it would give other results, for more bytes than some libraries can count, where a rank may have
-    buffers on a GPU, and on communicators with nonblocking collectives, which make no progress while MPI blocks.
-    """
-    alike = op is None or same_arithmetic(dtype, op)
-    small = nbytes * channel.size < 1 << 31
-    return alike and small and channel.facts.host_memory and not channel.nonblocking and not settings.TIMEOUT
-
-
 def check(buffers: CheckedBuffers, operation: Operation | None) -> None:
-    """ValueError or TypeError if MPI's own collective cannot be called with these."""
+    """ValueError or TypeError if the native collective cannot be called with these buffers."""
     if not (is_host(buffers.send) and is_host(buffers.recv)):
-        raise TypeError("algorithm='native' takes buffers in the host's memory only")
+        raise TypeError("algorithm='native' takes buffers in host memory only")
     if operation:
         datatype(buffers.dtype)
 
 
 @lru_cache(maxsize=512)
 def program(call: ProgramKey, form: str) -> Program:
-    """The program that calls MPI's own collective: "blocking", "nonblocking" or "persistent"."""
+    """The program that calls the native collective: "blocking", "nonblocking" or "persistent"."""
     varies = call.algorithm.primitive.varies or call.sends
     places = (call.sends, call.recvs) if varies else (None, None)
     step = Collective(call.algorithm.primitive.name, call.root, form, *places)
@@ -95,7 +80,7 @@ def program(call: ProgramKey, form: str) -> Program:
 
 
 def request(comm: MPI.Intracomm, step: Collective, buffers: CheckedBuffers, operation: Operation | None) -> Any:
-    """MPI's own collective on these buffers, to be started and waited for; all ranks make them in one order."""
+    """The native collective on these buffers, to be started and waited for; all ranks create them in the same order."""
     begin = bound(comm, step, buffers, operation)
     if step.form == "nonblocking":
         return Request(begin)
@@ -106,7 +91,7 @@ def request(comm: MPI.Intracomm, step: Collective, buffers: CheckedBuffers, oper
 
 
 class Request:
-    """MPI's own nonblocking collective, to be started once."""
+    """The native nonblocking collective, to be started once."""
 
     def __init__(self, begin: Callable[[], MPI.Request]) -> None:
         self._begin = begin
@@ -125,7 +110,7 @@ class Request:
         return self._request.Wait()
 
     def Free(self) -> None:
-        """There is nothing to be freed: it frees itself when it is complete."""
+        """Do nothing: the request frees itself when it is complete."""
 
 
 def bound(
@@ -134,18 +119,18 @@ def bound(
     buffers: CheckedBuffers,
     operation: Operation | None,
 ) -> Callable[[], Any]:
-    """MPI's own collective on these buffers as a call without buffers."""
-    # its blocks are counted in bytes here, whatever their datatypes
+    """The native collective on these buffers as a call without arguments."""
+    # blocks are counted in bytes here, whatever their datatypes
     name = function_name("alltoallv" if step.primitive == "alltoallw" else step.primitive, step.sends is not None)
     names = {"blocking": name, "nonblocking": f"I{name.lower()}", "persistent": f"{name}_init"}
-    function = getattr(comm, names[step.form])
+    function: Callable[..., Any] = getattr(comm, names[step.form])
     primitive = PRIMITIVES[step.primitive]
     if step.primitive == "barrier":
         return function
     type_ = datatype(buffers.dtype) if operation else MPI.BYTE
     itemsize = buffers.dtype.itemsize if operation else 1
 
-    def spec(array: Any, places: Extents | None, in_blocks: bool) -> list | None:
+    def spec(array: Any, places: Extents | None, in_blocks: bool) -> list[Any] | None:
         if array is None:
             return None
         memory = MPI.buffer.fromaddress(address(array), array.nbytes)
@@ -156,7 +141,7 @@ def bound(
 
     send: Any = spec(buffers.send, step.sends, primitive.takes_all)
     recv: Any = spec(buffers.recv, step.recvs, primitive.gives_all)
-    if step.primitive == "exscan" and recv is None:  # rank 0 gets nothing, but mpi4py wants a buffer
+    if step.primitive == "exscan" and recv is None:  # rank 0 receives nothing, but mpi4py requires a buffer
         recv = [np.empty(buffers.count * itemsize, np.uint8), type_]
     if step.primitive == "bcast":
         return partial(function, recv, step.root)

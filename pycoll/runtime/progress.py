@@ -209,19 +209,30 @@ def progress() -> None:
                     task.advance()
 
 
-def until(done: Callable[[], object], what: str, concerned: Iterable[Task] = ()) -> None:
+def until(
+    done: Callable[[], object], what: str, state: Callable[[], str] | None = None, concerned: Iterable[Task] = ()
+) -> None:
     """Wait for something other than one task, with all tasks going on.
 
-    CollectiveTimeout speaks of the tasks concerned, or else says that `what` did not finish.
+    CollectiveTimeout speaks of the tasks concerned, or else says that `what` did not finish, and its `state`.
     """
     deadline = time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else None
-    while not done():
-        progress()
-        if deadline and time.monotonic() > deadline:
-            for task in concerned:
-                task.give_up()
-            raise CollectiveTimeout(f"{what} did not finish in {settings.TIMEOUT:g} s")
-        pause()
+    try:
+        while not done():
+            progress()
+            if deadline and time.monotonic() > deadline:
+                for task in concerned:
+                    task.give_up()
+                raise CollectiveTimeout(
+                    f"{what} did not finish in {settings.TIMEOUT:g} s" + (f": {state()}" if state else "")
+                )
+            pause()
+    except BaseException:
+        _unfinished.append(done)
+        raise
+
+
+_unfinished: list[Callable[[], object]] = []  # their requests, whose memory MPI may still read or write
 
 
 def pause() -> None:
@@ -233,14 +244,12 @@ def pause() -> None:
 
 
 def drain(channel: Channel | None) -> None:
-    """Wait for the end of what is in flight on a channel, before MPI is called to block on its communicator.
-
-    All ranks have started the same collectives on it before they come to that call.
-    """
+    """Wait for the collectives in flight on a channel, before it is freed."""
     if tasks:
         until(
             lambda: all(task.channel is not channel for task in tasks),
             "what is in flight on the communicator",
+            None,
             [task for task in tasks if task.channel is channel],
         )
 

@@ -1,16 +1,20 @@
 """The closed forms in the algorithms' docstrings, read as data.
 
-The notation is explained in `pycoll.primitives`.  The tests hold every formula against `pycoll.schedule.proof`'s
-counts, and the README's table is printed from them: ``python -m pycoll.costs``.
+The notation is explained in `pycoll.primitives`.  ``python -m pycoll.prove`` and the tests compare every formula with
+what `pycoll.schedule.proof` counts; ``python -m pycoll.costs`` prints all of them as a table.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
-from .registry import PRIMITIVES, Algorithm, algorithms_of
+from .moves import Block
+from .proof import Counts, prove
+from .registry import PRIMITIVES, Algorithm, Hosts, algorithms_of
 
 FIELDS = ("Rounds", "Messages", "Sent", "Received", "Cost", "Limits", "Source")
 
@@ -74,6 +78,52 @@ def evaluate(
     network = network or Network()
     names = {"p": p, "h": h or p, "Z": Z, "S": S, "alpha": network.alpha, "beta": network.beta, "gamma": network.gamma}
     return float(eval(formula, {"__builtins__": {}}, {**_FUNCTIONS, **names}))
+
+
+def missing_lines(algorithm: Algorithm) -> list[str]:
+    """The lines that an algorithm's docstring should have and does not: a barrier has no bytes, some have no limits."""
+    optional = {"Limits"} | ({"Sent", "Received"} if algorithm.primitive.name == "barrier" else set())
+    return [field for field in FIELDS if field not in documented(algorithm) and field not in optional]
+
+
+@lru_cache(maxsize=1024)
+def count(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> Counts:
+    """Prove an algorithm, and count it with blocks of one byte each; the counts that some send along have 8 bytes."""
+
+    def nbytes(block: Block) -> int:
+        return 8 * size if isinstance(block, tuple) and block[0] == "counts" else 1
+
+    return prove(algorithm, size, root, segments, nbytes, hosts)
+
+
+def disagreements(algorithm: Algorithm, size: int, segments: int = 1, hosts: Hosts = None) -> dict[str, str]:
+    """Where the docstring's formulas differ from what `count` counts: what is wrong by the name of the line.
+
+    Formulas with h are for as many ranks on each of h hosts.
+    """
+    formulas, counts = documented(algorithm), count(algorithm, size, 0, segments, hosts)
+    most = {"Messages": max(counts.messages), "Sent": max(counts.sent), "Received": max(counts.received)}
+    counted = [("Rounds", "", counts.rounds, Network()), *((field, "", most[field], Network()) for field in most)]
+    for name in ("alpha", "beta", "gamma"):
+        counted.append(("Cost", f", coefficient of {name}", getattr(counts, name), Network(**{name: 1.0})))
+    h = None if hosts is None else len(set(hosts))
+    Z = algorithm.parts(size, segments, hosts)
+    wrong: dict[str, str] = {}
+    for field, what, number, network in counted:
+        formula = formulas.get(field, "0")  # a barrier's Sent
+        try:
+            value = evaluate(formula, size, Z, segments, network, h)
+        except (ArithmeticError, NameError, SyntaxError, TypeError) as error:
+            wrong[field] = f"{field}: the formula {formula!r} cannot be evaluated ({error})"
+            continue
+        exact = size == 1 or formula_for(formula, size)[1]
+        if not (math.isclose(number, value, abs_tol=1e-9) if exact else number <= value + 1e-9):
+            where = f"p={size}, Z={Z} (one byte a block)" + (f", S={segments}" if algorithm.pipelined else "")
+            where += f", h={h}" if h else ""
+            limit = "" if exact else "at most "
+            wrong[field] = f"{field}{what}: the docstring says {formula}, which is {limit}{value:g}, "
+            wrong[field] += f"but {number:g} is counted, for {where}"
+    return wrong
 
 
 def table() -> str:

@@ -6,20 +6,24 @@ where the algorithm says so, the same on all ranks down to the order of combinat
 with no deadlock and nothing left unreceived.  What it counted on the way comes back as `Counts`.
 
 A round runs only together with the matching rounds of all its partners.  That is stricter than MPI's
-rendezvous, and it is what lets the engine cut messages into windows of segments without deadlock: see
+rendezvous, and it is what lets the compiler cut messages into windows of segments without deadlock: see
 `pycoll.compiler.lower`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
-from .moves import AFTER, Block, Combine, Copy, Recv, Reduce, Round, Send, check_round
+from .diagnosis import Stuck, incoming, listed, outgoing, peers, ranks_named, wrong_contributions, wrong_form
+from .moves import AFTER, Block, Combine, Copy, Move, Recv, Reduce, Round, Send, check_round
 from .registry import Algorithm, Hosts, counts_of
+from .symbols import Value, Values
 
 Bytes = Callable[[Block], float]
+MOST_ROUNDS = 200_000  # of one rank; a schedule with more is taken for one that never ends
 
 
 class ProofError(AssertionError):
@@ -42,13 +46,6 @@ class Counts:
     crossing: dict[tuple[int, int], float] = field(default_factory=dict)  # bytes between two hosts, one way
 
 
-class Value(NamedTuple):
-    """What a block holds: which block it is by origin, and who has contributed, in the order of combination."""
-
-    origin: Block
-    contributors: tuple[int, ...]
-
-
 class Seen(NamedTuple):
     """One rank just after one of its rounds, as a watcher of the proof sees it; at first, with all that it holds."""
 
@@ -57,33 +54,6 @@ class Seen(NamedTuple):
     moves: Round
     written: dict[Block, Value]
     heard: list[int]  # the ranks that it has heard of
-
-
-class _Values:
-    """Symbolic values: equal numbers mean the same contributions combined in the same order."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[tuple, int] = {}
-        self.origin: list[Block] = []
-        self.contributors: list[tuple[int, ...]] = []
-
-    def _number(self, key: tuple, origin: Block, contributors: tuple[int, ...]) -> int:
-        if key not in self._numbers:
-            self._numbers[key] = len(self.origin)
-            self.origin.append(origin)
-            self.contributors.append(contributors)
-        return self._numbers[key]
-
-    def leaf(self, rank: int, block: Block) -> int:
-        return self._number(("leaf", rank, block), block, (rank,))
-
-    def combine(self, left: int, right: int) -> int:
-        if self.origin[left] != self.origin[right]:
-            raise ProofError(f"combines block {self.origin[left]} with block {self.origin[right]}")
-        return self._number((left, right), self.origin[left], self.contributors[left] + self.contributors[right])
-
-    def value(self, number: int) -> Value:
-        return Value(self.origin[number], self.contributors[number])
 
 
 @dataclass
@@ -104,21 +74,16 @@ class _Rank:
     def round(self) -> Round | None:
         return self.rounds[self.at] if self.at < len(self.rounds) else None
 
-    def outgoing(self, to: int) -> list[Send]:
-        return [move for move in self.round or () if isinstance(move, Send) and move.to == to]
 
-    def incoming(self, source: int) -> list[Recv | Reduce]:
-        return [move for move in self.round or () if isinstance(move, Recv | Reduce) and move.source == source]
-
-    def peers(self) -> set[int]:
-        return {move[0] for move in self.round or () if isinstance(move, Send | Recv | Reduce)}
+# by sender and receiver: the values of each message, and of whom the sender has heard
+_InFlight = dict[tuple[int, int], list[tuple[list[int], int]]]
 
 
 class _Run:
     """The lockstep execution of all ranks."""
 
     def __init__(self, algorithm: Algorithm, size: int, root: int, segments: int, nbytes: Bytes, hosts: Hosts) -> None:
-        self.values = _Values()
+        self.values = Values()
         self.nbytes = nbytes
         self.hazards: list[tuple[int, int]] = []
         self.hosts = range(size) if hosts is None else hosts
@@ -132,8 +97,13 @@ class _Run:
             }
             if rank in algorithm.count_sources(size, root):
                 held[counts_of(rank)] = self.values.leaf(rank, counts_of(rank))
-            rounds = list(algorithm.schedule(rank, size, root, segments, hosts))
+            rounds = list(islice(algorithm.schedule(rank, size, root, segments, hosts), MOST_ROUNDS + 1))
             self.ranks.append(_Rank(held, rounds, heard=1 << rank))
+            if len(rounds) > MOST_ROUNDS:
+                raise ProofError(f"rank {rank} has more than {MOST_ROUNDS} rounds: does its schedule ever end?")
+            for step, moves in enumerate(rounds):
+                if wrong := wrong_form(moves, size):
+                    raise ProofError(f"rank {rank}, round {step + 1}: {wrong}")
 
     def execute(self) -> None:
         """Run components of matching rounds until no rank has a round left."""
@@ -147,8 +117,7 @@ class _Run:
                     self.run_together(together)
                     moved |= together
             if not moved:
-                stuck = {rank: self.ranks[rank].round for rank in waiting}
-                raise ProofError(f"deadlock, or messages that no one receives: {stuck}")
+                raise ProofError(Stuck([one.round for one in self.ranks], [one.at for one in self.ranks]).explain())
             waiting = [rank for rank in waiting if self.ranks[rank].round is not None]
 
     def component(self, start: int) -> set[int] | None:
@@ -156,7 +125,7 @@ class _Run:
         found, frontier = {start}, [start]
         while frontier:
             rank = frontier.pop()
-            for peer in self.ranks[rank].peers():
+            for peer in peers(self.ranks[rank].round):
                 if not self.match(rank, peer):
                     return None
                 if peer not in found:
@@ -166,28 +135,27 @@ class _Run:
 
     def match(self, a: int, b: int) -> bool:
         """Whether the present rounds of two ranks list the same messages between them."""
-        for source, to in ((a, b), (b, a)):
-            sends = [list(move.blocks) for move in self.ranks[source].outgoing(to)]
-            receives = [list(move.blocks) for move in self.ranks[to].incoming(source)]
-            if sends != receives:
-                return False
-        return True
+        return all(
+            outgoing(self.ranks[source].round, to) == incoming(self.ranks[to].round, source)
+            for source, to in ((a, b), (b, a))
+        )
+
+    def error(self, rank: int, text: str) -> ProofError:
+        """What is wrong with the present round of a rank."""
+        return ProofError(f"rank {rank}, round {self.ranks[rank].at + 1}: {text}")
 
     def run_together(self, ranks: set[int]) -> None:
         """One step: every send's values are read before any rank writes."""
-        in_flight: dict[tuple[int, int], list[tuple[list[int], int]]] = {}
+        in_flight: _InFlight = {}
         for rank in ranks:
             state = self.ranks[rank]
             try:
                 check_round(state.round or ())
             except ValueError as error:
-                raise ProofError(str(error)) from None
+                raise self.error(rank, str(error)) from None
             for move in state.round or ():
                 if isinstance(move, Send):
-                    try:
-                        values = [state.held[block] for block in move.blocks]
-                    except KeyError as missing:
-                        raise ProofError(f"rank {rank} sends block {missing}, which it does not hold") from None
+                    values = [self.need(rank, block, "sends") for block in move.blocks]
                     in_flight.setdefault((rank, move.to), []).append((values, state.heard))
         self.pass_time(ranks)
         for rank in ranks:
@@ -207,8 +175,8 @@ class _Run:
         heard = [other for other in range(len(self.ranks)) if state.heard >> other & 1]
         self.watch(Seen(rank, int(state.clock[0]), moves, written, heard))
 
-    def apply(self, rank: int, move, in_flight) -> None:
-        state, combine = self.ranks[rank], self.values.combine
+    def apply(self, rank: int, move: Move, in_flight: _InFlight) -> None:
+        state = self.ranks[rank]
         match move:
             case Send(to, blocks):
                 state.messages += 1
@@ -226,19 +194,28 @@ class _Run:
                     return
                 state.combined += sum(map(self.nbytes, blocks))
                 for block, value in zip(blocks, values):
-                    mine = self.need(rank, block)
-                    state.held[block] = combine(mine, value) if move.order == AFTER else combine(value, mine)
+                    self.combine(rank, value, block, move.order)
             case Copy(block, to):
-                state.held[to] = self.need(rank, block)
+                state.held[to] = self.need(rank, block, "copies")
             case Combine(block, into, order):
-                value, mine = self.need(rank, block), self.need(rank, into)
                 state.combined += self.nbytes(into)
-                state.held[into] = combine(mine, value) if order == AFTER else combine(value, mine)
+                self.combine(rank, self.need(rank, block, "combines"), into, order)
 
-    def need(self, rank: int, block: Block) -> int:
-        if block not in self.ranks[rank].held:
-            raise ProofError(f"rank {rank} combines into block {block}, which it does not hold")
-        return self.ranks[rank].held[block]
+    def combine(self, rank: int, value: int, into: Block, order: str) -> None:
+        """Combine a value with what the rank holds as the block `into`."""
+        mine = self.need(rank, into, "combines into")
+        mixed = self.values.origin[value], self.values.origin[mine]
+        if mixed[0] != mixed[1]:
+            raise self.error(rank, f"combines block {mixed[0]} with block {mixed[1]}, into block {into}")
+        left, right = (mine, value) if order == AFTER else (value, mine)
+        self.ranks[rank].held[into] = self.values.combine(left, right)
+
+    def need(self, rank: int, block: Block, verb: str) -> int:
+        held = self.ranks[rank].held
+        if block not in held:
+            has = f"it holds {listed(list(held))}" if 0 < len(held) <= 16 else f"it holds {len(held)} others"
+            raise self.error(rank, f"{verb} block {block}, which it does not hold; {has}")
+        return held[block]
 
     def note_hazard(self, rank: int) -> None:
         state = self.ranks[rank]
@@ -256,11 +233,11 @@ class _Run:
         spent = {rank: self.durations(self.ranks[rank].round or ()) for rank in ranks}
         start = [max(self.ranks[rank].clock[i] for rank in ranks) for i in range(4)]
         for rank in ranks:
-            concerned = [rank, *self.ranks[rank].peers()]
+            concerned = [rank, *peers(self.ranks[rank].round)]
             self.ranks[rank].clock = [start[i] + max(spent[peer][i] for peer in concerned) for i in range(3)]
             self.ranks[rank].clock.append(start[3] + spent[rank][3])
 
-    def durations(self, moves: Sequence) -> tuple[float, float, float, float]:
+    def durations(self, moves: Round) -> tuple[float, float, float, float]:
         """What a rank spends in a round: one round, messages through its port each way, bytes likewise, combining."""
         sends = [move for move in moves if isinstance(move, Send)]
         receives = [move for move in moves if isinstance(move, Recv | Reduce)]
@@ -296,14 +273,13 @@ def prove(
     `nbytes` gives a block's size for the counts (1 by default), `hosts` the host of each rank.  `watch` is called
     for every rank at the start, in order, and then after each round of a rank.
     """
-    run = _Run(algorithm, size, root, segments, nbytes, hosts)
-    run.watch = watch
     try:
+        run = _Run(algorithm, size, root, segments, nbytes, hosts)
+        run.watch = watch
         run.execute()
         _check_goal(run, algorithm, size, root, algorithm.parts(size, segments, hosts))
     except ProofError as error:
-        where = f"size {size}, root {root}, {segments} segments" + (f", hosts {hosts}" if hosts else "")
-        raise ProofError(f"{algorithm}, {where}: {error}") from None
+        raise ProofError(f"{situation(algorithm, size, root, segments, hosts)}: {error}") from None
     clock = [max(state.clock[i] for state in run.ranks) for i in range(4)]
     return Counts(
         rounds=int(clock[0]),
@@ -319,24 +295,44 @@ def prove(
     )
 
 
+def situation(algorithm: Algorithm, size: int, root: int, segments: int, hosts: Hosts) -> str:
+    """What was run: ``bcast.ring on 3 ranks, root 1, 2 segments``."""
+    text = f"{algorithm} on {size} rank{'s' * (size > 1)}" + f", root {root}" * algorithm.primitive.rooted
+    text += f", {segments} segment{'s' * (segments > 1)}" * algorithm.pipelined
+    return text + (f", hosts {listed(hosts)}" if hosts else "")
+
+
 def _check_goal(run: _Run, algorithm: Algorithm, size: int, root: int, parts: int) -> None:
-    primitive = algorithm.primitive
-    results: dict[tuple, int] = {}
+    results: dict[tuple[Block, tuple[int, ...]], int] = {}  # the first rank that has each of them
     for rank, state in enumerate(run.ranks):
-        if primitive.name == "barrier" and state.heard != (1 << size) - 1:
-            raise ProofError(f"rank {rank} leaves having heard of {state.heard:b} only")
-        promised = tuple(primitive.contributors(rank, size))
-        told = [counts_of(teller) for teller in algorithm.count_sources(size, root)]
-        for block in [*primitive.wants(rank, size, root, parts), *told]:
+        if algorithm.primitive.name == "barrier" and state.heard != (1 << size) - 1:
+            missing = [other for other in range(size) if not state.heard >> other & 1]
+            raise ProofError(f"rank {rank} leaves the barrier without having heard of {ranks_named(missing)}")
+        promised = tuple(algorithm.primitive.contributors(rank, size))
+        counts = [counts_of(source) for source in algorithm.count_sources(size, root)]
+        for block in [*algorithm.primitive.wants(rank, size, root, parts), *counts]:
             if block not in state.held:
                 raise ProofError(f"rank {rank} ends without block {block}")
-            value = state.held[block]
-            contributors = run.values.contributors[value]
-            if run.values.origin[value] != block:
-                raise ProofError(f"rank {rank} ends with block {run.values.origin[value]} as block {block}")
-            if primitive.reduces and tuple(sorted(contributors)) != promised:
-                raise ProofError(f"rank {rank}, block {block}: contributions of {contributors}")
-            if primitive.reduces and algorithm.ordered and contributors != promised:
-                raise ProofError(f"rank {rank}, block {block}: combined in the order {contributors}")
-            if results.setdefault((block, promised), value) != value:
-                raise ProofError(f"rank {rank}, block {block}: not the value that other ranks end with")
+            origin = run.values.origin[state.held[block]]
+            if origin != block:
+                raise ProofError(f"rank {rank} ends with block {origin} as block {block}")
+            if algorithm.primitive.reduces:
+                _check_contributions(run, algorithm, rank, block, promised)
+            first = results.setdefault((block, promised), rank)
+            if run.ranks[first].held[block] != state.held[block]:
+                one, other = (run.values.expression(run.ranks[each].held[block]) for each in (first, rank))
+                raise ProofError(
+                    f"block {block}: rank {rank} does not end with the same bits as rank {first}: "
+                    f"rank {first} combines {one}, rank {rank} combines {other}"
+                )
+
+
+def _check_contributions(run: _Run, algorithm: Algorithm, rank: int, block: Block, promised: tuple[int, ...]) -> None:
+    contributors = run.values.contributors[run.ranks[rank].held[block]]
+    if wrong := wrong_contributions(contributors, promised):
+        raise ProofError(f"rank {rank}, block {block}: the result {wrong}")
+    if algorithm.ordered and contributors != promised:
+        raise ProofError(
+            f"rank {rank}, block {block}: the result combines the contributions in the order {listed(contributors)}, "
+            "not in rank order; if it is for commutative operations only, register it with ordered=False"
+        )

@@ -215,7 +215,7 @@ def _native(primitive: str) -> Algorithm:
 
 def algorithm(
     cut: Callable[[int, int, Hosts], int] = whole, ordered: bool = True, needs_counts: bool = False
-) -> Callable:
+) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
     """Register a generator under its function's name, for the primitive that its file is named after.
 
     `cut` says into how many parts the vector is cut, `ordered` whether reductions keep rank order, so
@@ -224,9 +224,15 @@ def algorithm(
     everyone, and nothing else.  Only the parameters ``rank, size, root, segments, hosts`` are passed by the
     registry; others need defaults.
     """
+    if inspect.isgeneratorfunction(cut):
+        raise TypeError(f"write @algorithm(), with parentheses, above {cut.__name__}")
 
     def register(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
-        primitive = PRIMITIVES[generator.__module__.rpartition(".")[2]]
+        file = generator.__module__.rpartition(".")[2]
+        if file not in PRIMITIVES:
+            valid = ", ".join(PRIMITIVES)
+            raise ValueError(f"{generator.__name__} is in a file named {file}, which is not one of: {valid}")
+        primitive = PRIMITIVES[file]
         wanted = ("rank", "size", "root", "segments", "hosts")
         parameters = tuple(name for name in inspect.signature(generator).parameters if name in wanted)
         name = generator.__name__
@@ -246,13 +252,20 @@ def adopt(primitive: str, source: str, *names: str) -> None:
 def find(primitive: str, name: str) -> Algorithm:
     """The registered algorithm of that name, or "native"; ValueError lists the valid ones."""
     catalogue = algorithms_of(primitive)
-    if name == NATIVE:
-        return _native(primitive)
-    try:
+    return _native(primitive) if name == NATIVE else _found(catalogue, primitive, name, [*catalogue, NATIVE])
+
+
+def find_schedule(primitive: str, name: str) -> Algorithm:
+    """The registered algorithm of that name; ValueError lists those that have a schedule, as "native" has not."""
+    catalogue = algorithms_of(primitive)
+    return _found(catalogue, primitive, name, [*catalogue])
+
+
+def _found(catalogue: dict[str, Algorithm], primitive: str, name: str, valid: list[str]) -> Algorithm:
+    if isinstance(name, str) and name in catalogue:
         return catalogue[name]
-    except (KeyError, TypeError):
-        valid = ", ".join([*catalogue, NATIVE])
-        raise ValueError(f"algorithm={name!r} is not one of {primitive}'s: {valid}") from None
+    why = "has no schedule, because it is the collective of the MPI library; it " if name == NATIVE else ""
+    raise ValueError(f"algorithm={name!r} {why}is not one of the algorithms of {primitive}: {', '.join(valid)}")
 
 
 def algorithms_of(primitive: str) -> dict[str, Algorithm]:

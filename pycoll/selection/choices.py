@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Iterator, MutableMapping
 from functools import cache
 
+from ..base import settings
 from ..schedule.registry import PRIMITIVES, find
 
 
@@ -54,10 +56,30 @@ class Choices(MutableMapping[str, str]):
         return f"Choices({self._names})"
 
 
+def _variable(primitive: str) -> str:
+    return f"PYCOLL_{primitive.upper()}"
+
+
+def known_variables() -> list[str]:
+    """The environment variables that pycoll reads."""
+    return [*settings.VARIABLES, *map(_variable, PRIMITIVES)]
+
+
+def unknown_variables() -> str:
+    """What to warn of: environment variables that are named like those that pycoll reads; empty if there is none."""
+    known, problems = known_variables(), []
+    for name in sorted(os.environ):
+        if name.startswith("PYCOLL_") and name not in known:
+            nearest = difflib.get_close_matches(name, known, 1, 0.8)
+            hint = f"; is it {nearest[0]}?" if nearest else ""
+            problems.append(f"the environment variable {name} is not known and has no effect{hint}")
+    return "; ".join(problems)
+
+
 @cache
 def algorithm_from_environment(primitive: str) -> str | None:
     """What ``PYCOLL_<PRIMITIVE>`` asks for; ValueError if there is no such algorithm."""
-    variable = f"PYCOLL_{primitive.upper()}"
+    variable = _variable(primitive)
     name = os.environ.get(variable)
     if name:
         try:

@@ -57,10 +57,13 @@ class Point(NamedTuple):
     seconds: dict[Candidate, float]
 
 
+Document = dict[str, Any]  # a JSON object
+
+
 class Tuned:
     """A measurement that fits a communicator."""
 
-    def __init__(self, path: Path, environment: dict, points: dict[str, list[Point]]) -> None:
+    def __init__(self, path: Path, environment: Document, points: dict[str, list[Point]]) -> None:
         self.path, self.environment = path, environment
         self._points = points
         self.best = lru_cache(maxsize=4096)(self._best)
@@ -111,7 +114,7 @@ class FixedChoice(Tuned):
 class TuningFile:
     """A tuning file that is in order."""
 
-    def __init__(self, path: Path, document: dict, digest: int = 0) -> None:
+    def __init__(self, path: Path, document: Document, digest: int = 0) -> None:
         self.path, self.digest = path, digest
         self._document = document
 
@@ -126,7 +129,7 @@ class TuningFile:
         """The MPI libraries that were measured."""
         return list(dict.fromkeys(one["mpi"] for one in self._document["measurements"]))
 
-    def with_measurement(self, measurement: dict) -> dict:
+    def with_measurement(self, measurement: Document) -> Document:
         """The document with one more measurement, which replaces an older one of the same kind.
 
         Sizes and primitives that it does not have stay, if they were measured under the same circumstances.
@@ -140,7 +143,7 @@ class TuningFile:
         return {**self._document, "measurements": [*others, measurement]}
 
 
-def _merged(old: dict[str, list[dict]], new: dict[str, list[dict]]) -> dict[str, list[dict]]:
+def _merged(old: dict[str, list[Document]], new: dict[str, list[Document]]) -> dict[str, list[Document]]:
     found = {}
     for primitive in {**old, **new}:
         points = {point["nbytes"]: point for point in [*old.get(primitive, []), *new.get(primitive, [])]}
@@ -148,7 +151,7 @@ def _merged(old: dict[str, list[dict]], new: dict[str, list[dict]]) -> dict[str,
     return found
 
 
-def _circumstances(measurement: dict) -> dict:
+def _circumstances(measurement: Document) -> Document:
     return {key: value for key, value in measurement["environment"].items() if key not in ("date", "commit")}
 
 
@@ -180,20 +183,24 @@ def read(path: Path) -> TuningFile:
         raise InvalidTuningFile(f"it cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise InvalidTuningFile(f"it is no JSON ({error})") from None
+    except RecursionError:
+        raise InvalidTuningFile("it is nested too deeply") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InvalidTuningFile(f"it is no tuning file: its format is not {FORMAT!r}")
     if document.get("version") != VERSION:
         raise InvalidTuningFile(f"it has version {document.get('version')!r}, this pycoll reads version {VERSION}")
-    try:
-        for number, one in enumerate(document["measurements"]):
-            where = f"measurement {number}"
+    measurements = document.get("measurements")
+    if not isinstance(measurements, list):
+        raise InvalidTuningFile("it is broken: its measurements are not a list")
+    for number, one in enumerate(measurements):
+        try:
             _check(one)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise InvalidTuningFile(f"{where if document.get('measurements') else 'it'} is broken ({error!r})") from None
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise InvalidTuningFile(f"measurement {number} is broken ({error!r})") from None
     return TuningFile(path, document, int.from_bytes(hashlib.sha256(content).digest()[:8], "little", signed=True))
 
 
-def _check(measurement: dict) -> None:
+def _check(measurement: Document) -> None:
     for key, kind in (("mpi", str), ("ranks", int), ("hosts", int), ("environment", dict)):
         if not isinstance(measurement[key], kind):
             raise TypeError(f"{key} is {measurement[key]!r}")
@@ -202,7 +209,8 @@ def _check(measurement: dict) -> None:
             raise ValueError(f"ranks do not know the sizes of {primitive} alike")
         known = [*algorithms_of(primitive), NATIVE]
         sizes = [point.nbytes for point in _points(points)]
-        if not sizes or sizes != sorted(set(sizes)) or not all(isinstance(nbytes, int) for nbytes in sizes):
+        integers = all(isinstance(nbytes, int) and 0 <= nbytes < 1 << 63 for nbytes in sizes)
+        if not sizes or not integers or sizes != sorted(set(sizes)):
             raise ValueError(f"the sizes of {primitive} are {sizes}")
         for nbytes, seconds in _points(points):
             for candidate, time in seconds.items():
@@ -212,7 +220,7 @@ def _check(measurement: dict) -> None:
                     raise ValueError(f"{primitive} of {nbytes} bytes took {candidate} {time!r} seconds")
 
 
-def _points(points: list[dict[str, Any]]) -> list[Point]:
+def _points(points: list[Document]) -> list[Point]:
     return [
         Point(point["nbytes"], {Candidate.parse(name): time for name, time in point["seconds"].items()})
         for point in points

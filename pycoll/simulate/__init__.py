@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import numpy as np
 
 from ..base import settings
 from ..base.callable_module import make_callable
-from ..schedule.registry import Hosts, find
+from ..schedule.registry import Hosts, find_schedule
 from .network import Link, Network
 from .run import Cluster, Ranks, sizes
 
@@ -35,7 +36,7 @@ class Simulated:
     ends: np.ndarray
     busy: np.ndarray  # time that its processor spent on messages and on combining
     waiting: np.ndarray  # the rest, from its start to its end
-    messages: np.ndarray  # sent; those that the engine cuts into segments count once
+    messages: np.ndarray  # sent; those that are cut into segments count once
     sent: np.ndarray
     received: np.ndarray
     combined: np.ndarray
@@ -61,16 +62,23 @@ def simulate(
     `nbytes` are those of the whole vector, all ranks' blocks together (for all-to-all, of one rank's send buffer).
     `hosts` gives the host of each rank; without it each host has `ranks_per_host`, one after the other.  `delays` are
     the seconds by which ranks start late.  `segments` of pipelined algorithms and the `longest` message in bytes are
-    as the engine would choose them.  ValueError for what does not fit together.
+    as pycoll would choose them.  TypeError for arguments of a wrong type, ValueError for those that do not fit
+    together.
     """
-    chosen = find(primitive, algorithm)
-    place = _hosts(ranks, ranks_per_host, hosts)
+    chosen = find_schedule(primitive, algorithm)
+    network = Network() if network is None else network
+    if not isinstance(network, Network):
+        raise TypeError(f"network={network!r} is not a pycoll.simulate.Network")
+    integers = {"nbytes": nbytes, "root": root, "ranks": ranks, "ranks_per_host": ranks_per_host}
+    optional = {"segments": segments, "longest": longest}
+    _check_integers(integers | {name: value for name, value in optional.items() if value is not None})
+    ranks, nbytes, root = int(ranks), int(nbytes), int(root)  # which may be NumPy integers
+    place = _hosts(ranks, int(ranks_per_host), hosts)
     several = place is None or len(set(place)) > 1
-    _check(ranks, nbytes, root, delays or {}, longest)
-    network = network or Network()
+    delays = {} if delays is None else delays
+    _check_root(root, ranks)
+    _check_delays(delays, ranks)
     segments = settings.segments(nbytes, several) if segments is None else segments
-    if segments < 1:
-        raise ValueError(f"segments={segments} is less than 1")
     run = Ranks(
         [chosen.schedule(rank, ranks, root, segments, place) for rank in range(ranks)],
         Cluster(network, ranks, place),
@@ -78,7 +86,7 @@ def simulate(
         settings.longest(several) if longest is None else longest,
     )
     starts = np.zeros(ranks)
-    for rank, delay in (delays or {}).items():
+    for rank, delay in delays.items():
         starts[rank] = delay
     run.run(starts.tolist())
     return _result(run, starts)
@@ -103,27 +111,37 @@ def _result(run: Ranks, starts: np.ndarray) -> Simulated:
 
 
 def _hosts(ranks: int, ranks_per_host: int, hosts: Sequence[int] | None) -> Hosts:
-    if hosts is not None:
-        if len(hosts) != ranks:
-            raise ValueError(f"hosts has {len(hosts)} numbers for {ranks} ranks")
-        return tuple(hosts)
-    if ranks_per_host < 1:
-        raise ValueError(f"ranks_per_host={ranks_per_host} is less than 1")
-    return None if ranks_per_host == 1 else tuple(rank // ranks_per_host for rank in range(ranks))
+    if hosts is None:
+        return None if ranks_per_host == 1 else tuple(rank // ranks_per_host for rank in range(ranks))
+    place = tuple(hosts) if isinstance(hosts, Iterable) else None
+    if place is None or not all(isinstance(host, Integral) for host in place):
+        raise TypeError(f"hosts={hosts!r} is not a sequence of integers")
+    if len(place) != ranks:
+        raise ValueError(f"hosts has {len(place)} numbers for {ranks} ranks")
+    return tuple(map(int, place))
 
 
-def _check(ranks: int, nbytes: int, root: int, delays: Mapping[int, float], longest: int | None) -> None:
-    if ranks < 1:
-        raise ValueError(f"ranks={ranks} is less than 1")
-    if nbytes < 0:
-        raise ValueError(f"nbytes={nbytes} is negative")
-    if not 0 <= root < ranks:
+def _check_integers(values: dict[str, int]) -> None:
+    for name, value in values.items():
+        if not isinstance(value, Integral):
+            raise TypeError(f"{name}={value!r} is not an integer")
+        least = 0 if name in ("nbytes", "root") else 1
+        if value < least:
+            raise ValueError(f"{name}={value} is less than {least}")
+
+
+def _check_root(root: int, ranks: int) -> None:
+    if root >= ranks:
         raise ValueError(f"root={root} is not one of {ranks} ranks")
+
+
+def _check_delays(delays: Mapping[int, float], ranks: int) -> None:
+    pairs = delays.items() if isinstance(delays, Mapping) else [(None, None)]
+    if not all(isinstance(rank, Integral) and isinstance(delay, Real) for rank, delay in pairs):
+        raise TypeError(f"delays={delays!r} is not a mapping from ranks to seconds")
     for rank, delay in delays.items():
         if not 0 <= rank < ranks or not 0 <= delay < float("inf"):
             raise ValueError(f"delays={dict(delays)!r}: rank {rank} of {ranks}, {delay} s")
-    if longest is not None and longest < 1:
-        raise ValueError(f"longest={longest} is less than 1")
 
 
 make_callable(__name__, simulate)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.command_line import Parser, check_folder, optional
-from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find
+from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find_schedule
 from ..tune.options import nbytes
 from . import Simulated, simulate
 from .network import Network, changed, read, write
@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("-n", "--ranks", type=int, default=16, help="(%(default)s)")
     options.add_argument("-b", "--nbytes", type=nbytes, default="1M", help="of the whole vector: 64K, 1M (%(default)s)")
     options.add_argument("-r", "--root", type=int, default=0, help="(%(default)s)")
-    options.add_argument("-s", "--segments", type=int, help="of pipelined algorithms (as the engine would choose)")
+    options.add_argument("-s", "--segments", type=int, help="of pipelined algorithms (as pycoll would choose)")
     options.add_argument("-p", "--ranks-per-host", type=int, default=1, help="(%(default)s)")
     options.add_argument(
         "--delay", action="append", type=_delay, default=[], metavar="RANK:SECONDS", help="a rank that starts late"
@@ -56,7 +56,7 @@ def _delay(text: str) -> tuple[int, float]:
 
 def _algorithms(primitive: str, names: str) -> list[Algorithm]:
     catalogue = algorithms_of(primitive)
-    return list(catalogue.values()) if names == "all" else [find(primitive, name) for name in names.split(",")]
+    return list(catalogue.values()) if names == "all" else [find_schedule(primitive, name) for name in names.split(",")]
 
 
 def _row(name: str, told: Simulated) -> dict[str, Any]:
@@ -108,8 +108,9 @@ def _calibrated(options: argparse.Namespace) -> Path | None:
     """Where to write what --calibrate finds; nothing else goes with it."""
     if options.primitive or options.network or options.set or options.plot:
         raise ValueError("--calibrate measures the network: there is nothing to simulate with it")
-    check_folder("-o", options.output)
-    return options.output
+    output: Path | None = options.output
+    check_folder("-o", output)
+    return output
 
 
 def calibrate(output: Path | None) -> None:

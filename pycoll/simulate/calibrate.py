@@ -70,7 +70,7 @@ class _Pair:
         return self.agreed(self.timed(there_and_back) / 2)
 
     def one_round(self) -> float:
-        """Seconds that one of the engine's rounds takes in which both send a byte."""
+        """Seconds that a round of pycoll takes in which both send a byte."""
         out, into = np.zeros(1, np.uint8), np.zeros(2, np.uint8)
 
         def rounds() -> None:
@@ -80,7 +80,7 @@ class _Pair:
         return self.agreed(self.timed(rounds) / TURNS)
 
     def exchange(self, nbytes: int) -> float:
-        """Seconds that so many bytes take in both directions at once, in messages as the engine cuts them."""
+        """Seconds that so many bytes take in both directions at once, in messages as pycoll cuts them."""
         segment = min(self.longest, nbytes)
         out, into = np.zeros(segment, np.uint8), np.zeros((WINDOW, segment), np.uint8)
         messages = max(1, nbytes // segment)
@@ -189,7 +189,8 @@ def _measured(comm: MPI.Intracomm, pairs: list[tuple[int, int]], longest: int) -
     done = comm.Ibarrier()
     while not done.Test():
         time.sleep(NAP)
-    return comm.bcast(link, ranks[0])
+    found: Link | None = comm.bcast(link, ranks[0])
+    return found
 
 
 def _pairs(names: list[str]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

@@ -6,27 +6,31 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 from ..base.files import write_json
 
 KINDS: dict[str, tuple[Any, str]] = {
-    "float": (int | float, "a finite number that is not negative"),
-    "int": (int, "a whole number that is not negative"),
+    "float": (Real, "a finite number that is not negative"),
+    "int": (Integral, "an integer that is not negative"),
     "bool": (bool, "True or False"),
 }
+LINKS = "between", "inside"
 SWITCHES = {"0": False, "false": False, "1": True, "true": True}
 
 
 def _check(owner: Link | Network) -> None:
-    """ValueError unless all numbers are finite and not negative, and whole where they must be."""
+    """ValueError unless all numbers are finite and not negative, and integers where they must be."""
     for each in fields(owner):
         value = getattr(owner, each.name)
         if each.type in KINDS:
             kind, what = KINDS[str(each.type)]
             if not isinstance(value, kind) or not 0 <= value < math.inf:
                 raise ValueError(f"{each.name}={value!r} is not {what}")
+        elif not isinstance(value, Link):
+            raise TypeError(f"{each.name}={value!r} is not a pycoll.simulate.Link")
 
 
 @dataclass(frozen=True)
@@ -87,28 +91,51 @@ def write(network: Network, path: str | Path, **more: Any) -> None:
 def read(path: str | Path) -> Network:
     """A network as `write` wrote it; ValueError if it is not one, OSError if there is no such file."""
     try:
-        given = json.loads(Path(path).read_text())["network"]
-        return _made(given)
-    except (ValueError, TypeError, KeyError) as error:
+        document = json.loads(Path(path).read_text())
+        if not isinstance(document, dict) or "network" not in document:
+            raise ValueError('its top level is not an object with a "network"')
+        return _made(document["network"])
+    except RecursionError:
+        raise ValueError(f"{path} is not a network: it is nested too deeply") from None
+    except ValueError as error:
         raise ValueError(f"{path} is not a network: {error}") from None
 
 
 def changed(network: Network, settings: Sequence[str]) -> Network:
     """The network with other parameters: ``gamma=1e-10``, ``between.alpha=2e-6``; ValueError names a wrong one."""
     values: dict[str, Any] = asdict(network)
+    valid = [name for name, value in values.items() if not isinstance(value, dict)]
+    valid += [f"{link}.{name}" for link in LINKS for name in values[link]]
     for setting in settings:
         name, _, text = setting.partition("=")
+        if name not in valid:
+            raise ValueError(f"{setting!r}: {name!r} is not one of: {', '.join(valid)}")
         owner, _, part = name.rpartition(".")
-        group = values.get(owner) if owner else values
-        if not isinstance(group, dict) or part not in group or isinstance(group[part], dict):
-            raise ValueError(f"{setting!r} does not name one of a network's parameters")
+        group = values[owner] if owner else values
+        kind = type(group[part])
         try:
-            group[part] = SWITCHES[text.lower()] if isinstance(group[part], bool) else type(group[part])(text)
+            group[part] = SWITCHES[text.lower()] if kind is bool else kind(text)
         except (KeyError, ValueError):
-            raise ValueError(f"{setting!r} does not give a parameter's value") from None
+            raise ValueError(f"{setting!r} does not give a value for {name}") from None
     return _made(values)
 
 
-def _made(values: dict[str, Any]) -> Network:
-    links: dict[str, Any] = {name: Link(**values[name]) for name in ("between", "inside") if name in values}
-    return Network(**values | links)
+def _made(values: Any) -> Network:
+    """The network of these values, as JSON holds them; those that are not there are the example's."""
+    _check_names(values, Network, "network")
+    links: dict[str, Any] = {}
+    for name in LINKS:
+        if name in values:
+            _check_names(values[name], Link, name)
+            links[name] = Link(**values[name])
+    return Network(**{**values, **links})
+
+
+def _check_names(values: Any, kind: type[Link | Network], owner: str) -> None:
+    if not isinstance(values, dict):
+        raise ValueError(f"{owner}={values!r} is not an object with numbers")
+    prefix = f"{owner}." if owner in LINKS else ""
+    valid = [f"{prefix}{each.name}" for each in fields(kind)]
+    for name in values:
+        if f"{prefix}{name}" not in valid:
+            raise ValueError(f"{prefix + name!r} is not one of: {', '.join(valid)}")

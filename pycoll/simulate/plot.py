@@ -57,7 +57,7 @@ def doubling(most: int, factor: int, least: int) -> list[int]:
     return points
 
 
-def curves_of(algorithms: Sequence[Algorithm], points: Sequence[dict[str, Any]], setting: dict) -> Curves:
+def curves_of(algorithms: Sequence[Algorithm], points: Sequence[dict[str, Any]], setting: dict[str, Any]) -> Curves:
     """The simulated seconds of each algorithm at each point."""
     return {
         each.name: [simulate(each.primitive.name, algorithm=each.name, **point, **setting).time for point in points]
@@ -65,7 +65,7 @@ def curves_of(algorithms: Sequence[Algorithm], points: Sequence[dict[str, Any]],
     }
 
 
-def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, setting: dict) -> None:
+def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, setting: dict[str, Any]) -> None:
     """Draw, write the image, and print where lines cross; ValueError if that cannot be."""
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--plot {path} does not end in .png, .svg or .pdf")
@@ -82,7 +82,7 @@ def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, s
     by_ranks = doubling(ranks, 2, max(2, setting["root"] + 1))
     by_bytes = doubling(nbytes, 4, 8)
     how_many = "{} ranks".format
-    panels: list[tuple[str, Callable[[int], str], list[int], list[dict], str]] = [
+    panels: list[tuple[str, Callable[[int], str], list[int], list[dict[str, Any]], str]] = [
         ("ranks", how_many, by_ranks, [{"ranks": each, "nbytes": nbytes} for each in by_ranks], size_label(nbytes)),
         ("bytes", size_label, by_bytes, [{"ranks": ranks, "nbytes": each} for each in by_bytes], how_many(ranks)),
     ]

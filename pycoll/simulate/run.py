@@ -1,6 +1,6 @@
 """The schedules of all ranks as discrete events, in seconds.
 
-A rank starts all moves of a round at once, as the engine does, and its next round when they are complete.  A message
+A rank starts all moves of a round at once, as a program does, and its next round when they are complete.  A message
 passes all ports on its way at the same time, each as soon as it is free; it arrives `alpha` after it is through the
 slowest.  A rank's processor does one thing after another: the overhead of each segment of a message, and combining,
 which goes on while later segments arrive.  That a message waits for its receiver costs nothing but that wait.
@@ -10,7 +10,7 @@ Schedules are generators, so nothing is kept of rounds that are over.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, count
 
@@ -31,7 +31,7 @@ def sizes(algorithm: Algorithm, ranks: int, nbytes: int, segments: int, hosts: H
     def one(block: Block) -> int:
         if isinstance(block, tuple):
             return COUNT_BYTES * ranks if block[0] == COUNTS else parts[block[-1]]
-        return parts[block]  # type: ignore[call-overload]
+        return parts[block]  # type: ignore[call-overload, no-any-return]
 
     def together(blocks: Blocks) -> int:
         if type(blocks) is range and blocks.step == 1:  # of which some schedules have long ones
@@ -75,7 +75,9 @@ class Cluster:
 class Ranks:
     """All ranks under way, rank by rank in lists."""
 
-    def __init__(self, rounds: Sequence, cluster: Cluster, together: Callable[[Blocks], int], longest: int) -> None:
+    def __init__(
+        self, rounds: Sequence[Iterator[Round]], cluster: Cluster, together: Callable[[Blocks], int], longest: int
+    ) -> None:
         size = len(rounds)
         self.rounds, self.cluster, self.together, self.longest = rounds, cluster, together, longest
         self.size = size
@@ -135,7 +137,7 @@ class Ranks:
                 self.receive(rank, move.source, nbytes, type(move) is Reduce, now, not move.blocks)
             elif type(move) is Combine:
                 self.complete(rank, self.work(rank, now, self.combine(rank, self.together([move.into]))))
-            elif type(move) is Copy:  # the engine gives the value another name
+            elif type(move) is Copy:  # a second name for the value
                 self.complete(rank, now)
         self.complete(rank, now)
 

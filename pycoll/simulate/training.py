@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -140,7 +140,7 @@ def computing(seconds: float, slow: float, jitter: float, seed: int = 0) -> Comp
     return compute
 
 
-def growing(workers: Sequence[int], nbytes: int, network: Network) -> list[dict]:
+def growing(workers: Sequence[int], nbytes: int, network: Network) -> list[dict[str, Any]]:
     """What a step costs by either, without computing."""
     rows = []
     for count in workers:
@@ -163,7 +163,7 @@ def growing(workers: Sequence[int], nbytes: int, network: Network) -> list[dict]
 
 def straggling(
     workers: int, nbytes: int, seconds: float, slow: Sequence[float], jitter: float, bounds: Sequence[int], net: Network
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     """Gradients a second, as a multiple of the ring's, and in brackets how stale, for each slowness of worker 0."""
     rows = []
     for factor in slow:
@@ -176,8 +176,8 @@ def straggling(
     return rows
 
 
-def _numbers(kind: type) -> Callable[[str], list]:
-    def parse(text: str) -> list:
+def _numbers(kind: type[int | float]) -> Callable[[str], list[Any]]:
+    def parse(text: str) -> list[Any]:
         try:
             return [kind(each) for each in text.split(",")]
         except ValueError:

@@ -20,7 +20,7 @@ __all__ = ["Passes", "now", "phase", "since_last", "trace", "under_way"]
 
 
 @contextlib.contextmanager
-def trace(directory: str | os.PathLike, events: int = EVENTS) -> Iterator[None]:
+def trace(directory: str | os.PathLike[str], events: int = EVENTS) -> Iterator[None]:
     """Record what this rank does within it, in `directory`; all ranks of COMM_WORLD together.
 
     Each rank keeps its last `events` events, 40 bytes each, in a file of its own there, which holds them even if the

@@ -30,7 +30,7 @@ class _Writer:
         self._separator = b""
         self._ids = count(1)
         self._pid = 0
-        self._taken: dict[tuple, tuple[int, Event]] = {}  # messages that were received, and by which rank
+        self._taken: dict[tuple[Any, ...], tuple[int, Event]] = {}  # messages that were received, and by which rank
         self._encode = json.JSONEncoder(separators=(",", ":")).encode
 
     def write(self, trace: Trace) -> None:

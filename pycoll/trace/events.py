@@ -47,7 +47,7 @@ class Event(NamedTuple):
     round: int = 0
     nbytes: int | None = None
     message: Message | None = None
-    key: tuple | None = None  # of the message, the same for both halves
+    key: tuple[Any, ...] | None = None  # of the message, the same for both halves
 
 
 @dataclass(eq=False)
@@ -69,7 +69,7 @@ class Collective:
         return self.program.name
 
     @property
-    def key(self) -> tuple:
+    def key(self) -> tuple[Any, ...]:
         """The same on all ranks that take part in it."""
         return self.program.comm, self.program.name, self.run
 

@@ -97,5 +97,5 @@ def _clocks(trace: Trace) -> Iterator[str]:
         yield "not all clocks were compared: times of different hosts are by the hosts' own clocks"
 
 
-def _table(rows: Sequence, headings: Sequence[str], **how: Any) -> str:
-    return optional("tabulate").tabulate(rows, headings, **how)
+def _table(rows: Sequence[Any], headings: Sequence[str], **how: Any) -> str:
+    return str(optional("tabulate").tabulate(rows, headings, **how))

@@ -30,7 +30,7 @@ PATIENCE = 2.0  # seconds for the last measurement of the clocks: a rank that fa
 class Session:
     """One trace of this rank, from its begin to its end."""
 
-    def __init__(self, directory: str | os.PathLike, events: int, private: MPI.Intracomm) -> None:
+    def __init__(self, directory: str | os.PathLike[str], events: int, private: MPI.Intracomm) -> None:
         if recorder.current:
             raise RuntimeError("a trace is being recorded already")
         self._directory = Path(directory).resolve()
@@ -95,7 +95,7 @@ class Session:
 
 def _however_long(request: MPI.Request) -> None:
     """Waits for a request, with all that is in flight going on."""
-    until(request.Test, "the beginning of a trace, in which all ranks take part,")
+    until(request.Test, "the beginning of a trace", lambda: "at least one rank has not taken part")
 
 
 def _within(seconds: float) -> Callable[[MPI.Request], None]:
@@ -114,7 +114,7 @@ def _within(seconds: float) -> Callable[[MPI.Request], None]:
     return wait
 
 
-def begin(directory: str | os.PathLike, events: int) -> Session:
+def begin(directory: str | os.PathLike[str], events: int) -> Session:
     """Begin a trace on all ranks of COMM_WORLD together."""
     if events < 1:
         raise ValueError(f"events={events} is not a positive number")

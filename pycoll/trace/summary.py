@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..schedule.costs import busbw_factor
 from .events import Collective, Event, Rank, Trace
@@ -29,10 +29,10 @@ class Use(NamedTuple):
 
 def uses(trace: Trace) -> list[Use]:
     """What was called, the one that took longest first."""
-    sizes: dict[tuple, int] = defaultdict(int)  # that of a call on the rank that knows most of it
+    sizes: dict[tuple[Any, ...], int] = defaultdict(int)  # that of a call on the rank that knows most of it
     for collective in _collectives(trace):
         sizes[collective.key] = max(sizes[collective.key], collective.program.nbytes)
-    times: dict[tuple, dict[tuple, float]] = defaultdict(lambda: defaultdict(float))
+    times: dict[tuple[Any, ...], dict[tuple[Any, ...], float]] = defaultdict(lambda: defaultdict(float))
     for one in _collectives(trace):
         calls = times[one.name, sizes[one.key], one.program.size]
         calls[one.key] = max(calls[one.key], (one.end - one.begin) / 1e3)
@@ -101,7 +101,7 @@ class Lateness:
 def lateness(trace: Trace) -> dict[int, Lateness]:
     """Who was late, in collectives of which all ranks are in the trace."""
     found = {rank: Lateness() for rank in trace.ranks}
-    begun: dict[tuple, dict[int, int]] = defaultdict(dict)
+    begun: dict[tuple[Any, ...], dict[int, int]] = defaultdict(dict)
     for one in _collectives(trace):
         begun[one.key, one.program.size][one.rank] = one.begin
     for (_, size), begins in begun.items():

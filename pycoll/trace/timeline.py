@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..draw.markup import tag, words
 from ..draw.sheet import LINE, XMLNS, markers, style
@@ -158,7 +158,7 @@ def _bars(bars: Iterable[Bar], window: _Window, top: float, height: float) -> It
 
 def _hops(trace: Trace, window: _Window, middles: dict[int, float]) -> Iterator[str]:
     """An arrow for each message, from where it was sent to where it was taken."""
-    sent: dict[tuple | None, tuple[int, Event]] = {}
+    sent: dict[tuple[Any, ...] | None, tuple[int, Event]] = {}
     for rank in trace.ranks.values():
         starts = (step for step in rank.steps() if step.what == "start" and step.message and step.message.outgoing)
         sent |= {step.key: (rank.number, step) for step in starts}

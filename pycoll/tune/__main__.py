@@ -11,6 +11,7 @@ import os
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 from mpi4py import MPI
 
@@ -108,7 +109,7 @@ class Tuner:
         return choose_and_call
 
 
-def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list[dict]]:
+def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     """All points."""
     tuner, todo = Tuner(comm, not options.no_native), points(options.primitives, options.sizes) * PASSES
     times: dict[tuple[str, int], list[dict[str, float]]] = {}
@@ -119,7 +120,7 @@ def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list
         chosen_by, seconds = tuner.seconds(primitive, size, budget)
         # the shortest vectors all have an element for each rank
         times.setdefault((primitive, chosen_by), []).append(seconds)
-    found: dict[str, list[dict]] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for (primitive, chosen_by), passes in times.items():
         found.setdefault(primitive, []).append({"nbytes": chosen_by, "seconds": joined(passes)})
     return found
@@ -180,7 +181,7 @@ def main(argv: list[str]) -> None:
         print(f"written to {options.output}" + ("" if used else f"; to use it: export PYCOLL_TUNING={options.output}"))
 
 
-def summary(found: dict[str, list[dict]]) -> str:
+def summary(found: dict[str, list[dict[str, Any]]]) -> str:
     """The fastest of each primitive, from which size on."""
     lines = []
     for primitive, measurements in found.items():

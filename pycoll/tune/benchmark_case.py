@@ -91,7 +91,7 @@ class Case:
             if array is not None:
                 array[...] = 0
 
-    def _arguments(self, send: Any, recv: Any) -> tuple:
+    def _arguments(self, send: Any, recv: Any) -> tuple[Any, ...]:
         if self.primitive == "barrier":
             return ()
         if self.primitive == "bcast":
@@ -203,9 +203,9 @@ class Case:
         different = 0
         if self.ours is not None:
             different = int(np.count_nonzero(self._result(self.ours) != self._result(self.native)))
-        return self.comm.allreduce(different)
+        return int(self.comm.allreduce(different))
 
-    def _result(self, array: Any) -> np.ndarray:
+    def _result(self, array: Any) -> Any:
         array = array if self.xp is np else array.get()
         return array if self.shape.cuts or self.shape.gives_all else array[: self.count]
 

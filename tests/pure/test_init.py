@@ -14,7 +14,7 @@ def test_schedules_do_not_load_mpi():
         "from pycoll.schedule.proof import prove; from pycoll.schedule.registry import find;"
         "prove(find('allreduce', 'ring'), 4);"
         "pycoll.simulate('allreduce', algorithm='ring', ranks=4, nbytes=8);"
-        "import pycoll.draw.__main__, pycoll.simulate.__main__;"
+        "import pycoll.draw.__main__, pycoll.prove, pycoll.simulate.__main__;"
         "assert not any(name.startswith('mpi4py') for name in sys.modules), 'mpi4py was loaded'"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=240)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from mpi4py import MPI
@@ -11,6 +11,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.trace import now, phase, since_last
 
+from ...runtime.progress import until
 from ..agreement import check_same_arrays
 from ..driver import Driver, own_communicator
 from ..flat import Array, Arrays, Layout, Piece, by_dtype, check_arrays, check_gradient, empty
@@ -44,6 +45,9 @@ class ParameterServer(Driver):
 
     A rank that only serves does ``ps.serve()``; a worker ``ps.step(gradients)`` for each of its batches, of which it
     may have fewer than others; then all ranks ``ps.finish()``, after which training may go on.
+    A call that waits for a message for more than ``PYCOLL_TIMEOUT`` seconds raises `pycoll.CollectiveTimeout`, after
+    which the driver cannot be used any more.
+
     `staleness` lists, for each step that this worker began, how many steps the updates of the slowest worker in its
     parameters were behind, and `waited` the seconds that it waited before it; `finish` begins them anew.
 
@@ -109,7 +113,8 @@ class ParameterServer(Driver):
         """Serve until the last worker has finished; for a rank that does not work."""
         if self.roles.works or not self._serving:
             raise RuntimeError(f"serve: rank {self.comm.rank} is a worker")
-        self._serving.run()
+        with self._usable():
+            self._serving.run(f"serve on rank {self.comm.rank}")
 
     def step(self, gradients: Arrays) -> dict[str, Array] | None:
         """Push this rank's gradients, and pull: the parameters are then such that the next step may begin.
@@ -132,7 +137,8 @@ class ParameterServer(Driver):
             for name, gradient in gradients.items()
         }
         since_last("forward and backward", self._created)
-        self._push(gradients)
+        with self._usable():
+            self._push(gradients)
 
     @phase("push")
     def _push(self, gradients: Arrays) -> None:
@@ -146,9 +152,13 @@ class ParameterServer(Driver):
             self._link.push(vectors)
             self.progress()
 
-    @phase("pull")
     def pull(self) -> dict[str, Array] | None:
-        """Take what has come, after waiting as far as the mode asks; returns what `step` returns."""
+        """Wait as far as the mode asks, and take the answers that have come; returns what `step` returns."""
+        with self._usable():
+            return self._pull()
+
+    @phase("pull")
+    def _pull(self) -> dict[str, Array] | None:
         self._news = False
         waited = self._link.pull() if self.roles.leads else 0.0
         about = np.array([waited, self._link.staleness, self._news])
@@ -173,12 +183,24 @@ class ParameterServer(Driver):
         Those are the servers', or where workers update, those of the worker that took most steps, whose optimizer's
         state all have then.
         """
-        if self.roles.leads:
-            self._link.leave()
-        while self._serving and not self._serving.poll():
-            os.sched_yield()
-        self._spread(len(self.staleness))
+        with self._usable():
+            if self.roles.leads:
+                self._link.leave()
+            if self._serving:
+                self._serving.run(f"finish on rank {self.comm.rank}")
+            self._spread(len(self.staleness))
         self._begin()
+
+    @contextlib.contextmanager
+    def _usable(self) -> Iterator[None]:
+        """Refuse a call after one has timed out: its messages are still pending."""
+        channel = pycoll.attach(self.comm)
+        channel.check_usable()
+        try:
+            yield
+        except pycoll.CollectiveTimeout as timeout:
+            channel.abandon(timeout, self)
+            raise
 
     def _spread(self, steps: int) -> None:
         """Give all ranks the parameters."""
@@ -223,10 +245,18 @@ class ParameterServer(Driver):
         for vector in self._values:
             pycoll.bcast(vector, comm=self.roles.group)
 
-    def _wait(self, requests: list[MPI.Request]) -> None:
-        while not pycoll.testall(requests)[0]:
+    def _wait(self, requests: list[MPI.Request], state: Callable[[], str]) -> None:
+        """Wait for messages of the worker on this rank, while its server, if it has one, goes on."""
+
+        def done() -> bool:
             self.progress()
-            os.sched_yield()
+            return pycoll.testall(requests)[0]
+
+        def both() -> str:
+            served = self._serving.state if self._serving else ""
+            return f"{state()}; the server on this rank: {served}" if served else state()
+
+        until(done, f"the worker on rank {self.comm.rank}", both)
 
     def _room(self) -> Vectors:
         groups = by_dtype(self.parameters).values()

@@ -1,7 +1,7 @@
-"""The server's side of a parameter server: what it does with the gradients that workers push.
+"""The server of a parameter server: what it does with the gradients that workers push.
 
-Both ways of serving are generators of what they wait for, so that a rank can serve and do nothing else, or serve
-whenever it waits for something itself.
+Both ways of serving are generators of the messages that they wait for.  So a rank can serve and do nothing else, or
+serve whenever it waits for something itself.
 
 Synchronous and stale-synchronous: Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel
 Parameter Server", NIPS 2013.  Asynchronous: Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012.
@@ -10,6 +10,8 @@ Parameter Server", NIPS 2013.  Asynchronous: Dean et al., "Large Scale Distribut
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -17,6 +19,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.trace import phase
 
+from ...runtime.progress import until
 from ..flat import Array, empty
 from ..optimizers import Optimizer
 
@@ -24,17 +27,26 @@ HEADER, CLOCKS, GRADIENT, REPLY = range(1, 5)  # tags; the last two with a step 
 LEAVES = -1  # in a header instead of the number of a step
 LEFT = np.iinfo(np.int64).max  # the clock of a worker that has left
 
-Waiting = Iterator[tuple[MPI.Request, MPI.Status]]
+
+class Awaited(NamedTuple):
+    """A message that a server waits for."""
+
+    request: MPI.Request
+    status: MPI.Status
+    state: str  # what the server waits for, in words
+
+
+Waiting = Iterator[Awaited]
 Vectors = list[Array]  # one for each dtype
 UnderWay = list[tuple[Vectors, list[MPI.Request]]]  # what is being sent, and by which requests
 
 
 class Server:
-    """One server's range of the parameters.
+    """The range of the parameters that one server has.
 
-    `values` are the parameters in its range, one vector for each dtype; without an `optimizer` they are not touched,
-    and workers get averaged gradients.  `workers` are the ranks of each worker, the first of which pushes and pulls;
-    `clocks` counts the steps of each worker whose gradients were taken in.
+    `values` are the parameters in its range, one vector for each dtype.  Without an `optimizer` they do not change, and
+    workers get averaged gradients.  `workers` lists the ranks of each worker; the first rank pushes and pulls.
+    `clocks` counts, for each worker, the steps whose gradients have been received.
     """
 
     def __init__(
@@ -51,22 +63,23 @@ class Server:
         return [empty(vector, len(vector)) for vector in self.values]
 
     def in_steps(self) -> Waiting:
-        """Step by step: add up the gradients of all workers in their order, average, and hand back.
+        """Step by step, add up the gradients of all workers in their order, average, and send the result back.
 
         The outcome does not depend on the order in which gradients arrive.
         """
-        working = list(range(len(self._workers)))
+        working, step = list(range(len(self._workers))), 0
         while working:
-            total, ranks = self._free_room(), 0
+            total, ranks, step = self._free_room(), 0, step + 1
             for worker in list(working):
                 leader = self._workers[worker][0]
-                yield self._receive(self._header, leader, HEADER)
+                state = f"in step {step} it waits for rank {leader} (worker) to push"
+                yield self._receive(self._header, leader, HEADER, state)
                 if self._header[0] == LEAVES:
                     working.remove(worker)
                     self.clocks[worker] = LEFT
                     continue
                 into = self._arriving if ranks else total
-                yield from self._gradient(into, leader)
+                yield from self._gradient(into, leader, state)
                 if ranks:
                     _add(total, into)
                 ranks += len(self._workers[worker])
@@ -78,30 +91,38 @@ class Server:
     def at_once(self) -> Waiting:
         """Apply each gradient when it comes, and answer with the parameters."""
         numbers = {ranks[0]: number for number, ranks in enumerate(self._workers)}
-        working = set(numbers.values())
+        working, pushes = set(numbers.values()), 0
         while working:
-            status = MPI.Status()
-            yield pycoll.irecv(self._header, MPI.ANY_SOURCE, HEADER, comm=self._comm), status
-            worker = numbers[status.source]
+            leaders = " or ".join(str(self._workers[worker][0]) for worker in sorted(working))
+            awaited = self._receive(
+                self._header,
+                MPI.ANY_SOURCE,
+                HEADER,
+                f"after {pushes} pushes it waits for the next, of rank {leaders} (worker)",
+            )
+            yield awaited
+            source = awaited.status.source
+            worker = numbers[source]
             if self._header[0] == LEAVES:
                 working.remove(worker)
                 self.clocks[worker] = LEFT
                 continue
-            yield from self._gradient(self._arriving, status.source)
+            yield from self._gradient(self._arriving, source, f"it waits for rank {source} (worker) to finish its push")
             self.clocks[worker] += 1
+            pushes += 1
             self._reply([worker], self._applied(self._arriving, len(self._workers[worker])))
         yield from self._last_replies()
 
-    def _receive(self, into: Array, source: int, tag: int) -> tuple[MPI.Request, MPI.Status]:
-        return pycoll.irecv(into, source, tag, comm=self._comm), MPI.Status()
+    def _receive(self, into: Array, source: int, tag: int, state: str) -> Awaited:
+        return Awaited(pycoll.irecv(into, source, tag, comm=self._comm), MPI.Status(), state)
 
-    def _gradient(self, into: Vectors, source: int) -> Waiting:
+    def _gradient(self, into: Vectors, source: int, state: str) -> Waiting:
         for number, vector in enumerate(into):
-            yield self._receive(vector, source, GRADIENT + 2 * number)
+            yield self._receive(vector, source, GRADIENT + 2 * number, state)
 
     @phase("apply")
     def _applied(self, gradient: Vectors, ranks: int) -> Vectors:
-        """What is to be handed back for a sum of gradients over so many ranks."""
+        """What the workers get for a sum of gradients over so many ranks."""
         for vector in gradient:
             vector /= ranks
         if not self.optimizer:
@@ -128,7 +149,7 @@ class Server:
     def _last_replies(self) -> Waiting:
         for _, requests in self._under_way:
             for request in requests:
-                yield request, MPI.Status()
+                yield Awaited(request, MPI.Status(), "after the last step it waits for workers to receive its answer")
         self._under_way.clear()
         self.clocks[:] = 0
 
@@ -153,28 +174,33 @@ def _add(total: Vectors, more: Vectors) -> None:
 
 
 class Serving:
-    """Runs a server: `poll` does what can be done without waiting, `run` all until the last worker has left."""
+    """Runs a server: `poll` goes on as far as that needs no waiting, `run` until the last worker has left."""
 
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
-        self._awaited: tuple[MPI.Request, MPI.Status] | None = None
+        self._awaited: Awaited | None = None
         self._begun = False
+
+    @property
+    def state(self) -> str:
+        """What the server waits for, in words; empty if for nothing."""
+        return self._awaited.state if self._awaited else ""
 
     def poll(self) -> bool:
         """Go on as far as that needs no waiting; whether the last worker has left."""
         self._begin()
-        while self._awaited and self._awaited[0].Test(self._awaited[1]):
+        while self._awaited and self._awaited.request.Test(self._awaited.status):
             self._awaited = next(self._waiting, None)
         return self._awaited is None
 
     def _begin(self) -> None:
-        """Wait for nothing before the first call, so that nothing is left waiting if there is none."""
+        """Post no receive before the first call, so that none is pending if there is no call."""
         if not self._begun:
             self._awaited, self._begun = next(self._waiting, None), True
 
-    def run(self) -> None:
-        """Serve until the last worker has left."""
+    def run(self, call: str) -> None:
+        """Serve until the last worker has left; `call` is what a CollectiveTimeout names."""
         self._begin()
         while self._awaited:
-            self._awaited[0].Wait(self._awaited[1])
+            until(partial(self._awaited.request.Test, self._awaited.status), call, lambda: self.state)
             self._awaited = next(self._waiting, None)

@@ -1,9 +1,10 @@
-"""The worker's side of a parameter server: push gradients, pull what the servers make of them."""
+"""The worker of a parameter server: pushes gradients, and pulls what the servers make of them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
@@ -12,20 +13,21 @@ import pycoll
 
 from .server import CLOCKS, GRADIENT, HEADER, LEAVES, REPLY, UnderWay, Vectors, free_room
 
-AHEAD = 1  # pushes that may be without an answer when a worker that is not bound begins a step
+AHEAD = 1  # pushes that may be unanswered when a step begins, where there is no bound
 
 
 def share(size: int, parts: int, number: int) -> slice:
-    """Which elements of a vector belong to one of several servers."""
+    """The elements of a vector that belong to one of several servers."""
     return slice(size * number // parts, size * (number + 1) // parts)
 
 
 class Link:
-    """A worker's link to all servers.
+    """The link of a worker to all servers.
 
-    Every push has one answer from each server: the clocks of all workers, and the server's range of the parameters or
-    of the averaged gradients.  `bound` is how many steps the slowest worker's updates may be behind when a step begins;
-    None if that does not matter.  `take` gets the whole vectors of an answer, and returns some to receive the next in.
+    Each server answers every push with the clocks of all workers, and with its range of the parameters or of the
+    averaged gradients.  `bound` is the number of steps by which the updates of the slowest worker may be behind when a
+    step begins; None for any number.  `take` gets the whole vectors of an answer, and returns vectors for the next one.
+    `wait` waits for requests; its second argument says in words which of them are pending.
     """
 
     def __init__(
@@ -36,15 +38,15 @@ class Link:
         room: Callable[[], Vectors],
         take: Callable[[Vectors], Vectors],
         bound: int | None,
-        wait: Callable[[list[MPI.Request]], object],
+        wait: Callable[[list[MPI.Request], Callable[[], str]], object],
     ) -> None:
         self._comm, self._servers, self._bound = comm, servers, bound
         self._room, self._take, self._wait = room, take, wait
         self._incoming, self._arriving = room(), np.zeros((len(servers), workers), np.int64)
         self._clocks = self._arriving.copy()
-        self._answer: list[MPI.Request] = []  # the one that is awaited
+        self._answer: list[MPI.Request] = []  # the receives of the next answer
         self._pushed: UnderWay = []
-        self._due = 0  # answers to come, with the one that is awaited
+        self._due = 0  # answers to come
         self.step = 0
 
     @property
@@ -57,8 +59,8 @@ class Link:
         return free_room(self._pushed) or self._room()
 
     def push(self, gradient: Vectors) -> None:
-        """Start to send a gradient, which must stay as it is."""
-        requests = self._tell(self.step)
+        """Start to send a gradient, which must not change meanwhile."""
+        requests = self._send_header(self.step)
         for number, vector in enumerate(gradient):
             for part, server in zip(self._parts(vector), self._servers):
                 requests.append(pycoll.isend(part, server, GRADIENT + 2 * number, comm=self._comm))
@@ -68,7 +70,7 @@ class Link:
         self._expect()
 
     def pull(self) -> float:
-        """Take the answers that have come, waiting as far as the bound asks; the seconds waited."""
+        """Take the answers that have come, and wait until the bound is kept; returns the seconds waited."""
         start, waited = time.perf_counter(), False
         while True:
             while self._answer and pycoll.testall(self._answer)[0]:
@@ -76,26 +78,35 @@ class Link:
             if self._due <= AHEAD if self._bound is None else self.staleness <= self._bound:
                 return time.perf_counter() - start if waited else 0.0
             waited = True
-            self._wait(self._answer)
+            self._await_answer()
 
     def leave(self) -> None:
-        """Tell the servers that no more will come, and wait for what is under way."""
-        told = self._tell(LEAVES)
+        """Say to the servers that no more pushes will come, and wait for all pending messages."""
+        headers = self._send_header(LEAVES)
         while self._answer:
-            self._wait(self._answer)
+            self._await_answer()
             self._take_answer()
-        self._wait(told)
-        for _, requests in self._pushed:
-            self._wait(requests)
+        for requests in (headers, *(requests for _, requests in self._pushed)):
+            self._wait(requests, partial(self._state, requests, self.step, "receive its pushes"))
         self.step = 0
         self._clocks[:] = 0
 
-    def _tell(self, header: int) -> list[MPI.Request]:
+    def _await_answer(self) -> None:
+        step = self.step - self._due + 1
+        self._wait(self._answer, partial(self._state, self._answer, step, "answer"))
+
+    def _state(self, requests: list[MPI.Request], step: int, what: str) -> str:
+        """Which servers this worker waits for, in words; each group of requests has one request for each server."""
+        pending = [self._servers[i % len(self._servers)] for i, one in enumerate(requests) if not one.Get_status()]
+        ranks = ", ".join(f"rank {server} (server)" for server in dict.fromkeys(pending))
+        return f"in step {step} it waits for {ranks} to {what}"
+
+    def _send_header(self, header: int) -> list[MPI.Request]:
         message = np.array([header], np.int64)
         return [pycoll.isend(message, server, HEADER, comm=self._comm) for server in self._servers]
 
     def _expect(self) -> None:
-        """Get ready for the next answer, if one is due and none is awaited."""
+        """Post the receives of the next answer, if one is due and none are posted."""
         if self._answer or not self._due:
             return
         for clocks, server in zip(self._arriving, self._servers):

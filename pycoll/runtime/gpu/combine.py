@@ -1,8 +1,7 @@
-"""Operations on a GPU: CuPy's functions, and kernels for what it has none for."""
+"""Operations on a GPU: functions of CuPy, and kernels where CuPy has none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -11,14 +10,14 @@ import numpy as np
 from ...arguments.device_arrays import cupy
 from ...arguments.ops import Operation, kind_of, real_dtype
 
-# what CuPy combines as NumPy does, by NumPy's letter for the dtype
+# the dtypes, by their NumPy characters, for which CuPy gives the results of NumPy
 _COMBINED = frozenset("?bBhHiIlLqQefdFD")
 
 
 def is_combined(operation: Operation, dtype: np.dtype) -> bool:
-    """Whether a GPU can combine this; what it cannot is combined on the host.
+    """Whether the GPU supports this reduction; if not, it is staged through host memory.
 
-    Its kernels are compiled here, so that what is wrong with the compiler shows before anything is sent.
+    The kernels are compiled here, so that compiler errors show before any message is sent.
     """
     if not operation.predefined:
         return False
@@ -48,8 +47,8 @@ def _compile(operation: Operation, dtype: np.dtype) -> None:
         divide(xp.zeros(2, real_dtype(dtype)), 2)
 
 
-def function_for(operation: Operation, dtype: np.dtype) -> Callable[..., Any]:
-    """``combine(left, right, out)`` on CuPy's arrays; of pairs, each is (values, indices)."""
+def function_for(operation: Operation, dtype: np.dtype) -> Any:
+    """``combine(left, right, out)`` on CuPy arrays; for pairs, each argument is (values, indices)."""
     if kind_of(dtype) == "p":
         return _better("<" if operation.name == "MINLOC" else ">")
     if operation.name == "PROD" and dtype.kind == "c":
@@ -64,7 +63,7 @@ def divide(result: Any, size: int) -> None:
 
 
 @cache
-def _complex_product() -> Callable[..., Any]:
+def _complex_product() -> Any:
     """Products with the same bits as `pycoll.arguments.ops` gives them on the host: no fused multiply-add."""
     return cupy().ElementwiseKernel(
         "T left, T right",
@@ -79,7 +78,7 @@ def _complex_product() -> Callable[..., Any]:
 
 
 @cache
-def _better(comparison: str) -> Callable[..., Any]:
+def _better(comparison: str) -> Any:
     kernel = cupy().ElementwiseKernel(
         "T left, S left_index, T right, S right_index",
         "T out, S out_index",

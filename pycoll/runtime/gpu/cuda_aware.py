@@ -1,4 +1,4 @@
-"""Whether MPI can be given addresses on a GPU: what the library says, what is really loaded, and what the user says.
+"""Whether MPI is CUDA-aware: what the library reports, which libraries are loaded, and what the user has set.
 
 Libraries say yes or no wrongly now and then, and a wrong yes ends in a segmentation fault; so it is yes only where
 everything speaks for it.  ``PYCOLL_CUDA_AWARE=0`` or ``1`` overrules all this.
@@ -25,7 +25,7 @@ class Support(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What it is judged by."""
+    """The facts that decide."""
 
     setting: str  # PYCOLL_CUDA_AWARE
     library: str  # as MPI_Get_library_version tells
@@ -35,7 +35,7 @@ class Facts(NamedTuple):
 
 
 def judge(facts: Facts) -> Support:
-    """Whether these facts speak for a CUDA-aware MPI; in doubt they do not."""
+    """Whether these facts show that MPI is CUDA-aware; if in doubt, no."""
     if facts.setting in ("0", "1"):
         return Support(facts.setting == "1", f"PYCOLL_CUDA_AWARE={facts.setting} says so", doubtful=False)
     if facts.setting not in ("", "auto"):
@@ -63,13 +63,13 @@ def _uses_ucx(facts: Facts) -> bool:
 
 
 def _ucx_without_cuda(facts: Facts) -> str:
-    """Why UCX cannot reach a GPU's memory; empty if it can."""
+    """Why UCX cannot access GPU memory; empty if it can."""
     if not any(name.startswith("libuct_cuda") for name in facts.loaded):
         return "has no CUDA module loaded"
     transports = facts.environment.get("UCX_TLS", "")
-    # without cuda_copy UCX does not know a GPU's memory from the host's
+    # without cuda_copy UCX cannot tell GPU memory from host memory
     if not _admits(transports, {"cuda", "cuda_copy", "all"}):
-        return f"is told to leave cuda_copy out (UCX_TLS={transports})"
+        return f"does not use cuda_copy (UCX_TLS={transports})"
     return ""
 
 
@@ -90,7 +90,7 @@ def loaded_libraries() -> dict[str, str]:
 
 
 def _ask_library(libraries: Mapping[str, str]) -> bool | None:
-    """What the MPI library says of itself; None if it has no function for that."""
+    """What the MPI library reports; None if it has no function for that."""
     for name, path in libraries.items():
         if not name.startswith("libmpi"):
             continue
@@ -108,7 +108,7 @@ def _ask_library(libraries: Mapping[str, str]) -> bool | None:
 
 
 def facts() -> Facts:
-    """What is known of this process."""
+    """The facts about this process."""
     libraries = loaded_libraries()
     return Facts(
         os.environ.get("PYCOLL_CUDA_AWARE", "auto"),

@@ -1,4 +1,4 @@
-"""Tells a GPU to do its steps of a program: each as a call without arguments, which returns before it is done."""
+"""Launches the steps that run on a GPU: calls without arguments, which return before the step is complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .combine import divide, function_for
 
 
 class Launcher:
-    """The GPU's part of one program that is bound to addresses."""
+    """The steps of one program, bound to addresses, that run on the GPU."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Launcher:
         return Mark(self._device)
 
     def does(self, step: Step) -> bool:
-        """Whether the step is the GPU's."""
+        """Whether the step runs on the GPU."""
         if isinstance(step, Apply | CopyBytes | Divide):
             return any(region.buffer in self._buffers for region in step)
         return isinstance(step, Ready)

@@ -1,4 +1,4 @@
-"""A GPU's memory as collectives run on it: MPI reads and writes it by itself, or everything goes by the host's."""
+"""GPU memory: either MPI reads and writes it directly, or the data is staged through host memory."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .launch import Launcher
 
 
 class OnDevice(Memory):
-    """What both ways have in common: a GPU, which does its steps of a program."""
+    """What both ways have in common: a GPU that runs some steps of a program."""
 
     def __init__(self, device: int, buffers: Sequence[Any], on_device: set[int], scratch: Hashable) -> None:
         self._device = device
-        self._buffers = buffers  # the caller's
+        self._buffers = buffers  # of the caller
         self._on_device = on_device  # which of the program's buffers lie on the GPU
         self.scratch = scratch
 
     def follow(self) -> None:
-        """Let pycoll's stream follow the caller's, and those that other packages' arrays name."""
+        """Have the stream of pycoll wait for the current streams of the caller, and for those that its arrays name."""
         follow(self._device, streams_of(self._buffers))
 
     def adopt(self) -> None:
@@ -40,12 +40,12 @@ class OnDevice(Memory):
         cupy().cuda.Device(self._device).use()
 
     def launcher(self, bases: list[int], dtype: np.dtype, operation: Operation | None, size: int) -> Launcher:
-        """What tells the GPU to do its steps."""
+        """What launches the steps that run on the GPU."""
         return Launcher(self._device, self._on_device, bases, dtype, operation, size)
 
 
 class Direct(OnDevice):
-    """Buffers on one GPU, for a CUDA-aware MPI; scratch lies there too, and the GPU combines."""
+    """Buffers on one GPU, for a CUDA-aware MPI; scratch is there too, and the GPU combines."""
 
     def __init__(self, device: int, buffers: Sequence[Any]) -> None:
         super().__init__(device, buffers, {SEND, RECV, SCRATCH}, ("device", device))
@@ -61,7 +61,7 @@ class Direct(OnDevice):
 
 
 class Staged(OnDevice):
-    """Buffers of which one at least lies on a GPU, mirrored in pinned memory of the host's, where NumPy combines."""
+    """Buffers of which at least one is on a GPU, mirrored in pinned host memory, where NumPy combines."""
 
     def __init__(self, device: int, buffers: Sequence[Any], send: int | None, recv: int | None) -> None:
         self._sizes = send, recv  # in bytes; None for a buffer in the host's memory
@@ -80,10 +80,10 @@ class Staged(OnDevice):
 def memory_of(
     send: Any, recv: Any, dtype: np.dtype, operation: Operation | None, buffers: Sequence[Any] = ()
 ) -> Memory:
-    """The memory of a call's arrays, of which one at least lies on a GPU; ValueError if they lie on different ones.
+    """The memory of the arrays of a call, of which at least one is on a GPU; ValueError if they are on different GPUs.
 
     `buffers` are what the caller gave.
-    Directly goes what lies on the GPU whole, if MPI is CUDA-aware and the GPU can combine it.
+    The direct path requires that all buffers are on the GPU, that MPI is CUDA-aware, and that the GPU can combine.
     """
     arrays = {name: array for name, array in (("sendbuf", send), ("recvbuf", recv)) if not is_host(array)}
     devices = {name: array.device.id for name, array in arrays.items()}
@@ -98,7 +98,7 @@ def memory_of(
 
 
 def is_direct() -> bool:
-    """Whether MPI gets addresses on a GPU; if not, that is said once, unless the user wants it so."""
+    """Whether MPI is given GPU addresses; if not, warn once, unless the user has set it so."""
     found = cuda_aware.support()
     if not found.aware and found.doubtful:
         _warn(found.reason)
@@ -108,7 +108,7 @@ def is_direct() -> bool:
 @cache
 def _warn(reason: str) -> None:
     warnings.warn(
-        f"buffers on GPUs go by way of the host's memory, since MPI is not known to be CUDA-aware: {reason}; "
+        f"buffers on GPUs are staged through host memory, because MPI is not known to be CUDA-aware: {reason}; "
         "PYCOLL_CUDA_AWARE=1 (or 0) overrules this, `python -m pycoll.info` tells more",
         RuntimeWarning,
         stacklevel=2,

@@ -1,4 +1,4 @@
-"""Which rank uses which GPU of its host."""
+"""Assigns the GPUs of a host to its ranks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from mpi4py import MPI
 
@@ -24,7 +25,7 @@ def select_device(comm: MPI.Intracomm | None = None) -> int:
     seen = host.allgather(visible_gpus())
     rank = host.rank
     host.Free()
-    chosen = share_out(seen)[rank]
+    chosen: int | None = share_out(seen)[rank]
     if chosen is None:
         limit = os.environ.get("CUDA_VISIBLE_DEVICES")
         raise RuntimeError(f"rank {comm.rank} sees no GPU (CUDA_VISIBLE_DEVICES={limit})")
@@ -45,7 +46,7 @@ def visible_gpus() -> list[str]:
     return [runtime.deviceGetPCIBusId(number) for number in range(count)]
 
 
-def share_out(seen: Sequence[Sequence[str]], names: bool = False) -> list:
+def share_out(seen: Sequence[Sequence[str]], names: bool = False) -> list[Any]:
     """For each rank of a host the number, or the name, of one of the GPUs that it sees; None if it sees none.
 
     In the order of ranks each takes the one that the fewest have taken.

@@ -1,4 +1,4 @@
-"""What a program does between collectives: phases such as the forward pass, by name."""
+"""Phases of a program, for example the forward pass, by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .recorder import now
 
 
 def _nobody() -> None:
-    """Nobody computes a backward pass."""
+    """No driver is in a backward pass."""
 
 
 class _State(threading.local):
@@ -28,7 +28,7 @@ _state = _State()
 
 
 class phase(ContextDecorator):
-    """``with phase("forward"):`` puts what is done within it into the trace, if there is one; a decorator too."""
+    """``with phase("forward"):`` records a phase in the trace, if there is one; also a decorator."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -58,7 +58,7 @@ def _record(name: str, begin: int) -> None:
 
 
 def since_last(name: str, begin: int = 0) -> None:
-    """A phase from the end of the last one until now, but not from before `begin` or the trace.
+    """Record a phase from the end of the last one, but not from before `begin` or the trace, until now.
 
     Nothing is recorded where the program is in a phase of its own.
     """
@@ -67,7 +67,7 @@ def since_last(name: str, begin: int = 0) -> None:
 
 
 def recorded_wait(wait: Callable[[], object]) -> None:
-    """Wait for something in flight.  It is no phase, since the program goes on with what it was at."""
+    """Record a wait.  It is not a phase: the program is still in the phase that it was in."""
     used = recorder.current
     if not used:
         wait()
@@ -80,7 +80,7 @@ def recorded_wait(wait: Callable[[], object]) -> None:
 
 
 def under_way(name: str) -> Callable[[], None]:
-    """Something begins that other things overlap with, such as a bucket's way; returns the call that ends it."""
+    """Start a span that may overlap others; returns the function that ends it."""
     used, begin = recorder.current, now()
     return (lambda: used.record(used.named("under_way", name), begin, now())) if used else _nothing
 
@@ -90,7 +90,7 @@ def _nothing() -> None:
 
 
 class Passes:
-    """Forward and backward pass as seen by a driver that is told of gradients only.
+    """The forward and the backward pass, as seen by a driver that receives gradients only.
 
     The backward pass lasts from the first gradient of a step until `over`, the forward pass from the end of the phase
     before (the optimizer's, or the driver's own) until the first gradient.  Where the program has phases of its own at

@@ -1,4 +1,4 @@
-"""What a rank records: events in a ring of fixed size, in a file, and beside it what the events' numbers mean.
+"""The recorder of a rank: a ring buffer of events in a file, and a second file with the meaning of the numbers in them.
 
 The ring is mapped into memory, so that the file holds what a rank did to the last, even if that rank is killed.
 """
@@ -26,17 +26,17 @@ now = time.monotonic_ns  # the same clock for all processes of a host
 
 
 def events_path(directory: Path, rank: int) -> Path:
-    """Where a rank's ring is."""
+    """The file of the ring buffer of a rank."""
     return directory / f"rank-{rank}.events"
 
 
 def meanings_path(directory: Path, rank: int) -> Path:
-    """Where it says what the numbers in a rank's ring mean: a line of JSON for each thing."""
+    """The file with the meaning of the numbers in the ring buffer of a rank: one line of JSON each."""
     return directory / f"rank-{rank}.jsonl"
 
 
 class Recorder:
-    """One rank's ring of events; OSError if its files cannot be made."""
+    """The ring buffer of one rank; OSError if its files cannot be created."""
 
     def __init__(self, directory: Path, rank: int, size: int, capacity: int, **about: Any) -> None:
         self._capacity, self._count, self._numbers = capacity, 0, 0
@@ -46,7 +46,9 @@ class Recorder:
         self._meanings = meanings_path(directory, rank).open("w", buffering=1)
         self._names: dict[tuple[str, str], int] = {}
         self.runs: dict[str, count[int]] = {}  # of blocking collectives, by communicator
-        self.programs: WeakKeyDictionary[Program, dict[tuple, int]] = WeakKeyDictionary()  # the numbers they have
+        self.programs: WeakKeyDictionary[Program, dict[tuple[Any, ...], int]] = (
+            WeakKeyDictionary()
+        )  # the numbers they have
         self.began = now()
         self.tell(rank=rank, ranks=size, wall=time.time_ns() - now(), **about)
 
@@ -87,7 +89,7 @@ class Recorder:
                 os.truncate(self._path, HEADER.size + min(self._count, self._capacity) * EVENT.size)
 
     def close(self) -> None:
-        """Tell nothing either."""
+        """Close the second file too."""
         with self._lock:
             self._meanings.close()
 
@@ -107,7 +109,7 @@ current: Recorder | None = None  # while there is a trace
 
 
 def _forget() -> None:
-    """In a child process: the ring is its parent's."""
+    """In a child process: the ring belongs to the parent."""
     global current
     current = None
 

@@ -1,4 +1,4 @@
-"""Records the runs of bound programs: each call with its begin and its end."""
+"""Records the runs of executables: each call with its begin and its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from mpi4py import MPI
 
@@ -85,7 +85,7 @@ class _TracedWait:
     def Test(self) -> bool:
         """Whether it is complete."""
         begin = now()
-        done = self._request.Test()
+        done: bool = self._request.Test()
         if done:
             self._tracer.came(self._number, begin)
         return done
@@ -107,8 +107,8 @@ _alike: Counter[tuple[int, ...]] = Counter()  # communicators of the same ranks,
 
 
 def identity(comm: MPI.Intracomm) -> _Identity:
-    """A communicator's, given to it the first time: where all its ranks make it, so that they agree on it."""
-    known: Any = comm.Get_attr(_keyval())
+    """The identity of a communicator, assigned at the first call, which all its ranks make together."""
+    known = cast(_Identity | None, comm.Get_attr(_keyval()))
     if known is None:
         ranks = tuple(comm.group.Translate_ranks(None, MPI.COMM_WORLD.group))
         known = _Identity(f"{zlib.crc32(repr(ranks).encode()):08x}.{_alike[ranks]}", ranks)
@@ -118,7 +118,7 @@ def identity(comm: MPI.Intracomm) -> _Identity:
 
 
 def _number(to: Recorder, program: Program, nbytes: int, size: int, comm: _Identity) -> int:
-    """The number of a program on a communicator, with its steps' meanings told if they have not been."""
+    """The number of a program on a communicator, after writing down what its steps mean, once."""
     numbers = to.programs.setdefault(program, {})
     key = (comm.name, nbytes)
     if key not in numbers:
@@ -140,7 +140,7 @@ def _meanings(program: Program) -> list[tuple[str, int, int | None]]:
             if step.message < len(program.messages):
                 now_in = program.messages[step.message].round
             else:
-                concerns = None  # MPI's own collective has no messages that we know of
+                concerns = None  # the messages of a native collective are not known
         found.append((what, now_in, concerns))
     return found
 

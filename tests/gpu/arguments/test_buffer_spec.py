@@ -286,7 +286,7 @@ def test_what_is_said_when_mpi_is_not_cuda_aware(xp, monkeypatch):
     memory._warn.cache_clear()
     monkeypatch.setattr(cuda_aware, "support", lambda: cuda_aware.Support(False, "this is a test"))
     buffer = produced(xp, np.ones(3))
-    with pytest.warns(RuntimeWarning, match="by way of the host's memory.* this is a test;") as said:
+    with pytest.warns(RuntimeWarning, match="staged through host memory.* this is a test;") as said:
         pycoll.allreduce(buffer)
         pycoll.bcast(buffer)
     assert len([one for one in said if "host's memory" in str(one.message)]) == 1

@@ -64,6 +64,16 @@ FAILING_THREAD = FAILING_PROGRAM.replace("raise", "import threading\n    def fai
     "pycoll.barrier()", "if MPI.COMM_WORLD.rank == 1: threading.Thread(target=fail).start()\npycoll.barrier()"
 )
 
+EXITING_THREAD = """
+import sys, threading, numpy as np, pycoll
+pycoll.abort_on_exception()
+thread = threading.Thread(target=sys.exit, args=[1])
+thread.start()
+thread.join()
+assert pycoll.allreduce(np.ones(3)).all()
+print("came to its end", flush=True)
+"""
+
 
 def ends_soon(arguments, *expected, ranks=3):
     job = run(ranks, arguments)
@@ -83,6 +93,11 @@ def test_a_bad_argument_on_one_rank_aborts_the_job():
 
 def test_an_exception_in_a_thread_aborts_the_job():
     ends_soon(["-c", FAILING_THREAD], "RuntimeError: the second rank has had enough")
+
+
+def test_a_thread_that_exits_does_not_abort_the_job():
+    job = run(2, ["-c", EXITING_THREAD], limit=60)
+    assert job.code == 0 and job.output.count("came to its end") == 2, job.output
 
 
 @pytest.mark.parametrize("text", [FAILING_TEST, HANGING_DRAWN_TEST, BROKEN_MODULE], ids=["test", "drawn", "module"])

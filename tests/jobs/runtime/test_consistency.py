@@ -220,6 +220,53 @@ def test_wrong_arguments_where_another_rank_never_calls(monkeypatch):
     program(monkeypatch, WRONG_ALONE, 2, CHECK="1", TIMEOUT="1")
 
 
+# Rank 1 does not take part till the others have given up.
+MESSAGES = """
+from functools import partial
+long, short = np.ones(1 << 20), np.empty(3)
+there = f"on rank {rank} of {size} did not finish in 0.2 s: it waits for"
+waits = {
+    partial(pycoll.send, long, 1, 7): ["send " + there, "rank 1 to receive the message with tag 7"],
+    partial(pycoll.recv, short, 1, 3): ["recv " + there, "rank 1 to send a message with tag 3"],
+    partial(pycoll.recv, short): ["recv " + there, "any rank to send a message"],
+    partial(pycoll.sendrecv, short, 1, 0, short.copy(), 1, 5): ["sendrecv " + there, "rank 1 to send", "tag 5"],
+    lambda: pycoll.waitall([pycoll.irecv(short, 1, 4)]): ["waitall did", "a message with tag 4 (request 0 of 1)"],
+    lambda: pycoll.waitall([world.Irecv(short, 1, 4)]): ["waitall did", "a request of MPI (request 0 of 1)"],
+    lambda: pycoll.waitany([pycoll.irecv(short, 1, 8), world.Irecv(short, 1, 9)]): ["tag 8 or a request of MPI"],
+}
+settings.TIMEOUT = 0.2
+for wait, texts in {} if mine else waits.items():
+    raises(pycoll.CollectiveTimeout, texts, wait)
+world.Barrier()
+if mine:  # MPI_Finalize of MPICH aborts while messages are pending
+    world.Recv(long, 0, 7)
+    for tag in (3, 0, 5, 4, 4, 8, 9):
+        world.Send(short, 0, tag)
+world.Barrier()
+"""
+
+COMMUNICATORS = """
+comms = [pycoll.Comm(world.Dup()) for _ in range(3)]
+plain = world.Dup()
+waits = {
+    lambda: pycoll.barrier(comm=plain): ["the first call of pycoll on this communicator did", "has not made it"],
+    lambda: comms[0].Split(0): ["Split did not finish", "has not called it"],
+    lambda: comms[1].Create_group(comms[1].Get_group()): ["Create_group did not finish", "has not called it"],
+    lambda: DistributedDataParallel({"a": short}): ["the constructor of a driver on rank 0", "has not called it"],
+}
+settings.TIMEOUT = 0.2
+for wait, texts in {} if mine else waits.items():
+    raises(pycoll.CollectiveTimeout, [*texts, "did not finish in 0.2 s", "of the 2 ranks"], wait)
+world.Barrier()
+"""
+
+
+@pytest.mark.parametrize("text", [MESSAGES, COMMUNICATORS], ids=["messages", "communicators"])
+def test_what_else_waits_says_for_whom(monkeypatch, text):
+    before = "from pycoll.base import settings\nfrom pycoll.parallel import DistributedDataParallel\n"
+    program(monkeypatch, "def call(wait): wait()\nshort = np.empty(3)\n" + text, 2, before=before, TIMEOUT="30")
+
+
 LOGGED = """
 comm = pycoll.Comm(world.Dup())
 comm.algorithm["Scan"] = "ring"

@@ -122,12 +122,49 @@ for background in (False, True):
         thread.stop()
 """
 
+# Made in one thread and run in another, while the first has others in flight, and has programs bound anew.
+PERSISTENT_ELSEWHERE = """
+import threading
+sys.setswitchinterval(1e-5)
+other = world.Dup()
+third = world.Dup()
+pycoll.attach(other)
+pycoll.attach(third)
+source, target = np.ones(4), np.empty(4)
+persistent = pycoll.allreduce_init(source, target, comm=other, algorithm="ring")
+problems = []
+
+def work():
+    try:
+        for turn in range(1, 200):
+            source[...] = turn
+            persistent.Start()
+            persistent.Wait()
+            assert (target == turn * size).all()
+            pycoll.allreduce(source, target, comm=third)
+            assert (target == turn * size).all()
+    except BaseException as error:
+        problems.append(error)
+        raise
+
+thread = threading.Thread(target=work)
+thread.start()
+for turn in range(200):
+    request = pycoll.iallreduce(np.full(5, turn), algorithm="ring")
+    with pycoll.traffic():
+        assert (request.wait() == turn * size).all()
+thread.join()
+assert not problems, problems
+assert not progress.tasks
+persistent.Free()
+"""
+
 
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize(
     "text",
-    [OVERLAP, WITHOUT, MANY, PERSISTENT, STOPS, OTHER_THREAD],
-    ids=["overlap", "without", "many", "persistent", "stops", "another thread"],
+    [OVERLAP, WITHOUT, MANY, PERSISTENT, STOPS, OTHER_THREAD, PERSISTENT_ELSEWHERE],
+    ids=["overlap", "without", "many", "persistent", "stops", "another thread", "persistent elsewhere"],
 )
 def test_progress_thread(monkeypatch, text, ranks):
     program(monkeypatch, WITH_THREADS + text, ranks)

@@ -12,7 +12,7 @@ import pycoll
 from pycoll.base.settings import configure
 from pycoll.compiler.blocks import compiled
 from pycoll.runtime.attach import attach, channels
-from pycoll.runtime.channel import KEPT
+from pycoll.runtime.channel import KEPT, SMALL
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -117,6 +117,43 @@ def test_no_more_than_so_many_are_kept():
     for n in range(1, 6 * KEPT):
         pycoll.allreduce(np.ones(n), np.empty(n))
         assert len(channel._executables) <= KEPT and len(channel.shortcuts) <= 4 * KEPT
+
+
+@pytest.mark.skipif(not 1 < SIZE <= 4, reason="the same with other numbers of ranks; one rank needs no scratch")
+def test_scratch_is_given_back():
+    comm = WORLD.Dup()
+    channel = attach(comm)
+    for n in (10, 100_000, 500_000):
+        values = np.ones(n)
+        pycoll.allreduce(MPI.IN_PLACE, values, algorithm="ring", comm=comm)
+        np.testing.assert_array_equal(values, SIZE)
+    assert channel._scratch, "the last call is kept, with its scratch"
+    for n in range(1, KEPT + 1):
+        pycoll.bcast(np.ones(n), comm=comm)
+    gc.collect()
+    assert not channel._scratch
+    comm.Free()
+
+
+@pytest.mark.skipif(not 1 < SIZE <= 4, reason="the same with other numbers of ranks; one rank sends nothing")
+def test_requests_and_scratch_that_are_kept_are_bounded(monkeypatch):
+    monkeypatch.setattr("pycoll.runtime.channel.KEPT_REQUESTS", 100)
+    monkeypatch.setattr("pycoll.runtime.channel.KEPT_SCRATCH", 1 << 20)
+    comm = WORLD.Dup()
+    channel = attach(comm)
+    configure(segment=1 << 10)
+    try:
+        for n in (100, 10_000, 50_000, 100, 10_000, 50_000, 1_000):
+            values = np.ones(n)
+            pycoll.allreduce(MPI.IN_PLACE, values, algorithm="ring", comm=comm)
+            np.testing.assert_array_equal(values, SIZE)
+            held = [len(one.requests) for one in channel._executables.values()]
+            assert channel._requests == sum(held) and (sum(held) <= 100 or len(held) == 1)
+            scratch = {id(one.scratch): one.scratch.nbytes for one in channel._executables.values()}
+            assert sum(scratch.values()) <= (1 << 20) + SMALL or len(held) == 1
+    finally:
+        configure(segment=None)
+        comm.Free()
 
 
 def test_uneven_arrivals():

@@ -1,4 +1,4 @@
-"""``algorithm="native"``: what it refuses, and beside what else is going on; its results are tested in mpi/api."""
+"""``algorithm="native"``: what it refuses, and what else is going on; api/test_collectives.py has its results."""
 
 import ml_dtypes
 import numpy as np

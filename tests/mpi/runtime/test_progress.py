@@ -7,24 +7,40 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll import parallel
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 LONG = 400_000
 
 
-def blocking_calls(comm):
-    other = WORLD.Dup()
+def blocking_calls(comm, fresh=None):
     ones, block = np.ones(SIZE), np.empty(1)
     return {
         "Dup": lambda: comm.Dup().Free(),
         "Split": lambda: comm.Split(0).Free(),
         "Create": lambda: comm.Create(comm.group).Free(),
         "Reduce_scatter": lambda: comm.Reduce_scatter(ones, block),
-        "attach": lambda: pycoll.attach(other),
-        "init": lambda: pycoll.allreduce_init(ones, comm=other).Free(),
+        "attach": lambda: pycoll.attach(fresh),
+        "init": lambda: pycoll.allreduce_init(ones, comm=fresh).Free(),
         "derived": lambda: derived_reduction(comm),
+        "Clone": lambda: comm.Clone().Free(),
+        "Split_type": lambda: comm.Split_type(MPI.COMM_TYPE_SHARED).Free(),
+        "Create_group": lambda: comm.Create_group(comm.group).Free(),
+        "DistributedDataParallel": lambda: parallel.DistributedDataParallel(parameters(), comm=comm).free(),
+        "FullyShardedDataParallel": lambda: parallel.FullyShardedDataParallel(parameters(), comm=comm).free(),
+        "ParameterServer": lambda: parallel.ParameterServer(
+            parameters(), optimizer=parallel.SGD, colocated=True, comm=comm, ranks_per_worker="host"
+        ).free(),
+        "a driver of a plain communicator": lambda: parallel.DistributedDataParallel(parameters(), comm=WORLD).free(),
     }
+
+
+CALLS = [*blocking_calls(WORLD)]
+
+
+def parameters():
+    return {"weight": np.full(8, float(RANK))}
 
 
 def derived_reduction(comm):
@@ -36,17 +52,20 @@ def derived_reduction(comm):
     pair.Free()
 
 
-@pytest.mark.parametrize("name", ["Dup", "Split", "Create", "Reduce_scatter", "attach", "init", "derived"])
-def test_blocking_calls_let_flights_go_on(name):
-    """Rank 0 makes the call first, the others first wait for what rank 0 has in flight."""
-    comm = pycoll.Comm(WORLD.Dup())
-    call = blocking_calls(comm)[name]
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("where", ["on it", "on another communicator"])
+def test_blocking_calls_let_collectives_in_flight_go_on(name, where):
+    """Rank 0 makes the call first; the others first wait for the collective that rank 0 has in flight."""
+    comm, other = pycoll.Comm(WORLD.Dup()), pycoll.Comm(WORLD.Dup())
+    fresh = WORLD.Dup()
+    call = blocking_calls(comm, fresh)[name]
     result = np.empty(LONG)
-    request = comm.Iallreduce(np.ones(LONG), result, algorithm="ring")
+    request = (comm if where == "on it" else other).Iallreduce(np.ones(LONG), result, algorithm="ring")
     for step in (call, request.Wait) if RANK == 0 else (request.Wait, call):
         step()
     assert (result == SIZE).all()
-    comm.Free()
+    for used in (comm, other, fresh):
+        used.Free()
 
 
 def test_a_communicator_freed_while_a_collective_of_several_parts_is_under_way():

@@ -11,14 +11,14 @@ from pycoll.schedule.proof import ProofError, prove
 from pycoll.schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find, per_rank, whole
 
 ALGORITHMS = [algorithm for name in PRIMITIVES for algorithm in algorithms_of(name).values()]
-SIZES = [*range(1, 41), 48, 63, 64, 65, 100, 128]
+SIZES = [*range(1, 34), 48, 63, 64, 65]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
 def test_every_size(algorithm):
     adopted = algorithm.generator.__module__.rpartition(".")[2] != algorithm.primitive.name
     slow = algorithm.primitive.name.startswith("alltoall")  # as many blocks as pairs of ranks
-    for size in SIZES[:24] if adopted else SIZES[: -2 if slow else None]:
+    for size in SIZES[:24] if adopted else SIZES[: -4 if slow else None]:
         prove(algorithm, size, root=size // 3 if algorithm.primitive.rooted else 0, segments=2)
 
 
@@ -161,7 +161,7 @@ def too_little(rank, size):
         ("allreduce", in_rank_order_on_one_rank_alone, "in the order"),
         ("allgather", local_moves_beside_messages, "beside messages"),
         ("reduce_scatter", overlapping_writes, "with different blocks"),
-        ("allreduce", too_little, "contributions of"),
+        ("allreduce", too_little, "lacks the contribution of"),
         ("allgather", too_little, "without block"),
         ("barrier", too_little, "having heard of"),
     ],
@@ -176,7 +176,7 @@ def test_the_proof_refuses(primitive, generator, complaint):
 def test_the_proof_refuses_different_bits():
     """Commutative, but each rank has its own operand on the left."""
     wrong = Algorithm(PRIMITIVES["allreduce"], "wrong", in_rank_order_on_one_rank_alone, whole, False, ("rank", "size"))
-    with pytest.raises(ProofError, match="not the value that other ranks end with"):
+    with pytest.raises(ProofError, match="rank 1 does not end with the same bits as rank 0"):
         prove(wrong, 2)
 
 

@@ -4,6 +4,8 @@ import copy
 import json
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pycoll.selection import tuning_file
 from pycoll.selection.rules import choose
@@ -102,7 +104,12 @@ def test_a_new_measurement_replaces_one_of_its_kind(file):
         ("[]", "no tuning file"),
         ('{"format": "pycoll bench", "version": 1}', "no tuning file"),
         (json.dumps(document(version=2)), "version 2"),
-        (json.dumps(document(measurements=None)), "broken"),
+        ("[" * 100_000, "nested too deeply"),
+        *((json.dumps(document(measurements=wrong)), "its measurements are not a list") for wrong in (None, 5, {}, "")),
+        (json.dumps({"format": "pycoll tuning", "version": 1}), "its measurements are not a list"),
+        (json.dumps(document(measurements=[5])), "measurement 0 is broken"),
+        (json.dumps(document(measurements=[{**MEASUREMENT, "primitives": []}])), "measurement 0 is broken"),
+        (json.dumps(document(measurements=[{**MEASUREMENT, "primitives": {"bcast": 5}}])), "measurement 0 is broken"),
         (json.dumps(document(measurements=[{**MEASUREMENT, "ranks": "4"}])), "measurement 0 is broken.*ranks"),
         (json.dumps(document(measurements=[MEASUREMENT, {"mpi": "MPI 1"}])), "measurement 1 is broken.*ranks"),
         (json.dumps(document()).replace("allreduce", "allredcue"), "allredcue"),
@@ -115,6 +122,8 @@ def test_a_new_measurement_replaces_one_of_its_kind(file):
         (json.dumps(document()).replace("2e-06", "NaN"), "nan"),
         (json.dumps(document()).replace("1024", "8"), "sizes of allreduce"),
         (json.dumps(document()).replace("1024", "10.24"), "sizes of allreduce"),
+        (json.dumps(document()).replace("65536", "1" + "0" * 400), "sizes of allreduce"),
+        (json.dumps(document()).replace("8,", "-8,", 1), "sizes of allreduce"),
     ],
 )
 def test_broken_and_foreign_files_are_refused(tmp_path, text, reason):
@@ -122,6 +131,49 @@ def test_broken_and_foreign_files_are_refused(tmp_path, text, reason):
     path.write_text(text, encoding="latin-1")
     with pytest.raises(tuning_file.InvalidTuningFile, match=reason):
         tuning_file.read(path)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def places(value, way=()):
+    """The ways to all that a JSON document holds."""
+    yield way
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield from places(each, (*way, key))
+
+
+def replaced(value, way, other):
+    """The document with something else in one place."""
+    if not way:
+        return other
+    changed = copy.copy(value)
+    changed[way[0]] = replaced(value[way[0]], way[1:], other)
+    return changed
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=500)
+@given(data=st.data(), other=anything | st.sampled_from([POINTS, MEASUREMENT, {"allreduce": POINTS}]))
+def test_whatever_is_in_a_file_it_is_used_or_refused(tmp_path, data, other):
+    whole = document()
+    text = json.dumps(replaced(whole, data.draw(st.sampled_from(list(places(whole)))), other))
+    path = tmp_path / "tuning_file.json"
+    path.write_text(text)
+    try:
+        file = tuning_file.read(path)
+    except tuning_file.InvalidTuningFile:
+        return
+    assert all(isinstance(name, str) for name in file.libraries())
+    tuned = file.fitting("MPI 1", 4, 1)
+    for nbytes in (0, 8, 90, 1 << 16, 1 << 30):
+        best = tuned and tuned.best("allreduce", nbytes, True, True, "naive")
+        assert best is None or best.algorithm in ("ring", "recursive_doubling", "native")
+    file.with_measurement(MEASUREMENT)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
@@ -133,7 +185,7 @@ def test_where_the_file_is(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("PYCOLL_TUNING", raising=False)
     assert tuning_file.path_in_use() is None
-    mine = tmp_path / "pycoll" / "tuning_file.json"
+    mine = tmp_path / "pycoll" / "tuning.json"
     mine.parent.mkdir()
     mine.write_text("{}")
     assert tuning_file.path_in_use() == mine

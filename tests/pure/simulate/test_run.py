@@ -15,6 +15,7 @@ from pycoll.schedule.moves import Recv, Reduce, Send
 from pycoll.schedule.proof import prove
 from pycoll.schedule.registry import find
 from pycoll.simulate import Link, Network
+from pycoll.simulate.__main__ import main as simulate_command
 from pycoll.simulate.network import changed, read, write
 from pycoll.simulate.run import Cluster, Ranks, sizes
 from tests.pure.schedule.test_proof import ALGORITHMS
@@ -218,9 +219,29 @@ def test_networks_are_written_and_read(tmp_path):
     assert network.between.alpha == 2e-5 and network.inside.shaped and network.hosts_per_switch == 4
     write(network, tmp_path / "network.json", more="said")
     assert read(tmp_path / "network.json") == network
-    (tmp_path / "other.json").write_text('{"network": {"delta": 1}}')
-    with pytest.raises(ValueError, match=r"other\.json is not a network.*delta"):
-        read(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("{", "Expecting property name"),
+        ("\xff", "decode"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[]", 'its top level is not an object with a "network"'),
+        ("{}", 'its top level is not an object with a "network"'),
+        ('{"network": 5}', "network=5 is not an object"),
+        ('{"network": {"delta": 1}}', "'delta' is not one of: between, inside, gamma, "),
+        ('{"network": {"between": {"delta": 1}}}', "'between.delta' is not one of: between.alpha, between.beta, "),
+        ('{"network": {"between": 5}}', "between=5 is not an object"),
+        ('{"network": {"inside": {"alpha": "1"}}}', "alpha='1' is not a finite number"),
+        ('{"network": {"gamma": NaN}}', "gamma=nan is not a finite number"),
+    ],
+)
+def test_files_that_hold_no_network(tmp_path, text, why):
+    path = tmp_path / "other.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=rf"other\.json is not a network: .*{re.escape(why)}"):
+        read(path)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +257,7 @@ def test_networks_are_written_and_read(tmp_path):
         ("oversubscription=0.5", "less than 1"),
     ],
 )
-def test_wrong_parameters_are_told(wrong, told):
+def test_wrong_parameters_are_named(wrong, told):
     with pytest.raises(ValueError, match=told):
         changed(Network(), [wrong])
 
@@ -244,6 +265,20 @@ def test_wrong_parameters_are_told(wrong, told):
 @pytest.mark.parametrize(
     "wrong, told",
     [
+        ({"network": {}}, r"network=\{\} is not a pycoll.simulate.Network"),
+        ({"network": Link()}, "network=Link.* is not a pycoll.simulate.Network"),
+        *(
+            ({name: "4"}, f"{name}='4' is not an integer")
+            for name in ("ranks", "nbytes", "root", "segments", "longest")
+        ),
+        ({"nbytes": 1e6}, "nbytes=1000000.0 is not an integer"),
+        ({"ranks_per_host": None}, "ranks_per_host=None is not an integer"),
+        ({"hosts": 4}, "hosts=4 is not a sequence of integers"),
+        ({"hosts": "abcd"}, "hosts='abcd' is not a sequence of integers"),
+        ({"hosts": (0, 1, None, 1)}, "hosts=.* is not a sequence of integers"),
+        ({"delays": [1.0]}, "delays=.* is not a mapping from ranks to seconds"),
+        ({"delays": {1: "late"}}, "delays=.* is not a mapping from ranks to seconds"),
+        ({"delays": {"1": 1.0}}, "delays=.* is not a mapping from ranks to seconds"),
         ({"ranks": 0}, "ranks=0"),
         ({"nbytes": -1}, "nbytes=-1"),
         ({"root": 4}, "root=4 is not one of 4"),
@@ -258,10 +293,48 @@ def test_wrong_parameters_are_told(wrong, told):
         ({"algorithm": "native"}, "no schedule"),
     ],
 )
-def test_what_is_wrong_is_told(wrong, told):
+def test_wrong_arguments_are_named(wrong, told):
     given = {"algorithm": "ring", "ranks": 4, "nbytes": 8} | wrong
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises((TypeError, ValueError), match=told):
         pycoll.simulate("bcast", **given)
+
+
+def test_integers_may_be_those_of_numpy():
+    told = pycoll.simulate(
+        "bcast", algorithm="ring", ranks=np.int64(4), nbytes=np.int32(8), hosts=np.arange(4), delays={np.int64(1): 1}
+    )
+    assert told.time > 1
+
+
+@pytest.mark.parametrize("name", ["native", "rung"])
+def test_algorithms_that_cannot_be_simulated_are_not_offered(name):
+    with pytest.raises(ValueError, match=f"algorithm={name!r} .*: naive, tree, ring") as caught:
+        pycoll.simulate("bcast", algorithm=name, ranks=4, nbytes=8)
+    assert "native" not in str(caught.value).rpartition(":")[2]
+
+
+@pytest.mark.parametrize("wrong", [{"between": None}, {"inside": {"alpha": 1.0}}, {"between": Network()}])
+def test_links_of_a_wrong_type_are_named(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(TypeError, match=re.escape(f"{name}={value!r} is not a pycoll.simulate.Link")):
+        Network(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong, why",
+    [
+        (["--set", "gama=1"], "'gama=1': 'gama' is not one of: gamma, "),
+        (["--set", "between.apha=1"], "'between.apha' is not one of: gamma, "),
+        (["-a", "native"], "algorithm='native' has no schedule"),
+        (["-a", "ring,rung"], "algorithm='rung' is not one of the algorithms of bcast: naive, "),
+    ],
+)
+def test_wrong_command_lines(wrong, why, capsys):
+    with pytest.raises(SystemExit):
+        simulate_command(["bcast", *wrong])
+    error = capsys.readouterr().err
+    assert why in error and error.count("\n") == 1 and "native," not in error
+    assert "--set" not in wrong or all(name in error for name in ("between.alpha", "inside.frame", "hosts_per_switch"))
 
 
 def test_the_module_can_be_called_whichever_way_it_was_imported():

@@ -1,0 +1,239 @@
+"""Prove and count algorithms without MPI: ``python -m pycoll.prove allreduce ring``.
+
+All ranks run symbolically, for several numbers of ranks, roots, segments and layouts of hosts.  The counts are compared
+with the formulas in the algorithm's docstring.  Without names, or with --all, every algorithm is proved.  The exit
+status is 1 if anything is wrong, and the output says what: who waits for whom, or whose contribution is missing.  Ranks
+are counted from 0, and rounds from 1: round 3 of a rank is the third that it yields.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib.util
+import multiprocessing
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .base.command_line import Parser
+from .schedule.costs import count, disagreements, missing_lines
+from .schedule.proof import ProofError, situation
+from .schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find_schedule
+
+SIZES = [*range(1, 18), 23, 32, 33]
+SMALL = 9  # ranks for which every root and several numbers of segments are tried
+
+
+class Report(NamedTuple):
+    """What came of one algorithm; `problems` are in words."""
+
+    name: str
+    proofs: int
+    problems: list[str]
+
+
+def roots(algorithm: Algorithm, size: int) -> list[int]:
+    """The roots to try."""
+    if not algorithm.primitive.rooted:
+        return [0]
+    return list(range(size)) if size <= SMALL else [0, size // 3, size - 1]
+
+
+def segments(algorithm: Algorithm, size: int) -> list[int]:
+    """The numbers of segments to try."""
+    if not algorithm.pipelined:
+        return [1]
+    return [1, 2, 3, 7] if size <= SMALL else [2]
+
+
+def layouts(algorithm: Algorithm, size: int) -> list[Hosts]:
+    """The hosts to try: one for each rank, one for all, as many ranks on each in either order, and other layouts."""
+    if not algorithm.knows_hosts:
+        return [None]
+    ranks = range(size)
+    found: list[Hosts] = [None, (0,) * size, *regular_layouts(algorithm, size)]
+    found += [tuple(rank // each for rank in ranks) for each in (2, 3, 4)]
+    found += [tuple(int(rank**0.5) for rank in ranks), tuple(rank * rank % 5 for rank in ranks)]
+    return list(dict.fromkeys(found))
+
+
+def regular_layouts(algorithm: Algorithm, size: int) -> list[Hosts]:
+    """Layouts with as many ranks on each host, for which formulas hold."""
+    counts = [n for n in (2, 3, 4) if size % n == 0] if algorithm.knows_hosts else []
+    return [tuple(range(n)) * (size // n) for n in counts]
+
+
+def cases(algorithm: Algorithm, sizes: Sequence[int]) -> Iterator[tuple[int, int, int, Hosts]]:
+    """What to prove, the smallest first: numbers of ranks, roots, segments and hosts."""
+    for size in sizes:
+        yield from product([size], roots(algorithm, size), segments(algorithm, size), layouts(algorithm, size))
+
+
+def examine(algorithm: Algorithm, sizes: Sequence[int]) -> Report:
+    """Prove an algorithm up to the first case in which it is wrong; if there is none, compare its formulas."""
+    proofs = 0
+    for case in cases(algorithm, sizes):
+        try:
+            count(algorithm, *case)
+            proofs += 1
+        except ProofError as error:
+            return Report(str(algorithm), proofs, [str(error)])
+        except Exception as error:
+            return Report(str(algorithm), proofs, [f"{situation(algorithm, *case)}: {raised(error)}"])
+    return Report(str(algorithm), proofs, formula_problems(algorithm, sizes))
+
+
+def formula_problems(algorithm: Algorithm, sizes: Sequence[int]) -> list[str]:
+    """What is wrong with the formulas in the docstring: of each line the first case in which it differs."""
+    missing = missing_lines(algorithm)
+    wrong: dict[str, str] = {}
+    for size in sizes:
+        for hosts in [None, *regular_layouts(algorithm, size)]:
+            for number in segments(algorithm, size):
+                wrong = disagreements(algorithm, size, number, hosts) | wrong
+    lacking = [f"the docstring has no line {', '.join(f'`{field}:`' for field in missing)}"] if missing else []
+    return lacking + [text for field, text in wrong.items() if field not in missing]
+
+
+def raised(error: Exception) -> str:
+    """An exception that a schedule raises, and where."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
+
+
+def examine_named(name: tuple[str, str], sizes: Sequence[int], file: Path | None) -> Report:
+    """Examine the algorithm of that primitive and name; runs in a process of its own."""
+    if file:
+        load(file)
+    return examine(find_schedule(*name), sizes)
+
+
+@functools.cache
+def load(file: Path) -> list[tuple[str, str]]:
+    """Register the algorithms of a file that is not in the package; returns the primitive and the name of each."""
+    before = set(registered())
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"--file {file} is not a Python file")
+    known = {primitive: dict(PRIMITIVES[primitive].algorithms) for primitive, _ in before}
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    return [name for name in registered() if known[name[0]].get(name[1]) is not find_schedule(*name)]
+
+
+def registered() -> list[tuple[str, str]]:
+    """The primitive and the name of every algorithm."""
+    return [(primitive, name) for primitive in PRIMITIVES for name in algorithms_of(primitive)]
+
+
+def examine_all(names: Sequence[tuple[str, str]], sizes: Sequence[int], file: Path | None) -> list[Report]:
+    """Examine several algorithms on all cores."""
+    examine_one = functools.partial(examine_named, sizes=sizes, file=file)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if min(cores, len(names)) == 1:
+        return [examine_one(name) for name in names]
+    with multiprocessing.Pool(min(cores, len(names))) as pool:
+        return list(progress(pool.imap(examine_one, names), len(names)))
+
+
+def progress(reports: Iterable[Report], total: int) -> Iterable[Report]:
+    """Show a bar on a terminal, where tqdm is installed."""
+    try:
+        from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
+    except ImportError:
+        return reports
+    shown: Iterable[Report] = tqdm(reports, total=total, unit="algorithm", leave=False, disable=None)
+    return shown
+
+
+def counts_table(algorithm: Algorithm, sizes: Sequence[int]) -> Iterator[str]:
+    """What the busiest rank does, for each number of ranks."""
+    cells = [["ranks", "segments", "rounds", "messages", "sent/Z", "received/Z", "combined/Z"]]
+    for size in sizes:
+        number = segments(algorithm, size)[-1]
+        parts, counts = algorithm.parts(size, number), count(algorithm, size, 0, number)
+        shares = [f"{max(each) / parts:.3f}" for each in (counts.sent, counts.received, counts.combined)]
+        cells.append([str(size), str(number), str(counts.rounds), str(max(counts.messages)), *shares])
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    for row in cells:
+        yield "  ".join(cell.rjust(width) for cell, width in zip(row, widths))
+
+
+def show(reports: Sequence[Report]) -> None:
+    """Print a line for each algorithm, and what is wrong with it."""
+    width = max(len(report.name) for report in reports)
+    for report in reports:
+        result = f"{report.proofs} schedules proved, formulas agree with the counts"
+        print(f"{report.name:{width}}  {'WRONG' if report.problems else result}")
+        for problem in report.problems:
+            print("    " + problem.replace("\n", "\n    "))
+
+
+def sizes(text: str) -> list[int]:
+    """Numbers of ranks: ``5`` or ``1-16,32``."""
+    try:
+        ends = [tuple(map(int, part.split("-"))) for part in text.split(",")]
+        found = sorted({size for part in ends for size in range(part[0], part[-1] + 1)})
+    except ValueError:
+        found = []
+    if not found or found[0] < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers of ranks such as 4 or 1-16,32")
+    return found
+
+
+def parser() -> Parser:
+    """The command line's grammar."""
+    options = Parser(prog="python -m pycoll.prove", description=__doc__, allow_abbrev=False)
+    options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
+    options.add_argument("algorithm", nargs="?", help="one of the primitive's; all, if none is named")
+    options.add_argument("--all", action="store_true", help="every algorithm of every primitive")
+    options.add_argument("-n", "--ranks", type=sizes, default=SIZES, help="such as 4 or 1-16,32 (1-17,23,32,33)")
+    options.add_argument("--file", type=Path, help="prove the algorithms of this file, named after its primitive")
+    return options
+
+
+def chosen(options: Any) -> list[tuple[str, str]]:
+    """The primitive and the name of each algorithm that the command line asks for."""
+    if options.all and (options.primitive or options.file):
+        raise ValueError(f"--all proves every algorithm: leave out {options.primitive or options.file}")
+    in_file = load(options.file) if options.file else None
+    if options.algorithm:
+        find_schedule(options.primitive, options.algorithm)
+        return [(options.primitive, options.algorithm)]
+    if options.primitive:
+        algorithms_of(options.primitive)
+    names = registered() if in_file is None else in_file
+    return [name for name in names if options.primitive in (None, name[0])]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prove and print; returns the exit status."""
+    grammar = parser()
+    options = grammar.parse_args(argv)
+    try:
+        names = chosen(options)
+    except (OSError, SyntaxError, TypeError, ValueError) as error:
+        grammar.error(str(error))
+    if not names:
+        grammar.error(f"--file {options.file} registers no algorithm of {options.primitive or 'any primitive'}")
+    reports = examine_all(names, options.ranks, options.file)
+    show(reports)
+    wrong = [report.name for report in reports if report.problems]
+    if len(names) == 1 and not wrong:
+        print("\nThe busiest rank with root 0, where Z is the whole vector:")
+        print("\n".join(counts_table(find_schedule(*names[0]), options.ranks)))
+    elif len(names) > 1:
+        print(
+            f"\n{len(wrong)} of {len(names)} algorithms are wrong"
+            if wrong
+            else f"\nall {len(names)} algorithms are right"
+        )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""Explains in words what is wrong with a schedule: who waits for whom, whose contribution is missing or combined twice.
+
+Rounds are counted from 1, on each rank in the order of its yields.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from itertools import pairwise
+from numbers import Integral
+
+from .moves import AFTER, BEFORE, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send
+
+MOST = 8  # ranks that are explained one by one
+
+
+def outgoing(moves: Round | None, to: int) -> list[Blocks]:
+    """The blocks of each message that a round sends to a rank."""
+    return [list(move.blocks) for move in moves or () if isinstance(move, Send) and move.to == to]
+
+
+def incoming(moves: Round | None, source: int) -> list[Blocks]:
+    """The blocks of each message that a round receives from a rank."""
+    return [list(move.blocks) for move in moves or () if isinstance(move, Recv | Reduce) and move.source == source]
+
+
+def peers(moves: Round | None) -> list[int]:
+    """The ranks that a round sends to or receives from."""
+    return list(dict.fromkeys(move[0] for move in moves or () if isinstance(move, Send | Recv | Reduce)))
+
+
+def listed(items: Sequence[object]) -> str:
+    """``a, b and c``."""
+    words = list(map(str, items))
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def wrong_form(moves: object, size: int) -> str | None:
+    """What is wrong with the form of a round, if anything: it is a tuple of moves whose peers are ranks."""
+    if isinstance(moves, Move):
+        kind = type(moves).__name__
+        return f"yields a {kind} instead of a tuple of moves: write `yield ({kind}(...),)`, with a comma"
+    if not isinstance(moves, tuple) or not all(isinstance(move, Move) for move in moves):
+        return f"yields {moves!r}, which is not a tuple of moves"
+    return next(filter(None, (_wrong_move(move, size) for move in moves)), None)
+
+
+def _wrong_move(move: Move, size: int) -> str | None:
+    if isinstance(move, Reduce | Combine) and move.order not in (BEFORE, AFTER):
+        return f"{move} has order={move.order!r}, which is neither BEFORE nor AFTER"
+    if isinstance(move, Send | Recv | Reduce):
+        if not isinstance(move[0], Integral) or not 0 <= move[0] < size:
+            return f"{move} names rank {move[0]!r}, but the ranks are 0 to {size - 1}"
+        if isinstance(move.blocks, str) or not isinstance(move.blocks, Sequence):
+            return f"{move} has blocks={move.blocks!r}, which is not a sequence of blocks"
+    blocks = [move[0], move[1]] if isinstance(move, Copy | Combine) else move.blocks
+    unhashable = [block for block in blocks if not isinstance(block, Hashable)]
+    return f"{move} has block {unhashable[0]!r}, which is not hashable" if unhashable else None
+
+
+class Stuck:
+    """The ranks that wait for one another when no round can run: `rounds` are the present ones, None after the last."""
+
+    def __init__(self, rounds: Sequence[Round | None], steps: Sequence[int]) -> None:
+        self.rounds, self.steps = rounds, steps
+
+    def explain(self) -> str:
+        """The cause in one line, then what each rank waits for."""
+        ranks = [rank for rank, moves in enumerate(self.rounds) if moves and self.awaited(rank)]
+        lines = [f"  {line}" for rank in ranks[:MOST] for line in self.waits(rank)]
+        if len(ranks) > MOST:
+            lines.append(f"  ... and {len(ranks) - MOST} more ranks wait")
+        return "\n".join([self.cause(ranks[0]), *lines])
+
+    def awaited(self, rank: int) -> list[int]:
+        """The ranks whose present rounds do not have the messages that this rank's round has with them."""
+        moves = self.rounds[rank]
+        return [
+            peer
+            for peer in peers(moves)
+            if outgoing(moves, peer) != incoming(self.rounds[peer], rank)
+            or incoming(moves, peer) != outgoing(self.rounds[peer], rank)
+        ]
+
+    def cause(self, rank: int) -> str:
+        """Follow who waits for whom, from a rank, to what holds all of them up."""
+        chain = [rank]
+        while True:
+            for peer in self.held_up_by(chain[-1]):
+                here = chain[-1]
+                if self.rounds[peer] is None:
+                    lost = "receives" if outgoing(self.rounds[here], peer) else "sends"
+                    return f"a message that no one {lost}: rank {here} waits for rank {peer}, which has finished"
+                if self.disagree(here, peer):
+                    return f"ranks {here} and {peer} disagree about the messages between them"
+                if peer in chain:
+                    cycle = [*chain[chain.index(peer) :], peer]
+                    return f"deadlock: {listed([f'rank {a} waits for rank {b}' for a, b in pairwise(cycle)])}"
+                chain.append(peer)
+
+    def held_up_by(self, rank: int) -> list[int]:
+        """The rank that this one waits for, or the way to it over the partners whose rounds fit with this one's.
+
+        Rounds that fit run in the same step, so what one of them waits for holds up all of them.
+        """
+        before: dict[int, int] = {}
+        frontier = [rank]
+        for here in frontier:
+            if missing := self.awaited(here):
+                way = [missing[0], here]
+                while way[-1] != rank:
+                    way.append(before[way[-1]])
+                return way[-2::-1]
+            for peer in peers(self.rounds[here]):
+                if peer not in before:
+                    before[peer] = here
+                    frontier.append(peer)
+        raise AssertionError("a rank that waits for no one")
+
+    def disagree(self, rank: int, peer: int) -> bool:
+        """Whether both have messages in the same direction, but not the same ones."""
+        mine, other = self.rounds[rank], self.rounds[peer]
+        ways = (outgoing(mine, peer), incoming(other, rank)), (outgoing(other, rank), incoming(mine, peer))
+        return any(sends and receives and sends != receives for sends, receives in ways)
+
+    def waits(self, rank: int) -> list[str]:
+        """What a rank waits for, a line for each message or partner."""
+        moves, lines = self.rounds[rank], []
+        for peer in self.awaited(rank):
+            other = self.rounds[peer]
+            for verb, mine, theirs in (
+                ("send", outgoing(moves, peer), incoming(other, rank)),
+                ("receive", incoming(moves, peer), outgoing(other, rank)),
+            ):
+                if mine and mine != theirs:
+                    to = "to" if verb == "send" else "from"
+                    lines.append(f"rank {rank}, round {self.steps[rank] + 1}: waits to {verb} {_messages(mine)} {to} ")
+                    lines[-1] += f"rank {peer}, {self.state(peer, rank, verb, theirs)}"
+        return lines
+
+    def state(self, rank: int, partner: int, verb: str, theirs: list[Blocks]) -> str:
+        """What a rank that its partner waits for does instead."""
+        if self.rounds[rank] is None:
+            rounds = f"{self.steps[rank]} round{'s' * (self.steps[rank] > 1)}"
+            return f"which has finished after {rounds}" if self.steps[rank] else "which has no rounds"
+        step = self.steps[rank] + 1
+        if theirs:
+            way = "receives {} from" if verb == "send" else "sends {} to"
+            return f"which in its round {step} {way.format(_messages(theirs))} rank {partner}"
+        return f"which is in its round {step}: it {_activity(self.rounds[rank] or ())}"
+
+
+def _messages(messages: list[Blocks]) -> str:
+    named = [f"blocks {list(blocks)}" if len(blocks) != 1 else f"block {blocks[0]}" for blocks in messages]
+    return named[0] if len(named) == 1 else f"{len(named)} messages ({listed(named)})"
+
+
+def _activity(moves: Round) -> str:
+    found = [f"sends {_messages(sends)} to rank {peer}" for peer in peers(moves) if (sends := outgoing(moves, peer))]
+    found += [
+        f"receives {_messages(receives)} from rank {peer}"
+        for peer in peers(moves)
+        if (receives := incoming(moves, peer))
+    ]
+    return listed(found)
+
+
+def wrong_contributions(contributors: Sequence[int], promised: Sequence[int]) -> str | None:
+    """Which ranks' contributions a result lacks, has more than once, or should not have; None if it is right."""
+    count = Counter(contributors)
+    problems = [
+        (what, ranks)
+        for what, ranks in (
+            ("lacks", [rank for rank in promised if not count[rank]]),
+            ("combines more than once", [rank for rank in sorted(count) if rank in promised and count[rank] > 1]),
+            ("should not include", [rank for rank in sorted(count) if rank not in promised]),
+        )
+        if ranks
+    ]
+    if not problems:
+        return None
+    return listed([f"{what} the contribution{'s' * (len(r) > 1)} of {ranks_named(r)}" for what, r in problems])
+
+
+def ranks_named(ranks: Sequence[int]) -> str:
+    """``rank 3``, ``ranks 1, 2 and 5``."""
+    shown = [*ranks[:MOST], f"{len(ranks) - MOST} more"] if len(ranks) > MOST else ranks
+    return f"rank{'s' * (len(ranks) > 1)} {listed(shown)}"

@@ -1,0 +1,58 @@
+"""Symbolic values: which block a value is, and whose contributions it combines, in which order."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .moves import Block
+
+LONGEST = 80  # characters of an expression
+
+
+class Value(NamedTuple):
+    """What a block holds: which block it is by origin, and who has contributed, in the order of combination."""
+
+    origin: Block
+    contributors: tuple[int, ...]
+
+
+class Values:
+    """Symbolic values by number: equal numbers mean the same contributions combined in the same order."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._keys: list[tuple[Any, ...]] = []
+        self.origin: list[Block] = []
+        self.contributors: list[tuple[int, ...]] = []
+
+    def _number(self, key: tuple[Any, ...], origin: Block, contributors: tuple[int, ...]) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = len(self.origin)
+            self._keys.append(key)
+            self.origin.append(origin)
+            self.contributors.append(contributors)
+        return self._numbers[key]
+
+    def leaf(self, rank: int, block: Block) -> int:
+        """What a rank contributes to a block."""
+        return self._number(("leaf", rank, block), block, (rank,))
+
+    def combine(self, left: int, right: int) -> int:
+        """Two values of one block combined."""
+        return self._number((left, right), self.origin[left], self.contributors[left] + self.contributors[right])
+
+    def value(self, number: int) -> Value:
+        """The value of that number."""
+        return Value(self.origin[number], self.contributors[number])
+
+    def expression(self, number: int) -> str:
+        """How a value was combined, with the rank of each contribution: ``(0+1)+2``."""
+        text = self._expression(number)
+        return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+    def _expression(self, number: int) -> str:
+        key = self._keys[number]
+        if key[0] == "leaf":
+            return str(key[1])
+        sides = map(self._expression, key)
+        return "+".join(f"({side})" if "+" in side else side for side in sides)

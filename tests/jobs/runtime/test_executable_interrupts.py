@@ -1,0 +1,149 @@
+"""Exceptions that signal handlers raise in the middle of a collective."""
+
+import pytest
+
+from tests.launch import run
+
+PROGRAM = """
+import os, signal, sys, threading, time
+from pathlib import Path
+import numpy as np, pycoll
+from mpi4py import MPI
+
+pycoll.abort_on_exception()
+form, folder = sys.argv[1], Path(sys.argv[2])
+comm = MPI.COMM_WORLD
+rank, last = comm.rank, comm.size - 1
+pycoll.attach(comm)
+go = folder / "go"
+
+class Interrupted(Exception):
+    pass
+
+def handler(number, frame):
+    raise Interrupted
+
+def innermost():
+    # the innermost frame of the main thread that is not a wait for the interpreter
+    return sys._current_frames()[threading.main_thread().ident]
+
+def interrupt_when_inside():
+    # once the main thread is in the same frame for long: it waits inside MPI for the last rank
+    before, since = None, 0
+    while since < 20:
+        frame = innermost()
+        here = (frame.f_code.co_name, frame.f_code.co_filename)
+        inside = "pycoll" in here[1]
+        since = since + 1 if inside and (here == before or form == "timeout") else 0
+        before = here
+        time.sleep(0.005)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(0.05)
+    go.touch()
+
+def call(values):
+    if form == "parts":  # packed before, unpacked after
+        total = pycoll.allreduce([values, values.copy()], algorithm="ring")[0]
+    elif form == "gatherv":
+        counts = [values.size] * comm.size
+        table = np.zeros(values.size * comm.size)
+        out = pycoll.gatherv(values, [table, counts] if rank == 0 else None, root=0, algorithm="tree")
+        total = pycoll.bcast(table.reshape(comm.size, -1).sum(axis=0) if rank == 0 else np.empty_like(values))
+    else:
+        total = pycoll.allreduce(values, algorithm="ring")
+    return float(total[0])
+
+values, results = np.ones(9), []
+call(values), call(values)  # found by its arguments from now on
+comm.Barrier()
+if rank == 0:
+    signal.signal(signal.SIGUSR1, handler)
+    thread = threading.Thread(target=interrupt_when_inside)
+    thread.start()
+    try:
+        call(values)
+        print("rank 0 was not interrupted", flush=True)
+    except Interrupted:
+        print("rank 0 was interrupted", flush=True)
+    thread.join()
+else:
+    while rank == last and not go.exists():
+        time.sleep(0.005)
+    if form != "gatherv":
+        call(values)
+if form == "gatherv" and rank != 0:
+    counts = [values.size] * comm.size
+    pycoll.gatherv(values, None, root=0, algorithm="tree")
+for number in range(2, 12):
+    total = call(np.full(9, float(number)))
+    assert total == number * comm.size, (rank, number, total)
+print("right", flush=True)
+"""
+
+
+@pytest.mark.parametrize("form", ["simple", "parts", "gatherv", "timeout"])
+def test_a_caught_interruption_changes_no_result(form, tmp_path):
+    """The handler runs after the collective, as it does with the collectives of MPI."""
+    environment = {"PYCOLL_TIMEOUT": "100"} if form == "timeout" else {}
+    job = run(3, ["-c", PROGRAM, form, str(tmp_path)], limit=200, environment=environment)
+    assert job.code == 0 and not job.timed_out, job.output
+    assert job.output.count("right") == 3 and "rank 0 was interrupted" in job.output
+
+
+BROKEN = """
+import sys
+import numpy as np, pycoll
+from mpi4py import MPI
+
+pycoll.abort_on_exception()
+form, comm = sys.argv[1], MPI.COMM_WORLD.Dup()
+channel = pycoll.attach(comm)
+send, recv = np.ones(9), np.empty(9)
+
+def fail():
+    raise OSError("made up")
+
+def call():
+    if form == "nonblocking":
+        pycoll.iallreduce(send, recv, algorithm="ring", comm=comm).wait()
+    else:
+        pycoll.allreduce(send, recv, algorithm="ring", comm=comm)
+
+call()
+original = type(channel).bind
+
+def with_a_failing_step(*arguments, **given):
+    executable = original(channel, *arguments, **given)
+    last = max(at for at, step in enumerate(executable.program.steps) if type(step).__name__ != "Wait")
+    executable.calls[last] = fail
+    return executable
+
+if form == "again":  # found by its arguments
+    next(iter(channel._executables.values())).calls[1] = fail
+else:
+    channel.forget_shortcuts()
+    channel.bind = with_a_failing_step
+try:
+    call()
+except OSError as error:
+    print("raised", flush=True)
+if form != "again":
+    del channel.bind
+for _ in range(2):
+    try:
+        call()
+    except pycoll.CollectiveInterrupted as error:
+        assert "cannot be used any more" in str(error) and "made up" in str(error), error
+        print("refused", flush=True)
+total = pycoll.allreduce(send)  # on another communicator
+assert total[0] == comm.size
+comm.Free()
+"""
+
+
+@pytest.mark.parametrize("form", ["first", "again", "nonblocking"])
+def test_an_error_in_the_middle_makes_the_communicator_unusable(form):
+    """Messages of this rank were started that may still come, and would be taken for those of a later call."""
+    job = run(2, ["-c", BROKEN, form], limit=200)
+    assert job.code == 0 and not job.timed_out, job.output
+    assert job.output.count("raised") == 2 and job.output.count("refused") == 4
