@@ -28,7 +28,7 @@ DIALOGUE = {  # request: reply of the server, reply that the program gets
 def start():
     """A function that starts a program with a socket to a server; returns both."""
     server, client = socket.socketpair()
-    server.settimeout(30)
+    server.settimeout(240)
     programs = []
 
     def run(*arguments):
@@ -58,7 +58,7 @@ def test_only_the_announced_length_is_altered(start):
     for request, (reply, _) in DIALOGUE.items():
         assert server.recv(1 << 16).decode() == request + "\n"
         server.sendall(reply.encode() + b"\n")
-    output, _ = program.communicate(timeout=30)
+    output, _ = program.communicate(timeout=240)
     assert output.splitlines() == [reply for _, reply in DIALOGUE.values()]
     assert program.returncode == 0
     assert server.recv(1) == b"", "the relay is still there"
@@ -87,7 +87,7 @@ def test_signals_to_all_processes_of_the_job(start):
 def test_a_server_that_has_gone(start):
     program, server = start("-c", "import os; print(os.read(int(os.environ['PMI_FD']), 1))")
     server.close()
-    assert program.communicate(timeout=30)[0] == "b''\n"
+    assert program.communicate(timeout=240)[0] == "b''\n"
 
 
 def test_without_pmi():

@@ -96,7 +96,7 @@ def test_an_exception_in_a_thread_aborts_the_job():
 
 
 def test_a_thread_that_exits_does_not_abort_the_job():
-    job = run(2, ["-c", EXITING_THREAD], limit=60)
+    job = run(2, ["-c", EXITING_THREAD])
     assert job.code == 0 and job.output.count("came to its end") == 2, job.output
 
 

@@ -85,7 +85,7 @@ print("right", flush=True)
 def test_a_caught_interruption_changes_no_result(form, tmp_path):
     """The handler runs after the collective, as it does with the collectives of MPI."""
     environment = {"PYCOLL_TIMEOUT": "100"} if form == "timeout" else {}
-    job = run(3, ["-c", PROGRAM, form, str(tmp_path)], limit=200, environment=environment)
+    job = run(3, ["-c", PROGRAM, form, str(tmp_path)], environment=environment)
     assert job.code == 0 and not job.timed_out, job.output
     assert job.output.count("right") == 3 and "rank 0 was interrupted" in job.output
 
@@ -144,6 +144,6 @@ comm.Free()
 @pytest.mark.parametrize("form", ["first", "again", "nonblocking"])
 def test_an_error_in_the_middle_makes_the_communicator_unusable(form):
     """Messages of this rank were started that may still come, and would be taken for those of a later call."""
-    job = run(2, ["-c", BROKEN, form], limit=200)
+    job = run(2, ["-c", BROKEN, form])
     assert job.code == 0 and not job.timed_out, job.output
     assert job.output.count("raised") == 2 and job.output.count("refused") == 4

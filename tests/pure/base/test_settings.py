@@ -21,7 +21,7 @@ def longest_with(**variables):
     program = "from pycoll.base.settings import longest; print(*(longest(s, t) for s in (0, 1) for t in (None, 1000)))"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYCOLL_")} | variables
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True, timeout=240
     )
     return list(map(int, done.stdout.split()))
 

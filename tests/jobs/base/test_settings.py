@@ -1,10 +1,6 @@
 """Settings that are wrong, as a job sees them."""
 
-import pytest
-
 from ..launch import run
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def test_a_misspelt_variable_is_warned_of_once():
