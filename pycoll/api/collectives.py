@@ -307,7 +307,7 @@ def run(
 ) -> Any:
     """Run the program bound to these very buffers, if there is one; else check the arguments first."""
     comm = MPI.COMM_WORLD if comm is None else comm
-    key = (primitive, id(sendbuf), id(recvbuf), id(op), root, algorithm)
+    key = (primitive, id(sendbuf), id(recvbuf), id(op), root, algorithm, read)
     try:
         executable, send, recv, writeable, dtype, _ = channels[comm.handle].shortcuts[key]
         known = (

@@ -280,16 +280,26 @@ def derived(
     signature = inspect.Signature([*named, *more, *parameters[len(named) :]])
     defaults = {key: p.default for key, p in signature.parameters.items() if p.default is not p.empty}
     positional = [p.name for p in (*named, *more)]
+    # the keywords that may follow so many positional arguments
+    keywords = [signature.parameters.keys() - positional[:given] for given in range(len(positional) + 1)]
 
     @functools.wraps(blocking)
     def function(*args: Any, **kwargs: Any) -> Any:
         given = defaults | dict(zip(positional, args)) | kwargs
-        again = kwargs and not kwargs.keys().isdisjoint(positional[: len(args)])
-        if len(given) != len(signature.parameters) or len(args) > len(positional) or again:
-            signature.bind(*args, **kwargs)  # which says what is wrong
+        too_many = len(args) > len(positional)
+        if too_many or len(given) != len(signature.parameters) or (kwargs and not kwargs.keys() <= keywords[len(args)]):
+            _refuse(name, signature, args, kwargs)
         return begin(**given)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{kind} `{blocking.__name__}`, with its arguments and errors."
     function.__signature__ = signature  # type: ignore[attr-defined]
     return function
+
+
+def _refuse(name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """TypeError that says which of the arguments does not fit the signature."""
+    unknown = [keyword for keyword in kwargs if keyword not in signature.parameters]
+    if unknown:
+        raise TypeError(f"{name}() got an unexpected keyword argument {unknown[0]!r}")
+    signature.bind(*args, **kwargs)
