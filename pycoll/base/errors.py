@@ -30,6 +30,10 @@ class WrongOperation(_Told, TypeError):
     code = MPI.ERR_OP
 
 
+class CommunicatorLimit(_Told):
+    """MPI cannot make another communicator."""
+
+
 class MismatchError(ValueError):
     """Ranks called a collective with arguments that do not fit together; raised on all of them."""
 

@@ -84,8 +84,8 @@ class Task:
                 self._next_part()
                 self._working = False
         except BaseException as error:
-            if not self._working:  # a signal handler raised it between two steps, and the task can go on
-                raise
+            if not self._working and not isinstance(error, MPI.Exception):
+                raise  # a signal handler raised it between two steps, and the task can go on
             self._fail(error)
             if not isinstance(error, Exception):
                 raise
