@@ -21,6 +21,7 @@ from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address
 from ..arguments.ops import Operation, real_dtype
 from ..base.counters import counted
+from ..base.errors import with_hint
 from ..compiler.program import RECV, Apply, Collective, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait
 from . import native
 from .recording import recorder
@@ -93,7 +94,7 @@ class Executable:
                     done.extend(map(_call, calls[len(done) :]))
         finally:
             self.failed = len(done) < len(calls)
-        raise error
+        raise with_hint(error)
 
     def free(self) -> None:
         """Give the requests back to MPI."""

@@ -19,7 +19,7 @@ from mpi4py import MPI
 
 from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
-from ..base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError
+from ..base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, with_hint
 from ..compiler.program import Collective, Program, Start
 from .executable import Executable
 
@@ -84,7 +84,8 @@ class Task:
                 self._next_part()
                 self._working = False
         except BaseException as error:
-            if not self._working:  # a signal handler raised it between two steps, and the task can go on
+            # a signal handler raised it between two steps, and the task can go on
+            if not self._working and not isinstance(error, MPI.Exception):
                 raise
             self._fail(error)
             if not isinstance(error, Exception):
@@ -104,6 +105,7 @@ class Task:
 
     def _fail(self, error: BaseException) -> None:
         """End with an error, which is raised where the task is waited for."""
+        error = with_hint(error)
         # a mismatch is raised on all ranks, after the last message
         if self._executable is not _NOTHING and not isinstance(error, MismatchError):
             reason = CollectiveInterrupted(f"{self.name} was interrupted by {error!r}")
