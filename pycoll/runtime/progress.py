@@ -19,7 +19,7 @@ from mpi4py import MPI
 
 from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
-from ..base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError
+from ..base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, with_hint
 from ..compiler.program import Collective, Program, Start
 from .executable import Executable
 
@@ -104,6 +104,7 @@ class Task:
 
     def _fail(self, error: BaseException) -> None:
         """End with an error, which is raised where the task is waited for."""
+        error = with_hint(error)
         # a mismatch is raised on all ranks, after the last message
         if self._executable is not _NOTHING and not isinstance(error, MismatchError):
             reason = CollectiveInterrupted(f"{self.name} was interrupted by {error!r}")
