@@ -22,7 +22,7 @@ class Operation(NamedTuple):
     """How two arrays are combined; ``combine(left, right, out)``, where `out` may be one of the two."""
 
     name: str
-    combine: Callable
+    combine: Callable[..., object]
     kinds: str  # the kinds of NumPy dtype that it is defined on
     commutative: bool = True
     mean: bool = False

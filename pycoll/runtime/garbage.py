@@ -14,7 +14,7 @@ from mpi4py import MPI
 _dropped: list[MPI.Prequest] = []
 
 
-def collect_later(owner: object, requests: list[MPI.Prequest]) -> weakref.finalize:
+def collect_later(owner: object, requests: list[MPI.Prequest]) -> weakref.finalize[..., object]:
     """Have these requests freed some time after their owner is collected.
 
     They must be inactive then: whoever starts them must keep a reference to the owner until they are complete.
