@@ -2,7 +2,7 @@
 
 import pytest
 
-from ..launch import run
+from tests.launch import run
 
 pytestmark = pytest.mark.timeout(120)
 

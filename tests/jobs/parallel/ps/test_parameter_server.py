@@ -2,7 +2,7 @@
 
 import pytest
 
-from .test_check import program
+from tests.jobs.runtime.test_consistency import program
 
 pytestmark = pytest.mark.timeout(100)
 

@@ -8,9 +8,8 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-
-from .native import RANK, SIZE, WORLD
-from .specifications import OURS
+from tests.mpi.api.specifications import OURS
+from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE > 4, reason="the same with fewer ranks")]
 
