@@ -1,6 +1,6 @@
 """Settings that are wrong, as a job sees them."""
 
-from ..launch import run
+from tests.launch import run
 
 
 def test_a_misspelt_variable_is_warned_of_once():
