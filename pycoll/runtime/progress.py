@@ -138,7 +138,10 @@ class Task:
             elif len(tasks) > 1 or deadline or background:
                 pause()
             else:
-                self.awaited.Wait()
+                try:
+                    self.awaited.Wait()
+                except MPI.Exception as error:
+                    self._fail(error)
         self.raise_error()
 
     def run(self) -> None:
