@@ -11,6 +11,8 @@ from pycoll.schedule.proof import prove
 
 from .test_proof import ALGORITHMS
 
+pytestmark = pytest.mark.timeout(300)  # seconds, on a machine that does much else
+
 SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 15, 16, 17, 19, 23, 27, 31, 32, 33, 45, 64, 65]
 
 

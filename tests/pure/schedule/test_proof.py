@@ -10,6 +10,8 @@ from pycoll.schedule.moves import AFTER, Copy, Recv, Reduce, Send
 from pycoll.schedule.proof import ProofError, prove
 from pycoll.schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find, per_rank, whole
 
+pytestmark = pytest.mark.timeout(300)  # seconds, on a machine that does much else
+
 ALGORITHMS = [algorithm for name in PRIMITIVES for algorithm in algorithms_of(name).values()]
 SIZES = [*range(1, 34), 48, 63, 64, 65]
 
