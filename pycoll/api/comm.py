@@ -9,7 +9,7 @@
 | reductions of datatypes that NumPy has no dtype for (derived ones; only operations of the user's can combine them) | MPI's own collective |
 | buffers in a GPU's memory | pycoll's schedules; datatypes with gaps are packed there, reductions of what NumPy has no dtype for raise TypeError |
 | lower-case methods (pickled objects), point to point, windows, neighbourhood collectives | mpi4py, unchanged, but that messages from and to a GPU go by the host's memory where MPI is not CUDA-aware |
-| Cartesian, graph and inter-communicators, whatever makes them | mpi4py's classes with MPI's own collectives |
+| Cartesian, graph and inter-communicators, whatever makes them; Ishrink | mpi4py's classes with MPI's own collectives |
 """  # noqa: E501
 
 from __future__ import annotations

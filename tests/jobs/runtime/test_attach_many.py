@@ -12,6 +12,8 @@ import pycoll
 from mpi4py import MPI
 
 comm, kept = pycoll.Comm(MPI.COMM_WORLD), []
+if "MPICH" not in MPI.Get_library_version():
+    raise SystemExit("not MPICH")
 try:
     while len(kept) < 2100:
         kept.append(comm.Split(0))
@@ -31,9 +33,9 @@ except MPI.Exception as error:
 
 def test_the_error_says_why():
     job = run(2, ["-c", PROGRAM], limit=120)
+    if "not MPICH" in job.output:
+        pytest.skip("only MPICH has so few communicators that a test can use them all")
     assert not job.timed_out and job.code == 0
-    if "communicators;" not in job.output:
-        pytest.skip("this MPI has more than 4,200 communicators")
     assert job.output.count("pycoll needs a second, private one for each communicator") == 2
     assert "1022 communicators" in job.output and "1023 such pairs" in job.output
     assert job.output.count("and again") == 2

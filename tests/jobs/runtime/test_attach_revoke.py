@@ -69,6 +69,35 @@ alive.Free()
 print("rank", rank, "went on", flush=True)
 """
 
+ALIVE = """
+import numpy as np
+from mpi4py import MPI
+
+def refused(call):
+    try:
+        call()
+    except MPI.Exception as error:
+        return error.Get_error_class() == MPI.ERR_REVOKED
+    return False
+
+comm = MPI.COMM_WORLD.Dup()
+x, y = np.ones(3), np.zeros(3)
+request, persistent = comm.Iallreduce(x, y), comm.Allreduce_init(x, y)
+request.Wait()
+MPI.COMM_WORLD.Barrier()
+comm.Revoke()
+assert comm.Is_revoked()
+assert refused(comm.Barrier) and refused(comm.Dup) and refused(lambda: comm.Allreduce(x, y))
+assert refused(lambda: comm.Iallreduce(x, y).Wait())
+assert refused(lambda: (persistent.Start(), persistent.Wait()))
+again = comm.Shrink()
+comm.Free()
+again.Allreduce(x, y)
+assert y[0] == again.size == MPI.COMM_WORLD.size
+again.Free()
+print("went on", flush=True)
+"""
+
 
 @cache
 def fault_tolerant():
@@ -76,10 +105,14 @@ def fault_tolerant():
     return run(1, ["-c", "from mpi4py import MPI; MPI.COMM_SELF.Dup().Revoke()"], limit=60, options=ULFM).code == 0
 
 
-@pytest.mark.parametrize("form", ["blocking", "nonblocking", "persistent", "several"])
-def test_the_others_go_on(tmp_path, form):
+@pytest.fixture(autouse=True)
+def _ulfm():
     if not fault_tolerant():
         pytest.skip("this MPI cannot go on after a rank has died (mpiexec has no --with-ft ulfm)")
+
+
+@pytest.mark.parametrize("form", ["blocking", "nonblocking", "persistent", "several"])
+def test_the_others_go_on(tmp_path, form):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     ring = {"PYCOLL_ALLREDUCE": "ring"}  # in which rank 0 waits for no message of rank 2
@@ -87,3 +120,11 @@ def test_the_others_go_on(tmp_path, form):
     assert not job.timed_out and job.left == []
     for rank in (0, 1, 3):
         assert f"rank {rank} went on" in job.output
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_communicator_that_is_revoked_while_all_live(tmp_path, ranks):
+    path = tmp_path / "program.py"
+    path.write_text(ALIVE)
+    job = run(ranks, ["-m", "pycoll.run", str(path)], limit=60, options=ULFM)
+    assert not job.timed_out and job.output.count("went on") == ranks, job.output
