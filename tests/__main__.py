@@ -1,49 +1,77 @@
-"""Runs all tests: ``python -m tests``.
+"""Runs the tests: ``python -m tests`` those that say most in a few minutes, ``python -m tests --all`` all of them.
 
 First those that need no MPI (tests/pure), those that launch jobs of their own (tests/jobs) and those that submit Slurm
 jobs (tests/slurm, skipped where there is no sbatch; tests/slurm/cluster makes a cluster of one machine).  Then, under
 mpiexec at several numbers of ranks, with the MPI that is installed: tests/mpi and tests/gpu (without a GPU on a
-stand-in for CuPy).  tests/README.md says how the folders are laid out.
-What follows ``--`` goes to pytest.
+stand-in for CuPy).
+
+Without --all, tests marked `slow` and tests/slurm are left out, fewer cases are drawn, and there are fewer numbers of
+ranks.  What follows ``--`` goes to pytest.  tests/README.md says how the folders are laid out.
 """
 
 import argparse
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from importlib.util import find_spec
+from pathlib import Path
 
-from .launch import run
+from .launch import COUNTS, run
 
-LIMIT = 600  # seconds for one number of ranks
+LIMIT = 3600.0  # seconds for one number of ranks; each test has a limit of its own
+QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
 # up to how many ranks drivers, and buffers on a GPU, are tested; what they are built on is tested on more
-FOLDERS = {"tests/mpi": 1 << 30, "tests/mpi/parallel": 4, "tests/gpu": 3}
+MOST = {"tests/mpi/parallel": 4, "tests/gpu": 3}
+
+
+def on_one(folder: str, arguments: list[str]) -> bool:
+    """Run a folder's tests in pytest alone, on all cores if they need no MPI; whether they failed."""
+    spread = ["-n", "auto"] if folder == "pure" and find_spec("xdist") else []
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", *spread, f"tests/{folder}", *arguments]
+    return subprocess.run(command, stdin=subprocess.DEVNULL).returncode != 0
+
+
+def on_ranks(ranks: int, arguments: list[str]) -> bool:
+    """Run the tests of ranks under mpiexec; whether they failed."""
+    ignored = [f"--ignore={folder}" for folder, most in MOST.items() if ranks > most]
+    command = ["-m", "pytest", "-q", "--with-mpi", "tests/mpi", "tests/gpu", *ignored, *arguments]
+    job = run(ranks, command, LIMIT, show=True)
+    return job.code != 0 or job.timed_out or bool(job.left)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
-    parser.add_argument("-n", "--ranks", default="1,2,3,4,5,8", help="numbers of ranks (%(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--all", action="store_true", help="run all tests")
+    parser.add_argument("-n", "--ranks", help=f"numbers of ranks ({QUICK}; with --all {ALL})")
     parser.add_argument("--no-pure", action="store_true", help="leave out what does not depend on the MPI")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest")
     options = parser.parse_args()
-    outcome = {}
-    for folder in ["jobs", "slurm"] if options.no_pure else ["pure", "jobs", "slurm"]:
-        spread = ["-n", "auto"] if folder == "pure" and find_spec("xdist") else []
-        command = [sys.executable, "-m", "pytest", "-q", "-rs", *spread, f"tests/{folder}", *options.pytest]
-        outcome[folder] = subprocess.run(command, stdin=subprocess.DEVNULL).returncode
-    for ranks in map(int, options.ranks.split(",")):
-        print(f"\n{ranks} ranks:", flush=True)
-        start = time.perf_counter()
-        ignored = [f"--ignore={folder}" for folder, most in FOLDERS.items() if ranks > most]
-        arguments = ["tests/mpi", "tests/gpu", *ignored, *options.pytest]
-        job = run(ranks, ["-m", "pytest", "-q", "--with-mpi", *arguments], LIMIT, show=True)
-        seconds = time.perf_counter() - start
-        outcome[f"{ranks} ranks"] = job.code or int(job.timed_out or bool(job.left))
-        print(f"{ranks} ranks: {'failed' if outcome[f'{ranks} ranks'] else 'passed'} in {seconds:.0f} s", flush=True)
-    failed = [name for name, code in outcome.items() if code]
-    print(f"\n{len(outcome) - len(failed)} passed, {len(failed)} failed" + "".join(f"\n  {name}" for name in failed))
-    return int(bool(failed))
+    quick = [] if options.all else ["-m", "not slow", "--hypothesis-profile=quick"]
+    folders = [] if options.no_pure else ["pure"]
+    folders += ["jobs", "slurm"] if options.all else ["jobs"]
+    runs = {folder: (on_one, folder) for folder in folders}
+    for ranks in map(int, (options.ranks or (ALL if options.all else QUICK)).split(",")):
+        runs[f"{ranks} rank{'s' * (ranks > 1)}"] = (on_ranks, ranks)
+
+    passed, failed, lines = 0, 0, []
+    with tempfile.TemporaryDirectory() as directory:
+        for name, (function, what) in runs.items():
+            print(f"\n{name}:", flush=True)
+            counts = Path(directory) / name
+            os.environ[COUNTS] = str(counts)
+            start = time.perf_counter()
+            wrong = function(what, [*quick, *options.pytest])
+            seconds = time.perf_counter() - start
+            right, bad = map(int, counts.read_text().split()) if counts.exists() else (0, 0)
+            bad = max(bad, int(wrong))  # a job that was ended has counted nothing
+            passed, failed = passed + right, failed + bad
+            lines.append(f"{name}: {right} passed, {bad} failed in {seconds:.0f} s")
+    print("", *lines, f"{passed} passed, {failed} failed", sep="\n")
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,20 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.launch import COUNTS
+
 os.environ["PYCOLL_TUNING"] = "off"  # the tests expect the rules, whatever the user has measured
 
 # nothing that depends on time or on files: all ranks must draw the same examples
-hypothesis.settings.register_profile(
-    "pycoll", deadline=None, derandomize=True, database=None, suppress_health_check=list(hypothesis.HealthCheck)
-)
+for _profile, _examples in {"pycoll": 100, "quick": 20}.items():
+    hypothesis.settings.register_profile(
+        _profile,
+        max_examples=_examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
 hypothesis.settings.load_profile("pycoll")
 
 
@@ -35,6 +43,12 @@ def _world(config):
 def pytest_configure(config):
     if (world := _world(config)) and world.rank > 0:
         config.pluginmanager.get_plugin("terminalreporter")._tw._file = open(os.devnull, "w")  # noqa: SIM115
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if (path := os.environ.get(COUNTS)) and not ((world := _world(config)) and world.rank > 0):
+        count = {name: len(reports) for name, reports in terminalreporter.stats.items()}
+        Path(path).write_text(f"{count.get('passed', 0)} {count.get('failed', 0) + count.get('error', 0)}")
 
 
 def end_job(config, world, where, text):

@@ -26,7 +26,8 @@ ENVIRONMENT = {
 
 LIMIT = 240.0  # seconds for a job, less than pytest's limit for a test; jobs take a few
 PATIENCE = 30.0  # seconds that processes may take to end after their launcher
-TOKEN = "TEST_JOB_OF_PYCOLL"
+# environment variables; `python -m tests` reads from a file how many tests passed and failed
+TOKEN, COUNTS = "TEST_JOB_OF_PYCOLL", "TEST_COUNTS_OF_PYCOLL"
 
 
 class Job(NamedTuple):

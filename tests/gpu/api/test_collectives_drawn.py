@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pycoll
 from pycoll.base import settings as pycoll_settings
 from pycoll.base.settings import configure
 from pycoll.schedule.registry import PRIMITIVES
+from tests.drawn import examples
 from tests.mpi.api.test_collectives_drawn import cases
 from tests.mpi.native import RANK, SIZE, assert_same, inputs, native
 
@@ -17,7 +18,7 @@ from .test_collectives import arguments, produced
 pytestmark = pytest.mark.mpi
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(
     case=cases().filter(lambda case: case[1] != "native"),
     sides=st.lists(st.booleans(), min_size=2 * SIZE, max_size=2 * SIZE),

@@ -5,13 +5,14 @@ All ranks draw the same cases (the profile is derandomised), and their data by r
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pycoll
 from pycoll.base import settings as pycoll_settings
 from pycoll.base.settings import configure
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
+from tests.drawn import examples
 from tests.mpi.native import KINDS, OPERATIONS, SIZE
 
 from .test_collectives import check_movement, check_reduction
@@ -33,7 +34,7 @@ def cases(draw):
     return primitive, algorithm, op, dtype, count, root, draw(st.integers(16, 5000)), draw(st.integers(16, 5000))
 
 
-@settings(max_examples=300 if SIZE < 5 else 60)
+@examples(300 if SIZE < 5 else 60)
 @given(case=cases())
 def test_drawn(together, case):
     together(check, *case)

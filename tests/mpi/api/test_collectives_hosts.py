@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 
@@ -13,6 +13,7 @@ from pycoll.base import hooks
 from pycoll.base.settings import configure
 from pycoll.runtime.attach import attach, fitting
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
+from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 
 from .test_collectives import check_movement, check_reduction
@@ -52,7 +53,7 @@ def test_hosts_by_their_names(channel):
     child.Free()
 
 
-@settings(max_examples=60 if SIZE < 5 else 15)
+@examples(60 if SIZE < 5 else 15)
 @given(
     st.sampled_from(TWO_LEVEL),
     st.lists(st.integers(0, 2), min_size=SIZE, max_size=SIZE),

@@ -8,6 +8,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.schedule.registry import PRIMITIVES
+from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 from tests.mpi.varying import FILL, FORMS, PAIRS, STYLES, TABLES, VARYING, check, compose, cut, lay, wrong
 
@@ -48,7 +49,7 @@ def cases(draw):
     return segment, primitive, algorithm, np.reshape(table, (SIZE, SIZE)), root, style, form, inside, dtype
 
 
-@hypothesis.settings(max_examples=150 if SIZE < 5 else 30)
+@examples(150 if SIZE < 5 else 30)
 @hypothesis.given(case=cases())
 def test_drawn(together, case):
     together(check_cut, *case)

@@ -7,12 +7,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
 from pycoll.selection.choices import primitive_called
+from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE
 
 from .specifications import FORMS, INT, METHODS, MOVES, OURS, THEIRS, TYPED, TYPES, call_of, check, run, styles_of
@@ -161,7 +162,7 @@ def drawn_calls(draw):
     return method, style, types, root, counts, gap, inside, draw(st.sampled_from(FORMS)), algorithm
 
 
-@settings(max_examples=150 if SIZE < 5 else 50)
+@examples(150 if SIZE < 5 else 50)
 @given(case=drawn_calls())
 def test_drawn(together, case):
     together(check_drawn, *case)

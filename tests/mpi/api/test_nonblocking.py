@@ -5,12 +5,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
+from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 
 from .nonblocking import (
@@ -190,7 +191,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=100 if SIZE < 4 else 25)
+@examples(100 if SIZE < 4 else 25)
 @given(programme=st.lists(STEPS, max_size=30))
 def test_drawn_programmes(together, comms, programme):
     together(partial(run_programme, comms), programme)

@@ -5,13 +5,14 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pycoll
 from pycoll.parallel import SGD, Adam, DistributedDataParallel, average_gradients
 from pycoll.runtime import progress
 from pycoll.schedule.registry import algorithms_of
+from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -187,7 +188,7 @@ arrays = st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["f8", "f4", "f2
 limits = st.sampled_from([1, 64, 300, 1 << 20])
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(arrays, limits, limits, st.randoms(use_true_random=False))
 def test_any_arrays_in_any_buckets(together, kinds, limit, first, order):
     together(any_arrays_in_any_buckets, kinds, limit, first, order)

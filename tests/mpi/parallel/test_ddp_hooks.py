@@ -7,12 +7,13 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
 from pycoll.parallel import SGD, Cast, DistributedDataParallel, TopK
+from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 
 from .test_ddp import (
@@ -356,7 +357,7 @@ numbers_of_steps = st.lists(st.integers(0, 3), min_size=SIZE, max_size=SIZE)
 hooks = st.sampled_from([Counting(), Cast("float32"), TopK(1), *HOOKS])
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(numbers_of_steps, hooks, st.sampled_from([1, 64, 1 << 20]), st.integers(0, 1000))
 def test_all_of_it_together(together, lengths, hook, limit, seed):
     """Steps of different numbers, of several micro-steps, with any of the parameters, by any hook."""

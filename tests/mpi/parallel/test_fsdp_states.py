@@ -5,11 +5,12 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 
 from pycoll.parallel import SGD, FullyShardedDataParallel, Piece
+from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 
 from .test_fsdp import (
@@ -51,7 +52,7 @@ def cuts(draw, items):
     return [items[start:stop] for start, stop in itertools.pairwise([0, *places, len(items)])]
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(case=models())
 def test_drawn_models(together, case):
     together(check_drawn, *case)

@@ -5,13 +5,14 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pycoll.compiler.blocks import ProgramKey, compiled
 from pycoll.compiler.device import PIECE, _Bytes, direct, staged
 from pycoll.compiler.program import RECV, SCRATCH, SEND, Apply, CopyBytes, Divide, Finish, Program, Ready, Region, Start
 from pycoll.schedule.registry import find
+from tests.drawn import examples
 
 from .machine import Machine
 from .test_lower import EVEN, IN_PLACE_AT_ROOT, IN_PLACE_EVERYWHERE, buffers, expected
@@ -74,7 +75,7 @@ def test_small_machine(algorithm, way):
                 )
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(st.data())
 @pytest.mark.parametrize("algorithm", EVEN, ids=str)
 def test_drawn_machines(algorithm, data):

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pycoll.compiler.blocks import ProgramKey, compiled, split
@@ -12,6 +12,7 @@ from pycoll.compiler.lower import compile_rounds
 from pycoll.compiler.program import RECV, SEND, Layout, Region, Wait
 from pycoll.schedule.moves import Copy, Recv, Send
 from pycoll.schedule.registry import find
+from tests.drawn import examples
 from tests.pure.schedule.test_proof import ALGORITHMS
 
 from .machine import Machine
@@ -96,7 +97,7 @@ def test_small_machine(algorithm, in_place):
                         run(algorithm, size, root, count, segment, 3, in_place, eager)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.data())
 @pytest.mark.parametrize("algorithm", EVEN, ids=str)
 def test_drawn_machines(algorithm, data):

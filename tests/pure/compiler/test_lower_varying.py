@@ -4,11 +4,12 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pycoll.compiler.blocks import COUNT_BYTES, ProgramKey, compiled, side_by_side
 from pycoll.schedule.registry import algorithms_of, find
+from tests.drawn import examples
 
 from .machine import Machine
 
@@ -100,7 +101,7 @@ def test_counts_of_all_kinds(algorithm):
                     run(algorithm, counts, root, segment, gaps, eager, seed)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.data())
 @pytest.mark.parametrize("algorithm", VARYING, ids=str)
 def test_drawn_counts(algorithm, data):

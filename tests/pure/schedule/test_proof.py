@@ -3,12 +3,13 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pycoll.schedule.moves import AFTER, Copy, Recv, Reduce, Send
 from pycoll.schedule.proof import ProofError, prove
 from pycoll.schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find, per_rank, whole
+from tests.drawn import examples
 
 pytestmark = pytest.mark.timeout(300)  # seconds, on a machine that does much else
 
@@ -49,7 +50,7 @@ LAYOUTS = [
 ]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.data())
 @pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a.knows_hosts], ids=str)
 def test_every_layout_of_hosts(algorithm, data):

@@ -4,13 +4,14 @@ from functools import cache, partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
 from pycoll.parallel import SGD, ParameterServer
 from pycoll.runtime.attach import channels
+from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -204,7 +205,7 @@ def test_workers_that_leave_early_and_training_that_goes_on(way, place, ranks_pe
     check_epochs([counts.get(early, [0] * (last + 1)), [2] * (last + 1)], where, workers, **WAYS[way])
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(
     st.sampled_from([place for place in PLACES.values() if place[1] or place[0] < SIZE]),
     st.sampled_from([1, 2, 3, "host"]),
