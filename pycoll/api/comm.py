@@ -8,6 +8,7 @@
 | datatypes with gaps, MPI.BOTTOM, blocks of several datatypes, where data is only moved | pycoll's schedules, packed and unpacked on each rank |
 | reductions of datatypes that NumPy has no dtype for (derived ones; only operations of the user's can combine them) | MPI's own collective |
 | buffers in a GPU's memory | pycoll's schedules; datatypes with gaps are packed there, reductions of what NumPy has no dtype for raise TypeError |
+| buffers in a GPU's memory where CuPy is not installed, or on other devices | the collective of MPI; each rank sees only its own buffers, so all ranks must pass such buffers in the same calls, and CuPy must be installed on all ranks or on none |
 | lower-case methods (pickled objects), point to point, windows, neighbourhood collectives | mpi4py, unchanged, but that messages from and to a GPU go by the host's memory where MPI is not CUDA-aware |
 | Cartesian, graph and inter-communicators, whatever makes them; Ishrink | mpi4py's classes with MPI's own collectives |
 """  # noqa: E501
@@ -21,11 +22,11 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ..arguments.buffer_spec import NeedsNativeMPI, elements
+from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.mpi_arguments import read
 from ..base.settings import logger
 from ..runtime.attach import Unfinished, attach, attached, begin_attaching, limit_explained, meet, revoke, shrink
-from ..runtime.progress import until
+from ..runtime.progress import drain, until
 from ..selection.choices import Choices, primitive_called
 from .collectives import allgather, run
 from .comm_messages import DeviceMessages
@@ -260,13 +261,18 @@ class Comm(DeviceMessages):
 
 
 def _native(comm: Comm, method: str, why: NeedsNativeMPI, given: dict[str, Any]) -> Any:
-    """Run a native collective of MPI with those of the arguments that it takes."""
-    logger.info("%s: the native collective of MPI, because %s", method, why)
-    blocks = method in (*_BLOCKING, *_REDUCING)
-    function = getattr(MPI.Intracomm, f"I{method.lower()}" if blocks else method)
+    """Run the collective of MPI with those of the arguments that it takes.
+
+    Collectives in flight go on meanwhile, unless a buffer is in GPU memory: nonblocking reductions of MPI cannot read it.
+    """
+    logger.info("%s: left to MPI, because %s", method, why)
+    waits = method in (*_BLOCKING, *_REDUCING) and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
+    if not waits and not method.startswith("I"):  # it may block
+        drain(attached(comm))
+    function = getattr(MPI.Intracomm, f"I{method.lower()}" if waits else method)
     names = [name for name in inspect.signature(function).parameters if name in given]
     request = function(comm, **{name: given[name] for name in names})
-    if blocks:  # collectives in flight go on meanwhile
+    if waits:
         until(request.Test, f"the native {method} on rank {comm.rank} of {comm.size}")
     return request
 
@@ -277,11 +283,9 @@ def _counts(comm: Comm, sendbuf: Any, recvbuf: Any, recvcounts: Any) -> Any:
         raise TypeError("recvcounts=None: with MPI.IN_PLACE the counts must be given")
     if recvcounts is not None:
         return recvcounts
-    try:
-        mine = np.array([elements("recvbuf", recvbuf)])
-    except NeedsNativeMPI:  # nor will the call be served, whose native method finds out by itself
+    if is_unreadable(sendbuf) or is_unreadable(recvbuf):  # the native method exchanges the counts itself
         return None
-    return allgather(mine, comm=comm).reshape(-1).tolist()
+    return allgather(np.array([elements("recvbuf", recvbuf)]), comm=comm).reshape(-1).tolist()
 
 
 _BLOCKING = (

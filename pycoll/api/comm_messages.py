@@ -1,4 +1,7 @@
-"""A communicator's own messages, of buffers on a GPU: once they are ready, and if MPI is not CUDA-aware by the host."""
+"""The messages of a communicator, of buffers on a GPU: once they are ready, and if MPI is not CUDA-aware by the host.
+
+Without CuPy they go to MPI as they are.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arguments.buffer_spec import BufferView, read_view
-from ..arguments.device_arrays import device_array, on_device
+from ..arguments.device_arrays import UnreadableMemory, device_array, gpu_possible, on_device
 from ..arguments.streams import wait_for_caller
 from ..runtime.gpu.memory import is_direct
 from . import pointtopoint
@@ -18,10 +21,14 @@ from . import pointtopoint
 def _must_be_staged(spec: Any) -> bool:
     """Whether MPI would be given an address that it cannot use; if it can, what the caller began there is complete."""
     buffer = spec[0] if isinstance(spec, list | tuple) and spec else spec
-    if type(buffer) is np.ndarray or not on_device("buf", buffer):
+    if type(buffer) is np.ndarray or not gpu_possible() or not on_device("buf", buffer):
+        return False
+    try:
+        array = device_array("buf", buffer)
+    except UnreadableMemory:
         return False
     if is_direct():
-        wait_for_caller(device_array("buf", buffer).device.id)
+        wait_for_caller(array.device.id)
         return False
     return True
 

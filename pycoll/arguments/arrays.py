@@ -56,7 +56,9 @@ _HOST_DEVICES = (1, 3)  # DLPack's numbers for memory that the CPU reads: kDLCPU
 def _from_dlpack(name: str, buffer: Any) -> np.ndarray:
     device, _ = buffer.__dlpack_device__()
     if device not in _HOST_DEVICES:
-        raise TypeError(f"{name} lies on a device that NumPy cannot read (DLPack device type {int(device)})")
+        raise cuda.UnreadableMemory(
+            f"{name} lies on a device that NumPy cannot read (DLPack device type {int(device)})"
+        )
     if str(getattr(buffer, "dtype", "")) == "torch.bfloat16":
         return _torch_bfloat16(name, buffer)
     try:

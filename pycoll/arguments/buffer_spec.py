@@ -19,12 +19,13 @@ from ..compiler.blocks import Extents, side_by_side
 from . import device_copies
 from .arrays import Action, Array, as_array, check_writeable, copying, finishing
 from .check_buffers import counts_array
+from .device_arrays import UnreadableMemory
 from .memory import allocate_like, is_host
 from .packing import packing
 
 
 class NeedsNativeMPI(Exception):
-    """Only MPI's own collective can do this: reduce elements that NumPy has no dtype for."""
+    """Only the collective of MPI can do this, such as a reduction of elements for which NumPy has no dtype."""
 
 
 class Spec(NamedTuple):
@@ -159,6 +160,18 @@ def read_view(
     for count, displ in listed:
         _check_fits(name, array.size, count, displ, extent, datatype)
     return side
+
+
+def is_unreadable(spec: Any) -> bool:
+    """Whether the buffer of a specification is in memory that neither NumPy nor CuPy can read; MPI may be able to."""
+    buffer = spec[0] if isinstance(spec, list | tuple) and spec else spec
+    try:
+        as_array("buf", buffer)
+    except UnreadableMemory:
+        return True
+    except (TypeError, ValueError):
+        return False
+    return False
 
 
 def elements(name: str, spec: Any) -> int:

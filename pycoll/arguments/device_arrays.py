@@ -14,18 +14,22 @@ import numpy as np
 _DLPACK_DEVICES = (2, 13)  # DLPack's numbers for a CUDA GPU's memory: kDLCUDA, kDLCUDAManaged
 
 
+class UnreadableMemory(TypeError):
+    """A buffer lies where neither NumPy nor CuPy can read it: on another device, or on a GPU without CuPy."""
+
+
 def cupy(what: str = "a buffer on a GPU") -> ModuleType:
-    """CuPy; TypeError if it is not there, for what needs it."""
+    """CuPy; UnreadableMemory if it is not installed, for what needs it."""
     try:
         import cupy  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
-        raise TypeError(f"{what} needs the package CuPy (the extra cuda12 or cuda13): {error}") from None
+        raise UnreadableMemory(f"{what} needs the package CuPy (the extra cuda12 or cuda13): {error}") from None
     return cupy
 
 
 def gpu_possible() -> bool:
     """Whether arrays on a GPU can come about: without CuPy none can be used."""
-    return "cupy" in sys.modules or _installed()
+    return sys.modules.get("cupy") is not None or _installed()
 
 
 @cache

@@ -9,7 +9,7 @@ import numpy as np
 from ..compiler.blocks import Extents
 from ..schedule.registry import Primitive
 from .arrays import IN_PLACE
-from .buffer_spec import BufferView, NeedsNativeMPI, parse, read_view, read_view_w, spans
+from .buffer_spec import BufferView, NeedsNativeMPI, is_unreadable, parse, read_view, read_view_w, spans
 from .check_buffers import CheckedBuffers, check_apart, check_buffers
 from .device_arrays import is_device_array
 from .memory import address, allocate_like, bounds, is_host
@@ -18,7 +18,22 @@ from .memory import address, allocate_like, bounds, is_host
 def read(
     primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any = None
 ) -> CheckedBuffers:
-    """The arguments of a communicator's method, as mpi4py takes them: None means MPI.IN_PLACE where that may be."""
+    """The arguments of a communicator's method, as mpi4py takes them: None means MPI.IN_PLACE where that may be.
+
+    NeedsNativeMPI if a buffer is in memory that neither NumPy nor CuPy can read, whatever else is wrong.  Each rank
+    decides this for its own buffers, so all ranks of a call must have such a buffer, or none.
+    """
+    try:
+        return _read(primitive, sendbuf, recvbuf, rank, size, root, recvcounts)
+    except (TypeError, ValueError) as error:
+        if is_unreadable(sendbuf) or is_unreadable(recvbuf):
+            raise NeedsNativeMPI(f"{primitive.name} of a buffer in memory that only MPI may be able to read") from error
+        raise
+
+
+def _read(
+    primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any
+) -> CheckedBuffers:
     gives, gets = _parts_of(primitive, rank, size, root)
     if gives and gets and primitive.takes_all and primitive.rooted:
         recvbuf = IN_PLACE if recvbuf is None else recvbuf

@@ -102,6 +102,40 @@ def test_all_ranks_hear_of_what_does_not_fit(monkeypatch, text, ranks, form):
     program(monkeypatch, text, ranks, form, CHECK="1")
 
 
+UNREADABLE = """
+import sys
+sys.modules["cupy"] = None
+class OnGPU:
+    def __init__(self, array):
+        self.__cuda_array_interface__ = {**array.__array_interface__, "version": 3}
+
+comm = pycoll.Comm(world)
+method = {"blocking": "Allreduce", "nonblocking": "Iallreduce", "persistent": "Allreduce_init"}[form]
+a, b = np.ones(6), np.empty(6)
+for turn in range(2):
+    try:
+        request = getattr(comm, method)(OnGPU(a) if mine else a, OnGPU(b) if mine else b)
+        request.Wait()
+    except pycoll.MismatchError as problem:
+        assert "only MPI may be able to read" in str(problem), problem
+    else:
+        raise AssertionError("no MismatchError")
+    b[...] = 0
+    request = getattr(comm, method)(OnGPU(a) if mine else a, OnGPU(b))
+    if request:
+        if form == "persistent":
+            request.Start()
+        request.Wait()
+    assert (b == size).all()
+"""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_rank_whose_buffers_only_mpi_can_read(monkeypatch, form):
+    """Where CuPy is not installed MPI serves buffers on a GPU, if all ranks have one."""
+    program(monkeypatch, UNREADABLE, 3, form, CHECK="1")
+
+
 RIGHT_CALLS = """
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 from tests.mpi.api.nonblocking import case, check

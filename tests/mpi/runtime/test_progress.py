@@ -68,6 +68,27 @@ def test_blocking_calls_let_collectives_in_flight_go_on(name, where):
         used.Free()
 
 
+@pytest.mark.skipif(SIZE == 1, reason="nothing is in flight")
+def test_a_nonblocking_call_that_mpi_serves_does_not_wait():
+    """The other ranks get a message of rank 0 first, which it sends after the call."""
+    comm = pycoll.Comm(WORLD.Dup())
+    pair = MPI.INT.Create_vector(2, 1, 2).Commit()
+    op = MPI.Op.Create(lambda a, b, datatype: None, commute=True)
+    if RANK:
+        WORLD.Recv(np.empty(1), 0)
+    result = np.empty(LONG)
+    requests = [
+        comm.Iallreduce(np.ones(LONG), result, algorithm="ring"),
+        comm.Iallreduce([np.zeros(3, "i"), 1, pair], [np.zeros(3, "i"), 1, pair], op),
+    ]
+    for rank in range(1, SIZE) if RANK == 0 else ():
+        WORLD.Send(np.empty(1), rank)
+    pycoll.waitall(requests)
+    assert (result == SIZE).all()
+    for handle in (op, pair, comm):
+        handle.Free()
+
+
 def test_a_communicator_freed_while_a_collective_of_several_parts_is_under_way():
     comm = pycoll.Comm(WORLD.Dup())
     send, recv = np.arange(SIZE) + 10 * RANK, np.empty(SIZE, int)
