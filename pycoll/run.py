@@ -42,7 +42,7 @@ def replace_constants() -> None:
         comm = Comm(getattr(MPI, name))
         comm.__module__ = MPI.__name__  # where pickle looks for the name
         setattr(MPI, name, comm)
-    copyreg.pickle(MPI.Intracomm, _reduce)  # type: ignore[arg-type]
+    copyreg.pickle(MPI.Intracomm, _reduce)
 
 
 def _reduce(comm: MPI.Intracomm) -> str | tuple[Any, ...]:

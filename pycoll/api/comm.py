@@ -57,7 +57,7 @@ class Comm(DeviceMessages):
             )
         if isinstance(comm, Comm):
             attached(comm)  # finish what Idup has begun, which the new object does not know of
-        return super().__new__(cls, comm)  # type: ignore[arg-type]
+        return super().__new__(cls, comm)
 
     def __init__(self, comm: MPI.Intracomm | None = None) -> None:
         if self != MPI.COMM_NULL:
@@ -263,7 +263,8 @@ class Comm(DeviceMessages):
 def _native(comm: Comm, method: str, why: NeedsNativeMPI, given: dict[str, Any]) -> Any:
     """Run the collective of MPI with those of the arguments that it takes.
 
-    Collectives in flight go on meanwhile, unless a buffer is in GPU memory: nonblocking reductions of MPI cannot read it.
+    Collectives in flight go on meanwhile, unless a buffer is in GPU memory, which nonblocking reductions of MPI cannot
+    read.
     """
     logger.info("%s: left to MPI, because %s", method, why)
     waits = method in (*_BLOCKING, *_REDUCING) and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))

@@ -181,7 +181,8 @@ def elements(name: str, spec: Any) -> int:
         return operator.index(counts)
     array = memory(name, buffer, writable=False)
     extent = datatype.extent if datatype else as_array(name, buffer).dtype.itemsize
-    return _infer(name, array.size, extent, displs, 1, vector=False)
+    count: int = _infer(name, array.size, extent, displs, 1, vector=False)
+    return count
 
 
 def _infer(name: str, nbytes: int, extent: int, displs: Any, blocks: int, vector: bool) -> Any:

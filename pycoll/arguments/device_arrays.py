@@ -18,7 +18,7 @@ class UnreadableMemory(TypeError):
     """A buffer lies where neither NumPy nor CuPy can read it: on another device, or on a GPU without CuPy."""
 
 
-def cupy(what: str = "a buffer on a GPU") -> ModuleType:
+def cupy(what: str = "a buffer on a GPU") -> Any:
     """CuPy; UnreadableMemory if it is not installed, for what needs it."""
     try:
         import cupy  # type: ignore[import-not-found, unused-ignore]
@@ -50,7 +50,7 @@ def on_device(name: str, buffer: Any) -> bool:
     return hasattr(buffer, "__dlpack_device__") and buffer.__dlpack_device__()[0] in _DLPACK_DEVICES
 
 
-def _interface(name: str, buffer: Any) -> dict | None:
+def _interface(name: str, buffer: Any) -> dict[str, Any] | None:
     try:
         return getattr(buffer, "__cuda_array_interface__", None)
     except RuntimeError as error:  # PyTorch's, of a tensor that requires a gradient
@@ -73,7 +73,7 @@ class Described(NamedTuple):
         return int(np.prod(self.shape, dtype=np.int64))
 
 
-def described(name: str, interface: dict) -> Described:
+def described(name: str, interface: dict[str, Any]) -> Described:
     """What ``__cuda_array_interface__`` says; TypeError if it is not what its versions 0 to 3 define."""
     try:
         address, read_only = interface["data"]
@@ -129,7 +129,7 @@ def streams_of(buffers: Iterable[Any]) -> list[int]:
     return [interface["stream"] for interface in others if interface and interface.get("stream") is not None]
 
 
-def _bfloat16(name: str) -> np.dtype:
+def _bfloat16(name: str) -> Any:
     try:
         import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
     except ImportError:

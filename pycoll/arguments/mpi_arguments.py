@@ -61,7 +61,7 @@ def _parts_of(primitive: Primitive, rank: int, size: int, root: int) -> tuple[bo
 
 def _plain(buffer: Any) -> bool:
     if type(buffer) is np.ndarray or is_device_array(buffer):
-        return buffer.flags.c_contiguous
+        return bool(buffer.flags.c_contiguous)
     return buffer is None or buffer is IN_PLACE
 
 

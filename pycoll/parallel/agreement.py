@@ -44,4 +44,5 @@ def _from(root: int, text: str, comm: MPI.Intracomm) -> str:
     data = np.frombuffer(text.encode(), np.uint8).copy()
     length = pycoll.bcast(np.array([data.size]), root, comm=comm)
     data = data if comm.rank == root else np.empty(length[0], np.uint8)
-    return pycoll.bcast(data, root, comm=comm).tobytes().decode()
+    received: bytes = pycoll.bcast(data, root, comm=comm).tobytes()
+    return received.decode()

@@ -98,7 +98,7 @@ def _write_part(path: Path, driver: Driver, optimizer: Optimizer | None) -> None
         "steps": _steps(driver, optimizer) if optimizer and driver.saves else {},
     }
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    write_atomically(path, lambda file: np.savez(file, **arrays))
 
 
 def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | None = None) -> Any:
@@ -173,5 +173,5 @@ def _steps(driver: Driver, optimizer: Optimizer) -> dict[str, int]:
     return {name: optimizer.steps[key] for key, name in named if key in optimizer.steps}
 
 
-def _host(array: Array) -> np.ndarray:
+def _host(array: Array) -> Any:
     return array.get() if hasattr(array, "get") else array

@@ -114,13 +114,16 @@ def hand_over(array: Array) -> None:
 
 def named_dtype(dtype: Any) -> np.dtype:
     """A dtype, also by the name "bfloat16", which NumPy knows by ml_dtypes alone."""
+    found: np.dtype
     if str(dtype) != "bfloat16":
-        return np.dtype(dtype)
+        found = np.dtype(dtype)
+        return found
     try:
         import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         raise TypeError("dtype 'bfloat16' needs the package ml_dtypes (the extra bfloat16)") from None
-    return np.dtype(ml_dtypes.bfloat16)
+    found = np.dtype(ml_dtypes.bfloat16)
+    return found
 
 
 def check_averaged(what: str, dtype: np.dtype) -> None:
