@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
