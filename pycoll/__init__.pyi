@@ -1,5 +1,9 @@
-from . import simulate as simulate
-from . import trace as trace
+# The names of the package, for type checkers and for lazy_loader, which reads the relative imports alone.
+import typing
+
+import pycoll.simulate as _simulate
+import pycoll.trace as _trace
+
 from .api.abort import abort_on_exception
 from .api.collectives import (
     algorithms,
@@ -76,6 +80,32 @@ from .base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError
 from .runtime.attach import attach
 from .runtime.gpu.select import select_device
 from .runtime.progress import progress_thread
+
+if not typing.TYPE_CHECKING:
+    from . import simulate as simulate
+    from . import trace as trace
+
+# These modules can be called.  Type checkers know of no such modules: for them the names are objects of these types.
+
+class _Simulate:
+    Link = _simulate.Link
+    Network = _simulate.Network
+    Passed = _simulate.Passed
+    Simulated = _simulate.Simulated
+    simulate = staticmethod(_simulate.simulate)
+    __call__ = staticmethod(_simulate.simulate)
+
+class _Trace:
+    Passes = _trace.Passes
+    now = staticmethod(_trace.now)
+    phase = _trace.phase
+    since_last = staticmethod(_trace.since_last)
+    trace = staticmethod(_trace.trace)
+    under_way = staticmethod(_trace.under_way)
+    __call__ = staticmethod(_trace.trace)
+
+simulate: _Simulate
+trace: _Trace
 
 __version__: str
 __all__ = [

@@ -25,7 +25,7 @@ from .schedule.costs import count, disagreements, missing_lines
 from .schedule.proof import ProofError, situation
 from .schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find_schedule
 
-SIZES = [*range(1, 18), 23, 32, 33]
+SIZES = [*range(1, 18), 23, 32]
 SMALL = 9  # ranks for which every root and several numbers of segments are tried
 
 
@@ -191,7 +191,7 @@ def parser() -> Parser:
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
     options.add_argument("algorithm", nargs="?", help="one of the primitive's; all, if none is named")
     options.add_argument("--all", action="store_true", help="every algorithm of every primitive")
-    options.add_argument("-n", "--ranks", type=sizes, default=SIZES, help="such as 4 or 1-16,32 (1-17,23,32,33)")
+    options.add_argument("-n", "--ranks", type=sizes, default=SIZES, help="such as 4 or 1-16,32 (1-17,23,32)")
     options.add_argument("--file", type=Path, help="prove the algorithms of this file, named after its primitive")
     return options
 

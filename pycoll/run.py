@@ -6,14 +6,16 @@ MPI.COMM_WORLD and MPI.COMM_SELF are `pycoll.Comm`s in it, and an uncaught excep
 from __future__ import annotations
 
 import argparse
+import copyreg
 import os
 import runpy
 import sys
+from typing import Any
 
 from mpi4py import MPI
 
 from .api.abort import abort_on_exception
-from .api.comm import Comm
+from .api.comm import CONSTANTS, Comm
 
 
 def main(argv: list[str]) -> None:
@@ -24,7 +26,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's arguments")
     options = parser.parse_args(argv)
     abort_on_exception()
-    MPI.COMM_WORLD, MPI.COMM_SELF = Comm(MPI.COMM_WORLD), Comm(MPI.COMM_SELF)  # type: ignore[misc]
+    replace_constants()
     sys.argv = [options.program, *options.arguments]
     if options.module:
         sys.path[0] = ""
@@ -32,6 +34,23 @@ def main(argv: list[str]) -> None:
     else:
         sys.path[0] = os.path.realpath(os.path.dirname(options.program))
         runpy.run_path(options.program, run_name="__main__")
+
+
+def replace_constants() -> None:
+    """Make MPI.COMM_WORLD and MPI.COMM_SELF communicators of pycoll, which are pickled as before."""
+    for name in CONSTANTS:
+        comm = Comm(getattr(MPI, name))
+        comm.__module__ = MPI.__name__  # where pickle looks for the name
+        setattr(MPI, name, comm)
+    copyreg.pickle(MPI.Intracomm, _reduce)  # type: ignore[arg-type]
+
+
+def _reduce(comm: MPI.Intracomm) -> str | tuple[Any, ...]:
+    """Pickle an object of mpi4py's class for COMM_WORLD or COMM_SELF as a copy of the new constant."""
+    for constant in (getattr(MPI, name) for name in CONSTANTS):
+        if comm == constant:
+            return copyreg.__newobj__, (MPI.Intracomm, constant)  # type: ignore[attr-defined]
+    return comm.__reduce__()
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-# What the job scripts have in common; they source it.  The settings are described in README.md.
+# Functions that all job scripts source.  README.md describes the settings.
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$root # the bench is not installed with pycoll
-[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take over sbatch's
+export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$root # bench is not installed with pycoll
+[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun ignores SLURM_CPUS_PER_TASK
 
 fail() {
   echo "error: $*" >&2
   exit 1
 }
 
-# Sets python and library, which is what its MPI calls itself.
+# Set python, and library: the name of its MPI library.
 find_python() {
   local program='
 import re, mpi4py
@@ -23,25 +23,25 @@ print(re.split("[\n,]", MPI.Get_library_version())[0])
     fail "$python has no mpi4py with an MPI: activate its virtual environment before sbatch, or set PYTHON"
 }
 
-# Sets plugin, by which srun can start the ranks of this MPI, and offered, which is what srun says of its plugins.
+# Set plugin, with which srun can start this MPI library, and offered, the list of plugins that srun prints.
 find_plugin() {
   local fitting
   offered=$(srun --mpi=list 2>&1 | xargs)
   case $library in
     *"Open MPI"*) fitting="pmix" ;;
     *CRAY*) fitting="cray_shasta pmi2 pmix" ;;
-    *) fitting="pmi2 pmix" ;; # MPICH and what is made of it
+    *) fitting="pmi2 pmix" ;; # MPICH and its derivatives
   esac
   for plugin in ${MPI_PLUGIN:-$fitting}; do
     if [ -n "${MPI_PLUGIN:-}" ] || grep -qw "$plugin" <<< "$offered"; then
       return
     fi
   done
-  fail "$library needs srun --mpi=${fitting// / or }, but it has not ($offered). Set MPI_PLUGIN."
+  fail "$library needs srun --mpi=${fitting// / or }, which is not available ($offered). Set MPI_PLUGIN."
 }
 
-# prepare DIR [NODES]: make DIR for results, and see to it that launch starts one job on all tasks of so many nodes
-# (default: all of the allocation).
+# prepare DIR [NODES]: create DIR for the results, and check that launch starts one MPI job on all tasks of NODES nodes
+# (default: all nodes of the allocation).
 prepare() {
   mkdir -p "$1"
   nodes=${2:-$SLURM_JOB_NUM_NODES}
@@ -50,7 +50,7 @@ prepare() {
   find_plugin
   echo "$library, srun --mpi=$plugin, $tasks ranks on $nodes of $SLURM_JOB_NUM_NODES nodes ($SLURM_JOB_NODELIST)"
   echo "$python, results in $(realpath "$1")"
-  # without a fitting plugin each rank would be a job of its own, and measure nothing; or they wait for each other
+  # without a fitting plugin each rank is an MPI job of its own, or the ranks wait for each other: 10 minutes at most
   SLURM_TIMELIMIT=10 launch -c '
 import os, sys
 from mpi4py import MPI
@@ -62,14 +62,14 @@ if found != int(sys.argv[1]):
       "$library. Set MPI_PLUGIN to one that does, of: $offered"
 }
 
-# launch ARGUMENTS...: python ARGUMENTS, on all ranks
+# launch ARGUMENTS...: run python ARGUMENTS on all ranks
 launch() {
   local start=()
   [ "$plugin" != pmi2 ] || start=("$root/slurm/pmi2.py")
   srun --mpi="$plugin" --nodes="$nodes" --ntasks="$tasks" --kill-on-bad-exit=1 "$python" "${start[@]}" "$@"
 }
 
-# Sets settings: options for the bench and for pycoll.tune, from what the user has set.
+# Set settings: options for bench and pycoll.tune, from the environment variables.
 read_settings() {
   read -ra settings <<< "${PRIMITIVES:-}"
   [ -z "${MINBYTES:-}" ] || settings+=(-b "$MINBYTES")
@@ -78,19 +78,19 @@ read_settings() {
   [ -z "${BUDGET:-}" ] || settings+=(--budget "$BUDGET")
 }
 
-# bench FILE ARGUMENTS...: results go to FILE.json, FILE.csv and FILE.png
+# bench FILE ARGUMENTS...: run the benchmark, and write the results to FILE.json, FILE.csv and FILE.png
 bench() {
   local file=$1 options names
   shift
   : "${STEPFACTOR:=4}"
   read_settings
-  read -ra names <<< "$(tr , ' ' <<< "${ALGORITHM:-}")" # spaces do as well: sbatch --export has commas between variables
+  read -ra names <<< "$(tr , ' ' <<< "${ALGORITHM:-}")" # sbatch --export separates variables by commas, so allow spaces
   [ ${#names[@]} = 0 ] || settings+=(-a "$(IFS=,; echo "${names[*]}")")
   read -ra options <<< "${BENCH_OPTIONS:-}"
   launch -m bench "${settings[@]}" "${options[@]}" "$@" --json "$file.json" --csv "$file.csv" --plot "$file.png"
 }
 
-# report DIR FILE...: an HTML report on results; on this node, without MPI
+# report DIR FILE...: write an HTML report on the results to DIR; runs on this node, without MPI
 report() {
   local directory=$1
   shift

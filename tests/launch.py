@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,15 +55,17 @@ def run(
     show: bool = False,
     environment: Mapping[str, str] | None = None,
     patience: float = PATIENCE,
+    options: Sequence[str] = (),
 ) -> Job:
     """Run ``python ARGUMENTS`` on so many ranks for at most `limit` seconds; `show` lets the output through.
 
-    `patience` is how many seconds processes may go on after the launcher has ended; then they are killed.
+    `patience` is how many seconds processes may go on after the launcher has ended; then they are killed.  `options`
+    are options of mpiexec.
     """
     token = uuid.uuid4().hex  # in the environment of all that belongs to the job, whatever its session
     output = None if show else subprocess.PIPE
     job = subprocess.Popen(
-        [mpiexec(), "-n", str(ranks), sys.executable, *arguments],
+        [mpiexec(), *options, "-n", str(ranks), sys.executable, *arguments],
         env={**os.environ, **ENVIRONMENT, **(environment or {}), TOKEN: token},
         stdin=subprocess.DEVNULL,
         stdout=output,

@@ -28,6 +28,7 @@ from mpi4py import MPI
 from ..arguments.arrays import IN_PLACE
 from ..arguments.check_buffers import check_buffers
 from ..arguments.mpi_arguments import read_varying
+from ..arguments.ops import OpName
 from ..base import settings
 from ..base.errors import CollectiveInterrupted, MismatchError
 from ..runtime.attach import attach, channels
@@ -95,7 +96,7 @@ def gather(
 def reduce(
     sendbuf: Any,
     recvbuf: Any = None,
-    op: MPI.Op | str = MPI.SUM,
+    op: MPI.Op | OpName = MPI.SUM,
     root: int = 0,
     *,
     comm: MPI.Intracomm | None = None,
@@ -131,7 +132,7 @@ def allgather(
 def allreduce(
     sendbuf: Any,
     recvbuf: Any = None,
-    op: MPI.Op | str = MPI.SUM,
+    op: MPI.Op | OpName = MPI.SUM,
     *,
     comm: MPI.Intracomm | None = None,
     algorithm: str | None = None,
@@ -150,7 +151,7 @@ def allreduce(
 def reduce_scatter(
     sendbuf: Any,
     recvbuf: Any = None,
-    op: MPI.Op | str = MPI.SUM,
+    op: MPI.Op | OpName = MPI.SUM,
     *,
     recvcounts: Sequence[int] | None = None,
     comm: MPI.Intracomm | None = None,
@@ -183,7 +184,7 @@ def alltoall(
 def scan(
     sendbuf: Any,
     recvbuf: Any = None,
-    op: MPI.Op | str = MPI.SUM,
+    op: MPI.Op | OpName = MPI.SUM,
     *,
     comm: MPI.Intracomm | None = None,
     algorithm: str | None = None,
@@ -198,7 +199,7 @@ def scan(
 def exscan(
     sendbuf: Any,
     recvbuf: Any = None,
-    op: MPI.Op | str = MPI.SUM,
+    op: MPI.Op | OpName = MPI.SUM,
     *,
     comm: MPI.Intracomm | None = None,
     algorithm: str | None = None,
@@ -306,7 +307,7 @@ def run(
 ) -> Any:
     """Run the program bound to these very buffers, if there is one; else check the arguments first."""
     comm = MPI.COMM_WORLD if comm is None else comm
-    key = (primitive, id(sendbuf), id(recvbuf), id(op), root, algorithm)
+    key = (primitive, id(sendbuf), id(recvbuf), id(op), root, algorithm, read)
     try:
         executable, send, recv, writeable, dtype, _ = channels[comm.handle].shortcuts[key]
         known = (

@@ -9,7 +9,7 @@
 | reductions of datatypes that NumPy has no dtype for (derived ones; only operations of the user's can combine them) | MPI's own collective |
 | buffers in a GPU's memory | pycoll's schedules; datatypes with gaps are packed there, reductions of what NumPy has no dtype for raise TypeError |
 | lower-case methods (pickled objects), point to point, windows, neighbourhood collectives | mpi4py, unchanged, but that messages from and to a GPU go by the host's memory where MPI is not CUDA-aware |
-| Cartesian, graph and inter-communicators, whatever makes them | mpi4py's classes with MPI's own collectives |
+| Cartesian, graph and inter-communicators, whatever makes them; Ishrink | mpi4py's classes with MPI's own collectives |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from mpi4py import MPI
 from ..arguments.buffer_spec import NeedsNativeMPI, elements
 from ..arguments.mpi_arguments import read
 from ..base.settings import logger
-from ..runtime.attach import Unfinished, attach, begin_attaching, meet
+from ..runtime.attach import Unfinished, attach, attached, begin_attaching, limit_explained, meet, revoke, shrink
 from ..runtime.progress import until
 from ..selection.choices import Choices, primitive_called
 from .collectives import allgather, run
 from .comm_messages import DeviceMessages
 from .requests import derived, initialize, start
+
+CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # of mpi4py.MPI, where `python -m pycoll.run` puts objects of this class
 
 
 class Comm(DeviceMessages):
@@ -52,11 +54,26 @@ class Comm(DeviceMessages):
                 f"pycoll.Comm takes an intracommunicator without a topology, not {comm!r}; "
                 "Cartesian, graph and inter-communicators stay MPI's own"
             )
+        if isinstance(comm, Comm):
+            attached(comm)  # finish what Idup has begun, which the new object does not know of
         return super().__new__(cls, comm)  # type: ignore[arg-type]
 
     def __init__(self, comm: MPI.Intracomm | None = None) -> None:
         if self != MPI.COMM_NULL:
             attach(self)
+
+    @classmethod
+    def fromhandle(cls, handle: int) -> MPI.Comm:
+        """As mpi4py's; an intracommunicator without a topology is a `pycoll.Comm`, attached at its first use."""
+        comm = super().fromhandle(handle)
+        return cls.__new__(cls, comm) if type(comm) is MPI.Intracomm else comm
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return self._constant() or super().__reduce__()
+
+    def _constant(self) -> str | None:
+        """The name of this object in mpi4py.MPI, if it is one of the constants there."""
+        return next((name for name in CONSTANTS if getattr(MPI, name) is self), None)
 
     @property
     def algorithm(self) -> Choices:
@@ -197,11 +214,43 @@ class Comm(DeviceMessages):
         """As mpi4py's, of the same class, usable once the request is complete."""
         return self._later(*super().Idup_with_info(info))
 
+    def Shrink(self) -> Comm:
+        """As mpi4py's, a `pycoll.Comm`."""
+        return Comm.__new__(Comm, shrink(self))
+
+    def Revoke(self) -> None:
+        """As mpi4py's; ranks that wait in a collective of pycoll get the error too."""
+        revoke(self)
+
+    def Free(self) -> None:
+        """As mpi4py's."""
+        self._end(super().Free)
+
+    def Disconnect(self) -> None:
+        """As mpi4py's."""
+        self._end(super().Disconnect)
+
+    def free(self) -> None:
+        """As mpi4py's: `Free`, unless this is the object MPI.COMM_WORLD or MPI.COMM_SELF."""
+        if not self._constant():
+            super().free()
+
+    def _end(self, end: Callable[[], None]) -> None:
+        try:
+            attached(self)  # makes a channel of what Idup has begun, which ends with the communicator
+        finally:
+            end()
+
     def _child(self, kind: type[Comm], make: Callable[..., MPI.Comm], *arguments: Any) -> Comm:
         meet(self, make.__name__, arguments[0] if make.__name__ == "Create_group" else None)
-        child = kind.__new__(kind, MPI.Intracomm(make(*arguments)))
+        with limit_explained():
+            child = kind.__new__(kind, MPI.Intracomm(make(*arguments)))
         if child != MPI.COMM_NULL:
-            attach(child).choices.update(self.algorithm)
+            try:
+                attach(child).choices.update(self.algorithm)
+            except MPI.Exception:
+                child.Free()
+                raise
         return child
 
     def _later(self, comm: MPI.Intracomm, request: MPI.Request) -> tuple[Comm, MPI.Request]:

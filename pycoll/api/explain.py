@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ..arguments.ops import resolve
+from ..arguments.ops import OpName, resolve
 from ..runtime.attach import attach, tuning_state
 from ..runtime.dispatch import native_is_same
 from ..schedule.registry import PRIMITIVES, algorithms_of, find
@@ -47,7 +47,7 @@ def explain(
     *,
     nbytes: int,
     comm: MPI.Intracomm | None = None,
-    op: MPI.Op | str = MPI.SUM,
+    op: MPI.Op | OpName = MPI.SUM,
     dtype: Any = np.float32,
     algorithm: str | None = None,
 ) -> Explanation:

@@ -21,6 +21,7 @@ from ..runtime.attach import attach, attached, check_communicator
 from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
 from ..runtime.executable import Executable
+from ..runtime.garbage import collect_later, free_dropped
 from ..runtime.progress import Task, background, tasks
 from ..runtime.recording.phases import recorded_wait
 from .pointtopoint import awaited
@@ -85,6 +86,7 @@ class Persistent(_Waited, Task):
         self._prepared, self._result = prepared, prepared.buffers.result
         prepared.open()
         self._fixed: Executable | None = prepared.executable()
+        self._finalizer = collect_later(self, self._fixed.requests)
         waits = self._fixed.waits
         self._first = next((at for at, request in enumerate(waits) if request is not None), len(waits))
         self._starting, self._ending = self._fixed.calls[: self._first], self._fixed.calls[self._first :]
@@ -158,6 +160,7 @@ class Persistent(_Waited, Task):
         if self.active:
             raise RuntimeError(f"Free: {self.name} is still active")
         if self._fixed:
+            self._finalizer.detach()
             self._fixed.free()
             self._fixed, self._quick = None, False
 
@@ -258,6 +261,7 @@ def start(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, **giv
 def initialize(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, **given: Any) -> Persistent:
     """Make a persistent collective; all ranks of the communicator call this together."""
     comm = MPI.COMM_WORLD if comm is None else comm
+    free_dropped()
     return Persistent(prepare(_call(primitive, read, comm, "persistent", **given), attach(comm)))
 
 
@@ -280,16 +284,26 @@ def derived(
     signature = inspect.Signature([*named, *more, *parameters[len(named) :]])
     defaults = {key: p.default for key, p in signature.parameters.items() if p.default is not p.empty}
     positional = [p.name for p in (*named, *more)]
+    # the keywords that may follow so many positional arguments
+    keywords = [signature.parameters.keys() - positional[:given] for given in range(len(positional) + 1)]
 
     @functools.wraps(blocking)
     def function(*args: Any, **kwargs: Any) -> Any:
         given = defaults | dict(zip(positional, args)) | kwargs
-        again = kwargs and not kwargs.keys().isdisjoint(positional[: len(args)])
-        if len(given) != len(signature.parameters) or len(args) > len(positional) or again:
-            signature.bind(*args, **kwargs)  # which says what is wrong
+        too_many = len(args) > len(positional)
+        if too_many or len(given) != len(signature.parameters) or (kwargs and not kwargs.keys() <= keywords[len(args)]):
+            _refuse(name, signature, args, kwargs)
         return begin(**given)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{kind} `{blocking.__name__}`, with its arguments and errors."
     function.__signature__ = signature  # type: ignore[attr-defined]
     return function
+
+
+def _refuse(name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """TypeError that says which of the arguments does not fit the signature."""
+    unknown = [keyword for keyword in kwargs if keyword not in signature.parameters]
+    if unknown:
+        raise TypeError(f"{name}() got an unexpected keyword argument {unknown[0]!r}")
+    signature.bind(*args, **kwargs)

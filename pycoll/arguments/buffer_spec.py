@@ -2,17 +2,14 @@
 
 They are read as mpi4py reads them (its ``msgbuffer.pxi``), and become memory and the places of blocks in it: a
 `BufferView` of a call.  Counts and displacements are in elements of the datatype, for alltoallw displacements in bytes.
-Blocks of a datatype with gaps are packed into memory of their own before a collective and unpacked after it, by
-messages to oneself.
+Blocks of a datatype with gaps are packed into memory of their own before a collective and unpacked after it.
 """
 
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +20,7 @@ from . import device_copies
 from .arrays import Action, Array, as_array, check_writeable, copying, finishing
 from .check_buffers import counts_array
 from .memory import allocate_like, is_host
+from .packing import packing
 
 
 class NeedsNativeMPI(Exception):
@@ -135,16 +133,6 @@ class BufferView:
         return self.array[start:end]
 
 
-@cache
-def _self() -> MPI.Intracomm:
-    return MPI.COMM_SELF.Dup()
-
-
-def _copy(source: list, to: list) -> None:
-    """Copy by a message to oneself, which understands every datatype."""
-    _self().Sendrecv(source, 0, 0, to, 0, 0)
-
-
 def read_view(
     name: str, spec: Any, blocks: int, writable: bool, vector: bool = False, typed: bool = False
 ) -> BufferView:
@@ -248,15 +236,9 @@ def _packed_at(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatyp
     array = np.empty(sum(size for _, size in places), np.uint8)
     side = BufferView(array, places, None)
     for (count, displ), (start, size) in zip(listed, places):
-        if count:
-            # a datatype of our own, since the caller may free his while a request is under way; mpi4py itself
-            # takes no displacement from MPI.BOTTOM
-            own = datatype.Create_hindexed([count], [displ if buffer is MPI.BOTTOM else 0]).Commit()
-            weakref.finalize(array, own.Free).atexit = False
-            outside = [buffer if buffer is MPI.BOTTOM else buffer[displ:], 1, own]
-            inside = [array[start : start + size], MPI.PACKED]
-            side.load.append(partial(_copy, outside, inside))
-            side.store.append(partial(_copy, inside, outside))
+        for pack, unpack in packing(buffer, displ, count, datatype, array[start : start + size]):
+            side.load.append(pack)
+            side.store.append(unpack)
     return side
 
 

@@ -204,7 +204,7 @@ def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> CheckedBuffers:
 
 
 def _blocks(name: str, array: Array, size: int) -> int:
-    count, rest = divmod(array.size, size)
+    count, rest = divmod(int(array.size), size)
     if rest:
         raise ValueError(f"{name} has {array.size} elements, which {size} ranks cannot share evenly")
     return count

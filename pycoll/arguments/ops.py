@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 from ..base.errors import WrongOperation
 
-AVG = "avg"
+AVG: Final = "avg"
 """The arithmetic mean over the ranks: the sum, divided in floating point by the number of ranks."""
+
+# The names of operations, for type checkers; those of algorithms are plain strings, because programs may add some.
+OpName = Literal["sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "minloc", "maxloc", "avg"]
 
 
 class Operation(NamedTuple):
     """How two arrays are combined; ``combine(left, right, out)``, where `out` may be one of the two."""
 
     name: str
-    combine: Callable
+    combine: Callable[..., object]
     kinds: str  # the kinds of NumPy dtype that it is defined on
     commutative: bool = True
     mean: bool = False

@@ -124,7 +124,7 @@ class Mark:
         code = self._query(self._event.ptr)
         if code not in (_DONE, _NOT_READY):
             self._event.synchronize()  # which raises what went wrong
-        return code == _DONE
+        return bool(code == _DONE)
 
     def Wait(self) -> None:
         """Wait until it has."""

@@ -1,4 +1,4 @@
-"""Errors of pycoll's own; the first two are MPI's errors too, for programs that expect those."""
+"""The errors of pycoll; the first three are errors of MPI as well, for programs that expect those."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ class _Told(MPI.Exception):
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.text!r})"
+
 
 class WrongRoot(_Told, ValueError):
     """A root that is no rank of the communicator."""
@@ -28,6 +31,25 @@ class WrongOperation(_Told, TypeError):
     """An operation that is not defined on the elements."""
 
     code = MPI.ERR_OP
+
+
+class CommunicatorLimit(_Told):
+    """MPI cannot make another communicator."""
+
+
+class TruncatedMessage(_Told):
+    """A message of a collective was longer than its receiver expected."""
+
+    code = MPI.ERR_TRUNCATE
+
+
+def with_hint(error: BaseException) -> BaseException:
+    """The error, or a TruncatedMessage with a hint at its usual cause."""
+    if isinstance(error, MPI.Exception) and error.Get_error_class() == MPI.ERR_TRUNCATE:
+        return TruncatedMessage(
+            f"{error}; the arguments probably differ between ranks: PYCOLL_CHECK=1 compares them before each call"
+        )
+    return error
 
 
 class MismatchError(ValueError):

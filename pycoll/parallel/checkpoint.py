@@ -12,10 +12,9 @@ import json
 import os
 import re
 import uuid
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -23,15 +22,13 @@ from mpi4py import MPI
 import pycoll
 
 from ..base.files import write_atomically
+from .checkpoint_files import FORMAT, GENERATION, MANIFEST, Part, part_path, read_manifest
 from .driver import Driver
-from .flat import Array, Piece, fill, named_dtype
+from .flat import Array, Piece, copy, fill
 from .optimizers import Optimizer
 
-FORMAT = 1
-MANIFEST = "manifest.json"
 
-
-def save(path: str | os.PathLike, driver: Driver, optimizer: Optimizer | None = None, extra: Any = None) -> None:
+def save(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | None = None, extra: Any = None) -> None:
     """Write a checkpoint into the directory `path`; all ranks of the driver together.
 
     `extra` is anything that JSON can hold, rank 0's, such as the number of the epoch.  A checkpoint that is there
@@ -47,7 +44,7 @@ def save(path: str | os.PathLike, driver: Driver, optimizer: Optimizer | None = 
             directory.mkdir(parents=True, exist_ok=True)
     try:
         with _together(comm, "write its part"):
-            _write_part(_part_path(directory, generation, comm.rank), driver, optimizer)
+            _write_part(part_path(directory, generation, comm.rank), driver, optimizer)
         with _together(comm, "write the manifest"):
             if comm.rank == 0:
                 text = json.dumps(document, indent=1)
@@ -58,33 +55,14 @@ def save(path: str | os.PathLike, driver: Driver, optimizer: Optimizer | None = 
         pycoll.barrier(comm=comm)
 
 
-def _part_path(directory: Path, generation: str, rank: int) -> Path:
-    return directory / f"{generation}-{rank}.npz"
-
-
 def _remove_parts_that_are_not_named(directory: Path) -> None:
-    """Those of the checkpoint before, or of this one if it failed; no other files."""
+    """Remove the parts of the previous checkpoint, or of this one if it failed; no other files."""
     with contextlib.suppress(OSError, ValueError):
-        named = _read_manifest(directory)["generation"] if (directory / MANIFEST).exists() else ""
+        named = read_manifest(directory).generation if (directory / MANIFEST).exists() else ""
         for path in directory.iterdir():
-            found = re.fullmatch(r"([0-9a-f]{16})-[0-9]+\.npz(.*\.tmp)?", path.name)
+            found = re.fullmatch(rf"({GENERATION})-[0-9]+\.npz(.*\.tmp)?", path.name)
             if found and (found[1] != named or found[2]):
                 path.unlink()
-
-
-def _read_manifest(directory: Path) -> dict[str, Any]:
-    """The manifest; ValueError if it is none."""
-    path = directory / MANIFEST
-    text = path.read_bytes()
-    try:
-        manifest = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{path} is no manifest of a checkpoint: {error}") from None
-    if not isinstance(manifest, dict) or not {"format", "generation", "ranks", "extra"} <= manifest.keys():
-        raise ValueError(f"{path} is no manifest of a checkpoint")
-    if manifest["format"] != FORMAT:
-        raise ValueError(f"{path} has format {manifest['format']!r}, not {FORMAT}")
-    return manifest
 
 
 def _new_generation(comm: MPI.Intracomm) -> str:
@@ -123,35 +101,61 @@ def _write_part(path: Path, driver: Driver, optimizer: Optimizer | None) -> None
     write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
-def load(path: str | os.PathLike, driver: Driver, optimizer: Optimizer | None = None) -> Any:
+def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | None = None) -> Any:
     """Read a checkpoint into a driver and an optimizer, all ranks of the driver together; returns `extra`.
 
-    The numbers of ranks, units and servers may differ from those that saved it; what ranks had of their own (the
-    errors that a hook feeds back) is read if the number of ranks is the same.  FileNotFoundError if there is none,
-    ValueError if it does not fit.
+    The numbers of ranks, units and servers may differ from those that saved it.  The arrays that each rank keeps for
+    itself (such as the errors that a hook feeds back) are read only if the number of ranks is the same.
+
+    All ranks read their arrays before any rank changes its own.  So if a rank cannot read the checkpoint, nothing
+    changes on any rank; meanwhile each rank needs memory for what it reads.
+
+    Raises FileNotFoundError if there is no checkpoint, and ValueError if a file of it is damaged or malformed, which it
+    names, if it does not fit the driver, or if the ranks find different checkpoints.  Where only some ranks see the
+    problem, the others raise RuntimeError.
     """
     optimizer = getattr(driver, "optimizer", None) or optimizer
     directory = Path(path)
     with _together(driver.comm, "read it"):
-        manifest = _read_manifest(directory)
+        manifest = read_manifest(directory)
         with contextlib.ExitStack() as stack:
-            paths = (_part_path(directory, manifest["generation"], rank) for rank in range(manifest["ranks"]))
-            parts = [stack.enter_context(_Part(path)) for path in paths]
-            _fill(driver, optimizer, parts)
+            paths = (part_path(directory, manifest.generation, rank) for rank in range(manifest.ranks))
+            content = _read(driver, optimizer, [stack.enter_context(Part(path)) for path in paths])
+    generations = pycoll.allgather(np.array([int(manifest.generation, 16)], np.uint64), comm=driver.comm)
+    if (generations != generations[0]).any():
+        raise ValueError(f"{directory}: the ranks have read different checkpoints")
+    for piece, values in content.arrays:
+        copy(piece.values, values)
+    if optimizer:
+        optimizer.steps.update(content.steps)
+    driver.load_private(content.private)
     driver.loaded()
-    return manifest["extra"]
+    return manifest.extra
 
 
-def _fill(driver: Driver, optimizer: Optimizer | None, parts: list[_Part]) -> None:
+class _Content(NamedTuple):
+    """What a rank has read of a checkpoint."""
+
+    arrays: list[tuple[Piece, np.ndarray]]  # the values for each piece, with its dtype
+    steps: dict[str, int]
+    private: dict[str, np.ndarray]
+
+
+def _read(driver: Driver, optimizer: Optimizer | None, parts: list[Part]) -> _Content:
+    """Read what this rank needs, and check that it fits."""
+    content = _Content([], {}, parts[driver.comm.rank].private() if len(parts) == driver.comm.size else {})
+    driver.check_private(content.private)
     for kind, name, piece in _entries(driver, optimizer):
         described = name if kind == "parameters" else f"{name} ({kind})"
-        fill(piece, described, [found for part in parts for found in part.find(kind, name, piece)])
+        values = np.empty(len(piece.values), piece.values.dtype)
+        found = [found for part in parts for found in part.find(kind, name, piece)]
+        fill(piece._replace(values=values), described, found)
+        content.arrays.append((piece, values))
     if optimizer:
-        steps = {name: count for part in parts for name, count in part.about["steps"].items()}
-        for key, name, _ in driver.pieces(driver.saved["parameters"]):
-            if key in optimizer.steps:
-                optimizer.steps[key] = steps.get(name, 0)
-    driver.load_private(parts[driver.comm.rank].private() if len(parts) == driver.comm.size else {})
+        steps = {name: count for part in parts for name, count in part.steps.items()}
+        named = ((key, name) for key, name, _ in driver.pieces(driver.saved["parameters"]))
+        content.steps.update((key, steps.get(name, 0)) for key, name in named if key in optimizer.steps)
+    return content
 
 
 def _entries(driver: Driver, optimizer: Optimizer | None) -> Iterator[tuple[str, str, Piece]]:
@@ -171,38 +175,3 @@ def _steps(driver: Driver, optimizer: Optimizer) -> dict[str, int]:
 
 def _host(array: Array) -> np.ndarray:
     return array.get() if hasattr(array, "get") else array
-
-
-def _typed(array: np.ndarray, dtype: str) -> np.ndarray:
-    """An array as it was saved: NumPy reads dtypes that are not its own as bytes."""
-    return array.view(named_dtype(dtype)) if array.dtype.kind == "V" else array
-
-
-class _Part:
-    """What one rank wrote; arrays are read when they are needed."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            self._file = np.load(path, allow_pickle=False)
-            self.about = json.loads(self._file["about"].tobytes())
-        except (EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} is no part of a checkpoint: {error}") from None
-        self._places: dict[tuple[str, str], list[tuple]] = {}
-        for i, (kind, name, *place) in enumerate(self.about["index"]):
-            self._places.setdefault((kind, name), []).append((i, *place))
-
-    def __enter__(self) -> _Part:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def find(self, kind: str, name: str, wanted: Piece) -> Iterator[Piece]:
-        """Those pieces of a parameter that it has and that overlap what is wanted."""
-        for i, start, stop, shape, dtype in self._places.get((kind, name), ()):
-            if start < wanted.stop and wanted.start < stop:
-                yield Piece(start, _typed(self._file[str(i)], dtype), tuple(shape))
-
-    def private(self) -> dict[str, np.ndarray]:
-        """What its rank had of its own."""
-        return {name: _typed(self._file[f"private/{name}"], dtype) for name, dtype in self.about["private"].items()}

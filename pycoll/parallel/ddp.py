@@ -236,14 +236,20 @@ class DistributedDataParallel(Driver):
         """What the hook keeps from step to step."""
         return {f"{bucket.index}.{name}": array for bucket in self._buckets for name, array in bucket.state.items()}
 
+    def check_private(self, arrays: Arrays) -> None:
+        """ValueError if arrays are not those of the buckets of this driver."""
+        fitting = {str(bucket.index): len(bucket.vector) for bucket in self._buckets}
+        for key, array in arrays.items():
+            index, _, name = key.partition(".")
+            if array.shape != (fitting.get(index),) or not name:
+                raise ValueError(f"what the hook kept for bucket {index} does not fit the buckets of this driver")
+
     def load_private(self, arrays: Arrays) -> None:
-        """Set that again; ValueError if it is of other buckets."""
+        """Give the hook what it kept; buckets for which nothing is given start anew."""
         for bucket in self._buckets:
             bucket.state.clear()
         for key, array in arrays.items():
             index, _, name = key.partition(".")
-            if int(index) >= len(self._buckets) or len(array) != len(self._buckets[int(index)].vector):
-                raise ValueError(f"what the hook kept for bucket {index} does not fit the buckets of this driver")
             bucket = self._buckets[int(index)]
             bucket.state[name] = empty(bucket.vector, len(array), array.dtype)
             copy(bucket.state[name], array)

@@ -72,8 +72,11 @@ class Driver:
         """What a checkpoint holds besides, of each rank by itself."""
         return {}
 
+    def check_private(self, arrays: Mapping[str, Array]) -> None:
+        """ValueError if `load_private` cannot take these arrays."""
+
     def load_private(self, arrays: Mapping[str, Array]) -> None:
-        """Set that again, or nothing."""
+        """Set the private arrays again; those that are not given are forgotten."""
 
     def loaded(self) -> None:
         """A checkpoint has been loaded: the arrays have other values."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from mpi4py import MPI
@@ -108,7 +108,7 @@ class Unit:
         if self._arrived:
             self._add_up()
         vector[self.layout.size :] = 0
-        op: MPI.Op | str = pycoll.AVG
+        op: MPI.Op | Literal["avg"] = pycoll.AVG
         if vector.dtype.itemsize < self.shard.itemsize:  # divide before the sum can overflow
             vector /= self._comm.size
             op = MPI.SUM

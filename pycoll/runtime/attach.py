@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -13,13 +15,15 @@ from mpi4py import MPI
 
 from ..arguments.device_arrays import gpu_possible
 from ..base import hooks
+from ..base.errors import CollectiveTimeout, CommunicatorLimit
 from ..selection import tuning_file
 from ..selection.choices import Choices, unknown_variables
 from ..selection.select import CommFacts
 from . import native
 from .channel import Channel
+from .garbage import free_dropped
 from .progress import drain, until
-from .recording.steps import identity
+from .recording.steps import identity, ranks_in
 
 # Channels by the handle of the caller's communicator.  A handle may be used again once its communicator is
 # freed, so each channel is also an attribute of that communicator, whose deletion removes it.
@@ -43,14 +47,15 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     check_communicator(comm)
     if channel := attached(comm):
         return channel
-    private, request = MPI.Intracomm(comm).Idup()  # not Dup: what is in flight must go on meanwhile
-    until(request.Test, "the first call of pycoll on this communicator", partial(_missing, comm, "made it"))
+    with limit_explained():
+        private, request = MPI.Intracomm(comm).Idup()  # not Dup: what is in flight must go on meanwhile
+        until(request.Test, "the first call of pycoll on this communicator", partial(_missing, comm, "made it"))
     return _register(comm, private, _facts(private))
 
 
 def attached(comm: MPI.Intracomm) -> Channel | None:
     """The communicator's channel, if it has one."""
-    return channels.get(comm.handle) or _finish(comm)
+    return _finish(comm) if getattr(comm, "unfinished", None) else channels.get(comm.handle)
 
 
 def meet(comm: MPI.Intracomm, what: str, group: MPI.Group | None = None) -> None:
@@ -87,26 +92,76 @@ def begin_attaching(child: MPI.Intracomm, parent: MPI.Intracomm) -> None:
     channel = attach(parent)
     choices = Choices()
     choices.update(channel.choices)
-    child.unfinished = Unfinished(*MPI.Intracomm(parent).Idup(), channel.facts, choices)  # type: ignore[attr-defined]
+    with limit_explained():
+        private, request = MPI.Intracomm(parent).Idup()
+    child.unfinished = Unfinished(private, request, channel.facts, choices)  # type: ignore[attr-defined]
 
 
-def _finish(comm: MPI.Intracomm) -> Channel | None:
+def _finish(comm: MPI.Intracomm) -> Channel:
     """The channel of a communicator for which `begin_attaching` was called."""
-    unfinished: Unfinished | None = getattr(comm, "unfinished", None)
-    if unfinished is None:
-        return None
-    until(
-        unfinished.request.Test,
-        "the first call of pycoll on a communicator that Idup made",
-        partial(_missing, comm, "called Idup"),
-    )
+    unfinished: Unfinished = comm.unfinished  # type: ignore[attr-defined]
+    what, state = "the first call of pycoll on a communicator that Idup made", partial(_missing, comm, "called Idup")
+    try:
+        with limit_explained():
+            until(unfinished.request.Test, what, state)
+    except CollectiveTimeout:
+        raise  # the request may still complete
+    except BaseException:
+        comm.unfinished = None  # type: ignore[attr-defined]
+        raise
     comm.unfinished = None  # type: ignore[attr-defined]
+    if channel := channels.get(comm.handle):  # attached to by another object for the same communicator
+        unfinished.private.Free()
+        return channel
     return _register(comm, unfinished.private, unfinished.facts, unfinished.choices)
 
 
 def _missing(ranks: MPI.Intracomm | MPI.Group, what: str) -> str:
     """Why a call that all ranks make together does not return."""
     return f"rank {ranks.rank} waits, because at least one of the {ranks.size} ranks has not {what}"
+
+
+@contextlib.contextmanager
+def limit_explained() -> Iterator[None]:
+    """Raise CommunicatorLimit where MPI fails to make a communicator without saying that there are too many."""
+    try:
+        yield
+    except MPI.Exception as error:
+        if error.Get_error_class() not in (MPI.ERR_OTHER, MPI.ERR_INTERN):
+            raise
+        raise CommunicatorLimit(
+            "MPI could not make another communicator. pycoll needs a second, private one for each communicator that "
+            f"it is used on, and this process has {len(channels)} such pairs now; free communicators that are no "
+            f"longer needed. The error of MPI: {error}"
+        ) from error
+
+
+def revoke(comm: MPI.Intracomm) -> None:
+    """Revoke a communicator and its private duplicate, so that no rank waits for ever in a collective of pycoll."""
+    MPI.Intracomm.Revoke(comm)
+    with contextlib.suppress(MPI.Exception, CollectiveTimeout):  # of a duplicate that could not be made
+        if channel := attached(comm):
+            channel.revoke()
+
+
+def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
+    """The communicator of the ranks that are alive, attached to.
+
+    Its private duplicate comes from MPI_Comm_shrink too, which no failure stops and whose result is the same on all
+    ranks.  Everything else is done without messages.
+    """
+    child = MPI.Intracomm(MPI.Intracomm.Shrink(comm))
+    known: Channel | Unfinished | None = channels.get(comm.handle) or getattr(comm, "unfinished", None)
+    if known is None:
+        return child
+    while (private := MPI.Intracomm(child.Shrink())).size < child.size:  # another process has died meanwhile
+        child.Free()
+        child = private
+    hosts = [known.facts.hosts[rank] for rank in ranks_in(child, comm)]
+    numbers: dict[int, int] = {}
+    facts = replace(known.facts, hosts=tuple(numbers.setdefault(host, len(numbers)) for host in hosts))
+    _register(child, private, facts, known.choices)
+    return child
 
 
 def _register(
@@ -128,10 +183,13 @@ def _keyval() -> int:
 
 
 def _detach(comm: MPI.Comm, keyval: int, channel: Channel) -> None:
-    drain(channel)
+    if not channel.broken or channel.comm.Is_revoked():  # else what is in flight may never end
+        drain(channel)
+    free_dropped()
     for handle in [handle for handle, other in channels.items() if other is channel]:
         del channels[handle]
     channel.free()
+    channel.choices.changed = Choices().changed  # the two referred to each other
 
 
 def _forget_shortcuts() -> None:

@@ -76,6 +76,8 @@ class Channel:
     def check_usable(self) -> None:
         """Raise the error that made the communicator unusable, if there was one."""
         if self.broken:
+            if self.comm.Is_revoked():
+                raise MPI.Exception(MPI.ERR_REVOKED)
             raise type(self.broken)(f"this communicator cannot be used any more: {self.broken}")
 
     def next_tag(self) -> int:
@@ -163,6 +165,12 @@ class Channel:
         for key in list(self._executables):
             self._drop(key)
 
+    def revoke(self) -> None:
+        """Revoke the private duplicate: calls that wait on other ranks, and later calls on this one, raise an error."""
+        self.comm.Revoke()
+        self.broken = RuntimeError("it was revoked")
+        self.forget_shortcuts()
+
     def abandon(self, reason: RuntimeError, *kept: object) -> None:
         """Make the communicator unusable, after messages were started that may still come.
 
@@ -174,8 +182,8 @@ class Channel:
         _abandoned.append((self, *kept))
 
     def free(self) -> None:
-        """Give everything back to MPI."""
-        if not self.broken:  # else messages are under way that will never end
+        """Give everything back to MPI, unless messages are under way that will never end."""
+        if not any(channel is self for channel, *_ in _abandoned):
             self.clear()
             self.comm.Free()
 

@@ -20,6 +20,7 @@ from ..arguments.memory import address
 from ..arguments.memory_kinds import Launcher
 from ..arguments.ops import Operation, real_dtype
 from ..base.counters import counted
+from ..base.errors import with_hint
 from ..compiler.program import RECV, Apply, Collective, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait
 from . import native
 from .recording import recorder
@@ -92,7 +93,7 @@ class Executable:
             else:
                 self.failed = False
                 break
-        raise error
+        raise with_hint(error)
 
     def free(self) -> None:
         """Give the requests back to MPI."""

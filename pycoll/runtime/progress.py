@@ -19,7 +19,7 @@ from mpi4py import MPI
 
 from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
-from ..base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError
+from ..base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, with_hint
 from ..compiler.program import Collective, Program, Start
 from .executable import Executable
 
@@ -84,8 +84,8 @@ class Task:
                 self._next_part()
                 self._working = False
         except BaseException as error:
-            if not self._working:  # a signal handler raised it between two steps, and the task can go on
-                raise
+            if not self._working and not isinstance(error, MPI.Exception):
+                raise  # a signal handler raised it between two steps, and the task can go on
             self._fail(error)
             if not isinstance(error, Exception):
                 raise
@@ -104,6 +104,7 @@ class Task:
 
     def _fail(self, error: BaseException) -> None:
         """End with an error, which is raised where the task is waited for."""
+        error = with_hint(error)
         # a mismatch is raised on all ranks, after the last message
         if self._executable is not _NOTHING and not isinstance(error, MismatchError):
             reason = CollectiveInterrupted(f"{self.name} was interrupted by {error!r}")
@@ -137,7 +138,10 @@ class Task:
             elif len(tasks) > 1 or deadline or background:
                 pause()
             else:
-                self.awaited.Wait()
+                try:
+                    self.awaited.Wait()
+                except MPI.Exception as error:
+                    self._fail(error)
         self.raise_error()
 
     def run(self) -> None:

@@ -6,6 +6,8 @@ ones) and measurements on two cores with both MPI wheels (``python -m bench``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 KIB = 1024
 
 
@@ -65,7 +67,7 @@ def _alltoall(nbytes: int, size: int) -> str:
 
 # above how many bytes what crosses a host's link decides
 _BETWEEN_HOSTS = {"bcast": 32 * KIB, "allgather": 16 * KIB, "allreduce": 64 * KIB, "reduce_scatter": 16 * KIB}
-_RULES = {
+_RULES: dict[str, Callable[[int, int], str]] = {
     "bcast": _bcast,
     "scatter": _to_or_from_root,
     "gather": _to_or_from_root,
@@ -84,7 +86,7 @@ _RULES = {
     "alltoallv": lambda nbytes, size: "naive" if size < 16 else "pairwise",
     "alltoallw": lambda nbytes, size: "naive" if size < 16 else "pairwise",
 }
-_ORDERED = {
+_ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",
     "allreduce": lambda nbytes: "recursive_doubling" if nbytes <= 64 * KIB else "double_tree",
     "reduce_scatter": lambda nbytes: "tree",

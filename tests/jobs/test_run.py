@@ -45,6 +45,49 @@ comm.Allreduce(np.ones(2), np.empty(2))
 comm.Allreduce(np.ones(3), np.empty(3), algorithm="naive")
 """
 
+CONSTANTS = """
+import copy, pickle
+from mpi4py import MPI
+
+class Holder:
+    def __init__(self, comm):
+        self.comm = comm
+
+def reported(act):
+    try:
+        return act()
+    except MPI.Exception as error:
+        return error.Get_error_class()
+
+for name in ("COMM_WORLD", "COMM_SELF"):
+    comm = getattr(MPI, name)
+    copies = [pickle.loads(pickle.dumps(comm, protocol)) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
+    copies += [copy.copy(comm), copy.deepcopy(comm), MPI.COMM_WORLD.bcast(Holder(comm)).comm]
+    print(name, "is itself:", all(other is comm for other in copies), b"pycoll" in pickle.dumps(comm))
+    for other in (MPI.Intracomm(comm), type(comm)(comm)):
+        again = pickle.loads(pickle.dumps(other))
+        print("a copy:", again == comm, again is not comm, type(again) is type(other))
+        print("freed:", other.free(), bool(other))
+    print("handles:", type(type(comm).fromhandle(comm.handle)) is type(comm))
+    print("freed:", comm.free(), bool(comm), reported(comm.Free), bool(comm))
+    duplicate = comm.Dup()
+    try:
+        pickle.dumps(duplicate)
+    except ValueError as error:
+        print(str(error).split("'")[0])
+    duplicate.free()
+    print("a duplicate:", bool(duplicate), comm.allreduce(1))
+"""
+
+GAPS = """
+import numpy as np
+from mpi4py import MPI
+gaps = MPI.INT.Create_vector(3, 1, 2).Commit()
+send, recv = np.arange(6, dtype="i"), np.zeros(6, "i")
+MPI.COMM_SELF.Iallgather([send, 1, gaps], [recv, 1, gaps]).Wait()
+print(recv.tolist())
+"""
+
 
 def runs(ranks, *arguments, code=0):
     job = run(ranks, ["-m", "pycoll.run", *map(str, arguments)])
@@ -65,6 +108,20 @@ def test_a_program(program, ranks):
     output = runs(ranks, program, "--first", "-m", "two words")
     assert "__main__ pycoll.api.comm Comm Comm Cartcomm" in output
     assert "['--first', '-m', 'two words'] True" in output
+
+
+def test_the_constants_are_what_mpi4py_makes_them(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(CONSTANTS)
+    plain = run(2, [str(path)], limit=60)
+    assert plain.code == 0 and "is itself: True False" in plain.output
+    assert sorted(runs(2, path).splitlines()) == sorted(plain.output.splitlines())
+
+
+def test_a_first_nonblocking_call_with_gaps_on_comm_self(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(GAPS)
+    assert "[0, 0, 2, 0, 4, 0]" in runs(1, path)
 
 
 def test_what_lies_beside_a_program_is_found(tmp_path):

@@ -1,7 +1,7 @@
-"""The scripts in slurm/, submitted to the cluster of whatever `sbatch` is on the PATH, as a user would.
+"""Submit the scripts in slurm/, as a user would, to the cluster of the `sbatch` on the PATH.
 
-Its nodes must see the checkout, this Python and the folder that pytest's --basetemp names.  cluster/up.sh makes a
-cluster out of this machine.
+The nodes of the cluster must see the checkout, this Python and the folder given by ``pytest --basetemp``.
+cluster/up.sh creates a cluster on the local machine.
 """
 
 import json
@@ -18,11 +18,11 @@ from tests.launch import ENVIRONMENT
 
 
 def no_cluster():
-    """Why there is none, or nothing."""
+    """Why there is no cluster; empty if there is one."""
     if not shutil.which("sbatch"):
         return "there is no sbatch on the PATH"
     answer = subprocess.run(["scontrol", "ping"], capture_output=True, text=True)
-    return f"sbatch is there, but no cluster: {answer.stdout}{answer.stderr}" if answer.returncode else ""
+    return f"sbatch is installed, but no cluster answers: {answer.stdout}{answer.stderr}" if answer.returncode else ""
 
 
 REASON = no_cluster()
@@ -36,7 +36,7 @@ ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL
 
 @pytest.fixture
 def submit(tmp_path):
-    """A function that submits a script from an empty folder, and cancels what is left at the end."""
+    """A function that submits a script from an empty folder; cancels the remaining jobs at the end."""
     jobs = []
 
     def run(script, *options, **settings):
@@ -53,7 +53,7 @@ def submit(tmp_path):
 
 
 def states(job):
-    """Of the job, or of all elements of an array, when they have ended; of those that have not after a while, too."""
+    """Wait for the end of the job, or of all elements of an array, and return their states."""
     deadline = time.monotonic() + 300
     while True:
         command = ["scontrol", "--oneliner", "show", "job", job]
@@ -65,7 +65,7 @@ def states(job):
 
 
 def read(path):
-    """What a job wrote; for a moment after the job a file system of several hosts may not show it."""
+    """Read a file of a job; a shared file system may show it some time after the job has ended."""
     deadline = time.monotonic() + 60
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -108,7 +108,7 @@ def test_collectives(submit, tmp_path):
 
 
 def test_settings_by_option(submit, tmp_path):
-    """Job name, results elsewhere, the Python of the virtual environment that is active."""
+    """The name of the job, the folder for the results, and the Python of the active virtual environment."""
     settings = ",".join(f"{name}={value}" for name, value in {**TINY, "OUT": "here/and there"}.items())
     options = ["--job-name=mine", "--nodes=1", "--ntasks-per-node=2", f"--export=ALL,{settings}"]
     job = submit("collectives.sbatch", *options, PYTHON="", VIRTUAL_ENV=sys.prefix)
@@ -153,7 +153,7 @@ def test_scaling_and_its_report(submit, tmp_path):
 
 def test_scaling_to_more_nodes_than_there_are(submit, tmp_path):
     job = submit("scaling.sbatch", "--array=2", "--nodes=1", "--ntasks-per-node=1", **TINY)
-    assert "error: 2 nodes asked for by --array, 1 by --nodes" in fails(job, tmp_path / f"scaling-{job}_2.out")
+    assert "error: --array requests 2 nodes, but --nodes only 1" in fails(job, tmp_path / f"scaling-{job}_2.out")
 
 
 def test_report_without_results(submit, tmp_path):
@@ -161,13 +161,13 @@ def test_report_without_results(submit, tmp_path):
     assert "error: there are no results (*.json) in nowhere" in fails(job, tmp_path / f"report-{job}.out")
 
 
-def test_training_goes_on_where_it_was(submit, tmp_path):
+def test_training_resumes_from_the_checkpoint(submit, tmp_path):
     seen = []
     for epochs in (1, 3):
         settings = {"EPOCHS": str(epochs), "DRIVER": "fsdp", "TRAIN_OPTIONS": "--steps 2 --hidden 8"}
         job = submit("training.sbatch", *TWO_RANKS, **settings)
         text = succeeds(job, tmp_path / f"training-{job}.out")
-        assert ("going on from training/checkpoint" in text) == (epochs == 3)
+        assert ("resuming from training/checkpoint" in text) == (epochs == 3)
         document = json.loads(read(tmp_path / "training" / f"epochs-{job}.json"))
         assert document["environment"]["ranks"] == 2 and document["options"]["driver"] == "fsdp"
         seen.append([record["epoch"] for record in document["records"]])
@@ -180,7 +180,7 @@ def has_gpus():
 
 @pytest.mark.parametrize("gpu", [False, True])
 def test_gpu(submit, tmp_path, gpu):
-    """With the tests' stand-in for CuPy, or without CuPy: a GPU is only what Slurm believes in."""
+    """With the stand-in for CuPy of the GPU tests, or without CuPy: Slurm only believes that there are GPUs."""
     if not has_gpus():
         pytest.skip("Slurm knows of no GPU to allocate")
     standin = "import sys; from tests.gpu import standin; sys.modules['cupy'] = standin.module()"
@@ -197,7 +197,7 @@ def test_gpu(submit, tmp_path, gpu):
         assert "error: these ranks have no GPU" in text and not (folder / "results.json").exists()
 
 
-# Leaves gaps of all sizes between blocks of memory without zeros, for what MPI_Init allocates.
+# Fills the heap with blocks that contain no zeros, and leaves gaps of all sizes for the allocations of MPI_Init.
 DENSE_MEMORY = """
 import ctypes
 c = ctypes.CDLL(None)
@@ -213,7 +213,7 @@ for gap in gaps:
 
 @pytest.mark.parametrize("memory", ["", DENSE_MEMORY], ids=["any memory", "dense memory"])
 def test_tune(submit, tmp_path, memory):
-    """MPICH publishes the memory after its addresses, too; what is there must not make messages too long for Slurm."""
+    """MPICH also publishes the memory behind its addresses, whose content must not make messages too long for Slurm."""
     (tmp_path / "sitecustomize.py").write_text(memory)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     job = submit("tune.sbatch", *TWO_RANKS, TUNING="tuned/for-this.json", **TINY, PYTHONPATH=path)

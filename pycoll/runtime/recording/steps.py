@@ -110,11 +110,20 @@ def identity(comm: MPI.Intracomm) -> _Identity:
     """The identity of a communicator, assigned at the first call, which all its ranks make together."""
     known = cast(_Identity | None, comm.Get_attr(_keyval()))
     if known is None:
-        ranks = tuple(comm.group.Translate_ranks(None, MPI.COMM_WORLD.group))
+        ranks = ranks_in(comm, MPI.COMM_WORLD)
         known = _Identity(f"{zlib.crc32(repr(ranks).encode()):08x}.{_alike[ranks]}", ranks)
         _alike[ranks] += 1
         comm.Set_attr(_keyval(), known)
     return known
+
+
+def ranks_in(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...]:
+    """The rank in another communicator of each rank of this one."""
+    group, into = comm.Get_group(), other.Get_group()
+    ranks = tuple(group.Translate_ranks(None, into))
+    group.Free()
+    into.Free()
+    return ranks
 
 
 def _number(to: Recorder, program: Program, nbytes: int, size: int, comm: _Identity) -> int:

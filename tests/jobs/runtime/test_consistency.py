@@ -220,6 +220,30 @@ def test_wrong_arguments_where_another_rank_never_calls(monkeypatch):
     program(monkeypatch, WRONG_ALONE, 2, CHECK="1", TIMEOUT="1")
 
 
+# one round, in which only rank 1 gets a message that is too long
+TRUNCATED = """
+try:
+    call("bcast", np.ones(2 if mine else 3), algorithm="naive")
+except MPI.Exception as problem:
+    assert mine and problem.Get_error_class() == MPI.ERR_TRUNCATE
+    assert "PYCOLL_CHECK=1" in str(problem), problem
+    try:
+        call("bcast", np.ones(3))
+    except pycoll.CollectiveInterrupted as problem:
+        assert "cannot be used any more" in str(problem) and "PYCOLL_CHECK=1" in str(problem)
+    else:
+        raise AssertionError("used again")
+else:
+    assert not mine
+world.Barrier()
+"""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_truncated_message_hints_at_the_comparison_of_arguments(monkeypatch, form):
+    program(monkeypatch, TRUNCATED, 2, form)
+
+
 # Rank 1 does not take part till the others have given up.
 MESSAGES = """
 from functools import partial

@@ -181,3 +181,35 @@ else:
 assert (pycoll.iallreduce(np.ones(3)).wait() == size).all()
 """
     program(monkeypatch, text, 2, before='import mpi4py; mpi4py.rc.thread_level = "single"')
+
+
+GAPS = """
+import threading
+def communicate(number, comm):
+    column, numbers = MPI.INT.Create_vector(500, 1, 2).Commit(), np.arange(500)
+    for turn in range(TURNS):
+        send, recv = np.full((2, 1000), -1, "i4")
+        send[::2] = numbers + 1000 * number + turn
+        if comm.size == 1:
+            comm.Alltoall([send, 1, column], [recv, 1, column])
+        else:
+            recv = send.copy() if rank == 0 else recv
+            comm.Bcast([recv, 1, column])
+        if not (send == recv).all():
+            wrong.append((number, turn))
+            break
+wrong = []
+comms = [pycoll.Comm(COMM.Dup()) for _ in range(4)]
+threads = [threading.Thread(target=communicate, args=pair) for pair in enumerate(comms)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert not wrong, wrong
+"""
+
+
+@pytest.mark.parametrize("comm, turns", [("world", 500), ("MPI.COMM_SELF", 3000)], ids=["world", "self"])
+def test_threads_with_datatypes_with_gaps(monkeypatch, comm, turns):
+    """Each thread has a communicator of its own."""
+    program(monkeypatch, WITH_THREADS + GAPS.replace("TURNS", str(turns)).replace("COMM.", f"{comm}."), 2)

@@ -171,6 +171,25 @@ def test_arguments_of_no_meaning(options):
             getattr(OURS, name)(INTS, **options)
 
 
+@pytest.mark.parametrize("method", ["Allreduce", "Reduce_scatter"])
+@pytest.mark.parametrize("form", FORM_NAMES.values(), ids=FORM_NAMES)
+def test_a_misspelt_keyword(form, method):
+    """None must not be taken for the missing argument, since it means MPI.IN_PLACE."""
+    values, result = np.ones(2 * SIZE), np.zeros(2 * SIZE)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sendbuff'"):
+        getattr(OURS, form(method))(sendbuff=values, recvbuf=result)
+    assert not result.any()
+
+
+def test_none_is_in_place_for_methods_only():
+    values = np.ones(4)
+    for turn in range(3):
+        OURS.Allreduce(None, values)
+        np.testing.assert_array_equal(values, np.full(4, SIZE ** (turn + 1)))
+        with pytest.raises(TypeError, match="sendbuf"):
+            pycoll.allreduce(None, values)
+
+
 def test_wrong_roots_and_wrong_memory():
     for root in (-1, SIZE, MPI.PROC_NULL):
         with pytest.raises(ValueError, match="is not a rank of the communicator"):

@@ -1,5 +1,6 @@
 """`pycoll.Comm` as a communicator: its children, the choice that they inherit, company, and what stays mpi4py's."""
 
+import pickle
 from functools import partial
 
 import numpy as np
@@ -30,6 +31,7 @@ CHILDREN = {
     "Dup_with_info": lambda comm: comm.Dup_with_info(MPI.INFO_ENV),
     "Clone": lambda comm: comm.Clone(),
     "Idup": idup,
+    "Shrink": lambda comm: comm.Shrink(),
 }
 
 
@@ -84,6 +86,23 @@ def test_the_same_communicator_is_not_duplicated():
     again = pycoll.Comm(OURS)
     assert again == OURS == WORLD and again.handle == WORLD.handle and again.algorithm is OURS.algorithm
     assert isinstance(again, MPI.Intracomm) and again.size == SIZE and again.Get_name() == WORLD.Get_name()
+
+
+def test_copies_of_a_communicator():
+    handle = pycoll.Comm.fromhandle(OURS.handle)
+    assert type(handle) is pycoll.Comm and handle == OURS
+    cart = OURS.Create_cart([SIZE])
+    assert type(pycoll.Comm.fromhandle(cart.handle)) is MPI.Cartcomm
+    cart.Free()
+    pickled = pickle.loads(pickle.dumps(pycoll.Comm(MPI.COMM_WORLD)))
+    assert type(pickled) is pycoll.Comm and pickled == MPI.COMM_WORLD
+    assert type(OURS.bcast({"comm": OURS})["comm"]) is pycoll.Comm
+    pickled.Barrier()
+    child = OURS.Dup()
+    with pytest.raises(ValueError, match=r"cannot serialize 'pycoll.api.comm.Comm' instance"):
+        pickle.dumps(child)
+    child.free()
+    assert child == MPI.COMM_NULL
 
 
 def test_topologies_stay_native():

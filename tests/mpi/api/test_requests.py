@@ -44,6 +44,10 @@ WRONG = {
     "algorithm='best'": (ValueError, lambda: pycoll.ibarrier(algorithm="best")),
     "counts": (ValueError, lambda: pycoll.ialltoallv([np.ones(3), [1] * (SIZE + 1)], [None, [1] * SIZE])),
     "unexpected keyword argument 'blocking'": (TypeError, lambda: pycoll.iallreduce(np.ones(3), blocking=True)),
+    "unexpected keyword argument 'recvbuff'": (
+        TypeError,
+        lambda: pycoll.iallreduce(sendbuf=np.ones(3), recvbuff=np.ones(3)),
+    ),
     "missing .* 'sendbuf'": (TypeError, lambda: pycoll.iallreduce()),
     "too many positional": (TypeError, lambda: pycoll.ibarrier(WORLD)),
     "multiple values for argument 'sendbuf'": (TypeError, lambda: pycoll.iallreduce(np.ones(3), sendbuf=np.ones(3))),

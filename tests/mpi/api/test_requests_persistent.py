@@ -1,5 +1,6 @@
 """Persistent collectives: started many times with new values, in company, freed, and nothing left over."""
 
+import gc
 import random
 import time
 
@@ -285,3 +286,13 @@ def test_ten_thousand_made_and_freed():
     values, result = np.ones(4), np.empty(4)
     for _ in range(10_000 if SIZE <= 2 else 500):
         pycoll.allreduce_init(values, result).Free()
+
+
+def test_dropped_while_active():
+    received = np.zeros(LARGE)
+    pycoll.allreduce_init(np.ones(LARGE), received).Start()
+    gc.collect()
+    while progress.tasks:
+        progress.progress()
+    assert (received == SIZE).all()
+    pycoll.allreduce_init(received, np.empty(LARGE)).Free()

@@ -198,8 +198,12 @@ def test_nothing_there(directory):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "epoch: 3", "[1, 2]", "{}", '{"format": 2, "generation": "a", "ranks": 1}', '{"format": 1}', "\udcff\udcfe"],
-    ids=["empty", "no JSON", "a list", "no checkpoint", "another format", "cut short", "no text"],
+    [
+        *("", "epoch: 3", "[1, 2]", "{}", '{"format": 2, "generation": "a", "ranks": 1}', '{"format": 1}'),
+        '{"format": 1, "generation": "../outside/evil", "ranks": 1, "extra": null}',
+        "\udcff\udcfe",
+    ],
+    ids=["empty", "no JSON", "a list", "no checkpoint", "another format", "cut short", "outside", "no text"],
 )
 def test_a_manifest_that_is_none(directory, text):
     if RANK == 0:
@@ -236,6 +240,44 @@ def test_a_part_that_is_none(directory, content):
     saved(run, directory)
     spoil(directory, SIZE - 1, content)
     refused(run, directory, FileNotFoundError if content is None else ValueError, rf"-{SIZE - 1}\.npz")
+
+
+def flipped(old):
+    """One bit of the values, which lie before the description."""
+    at = old.index(b"about.npy") - 64
+    return old[:at] + bytes([old[at] ^ 16]) + old[at + 1 :]
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "ps worker", *DEDICATED])
+@pytest.mark.parametrize("rank", sorted({0, SIZE - 1}))
+def test_a_flipped_bit_changes_nothing_on_any_rank(directory, kind, rank):
+    """The ranks that need what is damaged name the file; the others say that a rank could not read it."""
+    run, fresh = Sharded("momentum", parameters=model()), KINDS[kind]("momentum")
+    run.train(range(1))
+    fresh.train(range(1))
+    saved(run, directory)
+    before, counts = fresh.whole(), dict(getattr(fresh.optimizer, "steps", {}))
+    spoil(directory, rank, flipped)
+    with pytest.raises((ValueError, RuntimeError)) as caught:
+        loaded(fresh, directory)
+    told = WORLD.allgather((caught.type is ValueError, str(caught.value)))
+    assert any(named for named, _ in told)
+    assert all(f"-{rank}.npz is not a part" in text if named else "could not read" in text for named, text in told)
+    assert_equal(fresh.whole(), before)
+    assert counts == dict(getattr(fresh.optimizer, "steps", {}))
+    free(run, fresh)
+
+
+@several
+def test_ranks_that_find_different_checkpoints(directory):
+    run, other = Replicas(parameters=model()), Replicas(parameters=model(seed=3))
+    for name in ("one", "two"):
+        saved(run, directory / name)
+    before = other.whole()
+    with pytest.raises(ValueError, match="different checkpoints"):
+        loaded(other, directory / ("one" if RANK else "two"))
+    assert_equal(other.whole(), before)
+    free(run, other)
 
 
 @several
@@ -297,6 +339,10 @@ def test_what_a_hook_keeps_does_not_fit_other_buckets(directory):
     for source, target in ((run, fewer), (fewer, run)):
         source.train(range(1))
         saved(source, directory)
+        target.train(range(1, 2))
+        before, kept = target.whole(), {name: array.copy() for name, array in target.driver.private.items()}
         with pytest.raises(ValueError, match="bucket"):
             loaded(target, directory)
+        assert_equal(target.whole(), before)
+        assert_equal(target.driver.private, kept)
     free(run, fewer)

@@ -48,6 +48,19 @@ def test_ten_thousand_duplicates():
         comm.Free()
 
 
+def test_a_channel_is_collected_when_its_communicator_is_freed():
+    comm = WORLD.Dup()
+    channel = weakref.ref(attach(comm))
+    pycoll.allreduce(np.ones(3), comm=comm)
+    gc.collect()
+    gc.disable()
+    try:
+        comm.Free()
+        assert channel() is None
+    finally:
+        gc.enable()
+
+
 def test_parts_of_the_world():
     halves = WORLD.Split(RANK % 2, -RANK)
     total = pycoll.allreduce(np.array([RANK]), comm=halves)

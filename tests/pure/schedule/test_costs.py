@@ -1,5 +1,7 @@
 """The formulas in the docstrings against what the proof counts, and the README's table against the formulas."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,18 @@ def test_figures_that_everybody_knows():
 def test_the_readme_has_the_table():
     readme = Path(__file__).parents[3] / "README.md"
     assert table() in readme.read_text(), "paste the output of `python -m pycoll.costs` into README.md"
+
+
+@pytest.mark.parametrize(
+    "arguments, code, printed",
+    [
+        ([], 0, table()),
+        (["--help"], 0, "usage: python -m pycoll.costs"),
+        (["--verbose"], 2, "python -m pycoll.costs: unrecognized arguments: --verbose"),
+    ],
+)
+def test_the_command(arguments, code, printed):
+    done = subprocess.run(
+        [sys.executable, "-m", "pycoll.costs", *arguments], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == code and (done.stderr if code else done.stdout).startswith(printed)

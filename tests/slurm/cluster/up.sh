@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# Brings up a Slurm cluster on this machine: a slurmctld and four slurmd, each in a network namespace with an address and
-# a host name of its own.  Prints the folder that makes it the cluster of whoever has it on the PATH:
+# Brings up a Slurm cluster on this machine: a slurmctld and four slurmd, each in a network namespace with its own
+# address and host name.  Prints the folder of its client commands, for the PATH:
 #
 #   bin=$(tests/slurm/cluster/up.sh) && PATH=$bin:$PATH python -m pytest tests/slurm
 #   tests/slurm/cluster/down.sh
 #
-# Needs root, and Debian's or Ubuntu's apt-get for the packages that are missing (they stay).  All nodes claim four CPUs and
-# four GPUs whatever the machine has: the cluster shows that jobs run, not how fast.  Exit code 77: it cannot work here.
-# SLURM_CLUSTER is the folder for all its files, and names the cluster.
+# Needs root, and apt-get (Debian or Ubuntu) to install missing packages, which down.sh does not remove.  Each node
+# claims four CPUs and four GPUs, whatever the machine has: the cluster shows that jobs run, not how fast.  Exit code
+# 77: this machine cannot run the cluster.  SLURM_CLUSTER is the folder for all files; its last component names the
+# cluster.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cluster=${SLURM_CLUSTER:-/tmp/pycoll-cluster}
 nodes="n1 n2 n3 n4"
 network=10.99.78
 
-# everything but the last line goes to stderr
+# only the last line goes to stdout
 exec 3>&1 >&2
 refuse() {
   echo "no Slurm cluster: $*"
@@ -22,7 +23,7 @@ refuse() {
 }
 [ "$(id -u)" = 0 ] || refuse "network namespaces need root"
 if [ -e "$cluster" ]; then
-  echo "$cluster is there already; $here/down.sh takes that cluster down"
+  echo "$cluster already exists; $here/down.sh takes that cluster down"
   exit 1
 fi
 
@@ -45,7 +46,7 @@ for host in ctl $nodes; do
   ip -n "$name-$host" link set lo up
 done
 
-# one subnet, on a bridge that is in the controller's namespace: nothing leads out
+# one subnet, on a bridge in the namespace of the controller, without a route to other networks
 in_ctl="ip -n $name-ctl"
 $in_ctl link add bridge type bridge
 $in_ctl addr add $network.1/24 dev bridge
@@ -89,12 +90,12 @@ $(for node in $nodes; do echo "NodeName=$node"; done)
 PartitionName=all Nodes=ALL Default=YES
 END
 for gpu in 0 1 2 3; do
-  mknod "$cluster/gpu$gpu" c 1 3 # Slurm asks for devices; these are like /dev/null
+  mknod "$cluster/gpu$gpu" c 1 3 # Slurm requires device files; these are like /dev/null
 done
 echo "Name=gpu File=$cluster/gpu[0-3]" > "$cluster/gres.conf"
-echo "CgroupPlugin=cgroup/v1" > "$cluster/cgroup.conf" # else slurmd looks for cgroups, which may not be mounted
+echo "CgroupPlugin=cgroup/v1" > "$cluster/cgroup.conf" # otherwise slurmd looks for cgroups, which may not be mounted
 
-# on HOST COMMAND...: run it as that host
+# on HOST COMMAND...: run COMMAND on that host
 cat > "$cluster/on" <<END
 #!/usr/bin/env bash
 export SLURM_CONF=$cluster/slurm.conf
@@ -102,7 +103,7 @@ host=\$1
 shift
 exec ip netns exec "$name-\$host" unshare --uts --mount bash -c '
   hostname "\$0" && mount -t tmpfs tmpfs /dev/shm && mount --bind $cluster/hosts /etc/hosts || exit 1
-  # Slurm opens libpmix.so, which only the development package has
+  # Slurm opens libpmix.so, which only the development package contains
   [ -e $pmix/libpmix.so ] || { mount --bind $pmix $cluster/pmix && mount -t tmpfs tmpfs $pmix &&
     ln -s $cluster/pmix/* $pmix && ln -s libpmix.so.2 $pmix/libpmix.so; } || exit 1
   exec "\$@"' "\$host" "\$@"
@@ -113,7 +114,7 @@ for client in sbatch scancel scontrol sinfo squeue srun; do
   chmod +x "$cluster/bin/$client"
 done
 
-# start HOST COMMAND...
+# start HOST COMMAND...: run COMMAND on that host in the background
 start() {
   setsid "$cluster/on" "$@" < /dev/null > "$cluster/log/$1-$2" 2>&1 3>&- &
 }
@@ -139,5 +140,5 @@ while [ $SECONDS -lt $deadline ]; do
   fi
   sleep 0.1
 done
-echo "no Slurm cluster: after 30 seconds $up nodes are up"
+echo "no Slurm cluster: only $up nodes are up after 30 seconds"
 exit 1

@@ -1,0 +1,58 @@
+"""Packing elements of a datatype with gaps into memory without gaps, and unpacking them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from .arrays import Action
+
+PIECE = 1 << 30  # bytes that are packed at a time: before version 4, MPI counts them in an int
+MOST = (1 << 31) - 1  # bytes that it can pack at a time
+
+
+def packing(
+    memory: Any, displacement: int, count: int, datatype: MPI.Datatype, packed: np.ndarray
+) -> Iterator[tuple[Action, Action]]:
+    """The calls that pack so many elements into `packed`, and those that unpack them, piece by piece.
+
+    `memory` is an array of bytes or MPI.BOTTOM, `displacement` is in bytes.
+    """
+    size, extent = datatype.size, datatype.extent
+    if size > MOST and MPI.VERSION < 4:
+        raise ValueError(f"an element of the datatype has {size} bytes; MPI before version 4 packs at most {MOST}")
+    step = max(1, PIECE // size) if size else count
+    for first in range(0, count if size else 0, step):
+        some = min(step, count - first)
+        piece = packed[first * size : (first + some) * size]
+        start, base = displacement + first * extent, memory
+        if memory is MPI.BOTTOM:  # Pack needs memory of at least one byte, which has an address
+            lowest = datatype.Get_true_extent()[0]
+            start, base = -lowest, MPI.buffer.fromaddress(start + lowest, 1)
+        placed = _placed(datatype, some, start)
+        weakref.finalize(piece, _free, placed).atexit = False
+        yield (
+            partial(placed.Pack, base[:1], piece, 0, MPI.COMM_SELF),
+            partial(placed.Unpack, piece, 0, base[:1], MPI.COMM_SELF),
+        )
+
+
+def _placed(datatype: MPI.Datatype, count: int, displacement: int) -> MPI.Datatype:
+    """A datatype of all these elements, which stays when the caller frees the datatype.
+
+    Its extent is one byte: Datatype.Pack divides the length of the memory by the extent to find the number of elements.
+    """
+    elements = datatype.Create_hindexed([count], [displacement])
+    placed = elements.Create_resized(0, 1).Commit()
+    elements.Free()
+    return placed
+
+
+def _free(datatype: MPI.Datatype) -> None:
+    if not MPI.Is_finalized():
+        datatype.Free()

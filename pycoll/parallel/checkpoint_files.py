@@ -1,0 +1,150 @@
+"""The files of a checkpoint: the manifest, and the part that each rank wrote.
+
+Reading a file raises FileNotFoundError if it is missing, OSError if the disk fails, and ValueError, with the name of
+the file, for any content that is damaged or malformed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .flat import Piece, named_dtype
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+GENERATION = "[0-9a-f]{16}"  # names the files of one save
+
+
+class Manifest(NamedTuple):
+    """The content of a manifest."""
+
+    generation: str
+    ranks: int
+    extra: Any
+
+
+def part_path(directory: Path, generation: str, rank: int) -> Path:
+    """The file that a rank writes."""
+    return directory / f"{generation}-{rank}.npz"
+
+
+@contextlib.contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    """Raise a ValueError that names the file for any error that its content causes.
+
+    zipfile and NumPy raise errors of many types for damaged files; one of them is an OSError for a wrong offset.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
+        raise ValueError(f"{path} is not {what} of a checkpoint: {error or type(error).__name__}") from None
+
+
+def _check(right: object, problem: str) -> None:
+    if not right:
+        raise ValueError(problem)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of the checkpoint in a directory."""
+    path = directory / MANIFEST
+    text = path.read_bytes()
+    with _reading(path, "the manifest"):
+        document = json.loads(text)
+        _check(isinstance(document, dict), "it is not an object")
+        missing = [name for name in ("format", "generation", "ranks", "extra") if name not in document]
+        _check(not missing, f"there is no {', '.join(missing)}")
+        form, generation, ranks, extra = (document[name] for name in ("format", "generation", "ranks", "extra"))
+        _check(type(form) is int and form == FORMAT, f"its format is {form!r}, not {FORMAT}")
+        named = isinstance(generation, str) and re.fullmatch(GENERATION, generation)
+        _check(named, f"generation={generation!r} is not 16 hexadecimal digits")
+        _check(type(ranks) is int and ranks >= 1, f"ranks={ranks!r} is not a positive number")
+        return Manifest(generation, ranks, extra)
+
+
+class _Place(NamedTuple):
+    """Where a part has a piece of an array."""
+
+    member: str
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Part:
+    """What one rank wrote; arrays are read when they are needed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        file = path.open("rb")
+        try:
+            with _reading(path, "a part"):
+                self._zip = zipfile.ZipFile(file)
+                about = json.loads(self._array("about").tobytes())
+                self.steps = {name: _count(steps) for name, steps in about["steps"].items()}
+                self._private = {name: str(dtype) for name, dtype in about["private"].items()}
+                self._places: dict[tuple[str, str], list[_Place]] = {}
+                for number, (kind, name, *place) in enumerate(about["index"]):
+                    self._places.setdefault((kind, name), []).append(_place(number, *place))
+        except BaseException:
+            file.close()
+            raise
+        self._file = file
+
+    def __enter__(self) -> Part:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def find(self, kind: str, name: str, wanted: Piece) -> Iterator[Piece]:
+        """Its pieces of an array that overlap the one that is wanted."""
+        for member, start, stop, shape, dtype in self._places.get((kind, name), ()):
+            if start < wanted.stop and wanted.start < stop:
+                with _reading(self.path, "a part"):
+                    values = _typed(self._array(member), dtype)
+                    _check(values.shape == (stop - start,), f"{member} has shape {values.shape}")
+                yield Piece(start, values, shape)
+
+    def private(self) -> dict[str, np.ndarray]:
+        """The arrays of its rank alone."""
+        with _reading(self.path, "a part"):
+            return {name: _typed(self._array(f"private/{name}"), dtype) for name, dtype in self._private.items()}
+
+    def _array(self, name: str) -> np.ndarray:
+        """An array, read to the end of its file, where zipfile compares checksums."""
+        with self._zip.open(f"{name}.npy") as member:
+            array = np.lib.format.read_array(member, allow_pickle=False)
+            _check(not member.read(1), f"{name} is longer than its header says")
+        return array
+
+
+def _count(number: Any) -> int:
+    _check(type(number) is int and number >= 0, f"{number!r} is not a count")
+    return int(number)
+
+
+def _place(number: int, start: Any, stop: Any, shape: Any, dtype: Any) -> _Place:
+    place = _Place(str(number), _count(start), _count(stop), tuple(map(_count, shape)), str(dtype))
+    _check(place.start <= place.stop <= math.prod(place.shape), f"piece {number} is not within its array")
+    return place
+
+
+def _typed(array: np.ndarray, dtype: str) -> np.ndarray:
+    """An array as it was saved; NumPy reads dtypes that it does not define as bytes."""
+    typed: np.ndarray = array.view(named_dtype(dtype)) if array.dtype.kind == "V" else array
+    _check(typed.dtype == named_dtype(dtype), f"an array has dtype {typed.dtype}, not {dtype}")
+    return typed

@@ -1,0 +1,119 @@
+"""PYCOLL_TIMEOUT and the parameter server: when a rank stops, the others say who waits for whom in which step."""
+
+import pytest
+
+from tests.jobs.runtime.test_consistency import program
+
+PROGRAM = """
+from functools import partial
+from pycoll.parallel import SGD, ParameterServer
+from pycoll.base import settings
+
+def work(steps):
+    for _ in range(steps):
+        ps.step({"a": np.ones(4), "b": np.ones(3, "f4")})
+
+def expect(texts, function, *args):
+    for wanted in texts, ["cannot be used any more", *texts]:
+        try:
+            function(*args)
+        except pycoll.CollectiveTimeout as problem:
+            for text in wanted:
+                assert text in str(problem), (text, str(problem))
+        else:
+            raise AssertionError("no CollectiveTimeout")
+
+arrays = {"a": np.zeros(4), "b": np.zeros(3, "f4")}
+ps = ParameterServer(arrays, optimizer=SGD, **OPTIONS)
+world.Barrier()
+settings.TIMEOUT = 0.5
+"""
+
+# rank 0 stops after two steps
+A_WORKER_STOPS = """
+if rank == 0:
+    work(2)
+elif rank == 1:
+    expect(["the worker on rank 1 did not finish in 0.5 s: in step 3 it waits for rank 2 (server) to answer"], work, 9)
+else:
+    expect([SERVER], ps.serve)
+world.Barrier()
+"""
+IN_STEPS = "serve on rank 2 did not finish in 0.5 s: in step 3 it waits for rank 0 (worker) to push"
+AT_ONCE = "serve on rank 2 did not finish in 0.5 s: after 4 pushes it waits for the next, of rank 0 or 1 (worker)"
+
+BOTH_WORKERS_STOP = """
+if rank < 2:
+    work(2)
+else:
+    expect([SERVER], ps.serve)
+world.Barrier()
+"""
+
+# the server serves two steps and stops
+A_SERVER_STOPS = """
+if rank == 2:
+    while ps._server.clocks.min() < 2:
+        ps.progress()
+else:
+    expect([f"the worker on rank {rank} did not", "in step 3 it waits for rank 2 (server) to answer"], work, 3)
+world.Barrier()
+"""
+
+# a worker that serves as well
+BESIDE = """
+if rank == 1:
+    work(1)
+    while ps._server and ps._server.clocks.min() < 1:
+        ps.progress()
+elif rank == 0:
+    expect(["the worker on rank 0 did not", "in step 2 it waits for rank 0 (server) to answer",
+        "the server on this rank: in step 2 it waits for rank 1 (worker) to push"], work, 2)
+world.Barrier()
+"""
+
+# the worker of rank 0 has finished, that of rank 1 does not
+NEVER_FINISHES = """
+if rank == 0:
+    work(1)
+    expect(["finish on rank 0 did not", "in step 2 it waits for rank 1 (worker) to push"], ps.finish)
+else:
+    work(1)
+world.Barrier()
+"""
+
+NO_RECEIVER = """
+if rank == 0:
+    expect(["the worker on rank 0 did not"], work, 1)
+    expect(["cannot be used any more"], ps.finish)
+world.Barrier()
+"""
+
+
+def stops(monkeypatch, text, ranks, **options):
+    program(monkeypatch, PROGRAM.replace("**OPTIONS", f"**{options}") + text, ranks, TIMEOUT="30")
+
+
+@pytest.mark.parametrize("mode", ["sync", "bounded"])
+def test_a_worker_that_stops(monkeypatch, mode):
+    stops(monkeypatch, A_WORKER_STOPS.replace("SERVER", repr(IN_STEPS)), 3, mode=mode)
+
+
+def test_workers_that_stop_where_gradients_are_applied_at_once(monkeypatch):
+    stops(monkeypatch, BOTH_WORKERS_STOP.replace("SERVER", repr(AT_ONCE)), 3, mode="async")
+
+
+def test_a_server_that_stops(monkeypatch):
+    stops(monkeypatch, A_SERVER_STOPS, 3)
+
+
+def test_a_worker_that_stops_where_workers_serve(monkeypatch):
+    stops(monkeypatch, BESIDE, 2, colocated=True)
+
+
+def test_a_worker_that_does_not_finish(monkeypatch):
+    stops(monkeypatch, NEVER_FINISHES, 2, colocated=True)
+
+
+def test_what_has_timed_out_is_not_used_again(monkeypatch):
+    stops(monkeypatch, NO_RECEIVER, 2)

@@ -1,0 +1,102 @@
+"""What type checkers accept and reject, and that the stub file that they read is what programs see."""
+
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+
+import pycoll
+from pycoll.arguments.ops import _BY_NAME, OpName
+
+ACCEPTED = """
+import numpy as np
+import pycoll
+{imported}
+from mpi4py import MPI
+from pycoll.simulate import Network
+
+a = np.ones(4)
+pycoll.allreduce(a, op="max", algorithm="ring")
+pycoll.allreduce(a, op=pycoll.AVG)
+pycoll.iallreduce(a, op=MPI.SUM).wait()
+for name in pycoll.algorithms("allreduce"):
+    pycoll.allreduce(a, algorithm=name)
+with pycoll.trace("DIR", events=1000), pycoll.trace.phase("forward"):
+    pass
+network: Network = pycoll.simulate.Network(pycoll.simulate.Link(alpha=1e-6))
+seconds: float = pycoll.simulate("bcast", algorithm="ring", ranks=4, nbytes=8, network=network).time
+{attributes}
+"""
+
+REJECTED = """
+import numpy as np
+import pycoll
+a = np.ones(4)
+pycoll.allreduze(a)  # attribute "allreduze"
+pycoll.allreduce(a, algoritm="ring")  # "algoritm"
+pycoll.allreduce(a, op="summ")  # "op"
+pycoll.iallreduce(a, op="summ")  # "op"
+pycoll.allreduce_init(a, op="summ")  # "op"
+pycoll.trace.faze("forward")  # attribute "faze"
+pycoll.trace("DIR", event=1000)  # "event"
+pycoll.simulate("bcast", algorithm="ring", ranks="4", nbytes=8)  # "ranks"
+pycoll.simulate.Netwrk()  # attribute "Netwrk"
+"""
+
+
+def checked(tmp_path, program):
+    """What mypy says of a program, by line."""
+    pytest.importorskip("mypy")
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary"]
+    command += ["--show-error-codes", "--cache-dir", str(tmp_path.parent / "mypy"), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode in (0, 1) and not done.stderr, done.stdout + done.stderr
+    lines = [line.split(":", 2) for line in done.stdout.splitlines() if ": error:" in line]
+    return {int(number): text for _, number, text in lines}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("imported", ["", "import pycoll.simulate\nimport pycoll.trace"])
+def test_right_programs_are_accepted(tmp_path, imported):
+    names = [f"pycoll.{module}.{name}" for module in ("trace", "simulate") for name in getattr(pycoll, module).__all__]
+    attributes = "\n".join([*names, *(f"pycoll.{name}" for name in pycoll.__all__)])
+    assert not checked(tmp_path, ACCEPTED.format(imported=imported, attributes=attributes))
+
+
+@pytest.mark.timeout(300)
+def test_wrong_programs_are_rejected(tmp_path):
+    found = checked(tmp_path, REJECTED)
+    for number, line in enumerate(REJECTED.splitlines(), 1):
+        _, _, complaint = line.partition("# ")
+        assert complaint in found.get(number, "" if complaint else complaint), f"{line}: {found.get(number)}"
+        assert bool(complaint) == (number in found), f"{line}: {found.get(number)}"
+
+
+def test_the_names_of_operations_are_those_that_there_are():
+    assert set(get_args(OpName)) == set(_BY_NAME)
+
+
+@pytest.mark.parametrize("first", ["", "import pycoll.trace, pycoll.simulate;", "from pycoll import trace, simulate;"])
+def test_modules_that_can_be_called(first):
+    program = f"""
+{first}
+import sys, types, pycoll
+assert not {bool(first)} or "pycoll.trace" in sys.modules
+assert {bool(first)} or not [name for name in sys.modules if name.startswith(("pycoll.trace", "pycoll.simulate"))]
+for name in "trace", "simulate":
+    module = getattr(pycoll, name)
+    assert module is sys.modules["pycoll." + name] and isinstance(module, types.ModuleType) and callable(module)
+assert pycoll.trace.phase is sys.modules["pycoll.trace"].phase
+assert pycoll.simulate("barrier", algorithm="tree", ranks=2, nbytes=0).time > 0
+assert "mpi4py" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=240)
+
+
+def test_all_public_names_can_be_imported():
+    assert all(getattr(pycoll, name) is not None for name in pycoll.__all__)
+    assert {"simulate", "trace", "allreduce", "AVG"} <= set(pycoll.__all__) <= set(dir(pycoll))
+    assert not {"types", "typing", "_trace", "_Trace"} & set(dir(pycoll))
