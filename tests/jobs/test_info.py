@@ -1,10 +1,6 @@
 """``python -m pycoll.info``, run as a user would."""
 
-import pytest
-
 from tests.launch import run
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def test_it_says_what_all_ranks_run_on():

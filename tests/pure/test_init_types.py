@@ -93,7 +93,7 @@ assert pycoll.trace.phase is sys.modules["pycoll.trace"].phase
 assert pycoll.simulate("barrier", algorithm="tree", ranks=2, nbytes=0).time > 0
 assert "mpi4py" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=50)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=240)
 
 
 def test_all_public_names_can_be_imported():

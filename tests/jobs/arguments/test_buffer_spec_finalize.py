@@ -1,10 +1,6 @@
 """What is left when MPI ends, in jobs of their own."""
 
-import pytest
-
 from tests.jobs.runtime.test_consistency import program
-
-pytestmark = pytest.mark.timeout(100)
 
 GAPS = """
 comm = pycoll.Comm(world)

@@ -4,8 +4,6 @@ import pytest
 
 from tests.launch import run
 
-pytestmark = pytest.mark.timeout(150)
-
 PROGRAM = """
 import numpy as np
 import pycoll

@@ -6,8 +6,6 @@ import pytest
 
 from tests.launch import run
 
-pytestmark = pytest.mark.timeout(150)
-
 ULFM = ("--with-ft", "ulfm")
 
 PROGRAM = """

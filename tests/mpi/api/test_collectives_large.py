@@ -7,7 +7,7 @@ from mpi4py import MPI
 import pycoll
 from tests.mpi.native import RANK, SIZE, WORLD
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
 COUNT = 2**31 + 11
 COUNTS = [2**31 + 3, 8]

@@ -39,6 +39,7 @@ def test_communicators_live_and_die():
         assert handle not in channels
 
 
+@pytest.mark.slow
 def test_ten_thousand_duplicates():
     """An MPI library has a few thousand communicators: each leaked duplicate would be missed."""
     for _ in range(10_000 if SIZE <= 2 else 500):

@@ -56,10 +56,11 @@ def run(algorithm, size, way, root=0, count=7, segment=1 << 20, segments=3, in_p
     return programs
 
 
+@pytest.mark.parametrize("sizes", [(1, 2, 3), pytest.param((8,), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("algorithm", EVEN, ids=str)
-def test_small_machine(algorithm, way):
-    for size in (1, 2, 3, 8):
+def test_small_machine(algorithm, way, sizes):
+    for size in sizes:
         for in_place in (False, True):
             for count in (0, 37):
                 run(

@@ -86,10 +86,11 @@ def run(algorithm, size, root=0, count=7, segment=1 << 20, segments=1, in_place=
     return max(program.scratch for program in programs)
 
 
+@pytest.mark.parametrize("sizes", [(1, 3, 4), pytest.param((2, 5, 8), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
 @pytest.mark.parametrize("algorithm", EVEN, ids=str)
-def test_small_machine(algorithm, in_place):
-    for size in (1, 2, 3, 4, 5, 8):
+def test_small_machine(algorithm, in_place, sizes):
+    for size in sizes:
         for root in {0, size // 2, size - 1} if algorithm.primitive.rooted else {0}:
             for count in (0, 1, size - 1, size, 37):
                 for segment in (24, 1 << 20):

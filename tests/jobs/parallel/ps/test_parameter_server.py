@@ -4,8 +4,6 @@ import pytest
 
 from tests.jobs.runtime.test_consistency import program
 
-pytestmark = pytest.mark.timeout(100)
-
 PROGRAM = """
 from functools import partial
 from pycoll.parallel import SGD, ParameterServer
