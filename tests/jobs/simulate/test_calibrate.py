@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 import pycoll
 from pycoll.simulate.network import read
 from tests.launch import run
