@@ -113,7 +113,7 @@ def test_a_program(program, ranks):
 def test_the_constants_are_what_mpi4py_makes_them(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(CONSTANTS)
-    plain = run(2, [str(path)], limit=60)
+    plain = run(2, [str(path)])
     assert plain.code == 0 and "is itself: True False" in plain.output
     assert sorted(runs(2, path).splitlines()) == sorted(plain.output.splitlines())
 
@@ -139,6 +139,7 @@ def test_exit_codes_pass(tmp_path):
     runs(2, path, code=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

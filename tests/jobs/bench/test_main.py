@@ -22,6 +22,7 @@ def bench(tmp_path, *options, ranks=2):
     return json.loads(path.read_text()), job.output
 
 
+@pytest.mark.slow
 def test_everything(tmp_path):
     options = ["-b", "8", "-e", "4K", "-f", "512", "--inplace", "-n", "5", "--csv", str(tmp_path / "results.csv")]
     document, output = bench(tmp_path, *options, ranks=3)
@@ -46,6 +47,7 @@ def test_everything(tmp_path):
         assert any(re.match(f"{name}[:,].*fastest of pycoll's: .*times MPI's speed", line) for line in fastest), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_forms(tmp_path, form):
     options = [] if form == "blocking" else [f"--{form}"]
@@ -78,7 +80,14 @@ def test_the_best_alone_is_shown(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "dtype, op", [("bfloat16", "avg"), ("float16", "prod"), ("int8", "sum"), ("complex64", "prod")]
+    "dtype, op",
+    [
+        ("bfloat16", "avg"),
+        *(
+            pytest.param(*pair, marks=pytest.mark.slow)
+            for pair in [("float16", "prod"), ("int8", "sum"), ("complex64", "prod")]
+        ),
+    ],
 )
 def test_validate_only(tmp_path, dtype, op):
     options = ["allreduce", "reduce_scatter", "alltoall", "--validate-only", "-d", dtype, "-o", op, "-e", "1K"]
@@ -113,6 +122,7 @@ def test_nothing_compared_is_not_nothing_wrong(tmp_path):
     assert "# nothing was compared" in output and "nothing wrong" not in output
 
 
+@pytest.mark.slow
 def test_plot_and_report(tmp_path):
     pytest.importorskip("matplotlib")
     plot = tmp_path / "plot.png"
@@ -123,6 +133,7 @@ def test_plot_and_report(tmp_path):
     assert "scatter_allgather" in (tmp_path / "report" / "report.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -152,6 +163,7 @@ def test_one_rank_alone_says_what_is_wrong():
     assert job.code != 0 and job.output.count("'fastest' is not one of") == 1, job.output
 
 
+@pytest.mark.slow
 def test_bench_on_a_gpu(tmp_path):
     """On the stand-in for CuPy; the figures mean nothing, but both yardsticks are there and the results right."""
     (tmp_path / "cupy.py").write_text(

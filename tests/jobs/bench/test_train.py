@@ -15,7 +15,7 @@ def train(ranks, path, *options):
     return json.loads(path.read_text())["records"], job.output
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ranks", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 4))])
 def test_all_drivers_equal_one_process_over_50_steps(ranks, tmp_path):
     records, output = train(ranks, tmp_path / "results.json", "--compare", "--steps", "50")
     assert [record["driver"] for record in records] == ["one process", "ps sync", "ddp", "fsdp"]
@@ -26,6 +26,7 @@ def test_all_drivers_equal_one_process_over_50_steps(ranks, tmp_path):
         assert abs(record["sent"] - record["predicted"]) <= 0.05 * record["predicted"]
 
 
+@pytest.mark.slow
 def test_fsdp_keeps_its_share_of_the_state_and_the_server_sends_most(tmp_path):
     model = ["--synthetic", "64", "--hidden", "256", "--layers", "4", "--dtype", "float32", "--steps", "2"]
     records, _ = train(4, tmp_path / "results.json", "--compare", *model, "--optimizer", "adam")
@@ -37,6 +38,7 @@ def test_fsdp_keeps_its_share_of_the_state_and_the_server_sends_most(tmp_path):
     assert ddp["predicted_most"] == pytest.approx(2 * 3 / 4 * alone["state"] / 4, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["async", "bounded --staleness 2"])
 def test_stale_updates_reach_the_digits(mode, tmp_path):
     epochs, _ = train(3, tmp_path / "results.json", "--driver", "ps", "--mode", *mode.split())
@@ -44,6 +46,7 @@ def test_stale_updates_reach_the_digits(mode, tmp_path):
     assert epochs[-1]["accuracy"] >= 0.93  # how stale depends on how the ranks are scheduled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -59,6 +62,7 @@ def test_options_reach_the_digits(options, tmp_path):
     assert len([line for line in output.splitlines() if line.startswith("epoch")]) == 12
 
 
+@pytest.mark.slow
 def test_another_driver_goes_on_from_a_checkpoint(tmp_path):
     whole, _ = train(2, tmp_path / "whole.json", "--driver", "ddp", "--epochs", "4")
     saved = str(tmp_path / "saved")

@@ -30,7 +30,7 @@ except MPI.Exception as error:
 
 
 def test_the_error_says_why():
-    job = run(2, ["-c", PROGRAM], limit=120)
+    job = run(2, ["-c", PROGRAM])
     if "not MPICH" in job.output:
         pytest.skip("only MPICH has so few communicators that a test can use them all")
     assert not job.timed_out and job.code == 0

@@ -100,7 +100,7 @@ print("went on", flush=True)
 @cache
 def fault_tolerant():
     """Whether mpiexec can let a job go on after a rank has died."""
-    return run(1, ["-c", "from mpi4py import MPI; MPI.COMM_SELF.Dup().Revoke()"], limit=60, options=ULFM).code == 0
+    return run(1, ["-c", "from mpi4py import MPI; MPI.COMM_SELF.Dup().Revoke()"], options=ULFM).code == 0
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ def test_the_others_go_on(tmp_path, form):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     ring = {"PYCOLL_ALLREDUCE": "ring"}  # in which rank 0 waits for no message of rank 2
-    job = run(4, ["-m", "pycoll.run", str(path), form], limit=60, environment=ring, options=ULFM)
+    job = run(4, ["-m", "pycoll.run", str(path), form], environment=ring, options=ULFM)
     assert not job.timed_out and job.left == []
     for rank in (0, 1, 3):
         assert f"rank {rank} went on" in job.output
@@ -124,5 +124,5 @@ def test_the_others_go_on(tmp_path, form):
 def test_a_communicator_that_is_revoked_while_all_live(tmp_path, ranks):
     path = tmp_path / "program.py"
     path.write_text(ALIVE)
-    job = run(ranks, ["-m", "pycoll.run", str(path)], limit=60, options=ULFM)
+    job = run(ranks, ["-m", "pycoll.run", str(path)], options=ULFM)
     assert not job.timed_out and job.output.count("went on") == ranks, job.output

@@ -96,7 +96,7 @@ for turn in range(2):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("text", [MISMATCHES, WRONG_ARGUMENTS], ids=["mismatches", "wrong arguments"])
 def test_all_ranks_hear_of_what_does_not_fit(monkeypatch, text, ranks, form):
     program(monkeypatch, text, ranks, form, CHECK="1")
@@ -161,7 +161,14 @@ call("allreduce", [np.ones(2), np.ones(3)])
 """
 
 
-@pytest.mark.parametrize("environment", [{"CHECK": "1"}, {"TIMEOUT": "30"}, {"CHECK": "1", "TIMEOUT": "30"}])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"CHECK": "1", "TIMEOUT": "200"},
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ({"CHECK": "1"}, {"TIMEOUT": "200"})),
+    ],
+    ids=" and ".join,
+)
 @pytest.mark.parametrize("form", FORMS)
 def test_right_calls_give_right_results(monkeypatch, environment, form):
     program(monkeypatch, RIGHT_CALLS, 3, form, **environment)

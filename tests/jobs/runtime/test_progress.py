@@ -160,7 +160,7 @@ persistent.Free()
 """
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "text",
     [OVERLAP, WITHOUT, MANY, PERSISTENT, STOPS, OTHER_THREAD, PERSISTENT_ELSEWHERE],

@@ -2,11 +2,14 @@
 
 import json
 
+import pytest
+
 import pycoll
 from pycoll.simulate.network import read
 from tests.launch import run
 
 
+@pytest.mark.slow
 def test_a_calibrated_network_predicts(tmp_path):
     file = str(tmp_path / "network.json")
     job = run(2, ["-m", "pycoll.simulate", "--calibrate", "-o", file])
