@@ -1,8 +1,11 @@
-"""Data-parallel drivers, on the public functions of pycoll alone, for models of NumPy or CuPy arrays.
+"""Data-parallel drivers for models of NumPy or CuPy arrays.
 
 - `ParameterServer`: workers push gradients to servers, synchronously, asynchronously, or with bounded staleness;
 - `DistributedDataParallel`: replicas, whose gradients are averaged in buckets during the backward pass;
 - `FullyShardedDataParallel`: parameters, gradients and optimizer state in shards, gathered unit by unit.
+
+The drivers communicate through the public functions of pycoll alone.  From the layers below they also use the checks of
+arrays in `pycoll.arguments`, and the wait in `pycoll.runtime.progress` during which collectives in flight go on.
 """
 
 from .buckets import Bucket, average_gradients

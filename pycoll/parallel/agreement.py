@@ -1,4 +1,4 @@
-"""The ranks compare what they have before they train together."""
+"""Checks that all ranks have the same model before they train together."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _line(lines: list[str], number: int) -> str:
 
 
 def _from(root: int, text: str, comm: MPI.Intracomm) -> str:
-    """The root's text, on all ranks."""
+    """Broadcast the text of the root."""
     data = np.frombuffer(text.encode(), np.uint8).copy()
     length = pycoll.bcast(np.array([data.size]), root, comm=comm)
     data = data if comm.rank == root else np.empty(length[0], np.uint8)

@@ -1,4 +1,4 @@
-"""Buckets: gradients that travel together, as one flat vector.
+"""Buckets: gradients that are sent together, as one flat vector.
 
 Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section 3.2.
 """
@@ -20,8 +20,9 @@ from .flat import Array, Arrays, Layout, as_given, by_dtype, check_averaged, emp
 class Bucket:
     """Gradients of one dtype in a flat vector, which a hook replaces by its average over the ranks.
 
-    `index` is its number, the same on all ranks; `vector` the gradients; `views` the same by name; `comm` the
-    communicator; `state` is for arrays that a hook keeps from step to step, which go into checkpoints.
+    `index` is the number of the bucket, the same on all ranks.  `vector` holds the gradients; `views` are views of it
+    by name.  `comm` is the communicator.  `state` is for arrays that a hook keeps from step to step; they are saved in
+    checkpoints.
     """
 
     def __init__(self, index: int, arrays: Arrays, comm: MPI.Intracomm, algorithm: str | None) -> None:
@@ -39,7 +40,7 @@ class Bucket:
         self._wires: dict[np.dtype, Array] = {}
 
     def wire(self, dtype: np.dtype) -> Array:
-        """Room for the gradients in another dtype, the same in each step."""
+        """A buffer for the gradients in another dtype, the same in each step."""
         if dtype not in self._wires:
             self._wires[dtype] = empty(self.vector, len(self.vector), dtype)
         return self._wires[dtype]
@@ -68,11 +69,11 @@ class Bucket:
         return awaited is not None
 
     def progress(self) -> bool:
-        """Let communication go on; whether this bucket's is complete, but for what its hook does then."""
+        """Let communication go on; whether all requests that the hook waits for now are complete."""
         return pycoll.testall(self._awaited)[0]
 
     def finish(self) -> None:
-        """Run the hook to its end, and get ready for the next step."""
+        """Run the hook to its end, and prepare for the next step."""
         pycoll.waitall(self._awaited)
         while self._go_on():
             pycoll.waitall(self._awaited)
@@ -80,7 +81,7 @@ class Bucket:
         self.missing = set(self.views)
 
     def free(self) -> None:
-        """Give its requests back to MPI, when they are complete."""
+        """Wait for the pending requests and free the persistent one."""
         pycoll.waitall(self._awaited)
         if self._reduction:
             self._reduction.Free()
@@ -88,10 +89,10 @@ class Bucket:
 
 
 def assign(arrays: Arrays, limit: int, first_limit: int) -> list[list[str]]:
-    """Which arrays go into which bucket: in reverse order, of one dtype, up to so many bytes.
+    """The names of the arrays in each bucket: in reverse order, of one dtype, up to `limit` bytes.
 
-    The first bucket of each dtype has another limit, and an array that is longer than the limit a bucket of its own.
-    Buckets come in the order in which they will be complete.
+    The first bucket of each dtype has at most `first_limit` bytes.  An array that is longer than the limit has a bucket
+    of its own.  The buckets are in the order in which they will be full.
     """
     order = {name: place for place, name in enumerate(reversed(list(arrays)))}
     buckets: list[list[str]] = []
@@ -107,9 +108,9 @@ def assign(arrays: Arrays, limit: int, first_limit: int) -> list[list[str]]:
 
 
 def average_gradients(gradients: Arrays, comm: MPI.Intracomm | None = None, bucket_bytes: int = 25 << 20) -> Arrays:
-    """Average arrays over the ranks, in place, several together as one message; returns `gradients`.
+    """Average arrays over the ranks, in place, several of them in one message; returns `gradients`.
 
-    Names, shapes and dtypes are the same on all ranks, in the same order.  TypeError for integers.
+    Names, shapes and dtypes must be the same on all ranks, in the same order.  Raises TypeError for integers.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     pycoll.attach(comm)

@@ -1,8 +1,8 @@
-"""Checkpoints: a driver's parameters and its optimizer's state on disk, whole again at any number of ranks.
+"""Checkpoints: the parameters of a driver and the state of its optimizer on disk, for any number of ranks.
 
-A checkpoint is a directory.  Each rank that has something to save writes it into a file of its own, as pieces of
-flattened parameters; ``manifest.json``, which is replaced last and atomically, names these files.  So the directory
-always holds the checkpoint before or the whole new one.
+A checkpoint is a directory.  Each rank writes a file of its own, which holds pieces of flattened parameters.
+``manifest.json`` names these files; it is replaced last, and atomically.  So the directory always holds either the
+previous checkpoint or the complete new one.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .optimizers import Optimizer
 
 
 def save(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | None = None, extra: Any = None) -> None:
-    """Write a checkpoint into the directory `path`; all ranks of the driver together.
+    """Write a checkpoint into the directory `path`; all ranks of the driver call this together.
 
-    `extra` is anything that JSON can hold, rank 0's, such as the number of the epoch.  A checkpoint that is there
-    before is replaced, atomically.  Rates are not saved: an optimizer is made with them again.  OSError on the rank
-    whose disk fails, RuntimeError on the others.
+    `extra` is anything that JSON can hold, such as the number of the epoch; the value on rank 0 is saved.  A previous
+    checkpoint in the directory is replaced atomically.  Learning rates are not saved: they are arguments of the
+    optimizer.  Raises OSError on the rank whose disk fails, RuntimeError on the others.
     """
     optimizer = getattr(driver, "optimizer", None) or optimizer
     directory, comm = Path(path), driver.comm
@@ -73,7 +73,7 @@ def _new_generation(comm: MPI.Intracomm) -> str:
 
 @contextlib.contextmanager
 def _together(comm: MPI.Intracomm, what: str) -> Iterator[None]:
-    """What is inside is done on all ranks; if it fails on one, all raise an error."""
+    """Run the block on all ranks; if it fails on one, all raise an error."""
     error = None
     try:
         yield
@@ -102,7 +102,9 @@ def _write_part(path: Path, driver: Driver, optimizer: Optimizer | None) -> None
 
 
 def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | None = None) -> Any:
-    """Read a checkpoint into a driver and an optimizer, all ranks of the driver together; returns `extra`.
+    """Read a checkpoint into a driver and an optimizer; returns `extra`.
+
+    All ranks of the driver call this together.
 
     The numbers of ranks, units and servers may differ from those that saved it.  The arrays that each rank keeps for
     itself (such as the errors that a hook feeds back) are read only if the number of ranks is the same.
@@ -159,7 +161,7 @@ def _read(driver: Driver, optimizer: Optimizer | None, parts: list[Part]) -> _Co
 
 
 def _entries(driver: Driver, optimizer: Optimizer | None) -> Iterator[tuple[str, str, Piece]]:
-    """All that is saved, as (kind, parameter's name, piece)."""
+    """Everything that is saved, as (kind, name of the parameter, piece)."""
     groups = dict(driver.saved)
     if optimizer:
         groups |= {f"optimizer.{kept}": arrays for kept, arrays in optimizer.state.items()}
@@ -173,5 +175,6 @@ def _steps(driver: Driver, optimizer: Optimizer) -> dict[str, int]:
     return {name: optimizer.steps[key] for key, name in named if key in optimizer.steps}
 
 
-def _host(array: Array) -> Any:
-    return array.get() if hasattr(array, "get") else array
+def _host(array: Array) -> np.ndarray:
+    host: np.ndarray = array.get() if hasattr(array, "get") else array
+    return host

@@ -14,10 +14,10 @@ from .flat import Arrays, as_given
 
 
 def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm | None = None) -> float:
-    """Scale gradients in place so that their norm, taken over all of them, is at most `max_norm`.
+    """Scale gradients in place so that their global norm is at most `max_norm`.
 
-    With `comm`, each of its ranks holds a shard of them.  Returns the norm that they had, as
-    torch.nn.utils.clip_grad_norm_ does; ValueError for a negative `max_norm`.
+    With `comm`, each of its ranks holds a shard of the gradients.  Returns the norm before, as
+    torch.nn.utils.clip_grad_norm_ does.  Raises ValueError for a negative `max_norm`.
     """
     if not max_norm >= 0:
         raise ValueError(f"max_norm={max_norm} is negative")
@@ -27,7 +27,7 @@ def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm 
         squares = pycoll.allreduce(squares, comm=comm)
     norm = float(np.sqrt(squares[0]))
     scale = max_norm / (norm + 1e-6)
-    if not scale >= 1:  # so that a norm that is no number shows
+    if not scale >= 1:  # scale if the norm is NaN too, so that it shows
         for array in arrays:
             np.multiply(array, scale, out=array)
     return norm

@@ -1,9 +1,9 @@
-"""Hooks: what is done with a bucket of gradients that is full.
+"""Hooks: how a full bucket of gradients is averaged.
 
 A hook is a generator function of a `Bucket`.  It starts nonblocking collectives and yields their requests, one or a
-list; once they are complete it goes on, and at its end `bucket.vector` holds the average over all ranks of
-`bucket.comm`.  What comes before the first yield runs while the backward pass goes on; what comes after runs in
-`synchronize`, bucket by bucket, so that all ranks start what is to be started in one order.
+list.  It is resumed once they are complete.  At its end `bucket.vector` holds the average over all ranks of
+`bucket.comm`.  The code before the first yield runs during the backward pass.  The rest runs in `synchronize`, bucket
+by bucket, so that all ranks start their collectives in the same order.
 
     def in_half(bucket):
         wire = (bucket.vector / bucket.comm.size).astype(np.float16)
@@ -28,14 +28,14 @@ Hook = Callable[[Bucket], Iterator[Any]]
 
 
 def average(bucket: Bucket) -> Iterator[Any]:
-    """The average as it is, without compression."""
+    """Average without compression."""
     yield bucket.allreduce(bucket.vector, pycoll.AVG)
 
 
 class Cast:
-    """Gradients are sent and summed in another dtype: half the bytes of float32 in float16 or bfloat16.
+    """Send and sum gradients in another dtype, such as float16 or bfloat16 with half the bytes of float32.
 
-    They are divided by the number of ranks first, so that float16 overflows no sooner than the average does.
+    The gradients are divided by the number of ranks first, so that float16 overflows only where the average does.
     """
 
     def __init__(self, dtype: Any) -> None:
@@ -52,10 +52,12 @@ class Cast:
 
 
 class TopK:
-    """Only the largest of each rank's gradients, a share `ratio`, are sent; the rest is added to those of later steps.
+    """Send only the largest gradients of each rank, a share `ratio`; add the rest to the gradients of later steps.
 
-    Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", 2018.  What has not been sent yet is
-    `bucket.state["error"]`; within `join`, a rank at its end goes on sending that.
+    The gradients that have not been sent yet are in `bucket.state["error"]`.  Within `join`, a rank that has no more
+    batches goes on sending them.
+
+    Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", 2018.
     """
 
     def __init__(self, ratio: float = 0.01) -> None:
@@ -77,6 +79,6 @@ class TopK:
         yield requests
         places, parts = (request.wait() for request in requests)
         bucket.vector[...] = 0
-        for rank in range(bucket.comm.size):  # in this order everywhere: the same bits everywhere
+        for rank in range(bucket.comm.size):  # in the same order on all ranks, for the same bits
             bucket.vector[places[rank]] += parts[rank]
         bucket.vector /= bucket.comm.size

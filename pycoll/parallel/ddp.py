@@ -1,4 +1,4 @@
-"""Distributed data parallel: each rank trains on its share of every batch, and gradients are averaged."""
+"""Distributed data parallel: each rank trains on its share of each batch, and the gradients are averaged."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from .flat import Array, Arrays, check_arrays, check_gradient, copy, empty, fill
 
 
 class DistributedDataParallel(Driver):
-    """Averages gradients over the ranks while the backward pass still computes others.
+    """Average gradients over the ranks while the backward pass computes the next ones.
 
-    `parameters` maps names to arrays in forward order; they, and the `buffers`, become those of rank 0, and must have
-    the same names, shapes and dtypes on all ranks (ValueError on all of them names the first difference).  Gradients
-    are put into buckets of `bucket_bytes` (the first of `first_bucket_bytes`, at most 1 MiB by default, so that
-    communication begins early), in reverse order of the parameters; a bucket that is full is averaged at once, by
-    `hook` (see `pycoll.parallel.compression`) or else an all-reduce by `algorithm`, in the order of the buckets on all
-    ranks.
+    `parameters` maps names to arrays in forward order.  They and the `buffers` are set to the values of rank 0.  Names,
+    shapes and dtypes must be the same on all ranks; otherwise ValueError on all ranks names the first difference.
 
-    In each step, `ready` announces each parameter's gradient, in any order, and `synchronize` gives the averages.
-    Communication goes on in `ready`, `progress` and `synchronize`, and within `pycoll.progress_thread` all the time.
+    Gradients are put into buckets of `bucket_bytes`, in reverse order of the parameters.  The first bucket has
+    `first_bucket_bytes`, at most 1 MiB by default, so that communication begins early.  A full bucket is averaged at
+    once, by `hook` (see `pycoll.parallel.compression`) or by an all-reduce with `algorithm`.  All ranks average the
+    buckets in the same order.
+
+    In each step, `ready` announces the gradient of each parameter, in any order, and `synchronize` returns the
+    averages.  Communication goes on in `ready`, `progress` and `synchronize`, and with `pycoll.progress_thread` all the
+    time.
 
     Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020; the ring
     all-reduce for gradients: Sergeev and Del Balso, "Horovod", 2018.
@@ -69,7 +71,7 @@ class DistributedDataParallel(Driver):
         ]
         self._home = {name: bucket for bucket in self._buckets for name in bucket.views}
         self._next = 0  # the bucket to be started next
-        self._added: set[str] = set()  # whose views hold gradients of earlier backward passes
+        self._added: set[str] = set()  # parameters with gradients of earlier backward passes
         self._accumulating = False
         self._joining = False
         self._active: pycoll.Request | None = None  # how many ranks have a batch in this step
@@ -78,17 +80,17 @@ class DistributedDataParallel(Driver):
 
     @property
     def gradients(self) -> dict[str, Array]:
-        """The views into the buckets, in the order of the parameters.
+        """Views of the buckets by name, in the order of the parameters.
 
-        A gradient computed right there, and given to `ready`, needs no copy; not that of a second backward pass within
-        `no_sync`, which would overwrite the sum.
+        A gradient that is computed in its view needs no copy in `ready`.  Do not do this for a second backward pass
+        within `no_sync`, because it would overwrite the sum.
         """
         return {name: self._home[name].views[name] for name in self.parameters}
 
     def ready(self, name: str, gradient: Array) -> None:
-        """Announce a parameter's gradient; once its bucket is full, the average begins.
+        """Announce the gradient of a parameter; once its bucket is full, the bucket is averaged.
 
-        ValueError for an unknown name, a second gradient for the same parameter, or a wrong shape.
+        Raises ValueError for an unknown name, a second gradient for the same parameter, or a wrong shape.
         """
         if name not in self._home:
             raise ValueError(f"name={name!r} is not a parameter")
@@ -114,14 +116,14 @@ class DistributedDataParallel(Driver):
         self.progress()
 
     def progress(self) -> bool:
-        """Let communication go on; whether all that has begun is complete."""
+        """Let communication go on; whether all buckets that were started are complete."""
         return all(bucket.progress() for bucket in self._buckets[: self._next])
 
     def synchronize(self) -> dict[str, Array]:
-        """Wait for the averages; they are views into the buckets, valid until the next step begins.
+        """Wait for the averages and return them; they are views of the buckets, valid until the next step begins.
 
-        With ``find_unused=True`` parameters without a gradient count as zero, and those that have one on no rank are
-        left out.  Otherwise a missing gradient is a RuntimeError.
+        With ``find_unused=True``, missing gradients count as zero, and parameters without a gradient on any rank are
+        left out.  Otherwise a missing gradient raises RuntimeError.
         """
         if self._accumulating:
             raise RuntimeError("synchronize: gradients are not averaged within no_sync()")
@@ -137,13 +139,13 @@ class DistributedDataParallel(Driver):
         return {name: view for (name, view), is_used in zip(self.gradients.items(), used) if is_used}
 
     def average_gradients(self, gradients: Arrays) -> dict[str, Array]:
-        """All gradients in one call: `ready` for each, last one first, and `synchronize`."""
+        """Average all gradients in one call: `ready` for each, in reverse order, and `synchronize`."""
         for name in reversed(list(gradients)):
             self.ready(name, gradients[name])
         return self.synchronize()
 
     def clip_grad_norm(self, max_norm: float) -> float:
-        """Scale the averages so that their global norm is at most `max_norm`; returns the norm that they had."""
+        """Scale the averages so that their global norm is at most `max_norm`; returns the norm before."""
         return clip_by_global_norm(self.gradients, max_norm)
 
     def _begin_step(self) -> None:
@@ -152,7 +154,7 @@ class DistributedDataParallel(Driver):
 
     @phase("synchronize")
     def _average(self, missing: list[str]) -> list[bool]:
-        """Average what is there, with zeros for what is missing; which parameters have a gradient on any rank."""
+        """Average, with zeros for missing gradients; for each parameter, whether any rank has a gradient."""
         self._begin_step()
         for name in missing:
             self._home[name].views[name][...] = 0
@@ -181,7 +183,7 @@ class DistributedDataParallel(Driver):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Within it gradients are only added up, for the step that follows it, as often as `ready` is called."""
+        """Within this block `ready` only adds gradients up, for the step that follows the block."""
         before, self._accumulating = self._accumulating, True
         try:
             yield
@@ -191,11 +193,11 @@ class DistributedDataParallel(Driver):
 
     @contextlib.contextmanager
     def join(self) -> Iterator[None]:
-        """For ranks with different numbers of steps: all of them train within it.
+        """For ranks with different numbers of steps: all ranks train within this block.
 
-        A rank that comes to its end takes part in the steps of the others, which average over the ranks that are still
-        active; when all are at the end, parameters and buffers become those of the rank that took most steps.
-        Optimizers' state does not.  As torch.distributed.algorithms.join.
+        A rank that reaches the end of the block takes part in the steps of the others, which average over the ranks
+        that are still active.  When all ranks have reached the end, parameters and buffers are set to those of the rank
+        that took most steps.  The state of optimizers is not.  As torch.distributed.algorithms.join.
         """
         self._joining, self._steps = True, 0
         try:
@@ -209,7 +211,7 @@ class DistributedDataParallel(Driver):
             self._added.clear()
 
     def _others_are_active(self) -> bool:
-        """Count for those who begin a step, without being one of them; whether there are any."""
+        """Whether other ranks begin a step, which this rank does not."""
         self._active = pycoll.iallreduce(np.array([0]), comm=self.comm)
         return bool(self._active.wait()[0])
 
@@ -228,16 +230,16 @@ class DistributedDataParallel(Driver):
 
     @property
     def saved(self) -> dict[str, Arrays]:
-        """What a checkpoint holds."""
+        """The arrays that a checkpoint holds."""
         return {**super().saved, "buffers": self.buffers}
 
     @property
     def private(self) -> dict[str, Array]:
-        """What the hook keeps from step to step."""
+        """The arrays that the hook keeps from step to step."""
         return {f"{bucket.index}.{name}": array for bucket in self._buckets for name, array in bucket.state.items()}
 
     def check_private(self, arrays: Arrays) -> None:
-        """ValueError if arrays are not those of the buckets of this driver."""
+        """ValueError if the arrays do not fit the buckets of this driver."""
         fitting = {str(bucket.index): len(bucket.vector) for bucket in self._buckets}
         for key, array in arrays.items():
             index, _, name = key.partition(".")
@@ -245,7 +247,7 @@ class DistributedDataParallel(Driver):
                 raise ValueError(f"what the hook kept for bucket {index} does not fit the buckets of this driver")
 
     def load_private(self, arrays: Arrays) -> None:
-        """Give the hook what it kept; buckets for which nothing is given start anew."""
+        """Give the hook the arrays that it kept; it starts anew with the other buckets."""
         for bucket in self._buckets:
             bucket.state.clear()
         for key, array in arrays.items():
@@ -255,7 +257,7 @@ class DistributedDataParallel(Driver):
             copy(bucket.state[name], array)
 
     def free(self) -> None:
-        """Give requests and communicator back to MPI; also at the end of a with block."""
+        """Free the requests and the communicator; also called at the end of a with block."""
         for bucket in self._buckets:
             bucket.free()
         super().free()

@@ -1,4 +1,4 @@
-"""What the three drivers have in common: a with block frees them, and checkpoints know how to read and write them."""
+"""The base class of the three drivers: it frees their communicator, and has the default hooks for checkpoints."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def check_algorithm(algorithm: str | None, *primitives: str) -> None:
     for primitive in primitives:
         names = pycoll.algorithms(primitive)
         if algorithm is not None and algorithm not in names:
-            raise ValueError(f"algorithm={algorithm!r} is not one of {primitive}'s: {', '.join(names)}")
+            raise ValueError(f"algorithm={algorithm!r} is not an algorithm of {primitive}: {', '.join(names)}")
 
 
 class Driver:
-    """A driver on a communicator of its own; all its methods are called by all ranks unless they say otherwise.
+    """A driver on a communicator of its own; unless they say otherwise, all ranks call its methods together.
 
-    What checkpoints know of it is here as it is where every rank has all parameters.
+    The hooks for checkpoints are those of drivers whose parameters are replicated on every rank.
     """
 
     comm: MPI.Intracomm
@@ -54,22 +54,22 @@ class Driver:
 
     @property
     def saved(self) -> dict[str, Arrays]:
-        """What a checkpoint holds: arrays by kind and by the driver's own keys; the kind "parameters" is among them."""
+        """The arrays that a checkpoint holds, by kind (one of which is "parameters") and by the keys of the driver."""
         return {"parameters": self.parameters}
 
     def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
-        """Arrays with the keys of `saved` as (key, parameter's name, piece of that parameter)."""
+        """Arrays with the keys of `saved`, as (key, name of the parameter, piece of that parameter)."""
         for name, piece in whole_pieces(arrays):
             yield name, name, piece
 
     @property
     def saves(self) -> bool:
-        """Whether this rank's arrays go into a checkpoint: one replica is enough."""
+        """Whether the arrays of this rank go into a checkpoint: one replica is enough."""
         return self.comm.rank == 0
 
     @property
     def private(self) -> Mapping[str, Array]:
-        """What a checkpoint holds besides, of each rank by itself."""
+        """The arrays of this rank alone that a checkpoint holds as well."""
         return {}
 
     def check_private(self, arrays: Mapping[str, Array]) -> None:
@@ -79,10 +79,10 @@ class Driver:
         """Set the private arrays again; those that are not given are forgotten."""
 
     def loaded(self) -> None:
-        """A checkpoint has been loaded: the arrays have other values."""
+        """Called when a checkpoint has been loaded into the arrays."""
 
     def free(self) -> None:
-        """Give requests and communicators back to MPI; also at the end of a with block."""
+        """Free the requests and the communicators; also called at the end of a with block."""
         if self.comm != MPI.COMM_NULL:
             self.comm.Free()
 

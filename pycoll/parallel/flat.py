@@ -1,6 +1,6 @@
 """Named arrays side by side in one flat vector, whole or in shards.
 
-Everything here goes by NumPy's functions, which CuPy's arrays answer with CuPy's.
+The functions of NumPy that are used here dispatch to CuPy for arrays of CuPy.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pycoll.arguments.arrays import as_array, check_writeable
-from pycoll.arguments.memory import device_of
-from pycoll.arguments.streams import follow, join_streams
+from ..arguments.arrays import as_array, check_writeable
+from ..arguments.memory import device_of
+from ..arguments.streams import follow, join_streams
 
-Array = Any  # NumPy's or CuPy's
+Array = Any  # of NumPy or CuPy
 Arrays = Mapping[str, Array]
 
 
@@ -23,7 +23,7 @@ class Piece(NamedTuple):
     """Elements `start`, `start` + 1, ... of a flattened array of this shape."""
 
     start: int
-    values: Array  # flat; a view, so that it can be read and written
+    values: Array  # a flat view
     shape: tuple[int, ...]
 
     @property
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
 
 
 class Layout:
-    """Where arrays of one dtype lie in one vector, in their order."""
+    """The places of arrays of one dtype in one vector, in their order."""
 
     def __init__(self, arrays: Arrays) -> None:
         self.shapes = {name: tuple(array.shape) for name, array in arrays.items()}
@@ -66,7 +66,7 @@ def whole_pieces(arrays: Arrays) -> Iterator[tuple[str, Piece]]:
 
 
 def fill(piece: Piece, name: str, sources: list[Piece]) -> None:
-    """Fill a piece from those pieces of the same array that overlap it; ValueError if they do not cover it."""
+    """Fill a piece from other pieces of the same array; ValueError if they do not cover it."""
     found, reached = 0, piece.start
     for source in sorted(sources, key=lambda source: source.start):
         if source.shape != piece.shape:
@@ -92,12 +92,12 @@ def by_dtype(arrays: Arrays) -> dict[np.dtype, dict[str, Array]]:
 
 
 def empty(like: Array, size: int, dtype: Any = None) -> Array:
-    """A vector where `like` lies: in the host's memory or on the device."""
+    """A vector in the memory of `like`: in host memory or on its device."""
     return np.empty_like(like, shape=(size,), dtype=dtype)
 
 
 def copy(to: Array, source: Array) -> None:
-    """Copy elements, converted to the dtype of `to`, also between the host and a device."""
+    """Copy elements, converted to the dtype of `to`; also between host memory and a device."""
     if hasattr(source, "get") and not hasattr(to, "set"):
         source = source.get()
     if hasattr(to, "set") and not hasattr(source, "get"):
@@ -107,33 +107,32 @@ def copy(to: Array, source: Array) -> None:
 
 
 def hand_over(array: Array) -> None:
-    """What the current stream does with an array on a GPU comes before what pycoll does there from now on."""
+    """Make later work of pycoll on a GPU wait for what the current stream does with this array."""
     if not isinstance(array, np.ndarray):
         follow(array.device.id)
 
 
 def named_dtype(dtype: Any) -> np.dtype:
-    """A dtype, also by the name "bfloat16", which NumPy knows by ml_dtypes alone."""
-    found: np.dtype
+    """A dtype; the name "bfloat16" needs the package ml_dtypes, which defines that dtype."""
     if str(dtype) != "bfloat16":
-        found = np.dtype(dtype)
-        return found
+        named: np.dtype = np.dtype(dtype)
+        return named
     try:
         import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         raise TypeError("dtype 'bfloat16' needs the package ml_dtypes (the extra bfloat16)") from None
-    found = np.dtype(ml_dtypes.bfloat16)
-    return found
+    bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16
 
 
 def check_averaged(what: str, dtype: np.dtype) -> None:
     """TypeError if numbers of this dtype cannot be averaged."""
     if dtype.kind in "iub":
-        raise TypeError(f"{what} has dtype {dtype}, which has no averages")
+        raise TypeError(f"{what} has dtype {dtype}, which cannot be averaged")
 
 
 def as_given(what: str, buffer: Any) -> Array:
-    """NumPy's or CuPy's array on the memory of another package's, such as a tensor of PyTorch's; these as they are."""
+    """An array of NumPy or CuPy on the memory of any array, such as a PyTorch tensor, without a copy."""
     array = as_array(what, buffer)
     if array is not buffer and not isinstance(array, np.ndarray):
         join_streams(array.device.id)
@@ -143,22 +142,22 @@ def as_given(what: str, buffer: Any) -> Array:
 def check_gradient(what: str, gradient: Any, parameter: Array) -> Array:
     """A gradient as an array.
 
-    ValueError unless it has its parameter's shape, TypeError unless it lies in the same memory.
+    Raises ValueError unless it has the shape of its parameter, TypeError unless it is in the same memory.
     """
     gradient = as_given(what, gradient)
     if gradient.shape != parameter.shape:
         raise ValueError(f"{what} has shape {gradient.shape}, its parameter has {parameter.shape}")
     if device_of(gradient) != device_of(parameter):
-        raise TypeError(f"{what} lies {_place(gradient)}, its parameter {_place(parameter)}")
+        raise TypeError(f"{what} is {_place(gradient)}, its parameter {_place(parameter)}")
     return gradient
 
 
 def _place(array: Array) -> str:
-    return "in the host's memory" if isinstance(array, np.ndarray) else f"on GPU {device_of(array)}"
+    return "in host memory" if isinstance(array, np.ndarray) else f"on GPU {device_of(array)}"
 
 
 def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Array]:
-    """A dict of arrays by name; TypeError or ValueError says which entry is wrong, such as integers to be `trained`."""
+    """A dict of arrays by name; TypeError or ValueError names an invalid entry, such as integers to be `trained`."""
     if not isinstance(arrays, Mapping):
         raise TypeError(f"{name} must be a mapping from names to arrays, not {type(arrays).__name__}")
     checked: dict[str, Array] = {}
@@ -169,7 +168,7 @@ def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Arra
         array = checked[key] = as_given(what, buffer)
         first = next(iter(checked.values()))
         if device_of(array) != device_of(first):
-            raise TypeError(f"{what} lies {_place(array)}, another of the {name} {_place(first)}")
+            raise TypeError(f"{what} is {_place(array)}, the first of the {name} {_place(first)}")
         if trained:
             check_averaged(what, array.dtype)
         if not array.flags.c_contiguous:

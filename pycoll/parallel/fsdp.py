@@ -19,12 +19,12 @@ from .units import Slots, Unit, default_units, units_of
 
 
 class FullyShardedDataParallel(Driver):
-    """Shards a model by units, and puts each unit together only while it computes.
+    """Shard a model by units, and gather each unit only while it computes.
 
-    `parameters` maps names to arrays in forward order; the values are rank 0's, and the arrays are not needed after
-    this.  `units` lists the names of the parameters that are gathered together, each list of one dtype; by default
-    those with the same name up to the last dot.  Rank r of p holds the r-th p-th of each unit, as one flat vector:
-    `shards` are these vectors by the number of their unit, which an optimizer of the rank's own updates.
+    `parameters` maps names to arrays in forward order; the values of rank 0 are used, and the arrays are not needed
+    afterwards.  `units` lists the names of the parameters that are gathered together, each list of one dtype; by
+    default those with the same name up to the last dot.  Each rank holds an equal part of each unit, as one flat
+    vector.  `shards` are these vectors by the number of their unit; each rank updates them with its own optimizer.
 
         for unit in range(len(fsdp.units)):
             with fsdp.forward(unit) as parameters: ...
@@ -34,11 +34,11 @@ class FullyShardedDataParallel(Driver):
                 fsdp.ready(name, gradient)
         optimizer.step(fsdp.synchronize())
 
-    The parameters inside a with block are views that are valid until its end; the next unit is gathered meanwhile if
-    `prefetch` is true.  With ``reshard_after_forward=False`` units stay gathered until the next update.  With
-    `param_dtype` ("float16", "bfloat16") units are gathered and computed with in that dtype, and shards stay as they
-    are; gradients are averaged in `reduce_dtype`, by default that of the shards.  `offload` keeps the shards, and so
-    the optimizer's work, in the host's memory where the parameters are on a device.
+    The parameters inside a with block are views that are valid until its end.  If `prefetch` is true, the next unit is
+    gathered meanwhile.  With ``reshard_after_forward=False`` units stay gathered until the next update.  With
+    `param_dtype` ("float16", "bfloat16") units are gathered in that dtype for computing, while the shards keep theirs.
+    Gradients are averaged in `reduce_dtype`, by default the dtype of the shards.  With `offload`, the shards of
+    parameters on a device are kept and updated in host memory.
 
     Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020 (stage 3);
     Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023.
@@ -73,9 +73,9 @@ class FullyShardedDataParallel(Driver):
         kept = len(self._units) if not reshard_after_forward else 2 if prefetch else 1
         self._parameters = Slots(self._units, kept, "gathered")
         self._gradients = Slots(self._units, 2, "reduced")
-        self._inside: list[int] = []  # the units inside whose blocks we are
-        self._backward: int | None = None  # the unit inside whose backward block we are
-        self._missing: set[str] = set()  # gradients not announced yet there
+        self._inside: list[int] = []  # the units whose with blocks have not ended
+        self._backward: int | None = None  # the unit whose backward block has not ended
+        self._missing: set[str] = set()  # its gradients that are not announced yet
 
     @property
     def units(self) -> list[list[str]]:
@@ -84,7 +84,7 @@ class FullyShardedDataParallel(Driver):
 
     @property
     def shards(self) -> dict[str, Array]:
-        """The share of each unit that this rank has, flat; the last rank's is padded with zeros."""
+        """The flat shard of each unit on this rank; that of the last rank is padded with zeros."""
         return {str(number): unit.shard for number, unit in enumerate(self._units)}
 
     @contextlib.contextmanager
@@ -95,9 +95,9 @@ class FullyShardedDataParallel(Driver):
 
     @contextlib.contextmanager
     def backward(self, unit: int) -> Iterator[dict[str, Array]]:
-        """The parameters of a unit, for its backward pass; at its end the average of its gradients begins.
+        """The parameters of a unit, for its backward pass; at the end of the block its gradients are averaged.
 
-        RuntimeError if `ready` was not called for all of them.
+        Raises RuntimeError if `ready` was not called for all of them.
         """
         if self._backward is not None:
             raise RuntimeError(f"backward({unit}): the block of unit {self._backward} has not ended")
@@ -118,9 +118,9 @@ class FullyShardedDataParallel(Driver):
             self._units[unit].start_reducing(self._gradients.vector(unit))
 
     def ready(self, name: str, gradient: Array) -> None:
-        """Announce a parameter's gradient, within `backward` of its unit.
+        """Announce the gradient of a parameter, within `backward` of its unit.
 
-        ValueError for a parameter of another unit, one announced before, or a wrong shape.
+        Raises ValueError for a parameter of another unit, a second gradient for the same parameter, or a wrong shape.
         """
         if name not in self._missing:
             raise ValueError(f"name={name!r} is not a parameter of the unit at work, or was announced before")
@@ -138,10 +138,10 @@ class FullyShardedDataParallel(Driver):
             unit.progress()
 
     def synchronize(self) -> dict[str, Array]:
-        """Wait for the averages of the gradients: this rank's share of each unit, by the unit's number.
+        """Wait for the averages of the gradients and return the shards of this rank, by the number of the unit.
 
-        They add up over all backward passes since the last call.  Units are gathered anew after it, with the shards
-        as they are then.
+        The averages add up over all backward passes since the last call.  Units are gathered again after this call,
+        from the shards as they are then.
         """
         for unit in self._units:
             unit.finish_reducing()
@@ -151,18 +151,18 @@ class FullyShardedDataParallel(Driver):
         return {str(number): unit.averaged() for number, unit in enumerate(self._units)}
 
     def zero_grad(self) -> None:
-        """Forget what backward passes have averaged since the last `synchronize`."""
+        """Discard the averages of all backward passes since the last `synchronize`."""
         for unit in self._units:
             unit.finish_reducing()
             unit.forget_average()
 
     def clip_grad_norm(self, gradients: Arrays, max_norm: float) -> float:
-        """Scale what `synchronize` gave so that the norm over all shards is at most `max_norm`; returns the norm."""
+        """Scale averages so that their norm over all shards is at most `max_norm`; returns the norm before."""
         return clip_by_global_norm(gradients, max_norm, self.comm)
 
     @contextlib.contextmanager
     def _entered(self, unit: int, following: int) -> Iterator[dict[str, Array]]:
-        """The parameters of a unit, with the gathering of the following one begun."""
+        """The parameters of a unit, after starting to gather the following unit."""
         if not 0 <= unit < len(self._units):
             raise ValueError(f"unit={unit} is not in 0 <= unit < {len(self._units)}")
         self._start_gathering(unit)
@@ -180,17 +180,17 @@ class FullyShardedDataParallel(Driver):
         if before == unit:
             return
         if before in self._inside:
-            raise RuntimeError(f"unit {unit} takes the room of unit {before}, whose with block has not ended")
+            raise RuntimeError(f"unit {unit} uses the buffer of unit {before}, whose with block has not ended")
         if before is not None:
             self._units[before].finish_gathering()
         self._parameters.hold(unit)
         self._units[unit].start_gathering(self._parameters.vector(unit))
 
     def state_dict(self, full: bool = True, root: int | None = None) -> dict[str, Any]:
-        """Copies of the parameters, on all ranks together: whole ones, or this rank's pieces.
+        """Copies of the whole parameters, or of the pieces of this rank; all ranks call this together.
 
-        ``full=True`` gives the arrays by name, on all ranks or on `root` alone (others get {}); one unit at a time is
-        put together.  ``full=False`` gives this rank's `Piece` of each parameter that it has a share of.
+        ``full=True`` returns the arrays by name, on all ranks or on `root` alone (the others get {}); the units are
+        gathered one by one.  ``full=False`` returns a `Piece` of each parameter that this rank has a part of.
         """
         if not full:
             return {name: piece._replace(values=piece.values.copy()) for _, name, piece in self.pieces(self.shards)}
@@ -200,9 +200,9 @@ class FullyShardedDataParallel(Driver):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Piece]]) -> None:
-        """Set the shards: from whole arrays by name, or from the sharded states of all ranks, of however many.
+        """Set the shards from whole arrays by name, or from the sharded states of all ranks of any number of ranks.
 
-        ValueError for what is missing, or has a wrong shape.
+        Raises ValueError for a parameter that is missing or has a wrong shape.
         """
         states = [dict(whole_pieces(state))] if isinstance(state, Mapping) else state
         for _, name, piece in self.pieces(self.shards):
@@ -211,29 +211,29 @@ class FullyShardedDataParallel(Driver):
 
     @property
     def saved(self) -> dict[str, Arrays]:
-        """What a checkpoint holds."""
+        """The arrays that a checkpoint holds."""
         return {"parameters": self.shards}
 
     @property
     def saves(self) -> bool:
-        """Whether this rank's arrays go into a checkpoint: every rank's shards do."""
+        """Whether the arrays of this rank go into a checkpoint: the shards of every rank do."""
         return True
 
     def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
-        """Arrays like the shards as (unit's number, parameter's name, piece)."""
+        """Arrays like the shards, as (number of the unit, name of the parameter, piece)."""
         for number, shard in arrays.items():
             unit = self._units[int(number)]
             for name, piece in unit.layout.pieces(shard, unit.start):
                 yield number, name, piece
 
     def loaded(self) -> None:
-        """The shards have been changed, or are about to be: gather anew."""
+        """Called when the shards have changed, or are about to: the units are gathered again."""
         for unit in self._units:
             unit.finish_gathering()
         self._parameters.forget()
 
     def free(self) -> None:
-        """Give requests and communicator back to MPI; also at the end of a with block."""
+        """Free the requests and the communicator; also called at the end of a with block."""
         for unit in self._units:
             unit.finish_gathering()
             unit.finish_reducing()

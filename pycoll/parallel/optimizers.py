@@ -1,4 +1,4 @@
-"""Optimizers: they update arrays in place, given a gradient for each, by PyTorch's formulas.
+"""Optimizers: they update arrays in place, given a gradient for each, by the formulas of PyTorch.
 
 The arrays may be whole parameters or flat shards of them; all operations go element by element, so the outcome does
 not depend on how parameters are cut.
@@ -19,10 +19,10 @@ BLOCK = 32 * 1024  # elements updated at once on the host: what is computed in b
 
 
 class Optimizer:
-    """What SGD and Adam have in common.
+    """The base class of SGD and Adam.
 
-    `parameters` maps names to arrays, which `step` changes.  `state` maps the name of a quantity that is kept (such
-    as ``"momentum"``) to arrays like the parameters, by the parameters' names; `steps` counts each one's updates.
+    `parameters` maps names to arrays, which `step` changes.  `state` maps the name of a quantity that is kept, such as
+    ``"momentum"``, to a dict of arrays like the parameters.  `steps` counts the updates of each parameter.
     """
 
     kept: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Optimizer:
 
     @phase("optimizer")
     def step(self, gradients: Arrays) -> None:
-        """Update the parameters that a gradient is given for; ValueError for a name or shape that does not fit."""
+        """Update the parameters that have a gradient; ValueError for a name or a shape that does not fit."""
         checked = {}
         for name, gradient in gradients.items():
             if name not in self.parameters:
@@ -55,12 +55,12 @@ class Optimizer:
                 update(parameter, block, *kept)
 
     def _update(self, steps: int) -> Callable[..., None]:
-        """What a parameter's update with this number does with (parameter, gradient, *kept); not to the gradient."""
+        """The function of (parameter, gradient, *kept) that makes this update; it does not change the gradient."""
         raise NotImplementedError
 
 
 def _blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Blocks of arrays of one shape; on a device the whole, since each operation there costs a launch."""
+    """Blocks of arrays of one shape; whole arrays on a device, where each operation costs a launch."""
     flat = [array.reshape(-1) for array in arrays]
     block = BLOCK if isinstance(arrays[0], np.ndarray) else max(1, flat[0].size)
     for start in range(0, flat[0].size, block):
@@ -68,10 +68,9 @@ def _blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent, as torch.optim.SGD: momentum, Nesterov's variant, L2 weight decay.
+    """Stochastic gradient descent, as torch.optim.SGD: momentum, Nesterov momentum, L2 weight decay.
 
-    Nesterov's momentum as in Sutskever et al., "On the importance of initialization and momentum in deep learning",
-    2013.
+    Nesterov momentum: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
     """
 
     def __init__(
@@ -152,10 +151,9 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay, as torch.optim.AdamW.
+    """Adam with decoupled weight decay, 0.01 by default, as torch.optim.AdamW.
 
-    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.  `weight_decay` is 0.01 by
-    default.
+    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
     """
 
     decoupled = True
@@ -163,4 +161,4 @@ class AdamW(Adam):
 
 
 MakeOptimizer = Callable[[dict[str, Any]], Optimizer]
-"""Makes an optimizer of parameters, such as ``functools.partial(SGD, lr=0.1)``."""
+"""A function that makes an optimizer for parameters, such as ``functools.partial(SGD, lr=0.1)``."""

@@ -23,7 +23,7 @@ def default_units(parameters: Arrays) -> list[list[str]]:
 
 
 def units_of(parameters: Arrays, units: Sequence[Sequence[str]]) -> list[dict[str, Array]]:
-    """The parameters unit by unit; ValueError unless each is in one unit, with others of its dtype."""
+    """The parameters unit by unit; ValueError unless each is in one unit, and each unit has one dtype."""
     listed = [name for names in units for name in names]
     for name in listed:
         if name not in parameters:
@@ -40,9 +40,10 @@ def units_of(parameters: Arrays, units: Sequence[Sequence[str]]) -> list[dict[st
 
 
 class Unit:
-    """One rank's share of some parameters, and how it is gathered and its gradients are reduced.
+    """The shard of one rank of some parameters; gathers the parameters and reduces their gradients.
 
-    `shard` is elements `start`, `start` + 1, ... of the parameters' flat vector, padded so that all ranks' are alike.
+    `shard` has the elements from `start` on of the flat vector of the parameters, which is padded so that the shards of
+    all ranks have one length.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Unit:
         self.names = list(arrays)
         self._number = number
         self._comm, self._algorithm = comm, algorithm
-        like = empty(next(iter(arrays.values())), 0)  # of the memory and the dtype that everything here has
+        like = empty(next(iter(arrays.values())), 0)  # has the memory and the dtype of all buffers
         length = -(-self.layout.size // comm.size)
         self.start, self.padded = length * comm.rank, length * comm.size
         self._like = like
@@ -74,7 +75,7 @@ class Unit:
         self._scatter(arrays)
 
     def _scatter(self, arrays: Arrays) -> None:
-        """Give every rank its shard of rank 0's values."""
+        """Scatter the values of rank 0 to the shards."""
         mine = empty(self._like, len(self.shard))
         vector = None
         if self._comm.rank == 0:
@@ -86,25 +87,25 @@ class Unit:
         copy(self.shard, mine)
 
     def buffer(self, length: int, dtype: Any) -> Array:
-        """Memory where parameters are computed with."""
+        """A vector in the memory of the parameters."""
         return empty(self._like, length, dtype)
 
     def start_gathering(self, vector: Array) -> None:
-        """Begin to put the unit together in a vector of `padded` elements."""
+        """Start to gather the unit in a vector of `padded` elements."""
         if self._sent is not self.shard:
             copy(self._sent, self.shard)
         self._gathered = under_way(f"gather unit {self._number}")
         self._gathering = pycoll.iallgather(self._sent, vector, comm=self._comm, algorithm=self._algorithm)
 
     def finish_gathering(self) -> None:
-        """Wait for it."""
+        """Wait until the unit is gathered."""
         if self._gathering:
             self._gathering.Wait()
             self._gathered()
             self._gathering = None
 
     def start_reducing(self, vector: Array) -> None:
-        """Begin to average the unit's gradients."""
+        """Start to average the gradients of the unit."""
         if self._arrived:
             self._add_up()
         vector[self.layout.size :] = 0
@@ -116,7 +117,7 @@ class Unit:
         self._reducing = pycoll.ireduce_scatter(vector, self._arriving, op, comm=self._comm, algorithm=self._algorithm)
 
     def finish_reducing(self) -> None:
-        """Wait for it."""
+        """Wait for the average."""
         if self._reducing:
             self._reducing.Wait()
             self._reduced()
@@ -128,7 +129,7 @@ class Unit:
         return self._arrived or self._sum is not None
 
     def forget_average(self) -> None:
-        """The next average begins a new sum."""
+        """Discard the sum of the averages."""
         self._arrived, self._sum = False, None
 
     def averaged(self) -> Array:
@@ -156,7 +157,7 @@ class Unit:
                 request.Test()
 
     def whole(self, root: int | None) -> dict[str, Array]:
-        """The parameters, put together from the shards on all ranks, or on one."""
+        """The whole parameters, gathered on all ranks or on `root`."""
         vector: Array
         if root is None:
             vector = pycoll.allgather(self.shard, comm=self._comm)
@@ -166,9 +167,9 @@ class Unit:
 
 
 class Slots:
-    """A few buffers that units share, one after the other, for their parameters or for their gradients.
+    """A few buffers that the units use in turn, for their parameters or for their gradients.
 
-    Unit u uses slot u modulo `count`, so that a unit and the next one never share one.
+    Unit u uses slot u modulo `count`, so that a unit and the next one have different slots.
     """
 
     def __init__(self, units: list[Unit], count: int, what: str) -> None:
@@ -189,15 +190,15 @@ class Slots:
         return self._vectors[unit]
 
     def views(self, unit: int) -> dict[str, Array]:
-        """The unit's arrays."""
+        """The arrays of the unit."""
         return self._views[unit]
 
     def holder(self, unit: int) -> int | None:
-        """Which unit's values are in this unit's slot."""
+        """The unit whose values are in the slot of this unit."""
         return self._holders.get(unit % self._count)
 
     def hold(self, unit: int) -> None:
-        """From now on the unit's slot holds its values."""
+        """From now on the slot of the unit holds its values."""
         self._holders[unit % self._count] = unit
 
     def forget(self) -> None:

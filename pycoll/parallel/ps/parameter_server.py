@@ -1,4 +1,4 @@
-"""Data parallel by a parameter server: workers push gradients to servers, and pull what these make of them."""
+"""Data parallel with a parameter server: workers push gradients to servers, and pull parameters or averages."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ MODES = ("sync", "async", "bounded")
 class ParameterServer(Driver):
     """Workers that push gradients to one or several servers and pull parameters, or averaged gradients.
 
-    `parameters` maps names to arrays; they become those of rank 0, and `step` updates them in place.  The last
-    `servers` ranks serve and do nothing else, or with ``colocated=True`` the first `servers` workers serve as well,
-    whenever they are in a call of this driver.  The servers share the parameters' elements evenly.  A worker is
-    one rank, or `ranks_per_worker` of them (``"host"``: those of a host), which add up their gradients, so that one of
-    them pushes and pulls for all.
+    `parameters` maps names to arrays; they are set to the values of rank 0, and `step` updates them in place.  The last
+    `servers` ranks serve and do nothing else.  With ``colocated=True`` the first `servers` workers serve as well,
+    whenever they are in a call of this driver.  The servers share the elements of the parameters evenly.  A worker is
+    one rank, or `ranks_per_worker` ranks (``"host"``: those of a host).  The ranks of a worker add up their gradients,
+    and one of them pushes and pulls for all.
 
-    `update` says who updates parameters, with ``optimizer(parameters)`` (such as ``partial(SGD, lr=0.1)``): "server"
-    or "worker".  In mode "sync" with ``update="worker"`` there may be no optimizer; then `step` returns the
-    averaged gradients.
+    `update` says who updates the parameters: "server" or "worker".  The update is made by ``optimizer(parameters)``,
+    such as ``partial(SGD, lr=0.1)``.  In mode "sync" with ``update="worker"`` there may be no optimizer; then `step`
+    returns the averaged gradients.
 
-    - ``mode="sync"``: all workers' gradients of a step are averaged over their ranks and applied, in an order that
-      does not depend on timing; as training on the global batch.
+    - ``mode="sync"``: the gradients of all workers in a step are averaged over their ranks and applied, in an order
+      that does not depend on timing.  This is training on the global batch.
     - ``mode="bounded"``: the same, but a worker may begin step n as soon as the updates through step n-s-1 of every
       worker are in its parameters, where s is `staleness`.  ``staleness=0`` is "sync".
-    - ``mode="async"``: a gradient is applied when it comes; the worker goes on with the parameters it has, with at
+    - ``mode="async"``: a gradient is applied when it arrives; the worker goes on with the parameters it has, with at
       most one push unanswered.
 
-    A rank that only serves does ``ps.serve()``; a worker ``ps.step(gradients)`` for each of its batches, of which it
-    may have fewer than others; then all ranks ``ps.finish()``, after which training may go on.
-    A call that waits for a message for more than ``PYCOLL_TIMEOUT`` seconds raises `pycoll.CollectiveTimeout`, after
-    which the driver cannot be used any more.
+    A rank that only serves calls ``ps.serve()``.  A worker calls ``ps.step(gradients)`` for each of its batches, and
+    may have fewer batches than others.  Then all ranks call ``ps.finish()``, after which training may go on.  A call
+    that waits for a message for more than ``PYCOLL_TIMEOUT`` seconds raises `pycoll.CollectiveTimeout`, after which the
+    driver cannot be used any more.
 
-    `staleness` lists, for each step that this worker began, how many steps the updates of the slowest worker in its
-    parameters were behind, and `waited` the seconds that it waited before it; `finish` begins them anew.
+    `staleness` lists, for each step of this worker, by how many steps the updates of the slowest worker were behind.
+    `waited` lists the seconds that the worker waited before each step.  `finish` clears both.
 
     Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014.
     """
@@ -75,7 +75,7 @@ class ParameterServer(Driver):
             if (size := sum(layout.size for layout in self._layouts.values())) < servers:
                 raise ValueError(f"servers={servers}: there are only {size} elements to be shared")
             if optimizer:
-                optimizer({})  # what it raises is raised on all ranks
+                optimizer({})  # so that its errors are raised on all ranks
             self.roles = Roles(self.comm, servers, colocated, ranks_per_worker)
         for array in self.parameters.values():
             pycoll.bcast(array, comm=self.comm)
@@ -104,7 +104,7 @@ class ParameterServer(Driver):
 
     def _begin(self) -> None:
         self.staleness, self.waited = [0], [0.0]
-        self._news = False  # whether an answer has come that not all ranks of the worker know of
+        self._news = False  # whether an answer has arrived that not all ranks of the worker have
         self._serving: Serving | None = None
         if self._server:
             self._serving = Serving(self._server.at_once() if self._mode == "async" else self._server.in_steps())
@@ -117,16 +117,16 @@ class ParameterServer(Driver):
             self._serving.run(f"serve on rank {self.comm.rank}")
 
     def step(self, gradients: Arrays) -> dict[str, Array] | None:
-        """Push this rank's gradients, and pull: the parameters are then such that the next step may begin.
+        """Push the gradients of this rank, and pull: the next step may begin with the parameters as they are then.
 
-        Returns the averaged gradients if there is no optimizer, valid until the next step.  ValueError for names or
-        shapes that are not the parameters'.
+        Returns the averaged gradients, valid until the next step, if there is no optimizer.  Raises ValueError for
+        names or shapes that differ from those of the parameters.
         """
         self.push(gradients)
         return self.pull()
 
     def push(self, gradients: Arrays) -> None:
-        """Send gradients on their way; they are copied."""
+        """Start to send a copy of the gradients."""
         if not self.roles.works:
             raise RuntimeError(f"push: rank {self.comm.rank} is a server")
         if gradients.keys() != self.parameters.keys():
@@ -173,15 +173,15 @@ class ParameterServer(Driver):
         return None if self._server_updates or self._worker_updates else self._views(self._values)
 
     def progress(self) -> None:
-        """Let the server of this rank go on, if it has one; for the midst of long computations."""
+        """Let the server on this rank, if there is one, go on; call it during long computations."""
         if self._serving:
             self._serving.poll()
 
     def finish(self) -> None:
-        """On all ranks together, when their batches are done: then all have the final parameters.
+        """Give all ranks the final parameters; all ranks call this together, when their batches are done.
 
-        Those are the servers', or where workers update, those of the worker that took most steps, whose optimizer's
-        state all have then.
+        They are the parameters of the servers.  Where workers update, they are those of the worker that took most
+        steps, and all ranks get the state of its optimizer as well.
         """
         with self._usable():
             if self.roles.leads:
@@ -221,7 +221,7 @@ class ParameterServer(Driver):
                 self._spread_state(self.optimizer, root)
 
     def _spread_state(self, optimizer: Optimizer, root: int) -> None:
-        """Give all ranks the state of the root's optimizer."""
+        """Give all ranks the state of the optimizer on the root."""
         for arrays in optimizer.state.values():
             for array in arrays.values():
                 pycoll.bcast(array, root, comm=self.comm)
@@ -229,7 +229,7 @@ class ParameterServer(Driver):
         optimizer.steps.update(zip(optimizer.steps, steps.tolist()))
 
     def _take(self, answer: Vectors) -> Vectors:
-        """Use an answer of the servers; returns room for the next."""
+        """Use an answer of the servers; returns vectors for the next one."""
         self._news = True
         if self._worker_updates:
             assert self.optimizer
@@ -239,7 +239,7 @@ class ParameterServer(Driver):
         return room
 
     def _hand_on(self) -> None:
-        """From the rank that pulls to the others of its worker."""
+        """Broadcast an answer from the rank that pulls to the other ranks of its worker."""
         if self.roles.leads and self._worker_updates:
             self._pack(self.parameters, self._values)
         for vector in self._values:
@@ -282,18 +282,18 @@ class ParameterServer(Driver):
 
     @property
     def saved(self) -> dict[str, Arrays]:
-        """What a checkpoint holds, between `finish` and the next step."""
+        """The arrays that a checkpoint holds, between `finish` and the next step."""
         if self._server_updates:
             return {"parameters": keyed(self._server.values) if self._server else {}}
         return super().saved
 
     @property
     def saves(self) -> bool:
-        """Whether this rank's arrays go into a checkpoint: a server's range, or one replica."""
+        """Whether the arrays of this rank go into a checkpoint: the range of a server, or one replica."""
         return self._server is not None if self._server_updates else super().saves
 
     def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
-        """Parameters as (name, name, piece), or a server's vectors as (dtype, parameter's name, piece)."""
+        """Parameters as (name, name, piece), or vectors of a server as (dtype, name of the parameter, piece)."""
         if not self._server_updates:
             yield from super().pieces(arrays)
             return
@@ -303,11 +303,11 @@ class ParameterServer(Driver):
                 yield dtype, name, piece
 
     def loaded(self) -> None:
-        """A checkpoint has been loaded: give all ranks the parameters."""
+        """Give all ranks the parameters of a checkpoint that has been loaded."""
         self._spread(0)
 
     def free(self) -> None:
-        """Give the communicators back to MPI; also at the end of a with block."""
+        """Free the communicators; also called at the end of a with block."""
         if self.roles.group != MPI.COMM_NULL:
             self.roles.group.Free()
         super().free()

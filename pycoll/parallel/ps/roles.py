@@ -1,4 +1,4 @@
-"""Who does what among the ranks of a parameter server: servers, and workers of one or several ranks."""
+"""The roles of ranks in a parameter server: servers, and workers of one or several ranks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pycoll
 
 
 class Roles:
-    """The servers' ranks, each worker's ranks, and this rank's part.
+    """The ranks of the servers and of each worker, and the role of this rank.
 
-    `servers` are the ranks that serve, `server` which of them this rank is; `workers` the lists of ranks of each
-    worker, the first of which pushes and pulls for all; `works` whether this rank is in one, `group` the communicator
-    of its worker.
+    `servers` lists the ranks that serve; `server` is the number of this rank among them, or None.  `workers` has a list
+    of ranks for each worker; the first rank pushes and pulls for the others.  `works` says whether this rank is in a
+    worker, and `group` is the communicator of its worker.
     """
 
     def __init__(self, comm: MPI.Intracomm, servers: int, colocated: bool, ranks_per_worker: int | str) -> None:
@@ -23,7 +23,7 @@ class Roles:
         if ranks_per_worker != "host" and not (isinstance(ranks_per_worker, int) and ranks_per_worker >= 1):
             raise ValueError(f"ranks_per_worker={ranks_per_worker!r} is neither a positive number nor 'host'")
         self.works = comm.rank < working
-        first = comm.rank  # of the ranks of this rank's worker
+        first = comm.rank  # rank of the worker of this rank
         if ranks_per_worker == "host":
             host = MPI.Intracomm(comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
             first = pycoll.bcast(np.array([comm.rank]), comm=host)[0]

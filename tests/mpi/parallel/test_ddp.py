@@ -379,7 +379,7 @@ def test_averages_without_a_driver(limit):
 def test_integers_have_no_average():
     """And nothing is left in flight."""
     integers = {"a": np.full(3, float(RANK)), "b": np.full(3, RANK), "c": np.full(3, RANK, "f4")}
-    with pytest.raises(TypeError, match="has dtype int64, which has no averages"):
+    with pytest.raises(TypeError, match="has dtype int64, which cannot be averaged"):
         average_gradients(integers)
     assert not progress.tasks
     WORLD.Barrier()

@@ -317,7 +317,7 @@ def test_an_error_inside_a_block(block, prefetch):
 
 def test_units_inside_one_another_need_room():
     with FullyShardedDataParallel(model(), UNITS["each"], prefetch=False) as fsdp:
-        with fsdp.forward(1), pytest.raises(RuntimeError, match="unit 0 takes the room of unit 1"), fsdp.forward(0):
+        with fsdp.forward(1), pytest.raises(RuntimeError, match="unit 0 uses the buffer of unit 1"), fsdp.forward(0):
             pass
         goes_on_as_if_nothing_was(fsdp)
 

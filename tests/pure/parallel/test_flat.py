@@ -260,7 +260,7 @@ def test_wrong_arrays_are_named():
         ({"a": fine, "w": np.ones((2, 3)).T}, ValueError, r"parameters\['w'\] is not C-contiguous"),
         ({"w": Device.on(np.ones((2, 3)).T)}, ValueError, r"parameters\['w'\] is not C-contiguous"),
         ({"a": fine, "w": np.ones(4)[::2]}, ValueError, r"parameters\['w'\] is not C-contiguous"),
-        ({"a": fine, "w": Device.on(fine)}, TypeError, r"parameters\['w'\] lies on GPU 0, another .* in the host's"),
+        ({"a": fine, "w": Device.on(fine)}, TypeError, r"parameters\['w'\] is on GPU 0, the first .* in host memory"),
         ({"a": fine, "w": frozen}, ValueError, r"parameters\['w'\] is read-only"),
     ):
         with pytest.raises(error, match=message):
