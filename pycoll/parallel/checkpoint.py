@@ -98,7 +98,7 @@ def _write_part(path: Path, driver: Driver, optimizer: Optimizer | None) -> None
         "steps": _steps(driver, optimizer) if optimizer and driver.saves else {},
     }
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    write_atomically(path, lambda file: np.savez(file, **arrays))
+    write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type, unused-ignore]
 
 
 def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | None = None) -> Any:
