@@ -30,15 +30,16 @@ def packing(
     for first in range(0, count if size else 0, step):
         some = min(step, count - first)
         piece = packed[first * size : (first + some) * size]
-        start, base = displacement + first * extent, memory
+        start = displacement + first * extent
         if memory is MPI.BOTTOM:  # Pack needs memory of at least one byte, which has an address
             lowest = datatype.Get_true_extent()[0]
-            start, base = -lowest, MPI.buffer.fromaddress(start + lowest, 1)
-        placed = _placed(datatype, some, start)
+            placed, base = _placed(datatype, some, -lowest), MPI.buffer.fromaddress(start + lowest, 1)
+        else:
+            placed, base = _placed(datatype, some, start), memory[:1]
         weakref.finalize(piece, _free, placed).atexit = False
         yield (
-            partial(placed.Pack, base[:1], piece, 0, MPI.COMM_SELF),
-            partial(placed.Unpack, piece, 0, base[:1], MPI.COMM_SELF),
+            partial(placed.Pack, base, piece, 0, MPI.COMM_SELF),
+            partial(placed.Unpack, piece, 0, base, MPI.COMM_SELF),
         )
 
 

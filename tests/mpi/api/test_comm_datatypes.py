@@ -8,6 +8,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll.arguments import packing
 from tests.mpi.native import HANDLES, KINDS, RANK, SIZE
 
 from .specifications import FORMS, INT, MOVES, OURS, REDUCTIONS, THEIRS, TYPED, TYPES, call_of, check
@@ -27,6 +28,21 @@ def test_datatypes_with_gaps_and_without(method):
 def test_every_algorithm_on_datatypes_with_gaps(method):
     algorithms = pycoll.algorithms(method.lower())
     check(method, partial(call_of, method, RANK, TYPED, ("vector", "struct"), SIZE // 2), ["blocking"], algorithms)
+
+
+@pytest.mark.parametrize("method", ["Bcast", "Allgather", "Alltoallv"])
+def test_packing_piece_by_piece(method, monkeypatch):
+    """As many elements at a time as MPI can count the bytes of, but at least one."""
+    for piece in (1, 17):
+        monkeypatch.setattr(packing, "PIECE", piece)
+        check(method, partial(call_of, method, RANK, TYPED, ("resized", "shifted"), counts=[7] * SIZE), FORMS)
+
+
+@pytest.mark.skipif(MPI.VERSION >= 4, reason="this MPI library packs elements of any size")
+def test_elements_that_are_too_large_to_be_packed():
+    huge = MPI.BYTE.Create_vector(1 << 20, 1, 2).Create_contiguous(1 << 11).Commit()
+    with pytest.raises(ValueError, match="2147483648 bytes"):
+        OURS.Bcast([MPI.BOTTOM, 1, huge])
 
 
 @pytest.mark.parametrize("method", MOVES)
