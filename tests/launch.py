@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 # Open MPI refuses root and more ranks than cores unless told; where ranks share cores they must yield.
-# Other MPIs do not read these.
+# Other MPIs do not read its variables.
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "OMPI_MCA_mpi_yield_when_idle": "1",
+    "PYTHONUNBUFFERED": "",  # each rank's lines come whole
 }
 
 LIMIT = 240.0  # seconds for a job, less than pytest's limit for a test; jobs take a few

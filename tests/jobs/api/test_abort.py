@@ -100,7 +100,15 @@ def test_a_thread_that_exits_does_not_abort_the_job():
     assert job.code == 0 and job.output.count("came to its end") == 2, job.output
 
 
-@pytest.mark.parametrize("text", [FAILING_TEST, HANGING_DRAWN_TEST, BROKEN_MODULE], ids=["test", "drawn", "module"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        FAILING_TEST,
+        pytest.param(HANGING_DRAWN_TEST, marks=pytest.mark.slow),
+        pytest.param(BROKEN_MODULE, marks=pytest.mark.slow),
+    ],
+    ids=["test", "drawn", "module"],
+)
 def test_a_failing_test_aborts_the_run(tmp_path, text):
     suite = tmp_path / "test_failing.py"
     suite.write_text(text)

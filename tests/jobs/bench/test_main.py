@@ -74,6 +74,7 @@ def test_options(tmp_path):
     assert all(record["count"] * 8 == record["bytes"] for record in document["records"])
 
 
+@pytest.mark.slow
 def test_the_best_alone_is_shown(tmp_path):
     document, _ = bench(tmp_path, "allgather", "-a", "best", "-e", "64", "-f", "8", "-n", "5")
     assert len(document["records"]) == 4  # two sizes, MPI's own and the best

@@ -29,6 +29,7 @@ except MPI.Exception as error:
 """
 
 
+@pytest.mark.slow
 def test_the_error_says_why():
     job = run(2, ["-c", PROGRAM])
     if "not MPICH" in job.output:

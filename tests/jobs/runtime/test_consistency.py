@@ -35,6 +35,11 @@ pycoll.attach(world)
 """
 
 FORMS = ["blocking", "nonblocking", "persistent"]
+SOME_FORMS = [
+    "blocking",
+    pytest.param("nonblocking", marks=pytest.mark.slow),
+    pytest.param("persistent", marks=pytest.mark.slow),
+]
 
 
 def program(monkeypatch, text, ranks, form="blocking", before="", **environment):
@@ -169,7 +174,7 @@ call("allreduce", [np.ones(2), np.ones(3)])
     ],
     ids=" and ".join,
 )
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", SOME_FORMS)
 def test_right_calls_give_right_results(monkeypatch, environment, form):
     program(monkeypatch, RIGHT_CALLS, 3, form, **environment)
 
@@ -211,7 +216,7 @@ def late(arguments, *texts):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_rank_that_never_calls_is_named(monkeypatch, form, ranks):
     texts = ["bcast by naive on rank ", "did not finish in 1 s", "in round 1 it waits for rank 1 to send"]
     text = late("'bcast', np.ones(3), 1, algorithm='naive'", *texts)

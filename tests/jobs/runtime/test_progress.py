@@ -209,7 +209,11 @@ assert not wrong, wrong
 """
 
 
-@pytest.mark.parametrize("comm, turns", [("world", 500), ("MPI.COMM_SELF", 3000)], ids=["world", "self"])
+@pytest.mark.parametrize(
+    "comm, turns",
+    [("world", 500), pytest.param("MPI.COMM_SELF", 3000, marks=pytest.mark.slow)],
+    ids=["world", "self"],
+)
 def test_threads_with_datatypes_with_gaps(monkeypatch, comm, turns):
     """Each thread has a communicator of its own."""
     program(monkeypatch, WITH_THREADS + GAPS.replace("TURNS", str(turns)).replace("COMM.", f"{comm}."), 2)

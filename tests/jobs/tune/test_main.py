@@ -71,6 +71,7 @@ def test_ranks_that_were_not_measured_go_by_the_rules(tuned):
         assert "recursive_doubling by the rules" in line and "has no measurement of 3 ranks on 1 host" in line
 
 
+@pytest.mark.slow
 def test_another_number_of_ranks_is_added(tuned, tmp_path):
     path = tmp_path / "tuning.json"
     path.write_bytes(tuned.read_bytes())
@@ -125,6 +126,7 @@ def test_settings_that_would_spoil_the_measurement_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_without_mpis_own(tmp_path):
     path = tmp_path / "tuning.json"
     job = run(2, ["-m", "pycoll.tune", "barrier", "--no-native", "--budget", "1", "-o", str(path)])
@@ -140,6 +142,7 @@ def test_a_warning_that_is_an_error_ends_the_job(tmp_path):
     assert job.code != 0 and not job.timed_out and "is not used: it is no JSON" in job.output
 
 
+@pytest.mark.slow
 def test_the_choice_is_compared_with_the_best(tuned, tmp_path):
     path = tmp_path / "selection.json"
     options = ["allreduce", "-e", "4K", "-f", "64", "--budget", "2", "--json", str(path)]
