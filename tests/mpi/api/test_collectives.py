@@ -24,6 +24,8 @@ REDUCING = [(name, a) for name, p in PRIMITIVES.items() if p.reduces for a in [*
 SEGMENT = 256  # bytes, so that 1009 elements span several
 MANY = SIZE > 4  # more ranks than cores are slow: fewer cases
 COUNTS = [0, SIZE - 1, 37] if MANY else sorted({0, 1, SIZE - 1, SIZE, 37, 1009})
+SOME = ["sum", "max", "lxor", "avg"]
+SOME_AND_MORE = [SOME, pytest.param([op for op in OPERATIONS if op not in SOME], marks=pytest.mark.slow)]
 ROOTS = sorted({0, SIZE // 2, SIZE - 1})
 
 
@@ -43,9 +45,10 @@ def call(primitive, algorithm, send, op=None, root=0, recv=None):
     return function(send, recv, **given, algorithm=algorithm)
 
 
+@pytest.mark.parametrize("ops", SOME_AND_MORE, ids=["some", "more"])
 @pytest.mark.parametrize("primitive, algorithm", REDUCING)
-def test_reductions(primitive, algorithm):
-    for op in OPERATIONS:
+def test_reductions(primitive, algorithm, ops):
+    for op in ops:
         for dtype in ("int64", "float32", "complex128", "bool", *(() if MANY else ("int32", "uint8", "float64"))):
             if np.dtype(dtype).kind not in KINDS[op] or (op == "avg" and "scan" in primitive):
                 continue

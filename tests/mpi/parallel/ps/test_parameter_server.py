@@ -259,10 +259,10 @@ def test_fast_workers_wait_for_a_slow_one(monkeypatch):
     if RANK in others:
         wait, told = ps._link._wait, []
 
-        def waiting(requests):
+        def waiting(*given):
             if len(told) < ps._link.step:
                 told.append(WORLD.send(None, last))
-            wait(requests)
+            wait(*given)
 
         monkeypatch.setattr(ps._link, "_wait", waiting)
 
