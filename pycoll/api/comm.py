@@ -10,7 +10,7 @@
 | buffers in a GPU's memory | pycoll's schedules; datatypes with gaps are packed there, reductions of what NumPy has no dtype for raise TypeError |
 | buffers in a GPU's memory where CuPy is not installed, or on other devices | the collective of MPI; each rank sees only its own buffers, so all ranks must pass such buffers in the same calls, and CuPy must be installed on all ranks or on none |
 | lower-case methods (pickled objects), point to point, windows, neighbourhood collectives | mpi4py, unchanged, but that messages from and to a GPU go by the host's memory where MPI is not CUDA-aware |
-| Cartesian, graph and inter-communicators, whatever makes them; Ishrink | mpi4py's classes with MPI's own collectives |
+| Cartesian, graph and inter-communicators, whatever makes them; Ishrink | the classes of mpi4py with the collectives of MPI |
 """  # noqa: E501
 
 from __future__ import annotations

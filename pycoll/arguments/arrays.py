@@ -1,6 +1,6 @@
 """The caller's buffers: recognised, checked, and allocated where none was given.
 
-An array is NumPy's, or CuPy's if it lies on a GPU; what is done here is the same with either.
+An array is a NumPy array, or a CuPy array in GPU memory; both are handled alike here.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .memory import allocate_like, is_host
 
 IN_PLACE = MPI.IN_PLACE
 Action = Callable[[], object]
-Array = Any  # NumPy's or CuPy's
+Array = Any  # of NumPy or CuPy
 
 
 def as_array(name: str, buffer: Any) -> Array:
     """An array on the memory of an object with `__array_interface__`, DLPack or the buffer protocol.
 
-    It is CuPy's if the object has `__cuda_array_interface__`, or says by DLPack that it lies on a GPU.
+    It is a CuPy array if the object has `__cuda_array_interface__`, or if DLPack reports GPU memory.
     """
     if type(buffer) is not np.ndarray:
         if buffer is IN_PLACE:
