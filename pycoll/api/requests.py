@@ -148,6 +148,7 @@ class Persistent(_Waited, Task):
             self._fail(error)
         else:
             self._complete()
+        self.error = None  # it is raised now, and only once
 
     def advance(self) -> bool:
         """Go on as far as that needs no waiting; whether it is complete."""
