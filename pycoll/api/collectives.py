@@ -25,17 +25,17 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ..arguments.arrays import IN_PLACE
 from ..arguments.check_buffers import check_buffers
 from ..arguments.mpi_arguments import read_varying
 from ..arguments.ops import OpName
+from ..arguments.signature import Key, kind_of
 from ..base import settings
 from ..base.errors import CollectiveInterrupted, MismatchError
 from ..runtime.attach import attach, channels
 from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
 from ..runtime.executable import Executable
-from ..runtime.progress import tasks
+from ..runtime.progress import going_on, tasks
 from ..schedule.registry import algorithms_of
 
 
@@ -305,48 +305,43 @@ def run(
     recvcounts: Any = None,
     read: Reader = check_buffers,
 ) -> Any:
-    """Run the program bound to these very buffers, if there is one; else check the arguments first."""
+    """Run by the plan for such calls, if there is one; else check the arguments first."""
     comm = MPI.COMM_WORLD if comm is None else comm
-    key = (primitive, id(sendbuf), id(recvbuf), id(op), root, algorithm, read)
+    kind, send, recv = kind_of(primitive, sendbuf, recvbuf, op, root, algorithm, recvcounts, read)
     try:
-        executable, send, recv, writeable, dtype, _ = channels[comm.handle].shortcuts[key]
-        known = (
-            send() is sendbuf
-            and recv() is recvbuf
-            and recvcounts is None
-            # the same arrays, but are they still what they were?
-            and (recvbuf is None or ((writeable or recvbuf.flags.writeable) and recvbuf.dtype is dtype))
-            and (sendbuf is None or sendbuf is IN_PLACE or sendbuf.dtype is dtype)
-        )
-    except (AttributeError, KeyError, TypeError):  # a new call, a closed communicator, arguments of wrong types
-        known = False
-    if not known or tasks:
-        call = Call(primitive, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read)
-        return _run_carefully(call, key)
-    try:
-        executable.run()
-    except BaseException as error:
-        if executable.failed:
-            _abandon(channels[comm.handle], f"{primitive} on rank {comm.rank}", error, executable, sendbuf, recvbuf)
-        raise
-    return recvbuf
+        plan = channels[comm.handle].plans.get(kind)
+    except (AttributeError, KeyError, TypeError):  # a new or closed communicator, arguments of wrong types
+        plan = None
+    if plan is not None and not tasks:
+        if plan.allocates:
+            recv = recvbuf = np.empty(*plan.allocates)
+        try:
+            if plan.run(send, recv):
+                return recvbuf if plan.answer is None else plan.answer(recv)
+        except BaseException as error:
+            if plan.running.failed:
+                _abandon(channels[comm.handle], f"{primitive} on rank {comm.rank}", error, plan, sendbuf, recvbuf)
+            raise
+        recvbuf = None if plan.allocates else recvbuf
+    call = Call(primitive, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read)
+    return _run_carefully(call, kind, send, recv)
 
 
-def _run_carefully(call: Call, key: tuple[Any, ...]) -> Any:
-    """Check the arguments, and run; the next such call will look for the executable under `key`, if it can."""
+def _run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
+    """Check the arguments, and run; the next such call will look for the plan of its kind."""
     channel = attach(call.comm)
     prepared = prepare(call, channel)
-    buffers, operation = prepared.buffers, prepared.operation
     if settings.TIMEOUT or (tasks and not prepared.native):
         prepared.task(prepared.parts()).run()
-    elif prepared.simple:
+    elif prepared.simple and not tasks:
         executable = prepared.executable()
-        if buffers.result is call.recvbuf and call.recvcounts is None and (not operation or operation.predefined):
-            channel.remember(executable, key, buffers, call.sendbuf, call.recvbuf, call.op)
+        if kind and channel.plan(kind) is None and (plan := prepared.plan(call, send, recv, executable)):
+            channel.remember(kind, plan)
         _run_parts(prepared, [executable])
     else:
-        _run_parts(prepared, prepared.parts())
-    return buffers.result
+        with going_on():  # there is something in flight only if MPI blocks
+            _run_parts(prepared, prepared.parts())
+    return prepared.buffers.result
 
 
 def _run_parts(prepared: Prepared, parts: Iterable[Executable]) -> None:

@@ -25,14 +25,20 @@ from mpi4py import MPI
 from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.mpi_arguments import read
 from ..base.settings import logger
-from ..runtime.attach import Unfinished, attach, attached, begin_attaching, limit_explained, meet, revoke, shrink
-from ..runtime.progress import drain, until
+from ..runtime.attach import Unfinished, attach, attached, begin_attaching, channels, limit_explained, meet, revoke, shrink
+from ..runtime.channel import Channel
+from ..runtime.progress import drain, tasks, until
 from ..selection.choices import Choices, primitive_called
 from .collectives import allgather, run
 from .comm_messages import DeviceMessages
 from .requests import derived, initialize, start
+from .short import Limits, moved, nonblocking, reduced
 
 CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # of mpi4py.MPI, where `python -m pycoll.run` puts objects of this class
+
+
+_mpi = MPI.Intracomm
+_NONE: Limits = {}
 
 
 class Comm(DeviceMessages):
@@ -46,6 +52,9 @@ class Comm(DeviceMessages):
     """
 
     unfinished: Unfinished | None = None  # set by Idup; cleared at first use
+    _limits: Limits = _NONE  # up to how many bytes calls go to MPI at once; the channel's, once it has been used
+    _private: MPI.Intracomm = MPI.COMM_NULL
+    _ranks: int = 0
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Comm:
         """The same communicator, which is not duplicated."""
@@ -83,62 +92,90 @@ class Comm(DeviceMessages):
 
     def Barrier(self, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and "barrier" in self._limits and not tasks:
+            return _mpi.Barrier(self._private)
         self._run("Barrier", "barrier", None, None, None, 0, algorithm)
 
     def Bcast(self, buf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and moved(self._limits, "bcast", buf):
+            return _mpi.Bcast(self._private, buf, root)
         self._run("Bcast", "bcast", None, buf, None, root, algorithm)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and moved(self._limits, "scatter", recvbuf):
+            return _mpi.Scatter(self._private, sendbuf, recvbuf, root)
         self._run("Scatter", "scatter", sendbuf, recvbuf, None, root, algorithm)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and "scatterv" in self._limits and not tasks:
+            return _mpi.Scatterv(self._private, sendbuf, recvbuf, root)
         self._run("Scatterv", "scatterv", sendbuf, recvbuf, None, root, algorithm)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and moved(self._limits, "gather", sendbuf):
+            return _mpi.Gather(self._private, sendbuf, recvbuf, root)
         self._run("Gather", "gather", sendbuf, recvbuf, None, root, algorithm)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and "gatherv" in self._limits and not tasks:
+            return _mpi.Gatherv(self._private, sendbuf, recvbuf, root)
         self._run("Gatherv", "gatherv", sendbuf, recvbuf, None, root, algorithm)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and moved(self._limits, "allgather", recvbuf, self._ranks):
+            return _mpi.Allgather(self._private, sendbuf, recvbuf)
         self._run("Allgather", "allgather", sendbuf, recvbuf, None, 0, algorithm)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and "allgatherv" in self._limits and not tasks:
+            return _mpi.Allgatherv(self._private, sendbuf, recvbuf)
         self._run("Allgatherv", "allgatherv", sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and moved(self._limits, "alltoall", recvbuf, self._ranks):
+            return _mpi.Alltoall(self._private, sendbuf, recvbuf)
         self._run("Alltoall", "alltoall", sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and "alltoallv" in self._limits and not tasks:
+            return _mpi.Alltoallv(self._private, sendbuf, recvbuf)
         self._run("Alltoallv", "alltoallv", sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and "alltoallw" in self._limits and not tasks:
+            return _mpi.Alltoallw(self._private, sendbuf, recvbuf)
         self._run("Alltoallw", "alltoallw", sendbuf, recvbuf, None, 0, algorithm)
 
     def Reduce(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, algorithm: str | None = None
     ) -> None:
         """As mpi4py's."""
+        if algorithm is None and reduced(self._limits, "reduce", sendbuf, op):
+            return _mpi.Reduce(self._private, sendbuf, recvbuf, op, root)
         self._run("Reduce", "reduce", sendbuf, recvbuf, op, root, algorithm)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and reduced(self._limits, "allreduce", recvbuf, op):
+            return _mpi.Allreduce(self._private, sendbuf, recvbuf, op)
         self._run("Allreduce", "allreduce", sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter_block(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None
     ) -> None:
         """As mpi4py's."""
+        if algorithm is None and reduced(self._limits, "reduce_scatter", recvbuf, op, self._ranks if sendbuf is MPI.IN_PLACE else 1):
+            return _mpi.Reduce_scatter_block(self._private, sendbuf, recvbuf, op)
         self._run("Reduce_scatter_block", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter(
@@ -156,10 +193,14 @@ class Comm(DeviceMessages):
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and reduced(self._limits, "scan", recvbuf, op):
+            return _mpi.Scan(self._private, sendbuf, recvbuf, op)
         self._run("Scan", "scan", sendbuf, recvbuf, op, 0, algorithm)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
         """As mpi4py's."""
+        if algorithm is None and reduced(self._limits, "exscan", recvbuf, op):
+            return _mpi.Exscan(self._private, sendbuf, recvbuf, op)
         self._run("Exscan", "exscan", sendbuf, recvbuf, op, 0, algorithm)
 
     def _run(
@@ -175,9 +216,14 @@ class Comm(DeviceMessages):
     ) -> None:
         try:
             run(primitive, sendbuf, recvbuf, op, root, self, algorithm, recvcounts, read)
+            if self._limits is _NONE:
+                self._know(channels[self.handle])
         except NeedsNativeMPI as why:
             given = {"sendbuf": sendbuf, "recvbuf": recvbuf, "op": op, "root": root, "recvcounts": recvcounts}
             _native(self, method, why, given | {"buf": recvbuf})
+
+    def _know(self, channel: Channel) -> None:
+        self._limits, self._private, self._ranks = channel.short, channel.comm, channel.size
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
         """As mpi4py's, a `pycoll.Comm`."""
@@ -311,11 +357,14 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more:
         try:
             under_way = begin(primitive, read, self, **given)
         except NeedsNativeMPI as why:
-            return _native(self, name, why, given)
+            return _native(self, name, why, given | {"buf": given["recvbuf"]})
         under_way.forget_result()
         return under_way
 
-    setattr(Comm, name, derived(getattr(Comm, method), begun, name, kind, more))
+    at_once = None
+    if kind == "Nonblocking" and method != "Reduce_scatter":
+        at_once = nonblocking(getattr(_mpi, name), primitive)
+    setattr(Comm, name, derived(getattr(Comm, method), begun, name, kind, more, at_once))
 
 
 for _method in (*_BLOCKING, *_REDUCING):

@@ -12,9 +12,11 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 from ..arguments.memory_kinds import HOST
+from ..arguments.signature import kind_of
 from ..base import settings
 from ..runtime import progress
 from ..runtime.attach import attach, attached, check_communicator
@@ -73,6 +75,41 @@ class Request(_Waited):
     def __init__(self, task: Task, result: Any) -> None:
         self.task, self._result = task, result
         self.active = True
+
+
+class NativeRequest(_Waited):
+    """A collective of MPI's own under way."""
+
+    def __init__(self, request: MPI.Request) -> None:
+        self.active, self.done, self._result = True, False, None
+        self._request = request
+
+    @property
+    def task(self) -> Any:
+        """What is under way."""
+        return self
+
+    def Wait(self, status: MPI.Status | None = None) -> bool:
+        """Wait until it is complete; True."""
+        self.active = False
+        if tasks:
+            progress.until(self._request.Test, "a nonblocking collective of MPI")
+        else:
+            self._request.Wait()
+        self.done = True
+        return True
+
+    def poll(self) -> bool:
+        """Let all tasks of this thread go on; whether it is complete."""
+        progress.progress()
+        self.done = self.done or self._request.Test()
+        return self.done
+
+    def raise_error(self) -> None:
+        """Do nothing: MPI raises its errors itself."""
+
+    def give_up(self) -> None:
+        """Do nothing: what waits for it says so."""
 
 
 class Persistent(_Waited, Task):
@@ -245,10 +282,35 @@ def _channel(comm: MPI.Intracomm) -> Channel:
     return channel
 
 
-def start(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, **given: Any) -> Request:
+def start(
+    primitive: str,
+    read: Reader,
+    comm: MPI.Intracomm | None = None,
+    sendbuf: Any = None,
+    recvbuf: Any = None,
+    op: Any = None,
+    root: int = 0,
+    algorithm: str | None = None,
+    recvcounts: Any = None,
+) -> Request:
     """Start a collective that does not block; arguments as its blocking form has."""
     comm = MPI.COMM_WORLD if comm is None else comm
-    prepared = prepare(_call(primitive, read, comm, "nonblocking", **given), _channel(comm))
+    channel = _channel(comm)
+    kind, send, recv = kind_of(primitive, sendbuf, recvbuf, op, root, algorithm, recvcounts, read)
+    key = kind and (*kind, "nonblocking")
+    plan = channel.plan(key)
+    if plan is not None and not settings.TIMEOUT:
+        if plan.allocates:
+            recv = np.empty(*plan.allocates)
+        if parts := plan.parts(send, recv):
+            task = Task(parts, plan.name, channel)
+            task.start()
+            result = recv if plan.allocates else recvbuf
+            return Request(task, result if plan.answer is None else plan.answer(recv))
+    call = Call(primitive, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read, "nonblocking")
+    prepared = prepare(call, channel)
+    if key and plan is None and prepared.simple and (plan := prepared.plan(call, send, recv)):
+        channel.remember(key, plan)
     if prepared.native:  # MPI starts its own in one order on all ranks, whenever the parts before them end
         prepared.open()
         parts = prepared.body(prepared.executable())
@@ -263,13 +325,8 @@ def initialize(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, 
     """Make a persistent collective; all ranks of the communicator call this together."""
     comm = MPI.COMM_WORLD if comm is None else comm
     free_dropped()
-    return Persistent(prepare(_call(primitive, read, comm, "persistent", **given), attach(comm)))
-
-
-def _call(primitive: str, read: Reader, comm: MPI.Intracomm, form: str, **given: Any) -> Call:
-    if "buf" in given:
-        given["recvbuf"] = given.pop("buf")
-    return Call(primitive, comm, read=read, form=form, **given)
+    call = Call(primitive, comm, read=read, form="persistent", **given)
+    return Persistent(prepare(call, attach(comm)))
 
 
 def derived(
@@ -278,8 +335,12 @@ def derived(
     name: str,
     kind: str,
     more: Sequence[inspect.Parameter] = (),
+    at_once: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """The form of a blocking function that hands its arguments, by name, to `begin`; `more` of them come last."""
+    """The form of a blocking function that hands its arguments, by name, to `begin`; `more` of them come last.
+
+    `at_once` may begin a call whose arguments are given by their places, and return None for those that it does not.
+    """
     parameters = list(inspect.signature(blocking).parameters.values())
     named = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
     signature = inspect.Signature([*named, *more, *parameters[len(named) :]])
@@ -290,10 +351,14 @@ def derived(
 
     @functools.wraps(blocking)
     def function(*args: Any, **kwargs: Any) -> Any:
+        if at_once and not kwargs and (begun := at_once(*args)):
+            return begun
         given = defaults | dict(zip(positional, args)) | kwargs
         too_many = len(args) > len(positional)
         if too_many or len(given) != len(signature.parameters) or (kwargs and not kwargs.keys() <= keywords[len(args)]):
             _refuse(name, signature, args, kwargs)
+        if "buf" in given:
+            given["recvbuf"] = given.pop("buf")
         return begin(**given)
 
     function.__name__ = function.__qualname__ = name

@@ -30,6 +30,19 @@ class CheckedBuffers:
     before: list[Action] = field(default_factory=list)  # to be done on this rank before each run: packing
     after: list[Action] = field(default_factory=list)
     memory: Memory = HOST  # that the collective runs on
+    read_only: bool = False  # `recv` is only read: it is the root's in a broadcast
+
+    def at(self, send: Array | None, recv: Array | None) -> CheckedBuffers:
+        """The same for other arrays, with nothing to do before and after."""
+        return CheckedBuffers(
+            *(send, recv, self.count, self.dtype, self.in_place, None, self.sends, self.recvs),
+            memory=self.memory,
+            read_only=self.read_only,
+        )
+
+    def has_gaps(self) -> bool:
+        """Whether there is memory in `recv` that belongs to no block."""
+        return self.recvs is not None and sum(nbytes for _, nbytes in self.recvs) < self.recv.nbytes
 
     def mean_size(self, size: int) -> int:
         """The bytes of the vector or of one rank's block; their mean where blocks differ and all ranks know it."""
@@ -188,7 +201,7 @@ def _receive(primitive: Primitive, recvbuf: Any) -> CheckedBuffers:
 def _bcast(buf: Any, is_root: bool, before: list[Action]) -> CheckedBuffers:
     # the root's buffer may be read-only or have gaps: it is only read
     array = _source("buf", buf, before) if is_root else recv_array("buf", buf)
-    return CheckedBuffers(None, array, array.size, array.dtype, is_root, buf, before=before)
+    return CheckedBuffers(None, array, array.size, array.dtype, is_root, buf, before=before, read_only=is_root)
 
 
 def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> CheckedBuffers:

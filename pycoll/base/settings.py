@@ -6,6 +6,7 @@
 | ``PYCOLL_SEGMENT`` | the longest message in bytes (4 MiB; 56 KiB between hosts) |
 | ``PYCOLL_PIPELINE`` | the bytes of the segments that pipelined algorithms cut vectors into (128 KiB, 16 KiB) |
 | ``PYCOLL_ALLREDUCE``, ... | a primitive's algorithm, where a call and its communicator name none |
+| ``PYCOLL_NATIVE`` | 0: `pycoll.Comm` leaves no calls to MPI that pycoll can do (1) |
 | ``PYCOLL_TUNING`` | a file that ``python -m pycoll.tune`` wrote (see `pycoll.selection.tuning_file`), or ``off`` |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
 | ``PYCOLL_TIMEOUT`` | seconds that a collective, or a message, may take |
@@ -26,6 +27,7 @@ from . import hooks
 # those that are read; the primitives have theirs, too
 VARIABLES = (
     *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
+    "PYCOLL_NATIVE",
     *("PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_LOG"),
 )
 
@@ -50,9 +52,9 @@ def _seconds_from(variable: str) -> float | None:
     return seconds
 
 
-def _switch_from(variable: str) -> bool:
-    text = os.environ.get(variable, "0")
-    if text not in ("", "0", "1"):
+def _switch_from(variable: str, default: str = "0") -> bool:
+    text = os.environ.get(variable) or default
+    if text not in ("0", "1"):
         raise ValueError(f"environment variable {variable}={text!r} is neither 0 nor 1")
     return text == "1"
 
@@ -66,6 +68,7 @@ PIPELINE = _number_from("PYCOLL_PIPELINE")
 DEFAULT_SEGMENTS = 4 << 20, 56 << 10
 DEFAULT_PIPELINES = 128 << 10, 16 << 10
 CHECK = _switch_from("PYCOLL_CHECK")
+NATIVE = _switch_from("PYCOLL_NATIVE", "1")
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
 TRACE = os.environ.get("PYCOLL_TRACE")
 TRACE_EVENTS = _number_from("PYCOLL_TRACE_EVENTS", "events") or EVENTS

@@ -126,3 +126,8 @@ class Layout:
     size: Callable[[Block], int]
     held: dict[Block, Region]
     wanted: dict[Block, Region]
+
+
+def is_native(program: Program) -> bool:
+    """Whether it runs the native collective of MPI."""
+    return bool(program.steps) and type(program.steps[0]) is Collective

@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arguments.device_arrays import gpu_possible
-from ..base import hooks
+from ..base import hooks, settings
 from ..base.errors import CollectiveTimeout, CommunicatorLimit
 from ..selection import tuning_file
 from ..selection.choices import Choices, unknown_variables
@@ -192,12 +192,12 @@ def _detach(comm: MPI.Comm, keyval: int, channel: Channel) -> None:
     channel.choices.changed = Choices().changed  # the two referred to each other
 
 
-def _forget_shortcuts() -> None:
+def _forget_plans() -> None:
     for channel in list(channels.values()):
-        channel.forget_shortcuts()
+        channel.forget_plans()
 
 
-hooks.epoch_began.append(_forget_shortcuts)
+hooks.epoch_began.append(_forget_plans)
 
 
 def _facts(private: MPI.Intracomm) -> CommFacts:
@@ -208,13 +208,15 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     """
     name = hashlib.sha256(MPI.Get_processor_name().encode()).digest()[:8]
     file, problem = usable_tuning_file()
-    mine = np.array([int.from_bytes(name, "little", signed=True), file.digest if file else 0, gpu_possible()])
-    table = np.empty((private.size, 3), np.int64)
+    may_be_native = settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE
+    digest = file.digest if file else 0
+    mine = np.array([int.from_bytes(name, "little", signed=True), digest, gpu_possible(), may_be_native])
+    table = np.empty((private.size, len(mine)), np.int64)
     exchange = private.Iallgather(mine, table)
     until(exchange.Test, "the first call of pycoll on this communicator", partial(_missing, private, "taken part"))
     numbers: dict[int, int] = {}
     hosts = tuple(numbers.setdefault(name, len(numbers)) for name in table[:, 0].tolist())
-    facts = CommFacts(hosts, bool((table[:, 1] == table[0, 1]).all()), not table[:, 2].any())
+    facts = CommFacts(hosts, bool((table[:, 1] == table[0, 1]).all()), not table[:, 2].any(), bool(table[:, 3].all()))
     _warn(unknown_variables())
     _warn(problem)  # after the exchange, since the caller may turn warnings into errors
     if not facts.one_tuning_file:

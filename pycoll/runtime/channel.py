@@ -7,15 +7,14 @@ algorithms chosen for it; and the executables of the last calls.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from ..arguments.arrays import IN_PLACE
 from ..arguments.check_buffers import CheckedBuffers
-from ..arguments.memory import address, is_host
+from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST, Memory
 from ..arguments.ops import Operation
 from ..base import hooks
@@ -24,25 +23,12 @@ from ..selection.choices import Choices
 from ..selection.select import CommFacts
 from ..selection.tuning_file import Tuned
 from .executable import Executable, bind, freed_at_its_end, lowered
+from .plan import EAGER, Plan
 
 KEPT = 256  # executables kept for each communicator
 KEPT_REQUESTS = 8192  # and how many requests they may have together
 KEPT_SCRATCH = 1 << 28  # and how many bytes of scratch
 SMALL = 1 << 16  # bytes of scratch that are never given back
-
-
-class Shortcut(NamedTuple):
-    """Leads from the very objects of a call to its executable.
-
-    An array with a weak reference to it cannot be resized: while it lives, its address stays.
-    """
-
-    executable: Executable
-    send: Callable[[], Any]
-    recv: Callable[[], Any]
-    writeable: bool  # skip the writeability check: the receive buffer is in GPU memory
-    dtype: np.dtype
-    op: object  # kept, so that its id is not used again
 
 
 class Channel:
@@ -52,13 +38,16 @@ class Channel:
         self.comm = private
         self.facts, self.tuned = facts, tuned
         self.choices = choices
-        choices.changed = self.forget_shortcuts
-        self.shortcuts: dict[tuple[Any, ...], Shortcut] = {}  # at most one for each executable
+        choices.changed = self.forget_plans
+        self.plans: dict[tuple[Any, ...], Plan] = {}
+        # up to how many bytes calls of `pycoll.Comm` are left to MPI: (primitive, id of op, dtype) or primitive -> bytes
+        self.short: dict[Hashable, int] = {}
         self.broken: RuntimeError | None = None  # why it cannot be used any more
         self._executables: dict[tuple[Any, ...], Executable] = {}  # the most recently used one stands last
         self._requests = 0  # of all executables
         self._epoch = hooks.epoch
         self._small = HOST.allocate(SMALL)
+        self._stage: tuple[np.ndarray, np.ndarray] | None = None
         self._scratch: weakref.WeakValueDictionary[tuple[Hashable, int], Any] = weakref.WeakValueDictionary()
         self._tags = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - BLOCKING
         self._started = 0
@@ -83,7 +72,7 @@ class Channel:
     def next_tag(self) -> int:
         """The tag of the next collective that does not block; all ranks start these in the same order."""
         if not self._started:  # from here on no rank chooses the native collective
-            self.forget_shortcuts()
+            self.forget_plans()
         self._started += 1
         return BLOCKING + 1 + (self._started - 1) % self._tags
 
@@ -113,6 +102,13 @@ class Channel:
         self._executables[key] = executable
         return executable
 
+    def bind_for_any_tag(
+        self, program: Program, buffers: CheckedBuffers, operation: Operation | None
+    ) -> Executable:
+        """The same, with scratch of its own, and a tag that is given at each run."""
+        program, memory = lowered(program, buffers, operation), buffers.memory
+        return bind(self.comm, program, buffers, operation, memory.allocate(program.scratch), None)
+
     def _shared_scratch(self, memory: Memory, nbytes: int) -> Any:
         """Scratch memory in sizes of powers of two; each lives as long as an executable that uses it."""
         if memory is HOST and nbytes <= SMALL:
@@ -133,29 +129,37 @@ class Channel:
         ):
             self._drop(next(iter(self._executables)))
 
-    def remember(
-        self,
-        executable: Executable,
-        key: tuple[Any, ...],
-        buffers: CheckedBuffers,
-        sendbuf: object,
-        recvbuf: object,
-        op: object,
-    ) -> None:
-        """Let later calls with the very same objects find the executable under `key`, which has their ids."""
-        send, recv = _reference(sendbuf, buffers.send), _reference(recvbuf, buffers.recv)
-        if send and recv and self._epoch == hooks.epoch:
-            self.shortcuts.pop(executable.shortcut, None)
-            self.shortcuts[key] = Shortcut(executable, send, recv, not is_host(buffers.recv), buffers.dtype, op)
-            executable.shortcut = key
+    def plan(self, key: Any) -> Plan | None:
+        """The plan that is remembered for calls of one kind."""
+        try:
+            return self.plans.get(key)
+        except TypeError:  # an argument of a wrong type, which cannot be hashed
+            return None
 
-    def forget_shortcuts(self) -> None:
+    def remember(self, key: tuple[Any, ...], plan: Plan) -> None:
+        """Let later calls of one kind find the plan under `key`."""
+        if self._epoch == hooks.epoch:
+            while len(self.plans) >= KEPT:
+                del self.plans[next(iter(self.plans))]
+            self.plans[key] = plan
+
+    def forget_plans(self) -> None:
         """Look at all arguments anew."""
-        self.shortcuts.clear()
+        self.plans.clear()
+        self.short.clear()
+        for executable in list(self._executables.values()):
+            executable.known.clear()
+
+    def stage(self) -> tuple[np.ndarray, np.ndarray]:
+        """Memory that short send and receive buffers are copied to and from."""
+        if self._stage is None:
+            self._stage = np.empty(EAGER, np.uint8), np.empty(EAGER, np.uint8)
+        return self._stage
 
     def _drop(self, key: tuple[Any, ...]) -> None:
         executable = self._executables.pop(key)
-        self.shortcuts.pop(executable.shortcut, None)
+        for plan, places in executable.known:
+            plan.forget(places)
         self._requests -= len(executable.requests)
         executable.free()
 
@@ -169,7 +173,7 @@ class Channel:
         """Revoke the private duplicate: calls that wait on other ranks, and later calls on this one, raise an error."""
         self.comm.Revoke()
         self.broken = RuntimeError("it was revoked")
-        self.forget_shortcuts()
+        self.forget_plans()
 
     def abandon(self, reason: RuntimeError, *kept: object) -> None:
         """Make the communicator unusable, after messages were started that may still come.
@@ -178,21 +182,15 @@ class Channel:
         """
         if self.broken is None:
             self.broken = reason
-        self.forget_shortcuts()
+        self.forget_plans()
         _abandoned.append((self, *kept))
 
     def free(self) -> None:
         """Give everything back to MPI, unless messages are under way that will never end."""
         if not any(channel is self for channel, *_ in _abandoned):
             self.clear()
+            self.forget_plans()  # which refer to the channel
             self.comm.Free()
 
 
 _abandoned: list[tuple[Any, ...]] = []
-
-
-def _reference(buffer: object, array: Any) -> Callable[[], object] | None:
-    """A weak reference to a caller's array; None where a copy or a view stands in for it."""
-    if isinstance(buffer, np.ndarray) or (buffer is array and buffer is not None):
-        return weakref.ref(buffer) if array is None or buffer is array else None
-    return (lambda: buffer) if buffer is None or buffer is IN_PLACE else None

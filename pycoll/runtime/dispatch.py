@@ -15,17 +15,20 @@ from mpi4py import MPI
 from ..arguments.buffer_spec import NeedsNativeMPI
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import is_host
+from ..arguments.mpi_arguments import read
 from ..arguments.ops import Operation, resolve
 from ..base import settings
 from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
-from ..compiler.program import Program
+from ..compiler.program import Program, is_native
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
-from ..selection.select import Choice, SelectionKey, select
+from ..selection.rules import native_up_to
+from ..selection.select import SHORT, Choice, SelectionKey, select
 from . import consistency, native
 from .channel import Channel
 from .executable import Executable, freed_at_its_end
 from .gpu.memory import memory_of
+from .plan import Plan, make_plan
 from .progress import Task
 
 # (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> CheckedBuffers
@@ -69,8 +72,9 @@ class Binder:
         """The program as an executable; without `keep` its requests are freed at its end, or by the channel."""
         if self.form == "blocking":
             return self.channel.bind(program, buffers, operation)
-        self._tag = self._tag or self.channel.next_tag()  # not before the arguments are known to be right
-        executable = self.channel.bind(program, buffers, operation, self._tag)
+        if not is_native(program):
+            self._tag = self._tag or self.channel.next_tag()  # not before the arguments are known to be right
+        executable = self.channel.bind(program, buffers, operation, self._tag or 0)
         return executable if keep else freed_at_its_end(executable)
 
 
@@ -115,8 +119,31 @@ class Prepared:
 
     def executable(self) -> Executable:
         """The collective proper, bound to its buffers."""
-        program = native.program(self.key, self._form()) if self.native else compiled(self.key)
-        return self.bind(program, self.buffers, self.operation, keep=self.bind.form == "persistent")
+        return self.bind(self.program(), self.buffers, self.operation, keep=self.bind.form == "persistent")
+
+    def program(self) -> Program:
+        """What this rank does."""
+        return native.program(self.key, self._form()) if self.native else compiled(self.key)
+
+    def plan(self, call: Call, send: Any, recv: Any, executable: Executable | None = None) -> Plan | None:
+        """A plan for calls like this one, if there can be one; `executable` is that of a blocking call."""
+        op, recvbuf = call.op, call.recvbuf
+        if self.operation and not self.operation.predefined:
+            return None
+        allocates = recvbuf is None and self.buffers.recv is not None
+        if allocates:
+            recv = self.buffers.recv
+        plan = make_plan(
+            *(self.name, self.channel, self.program(), executable, self.buffers, self.operation, op, send, recv)
+        )
+        result = self.buffers.result
+        if plan and allocates:
+            if result is not recv or not plan.on_host:
+                return None
+            plan.allocates = result.shape, result.dtype
+        elif plan and result is not recvbuf:
+            plan.answer = _answer(result, recv)
+        return plan
 
     def _form(self) -> str:
         return "nonblocking" if self.bind.form == "blocking" and settings.TIMEOUT else self.bind.form
@@ -146,6 +173,16 @@ class Prepared:
         buffers = CheckedBuffers(None, table, 0, table.dtype, True, None)
         yield self.bind(compiled(self.key._replace(sends=(), recvs=())), buffers, None)
         self.key = self.key._replace(counts=tuple(map(int, table.reshape(-1))))
+
+
+def _answer(result: Any, recv: Any) -> Callable[[Any], Any]:
+    """How a call's result, which is not the receive buffer as it was given, comes from the array `recv`."""
+    if result is None:
+        return lambda recv: None
+    if result is recv:
+        return lambda recv: recv
+    count = result.size  # the block of a reduce-scatter in place
+    return lambda recv: recv.reshape(-1)[:count]
 
 
 def prepare(call: Call, channel: Channel) -> Prepared:
@@ -244,10 +281,16 @@ def _algorithm(
 ) -> tuple[Algorithm, Choice]:
     primitive, commutative = call.primitive, operation is None or operation.commutative
     nbytes = buffers.mean_size(channel.size)
-    may_be_native = call.form == "blocking" and native_is_same(channel, nbytes, buffers.dtype, operation)
-    key = SelectionKey(primitive, nbytes, commutative, may_be_native)
+    same = native_is_same(channel, primitive, nbytes, buffers.dtype, operation)
+    may_be_native = same and call.form == "blocking"
+    drop_in = same and call.form != "persistent" and call.read is read and channel.facts.native
+    key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
+    if choice.reason == SHORT:
+        channel.short[(primitive, id(call.op), buffers.dtype) if operation else primitive] = native_up_to(
+            primitive, channel.size
+        )
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
         raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")
@@ -256,15 +299,18 @@ def _algorithm(
     return algorithm, choice
 
 
-def native_is_same(channel: Channel, nbytes: int, dtype: np.dtype, op: Operation | None) -> bool:
-    """Whether the blocking collective of MPI may stand in for an algorithm of pycoll; the same on all ranks.
+def native_is_same(
+    channel: Channel, primitive: str, nbytes: int, dtype: np.dtype, op: Operation | None
+) -> bool:
+    """Whether the collective of MPI may stand in for an algorithm of pycoll; the same on all ranks.
 
     It may not where it would give other results, for more bytes than some libraries can count, where a rank may have
-    buffers on a GPU, and on communicators with nonblocking collectives, which make no progress while MPI blocks.
+    buffers on a GPU, and, if other threads cannot call MPI meanwhile, on communicators with nonblocking collectives.
     """
     alike = op is None or native.same_arithmetic(dtype, op)
-    small = nbytes * channel.size < 1 << 31
-    return alike and small and channel.facts.host_memory and not channel.nonblocking and not settings.TIMEOUT
+    small = PRIMITIVES[primitive].varies or nbytes * channel.size < 1 << 31
+    goes_on = channel.facts.native or not channel.nonblocking
+    return alike and small and channel.facts.host_memory and goes_on and not (settings.TIMEOUT or settings.CHECK)
 
 
 _logged: set[tuple[Any, ...]] = set()

@@ -28,6 +28,7 @@ from .recording.steps import Tracer
 
 if TYPE_CHECKING:
     from ..arguments.streams import Mark
+    from .plan import Plan
 
 _BYTE = np.dtype(np.uint8)
 
@@ -44,7 +45,8 @@ class Executable:
     scratch: Any
     marks: dict[int, Mark] = field(default_factory=dict)  # of steps that are a GPU's and waited for
     tracer: Tracer | None = None  # what records its runs
-    shortcut: tuple[Any, ...] = ()
+    tag: list[int] = field(default_factory=list)  # of its messages, where each run has another
+    known: list[tuple[Plan, tuple[int, int]]] = field(default_factory=list)  # where calls find it
     failed: bool = False  # a run ended early, so that messages may be pending
     _waits: list[MPI.Prequest | Mark | None] | None = None
 
@@ -102,6 +104,29 @@ class Executable:
             request.Free()
 
 
+class Message:
+    """A message that has another tag each time it is started."""
+
+    def __init__(self, begin: Callable[..., MPI.Request], memory: list[Any], peer: int, tag: list[int]) -> None:
+        self._begin, self._memory, self._peer, self._tag = begin, memory, peer, tag
+        self._request = MPI.REQUEST_NULL
+
+    def Start(self) -> None:
+        """Start it."""
+        self._request = self._begin(self._memory, self._peer, self._tag[0])
+
+    def Test(self) -> bool:
+        """Whether it is complete."""
+        return self._request.Test()
+
+    def Wait(self) -> bool:
+        """Wait until it is complete."""
+        return self._request.Wait()
+
+    def Free(self) -> None:
+        """Do nothing: the request frees itself when it is complete."""
+
+
 def _broke_off(call: Any, error: BaseException) -> bool:
     """Whether a call ended in the middle, with this error, which was caught where the call was made.
 
@@ -138,22 +163,31 @@ def bind(
     buffers: CheckedBuffers,
     operation: Operation | None,
     scratch: Any,
-    tag: int,
+    tag: int | None,
 ) -> Executable:
-    """The program, which is `lowered`, bound to these buffers, with requests for all its messages."""
+    """The program, which is `lowered`, bound to these buffers, with requests for all its messages.
+
+    Without a tag they get the one that is in `Executable.tag` when they are started.
+    """
     bases = [address(buffers.send), address(buffers.recv), address(scratch)]
     requests: list[Any] = []
+    tags: list[int] = []
     for message in program.messages:
-        init = comm.Send_init if message.outgoing else comm.Recv_init
-        requests.append(init([_memory(message.region, bases), MPI.BYTE], message.peer, tag))
+        memory = [_memory(message.region, bases), MPI.BYTE]
+        if tag is None:
+            begin = comm.Isend if message.outgoing else comm.Irecv
+            requests.append(Message(begin, memory, message.peer, tags))
+        else:
+            init = comm.Send_init if message.outgoing else comm.Recv_init
+            requests.append(init(memory, message.peer, tag))
     if program.steps and type(program.steps[0]) is Collective and program.steps[0].form != "blocking":
         requests.append(native.request(comm, program.steps[0], buffers, operation))
     launcher = buffers.memory.launcher(bases, buffers.dtype, operation, comm.size)
     marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish} if launcher else {}
     calls = _Binder(comm, program, requests, bases, buffers, operation, launcher, marks).calls()
-    executable = Executable(program, calls, requests, scratch, marks)
+    executable = Executable(program, calls, requests, scratch, marks, tag=tags)
     if recorder.current:
-        executable.record(Tracer(recorder.current, comm, program, buffers.mean_size(comm.size), tag))
+        executable.record(Tracer(recorder.current, comm, program, buffers.mean_size(comm.size), tag or 0))
     return executable
 
 

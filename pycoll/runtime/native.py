@@ -120,8 +120,7 @@ def bound(
     operation: Operation | None,
 ) -> Callable[[], Any]:
     """The native collective on these buffers as a call without arguments."""
-    # blocks are counted in bytes here, whatever their datatypes
-    name = function_name("alltoallv" if step.primitive == "alltoallw" else step.primitive, step.sends is not None)
+    name = function_name(step.primitive, step.sends is not None)
     names = {"blocking": name, "nonblocking": f"I{name.lower()}", "persistent": f"{name}_init"}
     function: Callable[..., Any] = getattr(comm, names[step.form])
     primitive = PRIMITIVES[step.primitive]
@@ -137,7 +136,8 @@ def bound(
         if places is None or not (primitive.varies and in_blocks):
             return [memory, type_]
         counts, displs = [size // itemsize for _, size in places], [start // itemsize for start, _ in places]
-        return [memory, (counts, displs), type_]
+        types = [type_] * len(counts) if step.primitive == "alltoallw" else type_
+        return [memory, (counts, displs), types]  # in bytes, whatever the datatypes are
 
     send: Any = spec(buffers.send, step.sends, primitive.takes_all)
     recv: Any = spec(buffers.recv, step.recvs, primitive.gives_all)

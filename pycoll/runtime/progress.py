@@ -7,10 +7,11 @@ another collective.  `progress_thread` makes progress in the background.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -198,6 +199,8 @@ class Task:
 
 _NOTHING = Executable(Program([], [], 0), [], [], np.empty(0, np.uint8))  # the part before the first
 
+INTERVAL = 20e-6  # seconds between two looks of a thread at what is in flight
+
 tasks: list[Task] = []
 _lock = threading.RLock()
 background: list[ProgressThread] = []  # at most one
@@ -258,6 +261,31 @@ def drain(channel: Channel | None) -> None:
         )
 
 
+@contextlib.contextmanager
+def going_on() -> Iterator[None]:
+    """Let this thread's tasks go on in another thread, while this one is in a call of MPI that blocks."""
+    if not tasks or background or MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        yield
+        return
+    me, ended = threading.get_ident(), threading.Event()
+
+    def go_on() -> None:
+        while not ended.is_set():
+            with _lock:
+                for task in [task for task in tasks if task.thread == me]:
+                    task.memory.adopt()
+                    task.advance()
+            time.sleep(INTERVAL)
+
+    thread = threading.Thread(target=go_on, name="pycoll meanwhile", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def _places() -> list[tuple[int, int, int]]:
     """Where all tasks are, to be compared."""
     return [task.place for task in list(tasks)]
@@ -298,7 +326,7 @@ class ProgressThread:
         self.stop()
 
 
-def progress_thread(interval: float = 20e-6, longest: float = 1e-3) -> ProgressThread:
+def progress_thread(interval: float = INTERVAL, longest: float = 1e-3) -> ProgressThread:
     """Start a background thread in which collectives in flight go on while the program computes.
 
     It looks at them every `interval` seconds, and less often, down to every `longest`, while nothing comes: the

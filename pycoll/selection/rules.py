@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 KIB = 1024
+UNLIMITED = 1 << 62
 
 
 def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hosts: int = 1) -> str:
@@ -24,6 +25,15 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hos
     if hosts > 1 and nbytes > _BETWEEN_HOSTS.get(primitive, nbytes):
         return "two_level"
     return _RULES[primitive](nbytes, size)
+
+
+def native_up_to(primitive: str, size: int) -> int:
+    """Up to how many bytes, counted as in `choose`, a call of `pycoll.Comm` that names no algorithm is left to MPI.
+
+    There latency decides, and pycoll adds that of Python.  Where the ranks do not know each other's counts alike, all
+    calls are left to MPI.
+    """
+    return _NATIVE.get(primitive, UNLIMITED)
 
 
 def _bcast(nbytes: int, size: int) -> str:
@@ -85,6 +95,18 @@ _RULES: dict[str, Callable[[int, int], str]] = {
     "allgatherv": _allgather,
     "alltoallv": lambda nbytes, size: "naive" if size < 16 else "pairwise",
     "alltoallw": lambda nbytes, size: "naive" if size < 16 else "pairwise",
+}
+_NATIVE = {
+    "allreduce": 16 * KIB,
+    "reduce": 16 * KIB,
+    "reduce_scatter": 16 * KIB,
+    "scan": 16 * KIB,
+    "exscan": 16 * KIB,
+    "bcast": 1024 * KIB,
+    "scatter": 64 * KIB,
+    "gather": 64 * KIB,
+    "allgather": 64 * KIB,
+    "alltoall": 64 * KIB,
 }
 _ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",

@@ -10,23 +10,28 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from ..schedule.registry import find
+from ..schedule.registry import NATIVE, find
 from .choices import Choices, algorithm_from_environment
-from .rules import choose
+from .rules import choose, native_up_to
 from .tuning_file import Candidate, Tuned
+
+
+SHORT = "by the rules for calls of pycoll.Comm, where MPI takes less time than Python"
 
 
 class SelectionKey(NamedTuple):
     """What a choice depends on, which is the same on all ranks.
 
     `nbytes` are those of the vector, or of one rank's block; `native` says that MPI's own collective would do what
-    pycoll's algorithms do.
+    pycoll's algorithms do, and `drop_in` that the call is one of `pycoll.Comm`'s, as it might be made to MPI itself, and
+    may be so.
     """
 
     primitive: str
     nbytes: int
     commutative: bool = True
     native: bool = False
+    drop_in: bool = False
 
 
 class Choice(NamedTuple):
@@ -44,6 +49,7 @@ class CommFacts:
     hosts: tuple[int, ...]  # the host of each rank, as a number
     one_tuning_file: bool = True  # all ranks have the same tuning file, or none
     host_memory: bool = True  # no rank can have buffers on a GPU
+    native: bool = False  # no rank has set PYCOLL_NATIVE=0, or has an MPI that only one thread may call
 
     @property
     def size(self) -> int:
@@ -61,7 +67,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
 
     `choices` are the communicator's own, `tuned` is the measurement that fits it.
     """
-    primitive, nbytes, commutative, may_be_native = key
+    primitive, nbytes, commutative, may_be_native, drop_in = key
     if asked is not None:
         return Choice(asked, "as the call asks")
     if name := choices.of(primitive):
@@ -76,5 +82,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
         if best == Candidate(name):
             reason = "by the rules, and measured to be as good as the fastest"
         return Choice(best.algorithm, reason, best.segment)
+    if drop_in and nbytes <= native_up_to(primitive, facts.size):
+        return Choice(NATIVE, SHORT)
     reason = "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
     return Choice(name, reason)

@@ -103,7 +103,7 @@ class Tuner:
 
         def choose_and_call() -> None:
             channel.tuned = only
-            channel.forget_shortcuts()
+            channel.forget_plans()
             call()
 
         return choose_and_call

@@ -121,7 +121,7 @@ def with_a_failing_step(*arguments, **given):
 if form == "again":  # found by its arguments
     next(iter(channel._executables.values())).calls[1] = fail
 else:
-    channel.forget_shortcuts()
+    channel.forget_plans()
     channel.bind = with_a_failing_step
 try:
     call()

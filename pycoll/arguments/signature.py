@@ -1,0 +1,110 @@
+"""What can be seen of a call's buffers at a glance, so that calls of one kind are told from others at once.
+
+Only the usual forms are read: contiguous arrays of NumPy's or CuPy's, None, MPI.IN_PLACE, and mpi4py's lists of an
+array, counts and a predefined datatype.  Everything else is left to `pycoll.arguments.check_buffers` and
+`pycoll.arguments.mpi_arguments`, which check every call for which nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from .arrays import IN_PLACE
+from .buffer_spec import dtype_of
+from .check_buffers import check_buffers
+from .device_arrays import is_device_array
+
+ndarray = np.ndarray
+MOST_COUNTS = 4096  # that are compared from call to call
+
+
+class Absent(NamedTuple):
+    """Stands for a buffer that is no memory: None or MPI.IN_PLACE."""
+
+    dtype: str
+    shape: tuple[int, ...] = ()
+
+
+NONE, INSIDE = Absent("none"), Absent("in place")
+Seen = tuple[Any, Hashable]
+Key = tuple[Hashable, ...]
+UNUSUAL: Seen = None, None
+
+_DATATYPES = [MPI.BYTE, MPI.CHAR, MPI.SIGNED_CHAR, MPI.UNSIGNED_CHAR, MPI.SHORT, MPI.UNSIGNED_SHORT, MPI.INT]
+_DATATYPES += [MPI.UNSIGNED, MPI.LONG, MPI.UNSIGNED_LONG, MPI.LONG_LONG, MPI.UNSIGNED_LONG_LONG, MPI.FLOAT, MPI.DOUBLE]
+_DATATYPES += [MPI.C_BOOL, MPI.INT8_T, MPI.INT16_T, MPI.INT32_T, MPI.INT64_T, MPI.UINT8_T, MPI.UINT16_T, MPI.UINT32_T]
+_DATATYPES += [MPI.UINT64_T, MPI.C_FLOAT_COMPLEX, MPI.C_DOUBLE_COMPLEX, MPI.COMPLEX, MPI.DOUBLE_COMPLEX]
+# by the identity of mpi4py's constants, which are never freed
+_DTYPES = {id(one): dtype for one in _DATATYPES if one != MPI.DATATYPE_NULL and (dtype := dtype_of(one))}
+
+
+def is_array(buffer: Any) -> bool:
+    """Whether this is an array, and not what stands for none."""
+    return type(buffer) is not Absent
+
+
+def dtype_named(datatype: object) -> np.dtype | None:
+    """The dtype of a predefined datatype, if this is one of mpi4py's constants."""
+    return _DTYPES.get(id(datatype))
+
+
+def signature(buffer: Any, lists: bool) -> Seen:
+    """An array (or what stands for none), and what else the call depends on; `UNUSUAL` if that takes a closer look.
+
+    With `lists` a list or a tuple is a specification of mpi4py's.
+    """
+    if buffer is None:
+        return NONE, None
+    if buffer is IN_PLACE:
+        return INSIDE, None
+    if lists and type(buffer) in (list, tuple) and 2 <= len(buffer) <= 4 and type(buffer[0]) is ndarray:
+        return _listed(*buffer)
+    if type(buffer) is ndarray:
+        return buffer, None
+    return (buffer, "on a GPU") if is_device_array(buffer) else UNUSUAL
+
+
+def _listed(array: ndarray, *more: Any) -> Seen:
+    dtype = _DTYPES.get(id(more[-1]))
+    if dtype is not None:
+        more = more[:-1]
+        if array.dtype != dtype:
+            if not array.flags.c_contiguous or array.nbytes % dtype.itemsize:
+                return UNUSUAL
+            array = array.reshape(-1).view(dtype)
+    if not more:
+        return array, None
+    counts = tuple(map(_counted, more))
+    return UNUSUAL if None in counts else (array, counts)
+
+
+def _counted(counts: Any) -> Hashable:
+    """Counts or displacements, or a pair of them, to be compared; None if that takes a closer look."""
+    if type(counts) is int:
+        return counts
+    if type(counts) is ndarray and counts.dtype.kind == "i" and counts.size <= MOST_COUNTS:
+        return tuple(counts.tolist())
+    if type(counts) in (list, tuple) and len(counts) <= MOST_COUNTS:
+        found = tuple(one if type(one) is int else _counted(one) for one in counts)
+        return None if None in found else found
+    return None
+
+
+def kind_of(
+    primitive: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, algorithm: str | None, recvcounts: Any, read: Any
+) -> tuple[Key | None, Any, Any]:
+    """What distinguishes a call from those of another kind, and its arrays; None if that takes a closer look.
+
+    Calls of one kind differ in nothing but what the buffers contain and where they are.
+    """
+    lists = read is not check_buffers
+    send, sends = (sendbuf, None) if type(sendbuf) is ndarray else signature(sendbuf, lists)
+    recv, recvs = (recvbuf, None) if type(recvbuf) is ndarray else signature(recvbuf, lists)
+    if send is None or recv is None or recvcounts is not None:
+        return None, send, recv
+    kind = primitive, algorithm, root, id(op), read, send.dtype, send.shape, sends, recv.dtype, recv.shape, recvs
+    return kind, send, recv
