@@ -45,7 +45,8 @@ def points(options: argparse.Namespace) -> list[Point]:
 
 def measure(comm: MPI.Intracomm, point: Point, options: argparse.Namespace, xp: Any, budget: float) -> list[dict]:
     """The records of one point; what cannot be measured is None."""
-    case = Case(comm, point.primitive, point.nbytes, options.datatype, point.in_place, options.op, options.root, xp)
+    what = point.primitive, point.nbytes, options.datatype, point.in_place, options.op, options.root
+    case = Case(comm, *what, xp, "same" if options.form == "persistent" else options.arguments)
     yardsticks = _yardsticks(case, options.form, xp)
     names = names_of(point.primitive, options.algorithm)
     if not case.call_native() or xp is not np:  # MPI has no such datatype, or cannot be given these buffers
@@ -99,6 +100,7 @@ def _record(case: Case, name: str, options: argparse.Namespace) -> dict:
         "algorithm": name,
         "place": "in" if case.in_place else "out",
         "form": options.form,
+        "arguments": options.arguments,
         "bytes": case.nbytes,
         "count": case.count,
         "datatype": case.dtype.name,

@@ -12,7 +12,7 @@ import numpy as np
 
 import pycoll
 from pycoll.arguments.ops import kind_of
-from pycoll.tune.benchmark_case import MEASURED, OPERATIONS
+from pycoll.tune.benchmark_case import ARGUMENTS, MEASURED, OPERATIONS
 from pycoll.tune.options import add_primitives, nbytes, sizes
 
 DESCRIPTION = "Times pycoll's collectives beside MPI's own: mpiexec -n 4 python -m bench [primitive ...]"
@@ -40,6 +40,13 @@ def parser() -> argparse.ArgumentParser:
         "native: MPI's own, called through pycoll (%(default)s)",
     )
     what.add_argument("--inplace", action="store_true", help="in place too")
+    what.add_argument(
+        "--arguments",
+        choices=ARGUMENTS,
+        default="fresh",
+        help="the same arrays in each call; new views, at another address each time; mpi4py's [array, type], by "
+        "pycoll.Comm (%(default)s)",
+    )
     form = what.add_mutually_exclusive_group()
     form.add_argument("--nonblocking", action="store_true", help="started, then waited for; and how much can overlap")
     form.add_argument("--persistent", action="store_true", help="made once, then started and waited for")
@@ -91,6 +98,8 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
             one.error(f"--{option} {getattr(options, option)}: nothing can be written in {folder}")
     if options.plot and Path(options.plot).suffix not in (".png", ".svg", ".pdf"):
         one.error(f"--plot {options.plot} ends in none of .png, .svg, .pdf")
+    if options.arguments == "typed" and options.op == "avg":
+        one.error("--arguments typed: MPI has no --op avg")
     if options.budget <= 0:
         one.error(f"--budget {options.budget} is not positive")
     options.form = "nonblocking" if options.nonblocking else "persistent" if options.persistent else "blocking"

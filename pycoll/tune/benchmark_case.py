@@ -6,8 +6,9 @@ CUDA-aware, and what users do if it is not: copy to the host, call MPI, copy bac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import cycle, repeat
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from pycoll.schedule.registry import PRIMITIVES
 MEASURED = [name for name, primitive in PRIMITIVES.items() if not primitive.varies]
 FORMS = {"blocking": "{}", "nonblocking": "i{}", "persistent": "{}_init"}  # and what pycoll calls them
 OPERATIONS = ("sum", "prod", "min", "max", "avg")
+ARGUMENTS = ("same", "fresh", "typed")  # the same arrays each time, new views elsewhere, mpi4py's [array, type]
+ADDRESSES, STEP = 1024, 64  # at which new views begin, and how many bytes lie between two; more than pycoll keeps
 IN_PLACE = ("allgather", "allreduce", "alltoall", "reduce_scatter", "scan")  # where every rank can work in place
 
 FLOAT32 = np.dtype(np.float32)
@@ -32,6 +35,7 @@ class Case:
     """One collective on buffers of about `nbytes` bytes in all (one rank's block is a size-th of them).
 
     `count` is the number of elements of the vector, or of one rank's block; `nbytes` what they have in all.
+    `arguments` says how the buffers are written in each call, one of `ARGUMENTS`; typed ones are given to `pycoll.Comm`.
     """
 
     def __init__(
@@ -44,10 +48,13 @@ class Case:
         op: str = "sum",
         root: int = 0,
         xp: Any = np,
+        arguments: str = "same",
     ) -> None:
         self.comm, self.primitive, self.dtype, self.in_place, self.xp = comm, primitive, dtype, in_place, xp
         self.op, self.root = op, root
         self._persistent: list[Any] = []
+        self.arguments = arguments
+        self._starts: Iterator[int] = repeat(0)
         self.shape = shape = PRIMITIVES[primitive]
         rank, size = comm.rank, comm.size
         self.count = self.nbytes = 0
@@ -59,13 +66,15 @@ class Case:
         self.nbytes = self.count * dtype.itemsize * (1 if shape.cuts else size)
 
         def room(wanted: object, all_blocks: bool) -> Any:
-            return xp.zeros(self.count * (size if all_blocks else 1), dtype) if wanted else None
+            more = ADDRESSES * STEP // dtype.itemsize if arguments == "fresh" else 0
+            count = self.count * (size if all_blocks else 1)
+            return xp.zeros(count + more, dtype)[:count] if wanted else None
 
         self.send = room(shape.holds(rank, size, root, 1), shape.takes_all)
         inside = in_place and shape.takes_all and not shape.gives_all  # the input of reduce_scatter
         gets = shape.wants(rank, size, root, 1) or primitive == "exscan"  # with a buffer that stays as it is at rank 0
         self.ours = room(gets, shape.gives_all or inside)
-        self.native = None if self.ours is None else self.ours.copy()
+        self.native = room(gets, shape.gives_all or inside)
         if primitive == "bcast" and rank == root:
             self.send = None
 
@@ -86,7 +95,13 @@ class Case:
             self.native[...] = self.ours
 
     def zero(self) -> None:
-        """Set everything to zero, so that repeated reductions in place stay finite, and memory is there."""
+        """Set everything to zero, so that repeated reductions in place stay finite, and memory is there.
+
+        From now on new views begin elsewhere in each call.
+        """
+        if self.arguments == "fresh":
+            step = max(1, STEP // self.dtype.itemsize)
+            self._starts = cycle(range(0, ADDRESSES * STEP // self.dtype.itemsize, step))
         for array in (self.send, self.ours, self.native):
             if array is not None:
                 array[...] = 0
@@ -106,9 +121,40 @@ class Case:
 
         `between` is called between start and wait.
         """
-        function = getattr(pycoll, FORMS[form].format(self.primitive))
-        given = self._options(self.op) | {"comm": self.comm, "algorithm": algorithm}
-        return self._in_form(partial(function, *self._arguments(self.send, self.ours), **given), form, between)
+        if self.arguments == "typed":
+            name = FORMS[form].format(native.function_name(self.primitive).lower()).capitalize()
+            function, given = getattr(pycoll.Comm(self.comm), name), self._options(self._op())
+        else:
+            function = getattr(pycoll, FORMS[form].format(self.primitive))
+            given = self._options(self.op) | {"comm": self.comm}
+        given["algorithm"] = algorithm
+        return self._in_form(self._calling(function, self.send, self.ours, given), form, between)
+
+    def _op(self) -> MPI.Op:
+        return MPI.Op.fromhandle(resolve(self.op).handle)
+
+    def _calling(self, function: Callable[..., Any], send: Any, recv: Any, given: dict[str, Any]) -> Call:
+        """The function with arguments as they are to be written."""
+        if self.arguments == "same" or self.primitive == "barrier":
+            return partial(function, *self._arguments(send, recv), **given)
+
+        def call() -> Any:
+            start = next(self._starts)
+            return function(*self._arguments(self._written(send, start), self._written(recv, start)), **given)
+
+        return call
+
+    def _written(self, array: Any, start: int) -> Any:
+        """A buffer as a call has it."""
+        if array is None:
+            return None
+        return array.base[start : start + array.size] if self.arguments == "fresh" else [array, self._datatype()]
+
+    def _datatype(self) -> MPI.Datatype:
+        try:
+            return native.datatype(self.dtype)
+        except ValueError:
+            return MPI.BYTE
 
     def call_native(self, form: str = "blocking", between: Call | None = None) -> Call | None:
         """MPI's own collective on the same input, in the same form; None where MPI has no such datatype or form."""
@@ -124,10 +170,10 @@ class Case:
                 native.datatype(self.dtype)
             except ValueError:
                 return None
-        elif self.xp is np:  # what is moved is bytes
+        elif self.xp is np and self.arguments == "same":  # what is moved is bytes
             send, recv = (None if array is None else array.view(np.uint8) for array in (send, recv))
         operation = resolve(self.op)
-        begin = partial(function, *self._arguments(send, recv), **self._options(MPI.Op.fromhandle(operation.handle)))
+        begin = self._calling(function, send, recv, self._options(self._op()))
         try:
             call = self._in_form(begin, form, between)
         except NotImplementedError:  # an MPI library without persistent collectives

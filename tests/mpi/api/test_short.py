@@ -1,0 +1,168 @@
+"""Calls of `pycoll.Comm` that are so short that they are left to MPI, with the caller's own arguments."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from pycoll.runtime.attach import attach
+from pycoll.selection.rules import native_up_to
+from tests.mpi.native import RANK, SIZE, WORLD
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture
+def comm():
+    """A communicator as it is without PYCOLL_NATIVE=0, which the tests set."""
+    made = pycoll.Comm(WORLD).Dup()
+    may_be_native(made)
+    yield made
+    made.Free()
+
+
+def may_be_native(comm):
+    channel = attach(comm)
+    channel.facts = replace(channel.facts, native=True, host_memory=True)  # though there may be CuPy
+
+
+def messages(call):
+    with pycoll.traffic() as sent:
+        call()
+    return sent.messages
+
+
+X, N = np.arange(1.0, 7.0, dtype=np.float32) + RANK, 6
+FORMS = [
+    lambda x: x,
+    lambda x: [x, MPI.FLOAT],
+    lambda x: (x, x.size, MPI.FLOAT),
+    lambda x: [x, (x.size, 0), "f"],
+]
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_ranks_decide_alike_however_they_write_their_arguments(comm, turn):
+    for step in range(8):
+        form = FORMS[(RANK + step + turn) % len(FORMS)]
+        result = np.zeros(N, np.float32)
+        comm.Allreduce(form(X), form(result))
+        np.testing.assert_array_equal(result, np.arange(1, 7) * SIZE + SIZE * (SIZE - 1) / 2)
+        comm.Iallreduce(form(X), form(result), MPI.MAX).Wait()
+        assert result[0] == SIZE
+        comm.Bcast(form(result), root=SIZE - 1)
+        comm.Ibcast(form(result), SIZE - 1).Wait()
+        everything = np.zeros((SIZE, N), np.float32)
+        comm.Allgather(form(X), everything)
+        np.testing.assert_array_equal(everything[:, 0], np.arange(1, SIZE + 1))
+        everything[:] = 0
+        comm.Allgatherv(form(X), [everything, [N] * SIZE])
+        np.testing.assert_array_equal(everything[:, 5], np.arange(6, SIZE + 6))
+        comm.Reduce_scatter_block(np.ones(SIZE), block := np.zeros(1))
+        assert block[0] == SIZE
+        comm.Alltoallw(
+            [np.full(SIZE, RANK), [1] * SIZE, [8 * i for i in range(SIZE)], [MPI.INT64_T] * SIZE],
+            [came := np.zeros(SIZE, int), [8] * SIZE, [8 * i for i in range(SIZE)], [MPI.BYTE] * SIZE],
+        )
+        assert came.tolist() == list(range(SIZE))
+        comm.Barrier()
+        comm.Ibarrier().wait()
+
+
+def test_only_short_calls_are_left_to_mpi(comm):
+    assert pycoll.explain("allreduce", nbytes=8, comm=comm).algorithm != "native", "functions run pycoll's schedules"
+    for count in (2, native_up_to("allreduce", SIZE) // 8):
+        send, recv = np.ones(count), np.zeros(count)
+        for call in (lambda: comm.Allreduce(send, recv), lambda: comm.Iallreduce(send, recv).Wait()):
+            assert messages(call) == 0 and (recv == SIZE).all()
+    if SIZE > 1:
+        longer = np.ones(native_up_to("allreduce", SIZE) // 8 + 1)
+        assert messages(lambda: comm.Allreduce(MPI.IN_PLACE, longer)) > 0
+        assert messages(lambda: comm.Allreduce(np.ones(2), np.zeros(2), algorithm="ring")) > 0
+        assert messages(lambda: pycoll.allreduce(np.ones(2), comm=comm)) > 0
+
+
+@pytest.mark.parametrize("what", [np.int8, np.float16])
+def test_nor_are_sums_that_mpi_may_round_otherwise(comm, what):
+    send, recv = np.ones(3, what), np.zeros(3, what)
+    assert (messages(lambda: comm.Allreduce(send, recv)) > 0) == (SIZE > 1)
+    assert messages(lambda: comm.Bcast(recv)) == 0, "what is only moved may have any dtype"
+
+
+def test_a_choice_made_later_is_followed(comm):
+    send, recv = np.ones(4), np.zeros(4)
+    assert messages(lambda: comm.Allreduce(send, recv)) == 0
+    comm.Allreduce(send, recv)
+    comm.algorithm["Allreduce"] = "ring"
+    assert (messages(lambda: comm.Allreduce(send, recv)) > 0) == (SIZE > 1)
+    del comm.algorithm["Allreduce"]
+    assert messages(lambda: comm.Allreduce(send, recv)) == 0
+
+
+@pytest.mark.parametrize("form", ["blocking", "nonblocking"])
+def test_what_is_in_flight_goes_on_while_mpi_blocks(comm, form):
+    """Rank 0 waits in MPI for others that first wait for what rank 0 has in flight with them."""
+    other = pycoll.Comm(WORLD).Dup()
+    send, large = np.ones(1 << 16), np.zeros(1 << 16)
+    short = np.zeros(1)
+
+    def call():
+        if form == "blocking":
+            comm.Allreduce(np.ones(1), short)
+        else:
+            comm.Iallreduce(np.ones(1), short).Wait()
+
+    for _ in range(3):
+        call()
+        flight = other.Iallreduce(send, large, algorithm="ring")
+        if RANK == 0:
+            call()
+            flight.Wait()
+        else:
+            flight.Wait()
+            call()
+        assert short[0] == SIZE and (large == SIZE).all()
+    other.Free()
+
+
+def test_native_under_a_name_lets_others_go_on(comm):
+    other = pycoll.Comm(WORLD).Dup()
+    send, large = np.ones(1 << 16), np.zeros(1 << 16)
+    for _ in range(3):
+        flight = other.Iallreduce(send, large, algorithm="ring")
+        if RANK:
+            flight.Wait()
+        pycoll.allreduce(np.ones(2), comm=comm, algorithm="native")
+        flight.Wait()
+        assert (large == SIZE).all()
+    other.Free()
+
+
+def test_requests_of_either_kind_are_waited_for_together(comm):
+    shorts, longs = [np.zeros(2) for _ in range(3)], [np.zeros(5000) for _ in range(3)]
+    for step in range(3):
+        requests = [comm.Iallreduce(np.full(array.size, float(step)), array) for array in (*shorts, *longs)]
+        if step == 0:
+            pycoll.waitall(requests)
+        elif step == 1:
+            for _ in requests:
+                pycoll.waitany(requests)
+            assert pycoll.waitany(requests)[0] == MPI.UNDEFINED
+        else:
+            while not pycoll.testall(requests)[0]:
+                pass
+        assert all((array == step * SIZE).all() for array in (*shorts, *longs))
+    request = comm.Ibarrier()
+    while not request.Test():
+        pass
+    assert request.test() == (True, None) and request.wait() is None
+
+
+def test_errors_are_those_of_other_calls(comm):
+    comm.Allreduce(np.ones(2), np.zeros(2))
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        comm.Iallreduce(np.ones(2), recvbuff=np.zeros(2))
+    with pytest.raises((ValueError, TypeError)):
+        comm.Allreduce([np.ones(2), MPI.FLOAT], [np.zeros(2)])
