@@ -14,8 +14,8 @@ Variant = tuple[Any, ...]  # a primitive and the values of VARIES
 Curves = dict[str, dict[int, Record]]  # by algorithm and bytes
 MPI = "MPI"  # what MPI's own collective is called for readers
 OTHERS = (MPI, "auto", "native", "staged")  # what is no algorithm of pycoll's, or one under another name
-VARIES = ("place", "form", "datatype", "op", "root")
-TITLES = {"place": "{} place", "root": "root {}"}
+VARIES = ("place", "form", "arguments", "datatype", "op", "root")
+TITLES = {"place": "{} place", "arguments": "{} arguments", "root": "root {}"}
 
 
 def variants(documents: Iterable[Document], primitives: Sequence[str] = ()) -> dict[Variant, str]:

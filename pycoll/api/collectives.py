@@ -319,7 +319,7 @@ def run(
             if plan.run(send, recv):
                 return recvbuf if plan.answer is None else plan.answer(recv)
         except BaseException as error:
-            if plan.running.failed:
+            if plan.running and plan.running.failed:
                 _abandon(channels[comm.handle], f"{primitive} on rank {comm.rank}", error, plan, sendbuf, recvbuf)
             raise
         recvbuf = None if plan.allocates else recvbuf

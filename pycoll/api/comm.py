@@ -25,7 +25,17 @@ from mpi4py import MPI
 from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.mpi_arguments import read
 from ..base.settings import logger
-from ..runtime.attach import Unfinished, attach, attached, begin_attaching, channels, limit_explained, meet, revoke, shrink
+from ..runtime.attach import (
+    Unfinished,
+    attach,
+    attached,
+    begin_attaching,
+    channels,
+    limit_explained,
+    meet,
+    revoke,
+    shrink,
+)
 from ..runtime.channel import Channel
 from ..runtime.progress import drain, tasks, until
 from ..selection.choices import Choices, primitive_called
@@ -53,7 +63,7 @@ class Comm(DeviceMessages):
 
     unfinished: Unfinished | None = None  # set by Idup; cleared at first use
     _limits: Limits = _NONE  # up to how many bytes calls go to MPI at once; the channel's, once it has been used
-    _private: MPI.Intracomm = MPI.COMM_NULL
+    _private: Any = None  # the communicator that they go to
     _ranks: int = 0
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Comm:
@@ -174,7 +184,9 @@ class Comm(DeviceMessages):
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None
     ) -> None:
         """As mpi4py's."""
-        if algorithm is None and reduced(self._limits, "reduce_scatter", recvbuf, op, self._ranks if sendbuf is MPI.IN_PLACE else 1):
+        if algorithm is None and reduced(
+            self._limits, "reduce_scatter", recvbuf, op, self._ranks if sendbuf is MPI.IN_PLACE else 1
+        ):
             return _mpi.Reduce_scatter_block(self._private, sendbuf, recvbuf, op)
         self._run("Reduce_scatter_block", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm)
 

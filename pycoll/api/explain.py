@@ -63,7 +63,9 @@ def explain(
     channel = attach(comm)
     operation = resolve(op) if PRIMITIVES[primitive].reduces else None
     commutative = operation is None or operation.commutative
-    key = SelectionKey(primitive, nbytes, commutative, native_is_same(channel, primitive, nbytes, np.dtype(dtype), operation))
+    key = SelectionKey(
+        primitive, nbytes, commutative, native_is_same(channel, primitive, nbytes, np.dtype(dtype), operation)
+    )
     choice = select(algorithm, key, channel.facts, channel.choices, channel.tuned)
     find(primitive, choice.algorithm)
     tuned = channel.tuned

@@ -85,7 +85,7 @@ class NativeRequest(_Waited):
         self._request = request
 
     @property
-    def task(self) -> Any:
+    def task(self) -> Any:  # type: ignore[override]
         """What is under way."""
         return self
 

@@ -42,7 +42,9 @@ class CheckedBuffers:
 
     def has_gaps(self) -> bool:
         """Whether there is memory in `recv` that belongs to no block."""
-        return self.recvs is not None and sum(nbytes for _, nbytes in self.recvs) < self.recv.nbytes
+        if self.recv is None or self.recvs is None:
+            return False
+        return sum(nbytes for _, nbytes in self.recvs) < int(self.recv.nbytes)
 
     def mean_size(self, size: int) -> int:
         """The bytes of the vector or of one rank's block; their mean where blocks differ and all ranks know it."""

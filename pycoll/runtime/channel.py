@@ -39,8 +39,8 @@ class Channel:
         self.facts, self.tuned = facts, tuned
         self.choices = choices
         choices.changed = self.forget_plans
-        self.plans: dict[tuple[Any, ...], Plan] = {}
-        # up to how many bytes calls of `pycoll.Comm` are left to MPI: (primitive, id of op, dtype) or primitive -> bytes
+        self.plans: dict[Any, Plan] = {}  # by the kinds of calls
+        # up to how many bytes calls of `pycoll.Comm` go to MPI: (primitive, id of op, dtype) or primitive -> bytes
         self.short: dict[Hashable, int] = {}
         self.broken: RuntimeError | None = None  # why it cannot be used any more
         self._executables: dict[tuple[Any, ...], Executable] = {}  # the most recently used one stands last
@@ -102,9 +102,7 @@ class Channel:
         self._executables[key] = executable
         return executable
 
-    def bind_for_any_tag(
-        self, program: Program, buffers: CheckedBuffers, operation: Operation | None
-    ) -> Executable:
+    def bind_for_any_tag(self, program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Executable:
         """The same, with scratch of its own, and a tag that is given at each run."""
         program, memory = lowered(program, buffers, operation), buffers.memory
         return bind(self.comm, program, buffers, operation, memory.allocate(program.scratch), None)

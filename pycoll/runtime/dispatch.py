@@ -299,9 +299,7 @@ def _algorithm(
     return algorithm, choice
 
 
-def native_is_same(
-    channel: Channel, primitive: str, nbytes: int, dtype: np.dtype, op: Operation | None
-) -> bool:
+def native_is_same(channel: Channel, primitive: str, nbytes: int, dtype: np.dtype, op: Operation | None) -> bool:
     """Whether the collective of MPI may stand in for an algorithm of pycoll; the same on all ranks.
 
     It may not where it would give other results, for more bytes than some libraries can count, where a rank may have

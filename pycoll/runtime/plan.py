@@ -88,6 +88,7 @@ class Plan:
             executable.run()
             return True
         self.last, self.running = places, self.eager
+        assert self.stage
         inside, outside = self.stage
         if self.gives:
             copyto(inside, send)

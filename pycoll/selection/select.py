@@ -15,7 +15,6 @@ from .choices import Choices, algorithm_from_environment
 from .rules import choose, native_up_to
 from .tuning_file import Candidate, Tuned
 
-
 SHORT = "by the rules for calls of pycoll.Comm, where MPI takes less time than Python"
 
 
@@ -23,8 +22,7 @@ class SelectionKey(NamedTuple):
     """What a choice depends on, which is the same on all ranks.
 
     `nbytes` are those of the vector, or of one rank's block; `native` says that MPI's own collective would do what
-    pycoll's algorithms do, and `drop_in` that the call is one of `pycoll.Comm`'s, as it might be made to MPI itself, and
-    may be so.
+    pycoll's algorithms do, `drop_in` that this is so and the call one of `pycoll.Comm`.
     """
 
     primitive: str

@@ -35,7 +35,7 @@ class Case:
     """One collective on buffers of about `nbytes` bytes in all (one rank's block is a size-th of them).
 
     `count` is the number of elements of the vector, or of one rank's block; `nbytes` what they have in all.
-    `arguments` says how the buffers are written in each call, one of `ARGUMENTS`; typed ones are given to `pycoll.Comm`.
+    `arguments`, one of `ARGUMENTS`, says how calls write the buffers; typed ones are given to `pycoll.Comm`.
     """
 
     def __init__(
