@@ -17,6 +17,7 @@ from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import is_host
 from ..arguments.mpi_arguments import read
 from ..arguments.ops import Operation, resolve
+from ..arguments.signature import names_of
 from ..base import settings
 from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
@@ -288,9 +289,8 @@ def _algorithm(
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
     if choice.reason == SHORT:
-        channel.short[(primitive, id(call.op), buffers.dtype) if operation else primitive] = native_up_to(
-            primitive, channel.size
-        )
+        keys = [(primitive, id(call.op), name) for name in names_of(buffers.dtype)] if operation else [primitive]
+        channel.short |= dict.fromkeys(keys, native_up_to(primitive, channel.size))
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
         raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")

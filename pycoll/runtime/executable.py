@@ -225,29 +225,31 @@ class _Binder:
         assert self.launcher
         return self.launcher.call(step, self.marks.get(number)) if self.launcher.does(step) else self._call(step)
 
-    def _call(self, step: Step) -> Callable[[], object]:
-        match step:
-            case Start(number):
-                start, message = self.requests[number].Start, self.program.messages[number]
-                return counted(start, message.region.size) if message.outgoing else start
-            case Wait(number):
-                return self.requests[number].Wait
-            case Apply():
-                assert self.operation is not None
-                return self.operation.bound(*map(self._array, step))
-            case CopyBytes(source, to):
-                return partial(np.copyto, _array(to, self.bases, _BYTE), _array(source, self.bases, _BYTE))
-            case Divide(region):
-                # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
-                result = _array(region, self.bases, real_dtype(self.buffers.dtype))
-                return partial(np.divide, result, self.comm.size, out=result)
-            case Collective() if step.form == "blocking":
+    def _call(self, step: Any) -> Callable[[], object]:
+        kind = type(step)  # quicker than a match statement, and programs are bound in the middle of calls
+        if kind is Start:
+            start: Callable[[], object] = self.requests[step.message].Start
+            message = self.program.messages[step.message]
+            return counted(start, message.region.size) if message.outgoing else start
+        if kind is Wait:
+            wait: Callable[[], object] = self.requests[step.message].Wait
+            return wait
+        if kind is Apply:
+            assert self.operation
+            return self.operation.bound(self._array(step.left), self._array(step.right), self._array(step.out))
+        if kind is CopyBytes:
+            return partial(np.copyto, _array(step.to, self.bases, _BYTE), _array(step.source, self.bases, _BYTE))
+        if kind is Divide:
+            # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
+            result = _array(step.region, self.bases, real_dtype(self.buffers.dtype))
+            return partial(np.divide, result, self.comm.size, out=result)
+        if kind is Collective:
+            if step.form == "blocking":
                 return native.bound(self.comm, step, self.buffers, self.operation)
-            case Collective():
-                return self.requests[0].Start
-            case Finish(number):
-                return self.marks[number].Wait
-        raise AssertionError(f"{step} is a GPU's")
+            return self.requests[0].Start
+        assert kind is Finish, f"{step} is a step for a GPU"
+        mark: Mark = self.marks[step.step]
+        return mark.Wait
 
     def _array(self, region: Region) -> np.ndarray:
         if region not in self.arrays:
