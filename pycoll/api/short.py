@@ -7,6 +7,7 @@ that come later.  Whoever looks there decides as `pycoll.selection.select` does,
 
 from __future__ import annotations
 
+import array
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -20,6 +21,7 @@ from .requests import NativeRequest
 
 ndarray = np.ndarray
 Limits = dict[Hashable, int]
+_ON_HOST = frozenset((ndarray, bytes, bytearray, array.array))
 OTHER_FORM = 1 << 63  # more bytes than any limit
 
 
@@ -44,12 +46,10 @@ def reduced(limits: Limits, primitive: str, buffer: Any, op: Any, blocks: int = 
 
 def _listed(spec: Any, blocks: int) -> tuple[int, Hashable]:
     """The bytes of ``[array, type]`` or ``[array, count, type]``, and the name of the type; else too many bytes."""
-    if type(spec) is list or type(spec) is tuple:
-        if len(spec) == 2:
-            array, datatype = spec
-            if type(array) is ndarray:
-                return array.nbytes, id(datatype)
-        elif len(spec) == 3 and type(spec[1]) is int and isinstance(spec[2], MPI.Datatype):
+    if (type(spec) is list or type(spec) is tuple) and len(spec) > 1 and type(spec[0]) in _ON_HOST:
+        if len(spec) == 2 and type(spec[0]) is ndarray:
+            return spec[0].nbytes, id(spec[1])
+        if len(spec) == 3 and type(spec[1]) is int and isinstance(spec[2], MPI.Datatype):
             return spec[1] * spec[2].size * blocks, id(spec[2])
     return OTHER_FORM, None
 

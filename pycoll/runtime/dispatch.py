@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from ..arguments.buffer_spec import NeedsNativeMPI
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
-from ..arguments.memory import is_host
+from ..arguments.memory import address, is_host
 from ..arguments.mpi_arguments import read
 from ..arguments.ops import Operation, resolve
 from ..arguments.signature import names_of
@@ -128,22 +128,24 @@ class Prepared:
 
     def plan(self, call: Call, send: Any, recv: Any, executable: Executable | None = None) -> Plan | None:
         """A plan for calls like this one, if there can be one; `executable` is that of a blocking call."""
-        op, recvbuf = call.op, call.recvbuf
-        if self.operation and not self.operation.predefined:
+        buffers, operation = self.buffers, self.operation
+        on_host = is_host(buffers.send) and is_host(buffers.recv)
+        if (operation and not operation.predefined) or not (on_host or executable):
             return None
-        allocates = recvbuf is None and self.buffers.recv is not None
+        allocates = call.recvbuf is None and buffers.recv is not None
         if allocates:
-            recv = self.buffers.recv
-        plan = make_plan(
-            *(self.name, self.channel, self.program(), executable, self.buffers, self.operation, op, send, recv)
-        )
-        result = self.buffers.result
-        if plan and allocates:
-            if result is not recv or not plan.on_host:
+            recv = buffers.recv
+            if buffers.result is not recv or not on_host:
                 return None
-            plan.allocates = result.shape, result.dtype
-        elif plan and result is not recvbuf:
-            plan.answer = _answer(result, recv)
+        plan = make_plan(self.name, self.channel, self.program(), buffers, operation, call.op, send, recv)
+        if plan is None:
+            return None
+        if allocates:
+            plan.allocates = recv.shape, recv.dtype
+        elif buffers.result is not call.recvbuf:
+            plan.answer = _answer(buffers.result, recv)
+        if executable:
+            plan.keep(executable, (address(buffers.send), address(buffers.recv)))
         return plan
 
     def _form(self) -> str:

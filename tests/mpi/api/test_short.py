@@ -167,3 +167,10 @@ def test_errors_are_those_of_other_calls(comm):
         comm.Iallreduce(np.ones(2), recvbuff=np.zeros(2))
     with pytest.raises((ValueError, TypeError)):
         comm.Allreduce([np.ones(2), MPI.FLOAT], [np.zeros(2)])
+
+
+def test_the_first_call_of_a_kind_with_a_count(comm):
+    """Nothing is known of any limits yet."""
+    everything = np.zeros(SIZE * 2, int)
+    comm.Allgather([np.full(2, RANK), 2, MPI.INT64_T], [everything, 2, MPI.INT64_T])
+    assert everything.tolist() == [rank for rank in range(SIZE) for _ in range(2)]
