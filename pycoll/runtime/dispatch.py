@@ -36,6 +36,9 @@ from .progress import Task
 Reader = Callable[[Primitive, Any, Any, int, int, int, Any], CheckedBuffers]
 
 
+COPIED = 512 << 10  # bytes up to which an all-reduce in place is quicker on a copy
+
+
 class Call(NamedTuple):
     """The arguments of one call of a collective, as the caller gave them.
 
@@ -263,6 +266,7 @@ def _program_key(
     itemsize = buffers.dtype.itemsize if operation else 1
     length = buffers.count * buffers.dtype.itemsize // itemsize
     several = channel.facts.host_count > 1
+    primitive, on_host = chosen.primitive.name, is_host(buffers.send) and is_host(buffers.recv)
     return ProgramKey(
         algorithm=chosen,
         rank=call.comm.rank,
@@ -276,6 +280,7 @@ def _program_key(
         sends=buffers.sends,
         recvs=buffers.recvs,
         hosts=channel.facts.hosts if chosen.knows_hosts else None,
+        copied=buffers.in_place and primitive == "allreduce" and on_host and length * itemsize <= COPIED,
     )
 
 
@@ -292,7 +297,7 @@ def _algorithm(
     algorithm = find(primitive, choice.algorithm)
     if choice.reason == SHORT:
         keys = [(primitive, id(call.op), name) for name in names_of(buffers.dtype)] if operation else [primitive]
-        channel.short |= dict.fromkeys(keys, native_up_to(primitive, channel.size))
+        channel.short |= dict.fromkeys(keys, native_up_to(primitive, channel.facts.library))
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
         raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")

@@ -74,12 +74,12 @@ def test_ranks_decide_alike_however_they_write_their_arguments(comm, turn):
 
 def test_only_short_calls_are_left_to_mpi(comm):
     assert pycoll.explain("allreduce", nbytes=8, comm=comm).algorithm != "native", "functions run pycoll's schedules"
-    for count in (2, native_up_to("allreduce", SIZE) // 8):
+    for count in (2, native_up_to("allreduce") // 8):
         send, recv = np.ones(count), np.zeros(count)
         assert messages(partial(comm.Allreduce, send, recv)) == 0 and (recv == SIZE).all()
         assert messages(lambda s=send, r=recv: comm.Iallreduce(s, r).Wait()) == 0
     if SIZE > 1:
-        longer = np.ones(native_up_to("allreduce", SIZE) // 8 + 1)
+        longer = np.ones(native_up_to("allreduce") // 8 + 1)
         assert messages(lambda: comm.Allreduce(MPI.IN_PLACE, longer)) > 0
         assert messages(lambda: comm.Allreduce(np.ones(2), np.zeros(2), algorithm="ring")) > 0
         assert messages(lambda: pycoll.allreduce(np.ones(2), comm=comm)) > 0
