@@ -144,7 +144,7 @@ class Task:
         interruption: BaseException | None = None
         while True:
             try:
-                if not self.done and self not in tasks:
+                if self not in tasks and not self.done:  # in this order: another thread may complete it meanwhile
                     self.start()
                 self._wait()
                 break
