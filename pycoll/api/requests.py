@@ -189,11 +189,11 @@ class Persistent(_Waited, Task):
             self._complete()
         self.error = None  # it is raised now, and only once
 
-    def advance(self) -> bool:
-        """Go on as far as that needs no waiting; whether it is complete."""
+    def advance(self, wait: bool = False) -> bool:
+        """Go on as far as that needs no waiting, or with `wait` to the end; whether it is complete."""
         if self._fresh:
             self._fresh, self._executable, self._at = False, self._fixed, self._first
-        return super().advance()
+        return super().advance(wait)
 
     def Free(self) -> None:
         """Give its requests back to MPI; RuntimeError if it is active."""

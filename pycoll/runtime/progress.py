@@ -25,7 +25,6 @@ from ..compiler.program import Collective, Program, Start
 from .executable import Executable
 
 if TYPE_CHECKING:
-    from ..arguments.streams import Mark
     from .channel import Channel
 
 
@@ -55,20 +54,12 @@ class Task:
             self.advance()
 
     @property
-    def awaited(self) -> MPI.Request | Mark:
-        """What it waits for now."""
-        assert self._executable
-        request = self._executable.waits[self._at]
-        assert request
-        return request
-
-    @property
     def place(self) -> tuple[int, int, int]:
         """Where it is, to be compared."""
         return id(self), id(self._executable), self._at
 
-    def advance(self) -> bool:
-        """Go on as far as that needs no waiting; whether it is complete."""
+    def advance(self, wait: bool = False) -> bool:
+        """Go on as far as that needs no waiting, or with `wait` to the end; whether it is complete."""
         try:
             while self._executable:
                 calls, waits = self._executable.calls, self._executable.waits
@@ -77,6 +68,8 @@ class Task:
                     if request is None:
                         self._working = True
                         self._do(calls[self._at])
+                    elif wait:
+                        request.Wait()
                     elif not request.Test():
                         return False
                     self._at += 1
@@ -160,18 +153,15 @@ class Task:
         self.thread = threading.get_ident()
         deadline = time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else None
         while not self.done:
+            if not (len(tasks) > 1 or deadline or background):
+                self.advance(wait=True)  # without the lock, so that other threads go on
+                break
             progress()
             if self.done:
                 break
             if deadline and time.monotonic() > deadline:
                 self.give_up()
-            elif len(tasks) > 1 or deadline or background:
-                pause()
-            else:
-                try:
-                    self.awaited.Wait()
-                except MPI.Exception as error:
-                    self._fail(error)
+            pause()
         self.raise_error()
 
     def raise_error(self) -> None:

@@ -78,7 +78,11 @@ class _TracedWait:
 
     def __init__(self, tracer: Tracer, request: Any) -> None:
         self._tracer, self._request = tracer, request
-        self.Wait = request.Wait
+
+    def Wait(self) -> None:
+        """Wait until it is complete."""
+        self._tracer.last = now()
+        self._request.Wait()
 
     def Test(self) -> bool:
         """Whether it is complete."""
