@@ -31,6 +31,7 @@ from ..arguments.ops import OpName
 from ..arguments.signature import Key, kind_of
 from ..base import settings
 from ..base.errors import CollectiveInterrupted, MismatchError
+from ..primitives import names
 from ..runtime.attach import attach, channels
 from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
@@ -39,12 +40,12 @@ from ..runtime.progress import going_on, tasks
 from ..schedule.registry import algorithms_of
 
 
-def algorithms(primitive: str) -> list[str]:
+def algorithms(primitive: str) -> list[names.AlgorithmName]:
     """The names of a primitive's algorithms, as `algorithm=` takes them; ValueError if there is no such primitive."""
-    return list(algorithms_of(primitive))
+    return [names.AlgorithmName(name) for name in algorithms_of(primitive)]
 
 
-def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> Any:
+def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: names.Bcast | None = None) -> Any:
     """Broadcast: every rank's `buf` becomes the root's.
 
     `buf` has the same number of elements and the same dtype on all ranks, in any shape.  A list of arrays travels
@@ -61,7 +62,7 @@ def scatter(
     root: int = 0,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Scatter | None = None,
 ) -> Any:
     """Scatter: block r of the root's `sendbuf` goes to rank r's `recvbuf`.
 
@@ -81,7 +82,7 @@ def gather(
     root: int = 0,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Gather | None = None,
 ) -> Any:
     """Gather: rank r's `sendbuf` becomes block r of the root's `recvbuf`.
 
@@ -100,7 +101,7 @@ def reduce(
     root: int = 0,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Reduce | None = None,
 ) -> Any:
     """Reduce: the ranks' `sendbuf` are combined element by element into the root's `recvbuf`.
 
@@ -117,7 +118,7 @@ def reduce(
 
 
 def allgather(
-    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Allgather | None = None
 ) -> Any:
     """All-gather: rank r's `sendbuf` becomes block r of every rank's `recvbuf`.
 
@@ -135,7 +136,7 @@ def allreduce(
     op: MPI.Op | OpName = MPI.SUM,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Allreduce | None = None,
 ) -> Any:
     """All-reduce: the ranks' `sendbuf` are combined element by element into every rank's `recvbuf`.
 
@@ -155,7 +156,7 @@ def reduce_scatter(
     *,
     recvcounts: Sequence[int] | None = None,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.ReduceScatter | None = None,
 ) -> Any:
     """Reduce-scatter: the ranks' `sendbuf` are combined element by element, and rank r gets block r.
 
@@ -170,7 +171,7 @@ def reduce_scatter(
 
 
 def alltoall(
-    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Alltoall | None = None
 ) -> Any:
     """All-to-all: block j of rank i's `sendbuf` becomes block i of rank j's `recvbuf`.
 
@@ -187,7 +188,7 @@ def scan(
     op: MPI.Op | OpName = MPI.SUM,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Scan | None = None,
 ) -> Any:
     """Scan: rank r's `recvbuf` becomes the combination of the `sendbuf` of ranks 0 to r, in rank order.
 
@@ -202,7 +203,7 @@ def exscan(
     op: MPI.Op | OpName = MPI.SUM,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Exscan | None = None,
 ) -> Any:
     """Exclusive scan: rank r's `recvbuf` becomes the combination of the `sendbuf` of ranks 0 to r-1, in rank order.
 
@@ -218,7 +219,7 @@ def scatterv(
     root: int = 0,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Scatterv | None = None,
 ) -> Any:
     """Scatter of blocks of different lengths: block r of the root's `sendbuf` goes to rank r's `recvbuf`.
 
@@ -238,7 +239,7 @@ def gatherv(
     root: int = 0,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Gatherv | None = None,
 ) -> Any:
     """Gather of blocks of different lengths: rank r's `sendbuf` becomes block r of the root's `recvbuf`.
 
@@ -251,7 +252,7 @@ def gatherv(
 
 
 def allgatherv(
-    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Allgatherv | None = None
 ) -> Any:
     """All-gather of blocks of different lengths: rank r's `sendbuf` becomes block r of every rank's `recvbuf`.
 
@@ -262,7 +263,7 @@ def allgatherv(
 
 
 def alltoallv(
-    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Alltoallv | None = None
 ) -> Any:
     """All-to-all of blocks of different lengths: block j of rank i's `sendbuf` becomes block i of rank j's `recvbuf`.
 
@@ -273,7 +274,9 @@ def alltoallv(
     return run("alltoallv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
 
-def alltoallw(sendbuf: Any, recvbuf: Any, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> Any:
+def alltoallw(
+    sendbuf: Any, recvbuf: Any, *, comm: MPI.Intracomm | None = None, algorithm: names.Alltoallw | None = None
+) -> Any:
     """All-to-all of blocks of different lengths and datatypes.
 
     Both buffers are ``[buf, counts, displs, types]``, with displacements in bytes, or ``[buf, types]`` with one
@@ -283,7 +286,7 @@ def alltoallw(sendbuf: Any, recvbuf: Any, *, comm: MPI.Intracomm | None = None, 
     return run("alltoallw", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
 
-def barrier(*, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> None:
+def barrier(*, comm: MPI.Intracomm | None = None, algorithm: names.Barrier | None = None) -> None:
     """Barrier: no rank returns before every rank has called.
 
     Raises ValueError for an unknown algorithm.  Algorithms: see `pycoll.primitives.barrier`.

@@ -24,7 +24,9 @@ from mpi4py import MPI
 
 from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.mpi_arguments import read
+from ..arguments.ops import OpName
 from ..base.settings import logger
+from ..primitives import names
 from ..runtime.attach import (
     Unfinished,
     attach,
@@ -40,7 +42,7 @@ from ..runtime.channel import Channel
 from ..runtime.progress import drain, tasks, until
 from ..selection.choices import Choices, primitive_called
 from .collectives import allgather, run
-from .comm_messages import DeviceMessages
+from .comm_derived import DerivedMethods
 from .requests import derived, initialize, start
 from .short import Limits, moved, nonblocking, reduced
 
@@ -51,7 +53,7 @@ _mpi = MPI.Intracomm
 _NONE: Limits = {}
 
 
-class Comm(DeviceMessages):
+class Comm(DerivedMethods):
     """An intracommunicator whose collectives run by pycoll's schedules.
 
     Making one is collective over `comm`, as is any method that makes another.  Methods take mpi4py's arguments, and
@@ -100,94 +102,102 @@ class Comm(DeviceMessages):
         """The algorithms chosen for this communicator, by primitive."""
         return self.unfinished.choices if self.unfinished else attach(self).choices
 
-    def Barrier(self, *, algorithm: str | None = None) -> None:
+    def Barrier(self, *, algorithm: names.Barrier | None = None) -> None:
         """As mpi4py's."""
         if algorithm is None and "barrier" in self._limits and not tasks:
             return _mpi.Barrier(self._private)
         self._run("Barrier", "barrier", None, None, None, 0, algorithm)
 
-    def Bcast(self, buf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
+    def Bcast(self, buf: Any, root: int = 0, *, algorithm: names.Bcast | None = None) -> None:
         """As mpi4py's."""
         if algorithm is None and moved(self._limits, "bcast", buf):
             return _mpi.Bcast(self._private, buf, root)
         self._run("Bcast", "bcast", None, buf, None, root, algorithm)
 
-    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatter | None = None) -> None:
         """As mpi4py's."""
         if algorithm is None and moved(self._limits, "scatter", recvbuf):
             return _mpi.Scatter(self._private, sendbuf, recvbuf, root)
         self._run("Scatter", "scatter", sendbuf, recvbuf, None, root, algorithm)
 
-    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
+    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatterv | None = None) -> None:
         """As mpi4py's."""
         if algorithm is None and "scatterv" in self._limits and not tasks:
             return _mpi.Scatterv(self._private, sendbuf, recvbuf, root)
         self._run("Scatterv", "scatterv", sendbuf, recvbuf, None, root, algorithm)
 
-    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gather | None = None) -> None:
         """As mpi4py's."""
         if algorithm is None and moved(self._limits, "gather", sendbuf):
             return _mpi.Gather(self._private, sendbuf, recvbuf, root)
         self._run("Gather", "gather", sendbuf, recvbuf, None, root, algorithm)
 
-    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
+    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gatherv | None = None) -> None:
         """As mpi4py's."""
         if algorithm is None and "gatherv" in self._limits and not tasks:
             return _mpi.Gatherv(self._private, sendbuf, recvbuf, root)
         self._run("Gatherv", "gatherv", sendbuf, recvbuf, None, root, algorithm)
 
-    def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
+    def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgather | None = None) -> None:
         """As mpi4py's."""
         if algorithm is None and moved(self._limits, "allgather", recvbuf, self._ranks):
             return _mpi.Allgather(self._private, sendbuf, recvbuf)
         self._run("Allgather", "allgather", sendbuf, recvbuf, None, 0, algorithm)
 
-    def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
+    def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgatherv | None = None) -> None:
         """As mpi4py's."""
         if algorithm is None and "allgatherv" in self._limits and not tasks:
             return _mpi.Allgatherv(self._private, sendbuf, recvbuf)
         self._run("Allgatherv", "allgatherv", sendbuf, recvbuf, None, 0, algorithm)
 
-    def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
+    def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoall | None = None) -> None:
         """As mpi4py's."""
         if algorithm is None and moved(self._limits, "alltoall", recvbuf, self._ranks):
             return _mpi.Alltoall(self._private, sendbuf, recvbuf)
         self._run("Alltoall", "alltoall", sendbuf, recvbuf, None, 0, algorithm)
 
-    def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
+    def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallv | None = None) -> None:
         """As mpi4py's."""
         if algorithm is None and "alltoallv" in self._limits and not tasks:
             return _mpi.Alltoallv(self._private, sendbuf, recvbuf)
         self._run("Alltoallv", "alltoallv", sendbuf, recvbuf, None, 0, algorithm)
 
-    def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
+    def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallw | None = None) -> None:
         """As mpi4py's."""
         if algorithm is None and "alltoallw" in self._limits and not tasks:
             return _mpi.Alltoallw(self._private, sendbuf, recvbuf)
         self._run("Alltoallw", "alltoallw", sendbuf, recvbuf, None, 0, algorithm)
 
     def Reduce(
-        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, algorithm: str | None = None
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: MPI.Op | OpName = MPI.SUM,
+        root: int = 0,
+        *,
+        algorithm: names.Reduce | None = None,
     ) -> None:
         """As mpi4py's."""
         if algorithm is None and reduced(self._limits, "reduce", sendbuf, op):
-            return _mpi.Reduce(self._private, sendbuf, recvbuf, op, root)
+            return _mpi.Reduce(self._private, sendbuf, recvbuf, op, root)  # type: ignore[arg-type]  # no name
         self._run("Reduce", "reduce", sendbuf, recvbuf, op, root, algorithm)
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
+    def Allreduce(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Allreduce | None = None
+    ) -> None:
         """As mpi4py's."""
         if algorithm is None and reduced(self._limits, "allreduce", recvbuf, op):
-            return _mpi.Allreduce(self._private, sendbuf, recvbuf, op)
+            return _mpi.Allreduce(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
         self._run("Allreduce", "allreduce", sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter_block(
-        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.ReduceScatter | None = None
     ) -> None:
         """As mpi4py's."""
         if algorithm is None and reduced(
             self._limits, "reduce_scatter", recvbuf, op, self._ranks if sendbuf is MPI.IN_PLACE else 1
         ):
-            return _mpi.Reduce_scatter_block(self._private, sendbuf, recvbuf, op)
+            return _mpi.Reduce_scatter_block(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
         self._run("Reduce_scatter_block", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter(
@@ -195,24 +205,28 @@ class Comm(DeviceMessages):
         sendbuf: Any,
         recvbuf: Any,
         recvcounts: Any = None,
-        op: MPI.Op = MPI.SUM,
+        op: MPI.Op | OpName = MPI.SUM,
         *,
-        algorithm: str | None = None,
+        algorithm: names.ReduceScatter | None = None,
     ) -> None:
         """As mpi4py's: without `recvcounts` the ranks tell each other first how much they receive."""
         counts = _counts(self, sendbuf, recvbuf, recvcounts)
         self._run("Reduce_scatter", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, counts)
 
-    def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
+    def Scan(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Scan | None = None
+    ) -> None:
         """As mpi4py's."""
         if algorithm is None and reduced(self._limits, "scan", recvbuf, op):
-            return _mpi.Scan(self._private, sendbuf, recvbuf, op)
+            return _mpi.Scan(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
         self._run("Scan", "scan", sendbuf, recvbuf, op, 0, algorithm)
 
-    def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
+    def Exscan(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Exscan | None = None
+    ) -> None:
         """As mpi4py's."""
         if algorithm is None and reduced(self._limits, "exscan", recvbuf, op):
-            return _mpi.Exscan(self._private, sendbuf, recvbuf, op)
+            return _mpi.Exscan(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
         self._run("Exscan", "exscan", sendbuf, recvbuf, op, 0, algorithm)
 
     def _run(

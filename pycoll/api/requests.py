@@ -77,7 +77,7 @@ class Request(_Waited):
         self.active = True
 
 
-class NativeRequest(_Waited):
+class NativeRequest(Request):
     """A collective of MPI's own under way."""
 
     def __init__(self, request: MPI.Request) -> None:

@@ -14,7 +14,7 @@ from ..base.errors import WrongOperation
 AVG: Final = "avg"
 """The arithmetic mean over the ranks: the sum, divided in floating point by the number of ranks."""
 
-# The names of operations, for type checkers; those of algorithms are plain strings, because programs may add some.
+# The names of operations, for type checkers.
 OpName = Literal["sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "minloc", "maxloc", "avg"]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.primitives import names
 from pycoll.trace import under_way
 
 from .flat import Array, Arrays, Layout, as_given, by_dtype, check_averaged, empty
@@ -25,7 +26,7 @@ class Bucket:
     checkpoints.
     """
 
-    def __init__(self, index: int, arrays: Arrays, comm: MPI.Intracomm, algorithm: str | None) -> None:
+    def __init__(self, index: int, arrays: Arrays, comm: MPI.Intracomm, algorithm: names.Allreduce | None) -> None:
         layout = Layout(arrays)
         self.index, self.comm = index, comm
         self.vector = empty(next(iter(arrays.values())), layout.size)

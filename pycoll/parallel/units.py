@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.primitives import names
 from pycoll.trace import under_way
 
 from .flat import Array, Arrays, Layout, by_dtype, copy, empty
@@ -54,7 +55,7 @@ class Unit:
         param_dtype: np.dtype | None,
         reduce_dtype: np.dtype | None,
         offload: bool,
-        algorithm: str | None,
+        algorithm: names.Sharding | None,
     ) -> None:
         self.layout = Layout(arrays)
         self.names = list(arrays)

@@ -287,7 +287,7 @@ def _algorithm(
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
-    if choice.reason == SHORT:
+    if choice.reason == SHORT and not isinstance(call.op, str):  # MPI does not take names
         channel.short[(primitive, id(call.op), buffers.dtype) if operation else primitive] = native_up_to(
             primitive, channel.size
         )
