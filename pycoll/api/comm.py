@@ -245,6 +245,7 @@ class Comm(DerivedMethods):
             if self._limits is _NONE:
                 self._know(channels[self.handle])
         except NeedsNativeMPI as why:
+            why.check_algorithm(algorithm)
             given = {"sendbuf": sendbuf, "recvbuf": recvbuf, "op": op, "root": root, "recvcounts": recvcounts}
             _native(self, method, why, given | {"buf": recvbuf})
 
@@ -338,7 +339,7 @@ def _native(comm: Comm, method: str, why: NeedsNativeMPI, given: dict[str, Any])
     Collectives in flight go on meanwhile, unless a buffer is in GPU memory, which nonblocking reductions of MPI cannot
     read.
     """
-    logger.info("%s: left to MPI, because %s", method, why)
+    logger.info("%s: left to MPI: %s", method, why)
     waits = method in (*_BLOCKING, *_REDUCING) and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
     if not waits and not method.startswith("I"):  # it may block
         drain(attached(comm))
@@ -383,6 +384,7 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more:
         try:
             under_way = begin(primitive, read, self, **given)
         except NeedsNativeMPI as why:
+            why.check_algorithm(given["algorithm"])
             return _native(self, name, why, given | {"buf": given["recvbuf"]})
         under_way.forget_result()
         return under_way

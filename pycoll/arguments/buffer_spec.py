@@ -16,6 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..compiler.blocks import Extents, side_by_side
+from ..schedule.registry import NATIVE
 from . import device_copies
 from .arrays import Action, Array, as_array, check_writeable, copying, finishing
 from .check_buffers import counts_array
@@ -25,7 +26,14 @@ from .packing import packing
 
 
 class NeedsNativeMPI(Exception):
-    """Only the collective of MPI can do this, such as a reduction of elements for which NumPy has no dtype."""
+    """Only the collective of MPI can do this, for example a reduction of elements for which NumPy has no dtype."""
+
+    def check_algorithm(self, name: str | None) -> None:
+        """TypeError if the call names an algorithm of pycoll."""
+        if name not in (None, NATIVE):
+            raise TypeError(
+                f"algorithm={name!r}: {self} is left to MPI; leave `algorithm` out, or set algorithm={NATIVE!r}"
+            )
 
 
 class Spec(NamedTuple):

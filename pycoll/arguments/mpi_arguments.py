@@ -115,7 +115,7 @@ def _reduction(
         if side and side.dtype is None and not is_host(side.array):
             raise TypeError(f"{primitive.name} of elements that NumPy has no dtype for cannot be done on a GPU")
         if side and side.dtype is None:
-            raise NeedsNativeMPI(primitive.name)
+            raise NeedsNativeMPI(f"{primitive.name} of elements that NumPy has no dtype for")
     if send and recv and send.dtype != recv.dtype:
         raise ValueError(
             f"mismatch in send and receive MPI datatypes: sendbuf has dtype {send.dtype}, recvbuf {recv.dtype}"
