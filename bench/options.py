@@ -15,7 +15,7 @@ from pycoll.arguments.ops import kind_of
 from pycoll.tune.benchmark_case import ARGUMENTS, MEASURED, OPERATIONS
 from pycoll.tune.options import add_primitives, nbytes, sizes
 
-DESCRIPTION = "Times pycoll's collectives beside MPI's own: mpiexec -n 4 python -m bench [primitive ...]"
+DESCRIPTION = "Times the collectives of pycoll and of MPI: mpiexec -n 4 python -m bench [primitive ...]"
 SPECIAL = ("all", "best", "auto", "native")
 
 
@@ -30,21 +30,21 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("-f", "--stepfactor", type=int, default=2, metavar="F", help="from size to size (%(default)s)")
     what.add_argument("-i", "--stepbytes", type=nbytes, metavar="SIZE", help="add so many bytes instead")
     what.add_argument("-o", "--op", choices=OPERATIONS, default="sum", help="of reductions (%(default)s)")
-    what.add_argument("-d", "--datatype", default="float32", help="NumPy's or ml_dtypes' name for it (%(default)s)")
+    what.add_argument("-d", "--datatype", default="float32", help="its name in NumPy or ml_dtypes (%(default)s)")
     what.add_argument("-r", "--root", type=int, default=0, help="(%(default)s)")
     what.add_argument(
         "-a",
         "--algorithm",
         default="all",
-        help="names, with commas between; all; best: all, of which the fastest are shown; auto: pycoll's choice; "
-        "native: MPI's own, called through pycoll (%(default)s)",
+        help="names, with commas between; all; best: all, of which the fastest are shown; auto: the choice of pycoll; "
+        "native: MPI, called through pycoll (%(default)s)",
     )
     what.add_argument("--inplace", action="store_true", help="in place too")
     what.add_argument(
         "--arguments",
         choices=ARGUMENTS,
         default="fresh",
-        help="the same arrays in each call; new views, at another address each time; mpi4py's [array, type], by "
+        help="the same arrays in each call; new views, at another address each time; [array, type], by "
         "pycoll.Comm (%(default)s)",
     )
     form = what.add_mutually_exclusive_group()

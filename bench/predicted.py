@@ -58,7 +58,7 @@ class Point(NamedTuple):
 
     def seconds(self, network: Network, delays: np.ndarray) -> float:
         """The slowest rank's time, if each begins so late."""
-        told = pycoll.simulate(
+        simulated = pycoll.simulate(
             self.primitive,
             algorithm=self.algorithm,
             ranks=len(delays),
@@ -67,7 +67,7 @@ class Point(NamedTuple):
             hosts=self.hosts,
             delays=dict(enumerate(delays.tolist())),
         )
-        return float((told.ends - delays).max())
+        return float((simulated.ends - delays).max())
 
 
 def measure(comm: MPI.Intracomm, primitive: str, size: int, network: Network, budget: float) -> list[dict]:

@@ -1,6 +1,6 @@
-"""How good pycoll's own choice is: ``mpiexec -n 4 python -m bench.selection``, with or without a tuning file.
+"""How good the choice of pycoll is: ``mpiexec -n 4 python -m bench.selection``, with or without a tuning file.
 
-Each algorithm and MPI's own collective, all called through pycoll by `algorithm=`, are timed beside the choice that
+Each algorithm and the collective of MPI, all called through pycoll by `algorithm=`, are timed beside the choice that
 pycoll makes itself.  Where that seems slower than the best by more than 10 %, it is timed again for longer with all
 that are near the best: of ten noisy medians the least is too small.
 """

@@ -40,7 +40,7 @@ def versions() -> dict[str, str]:
 
 
 def transports(facts: cuda_aware.Facts) -> str:
-    """By what messages may travel, as far as the library, its settings and what it has loaded tell."""
+    """The transports of messages, as far as the library, its settings and its loaded modules show them."""
     found = re.findall(r"MPICH Device:\s*(.*)", facts.library)
     settings = ("OMPI_MCA_pml", "OMPI_MCA_btl", "UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER", "MPIR_CVAR_NOLOCAL")
     found += [f"{name}={facts.environment[name]}" for name in settings if name in facts.environment]

@@ -1,4 +1,4 @@
-"""Runs an unchanged mpi4py program with pycoll's collectives: ``python -m pycoll.run [-m] program [arguments]``.
+"""Runs an unchanged mpi4py program with the collectives of pycoll: ``python -m pycoll.run [-m] program [arguments]``.
 
 MPI.COMM_WORLD and MPI.COMM_SELF are `pycoll.Comm`s in it, and an uncaught exception ends the whole job.
 """
@@ -46,7 +46,7 @@ def replace_constants() -> None:
 
 
 def _reduce(comm: MPI.Intracomm) -> str | tuple[Any, ...]:
-    """Pickle an object of mpi4py's class for COMM_WORLD or COMM_SELF as a copy of the new constant."""
+    """Pickle a plain `MPI.Intracomm` for COMM_WORLD or COMM_SELF as a copy of the new constant."""
     for constant in (getattr(MPI, name) for name in CONSTANTS):
         if comm == constant:
             return copyreg.__newobj__, (MPI.Intracomm, constant)  # type: ignore[attr-defined]

@@ -73,7 +73,7 @@ def _from_dlpack(name: str, buffer: Any) -> np.ndarray:
 
 
 def _torch_bfloat16(name: str, tensor: Any) -> np.ndarray:
-    """PyTorch's bfloat16, which NumPy knows by ml_dtypes alone."""
+    """The bfloat16 of PyTorch, which NumPy has through ml_dtypes only."""
     if tensor.requires_grad:
         raise TypeError(f"{name} requires a gradient; use tensor.detach()")
     try:

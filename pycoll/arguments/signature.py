@@ -1,6 +1,6 @@
-"""What can be seen of a call's buffers at a glance, so that calls of one kind are told from others at once.
+"""A quick look at the buffers of a call, which identifies calls of one kind.
 
-Only the usual forms are read: contiguous arrays of NumPy's or CuPy's, None, MPI.IN_PLACE, and mpi4py's lists of an
+Only the usual forms are read: contiguous arrays of NumPy or CuPy, None, MPI.IN_PLACE, and lists, as in mpi4py, of an
 array, counts and a predefined datatype.  Everything else is left to `pycoll.arguments.check_buffers` and
 `pycoll.arguments.mpi_arguments`, which check every call for which nothing is kept.
 """
@@ -38,7 +38,7 @@ _DATATYPES = [MPI.BYTE, MPI.CHAR, MPI.SIGNED_CHAR, MPI.UNSIGNED_CHAR, MPI.SHORT,
 _DATATYPES += [MPI.UNSIGNED, MPI.LONG, MPI.UNSIGNED_LONG, MPI.LONG_LONG, MPI.UNSIGNED_LONG_LONG, MPI.FLOAT, MPI.DOUBLE]
 _DATATYPES += [MPI.C_BOOL, MPI.INT8_T, MPI.INT16_T, MPI.INT32_T, MPI.INT64_T, MPI.UINT8_T, MPI.UINT16_T, MPI.UINT32_T]
 _DATATYPES += [MPI.UINT64_T, MPI.C_FLOAT_COMPLEX, MPI.C_DOUBLE_COMPLEX, MPI.COMPLEX, MPI.DOUBLE_COMPLEX]
-# by the identity of mpi4py's constants, which are never freed
+# by the identity of the constants of mpi4py, which are never freed
 _DTYPES = {id(one): dtype for one in _DATATYPES if one != MPI.DATATYPE_NULL and (dtype := dtype_of(one))}
 
 
@@ -48,14 +48,14 @@ def is_array(buffer: Any) -> bool:
 
 
 def dtype_named(datatype: object) -> np.dtype | None:
-    """The dtype of a predefined datatype, if this is one of mpi4py's constants."""
+    """The dtype of a predefined datatype, if this is one of the constants of mpi4py."""
     return _DTYPES.get(id(datatype))
 
 
 def signature(buffer: Any, lists: bool) -> Seen:
     """An array (or what stands for none), and what else the call depends on; `UNUSUAL` if that takes a closer look.
 
-    With `lists` a list or a tuple is a specification of mpi4py's.
+    With `lists` a list or a tuple is a buffer specification as in mpi4py.
     """
     if buffer is None:
         return NONE, None

@@ -47,7 +47,7 @@ def is_straight(message: Message, start: Rows | None, end: Rows | None) -> bool:
 
 
 def height(messages: list[Message], rightward: bool) -> float:
-    """How much room these messages need on their side as arcs."""
+    """The height that these messages need on their side as arcs."""
     far = [abs(one.to - one.source) for one in messages if (one.to > one.source) == rightward]
     return FIRST + RISE * max(far) + LETTERS if far else 0
 

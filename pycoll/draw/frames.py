@@ -59,8 +59,8 @@ State = list[dict[Block, Cell]]  # of each rank
 class Film:
     """All frames of one algorithm on so many ranks, and what the proof counted meanwhile.
 
-    Bytes in `counts` are in units of the whole vector's; `told` has the bytes of the counts that ranks tell each other
-    beforehand, where blocks differ in length.
+    Bytes in `counts` are in units of the whole vector's; `counts_traffic` has the bytes of the counts that ranks
+    exchange beforehand, where blocks differ in length.
     """
 
     algorithm: Algorithm
@@ -69,7 +69,7 @@ class Film:
     segments: int
     hosts: Hosts
     counts: Counts
-    told: Counts | None
+    counts_traffic: Counts | None
     frames: list[Frame]
 
     @property
@@ -87,9 +87,9 @@ class Film:
         """What each rank is promised to end with."""
         if self.hears:
             return [set(range(self.size))] * self.size
-        told = {counts_of(teller) for teller in self.algorithm.count_sources(self.size, self.root)}
+        exchanged = {counts_of(source) for source in self.algorithm.count_sources(self.size, self.root)}
         wants = self.algorithm.primitive.wants
-        return [told | set(wants(rank, self.size, self.root, self.parts)) for rank in range(self.size)]
+        return [exchanged | set(wants(rank, self.size, self.root, self.parts)) for rank in range(self.size)]
 
     def finished(self, rank: int, block: Block, held: dict[Block, Value]) -> bool:
         """Whether the rank, holding all this, has what it is promised under that name."""
@@ -163,15 +163,15 @@ def film(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, host
     """Prove the algorithm and keep what was to be seen; ProofError if it breaks a promise."""
     seen: list[Seen] = []
     counts_from = algorithm.count_sources(size, root)
-    counts_blocks = {counts_of(teller) for teller in counts_from}
+    counts_blocks = {counts_of(source) for source in counts_from}
     parts = algorithm.parts(size, segments, hosts)
 
     def counted(nbytes: Callable[[Block], float], watch: Callable[[Seen], object] | None = None) -> Counts:
         return prove(algorithm, size, root, segments, nbytes, hosts, watch)
 
     counts = counted(lambda block: 0 if block in counts_blocks else 1 / parts, seen.append)
-    told = counted(lambda block: 8 * size if block in counts_blocks else 0) if counts_from else None
-    return Film(algorithm, size, root, segments, hosts, counts, told, _frames(seen, size, algorithm))
+    counts_traffic = counted(lambda block: 8 * size if block in counts_blocks else 0) if counts_from else None
+    return Film(algorithm, size, root, segments, hosts, counts, counts_traffic, _frames(seen, size, algorithm))
 
 
 def _frames(seen: list[Seen], size: int, algorithm: Algorithm) -> list[Frame]:

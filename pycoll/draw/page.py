@@ -37,7 +37,7 @@ def document(title: str, body: str, script: str = "") -> str:
 
 
 def page(film: Film) -> str:
-    """One film: the player, what it costs, and the algorithm's own text."""
+    """One film: the player, its costs, and the docstring of the algorithm."""
     title = f"{film.algorithm} on {setting(film)}"
     body = [tag("h1", words(title)), *introduction(film), player([film]), described(film)]
     return document(title, "".join(body), style("player.js"))

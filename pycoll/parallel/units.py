@@ -178,8 +178,8 @@ class Slots:
         self._vectors: dict[int, Array] = {}
         for first in range(self._count):
             numbers = range(first, len(units), self._count)
-            room = max(units[number].padded * units[number].dtypes[what].itemsize for number in numbers)
-            memory = units[first].buffer(room, np.uint8)
+            nbytes = max(units[number].padded * units[number].dtypes[what].itemsize for number in numbers)
+            memory = units[first].buffer(nbytes, np.uint8)
             for number in numbers:
                 dtype = units[number].dtypes[what]
                 self._vectors[number] = memory[: units[number].padded * dtype.itemsize].view(dtype)

@@ -5,8 +5,8 @@ unless each rank ends with exactly the contributions that its primitive promises
 where the algorithm says so, the same on all ranks down to the order of combination (hence the same bits),
 with no deadlock and nothing left unreceived.  What it counted on the way comes back as `Counts`.
 
-A round runs only together with the matching rounds of all its partners.  That is stricter than MPI's
-rendezvous, and it is what lets the compiler cut messages into windows of segments without deadlock: see
+A round runs only together with the matching rounds of all its partners.  That is stricter than the
+rendezvous of MPI, and it is what lets the compiler cut messages into windows of segments without deadlock: see
 `pycoll.compiler.lower`.
 """
 

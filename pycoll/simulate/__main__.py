@@ -59,18 +59,18 @@ def _algorithms(primitive: str, names: str) -> list[Algorithm]:
     return list(catalogue.values()) if names == "all" else [find_schedule(primitive, name) for name in names.split(",")]
 
 
-def _row(name: str, told: Simulated) -> dict[str, Any]:
-    busiest = max(told.links, key=lambda link: told.links[link].busy, default=None)
+def _row(name: str, result: Simulated) -> dict[str, Any]:
+    busiest = max(result.links, key=lambda link: result.links[link].busy, default=None)
     return {
         "algorithm": name,
-        "time (us)": told.time * 1e6,
-        "messages, most": int(told.messages.max()),
-        "sent, most (B)": int(told.sent.max()),
-        "busy, most (us)": told.busy.max() * 1e6,
-        "waiting, most (us)": told.waiting.max() * 1e6,
+        "time (us)": result.time * 1e6,
+        "messages, most": int(result.messages.max()),
+        "sent, most (B)": int(result.sent.max()),
+        "busy, most (us)": result.busy.max() * 1e6,
+        "waiting, most (us)": result.waiting.max() * 1e6,
         "busiest link": busiest,
-        "its bytes": told.links[busiest].nbytes if busiest else None,
-        "its use (%)": 100 * told.links[busiest].busy / told.time if busiest and told.time else None,
+        "its bytes": result.links[busiest].nbytes if busiest else None,
+        "its use (%)": 100 * result.links[busiest].busy / result.time if busiest and result.time else None,
     }
 
 

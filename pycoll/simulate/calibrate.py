@@ -173,7 +173,7 @@ def _gamma() -> float:
 
 
 def _measured(comm: MPI.Intracomm, pairs: list[tuple[int, int]], longest: int) -> Link | None:
-    """The link between the ranks of these pairs, told to all; the others sleep until then."""
+    """Measure the link between the ranks of these pairs, and return it on all ranks; the others sleep meanwhile."""
     if not pairs:
         return None
     ranks = [rank for pair in pairs for rank in pair]

@@ -42,7 +42,7 @@ def sizes(algorithm: Algorithm, ranks: int, nbytes: int, segments: int, hosts: H
 
 
 class Cluster:
-    """The ports that messages pass: a host's, a switch's, or inside a host each rank's own."""
+    """The ports that messages pass: of a host, of a switch, or of each rank inside a host."""
 
     def __init__(self, network: Network, ranks: int, hosts: Hosts) -> None:
         self.network = network

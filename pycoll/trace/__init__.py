@@ -2,7 +2,7 @@
 
 ``PYCOLL_TRACE=DIR``, or ``with pycoll.trace(DIR):`` on all ranks of COMM_WORLD, records each collective, message,
 combination, copy and wait, and the phases of the drivers of `pycoll.parallel`; ``with pycoll.trace.phase("forward"):``
-adds the program's own.  ``python -m pycoll.trace DIR`` prints a summary.
+adds phases of the program.  ``python -m pycoll.trace DIR`` prints a summary.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def trace(directory: str | os.PathLike[str], events: int = EVENTS) -> Iterator[N
     Each rank keeps its last `events` events, 40 bytes each, in a file of its own there, which holds them even if the
     rank is killed.  At the end rank 0 puts the last of all ranks into ``trace.json``; after an exception the rank
     that it was raised on does, with what the others have done so far.  Persistent collectives are recorded if they were
-    made within it; the program's own messages (`pycoll.send`) are not.  OSError if the directory cannot be written to,
+    made within it; messages of the program (`pycoll.send`) are not.  OSError if the directory cannot be written to,
     RuntimeError if there is a trace already.
     """
     from .session import begin  # which loads MPI

@@ -55,7 +55,9 @@ def _read(directory: Path, lowest: int, most: int | None) -> Trace:
             missing.append(number)
             continue
         ring, recorded = _ring(events_path(directory, number), most and most // about["ranks"])
-        lines = _lines(meanings_path(directory, number))  # now, since a rank that still runs tells before it records
+        lines = _lines(
+            meanings_path(directory, number)
+        )  # after the ring: a rank that still runs writes meanings before events
         clock = fitted(measured[number]) if measured[number] else _unmeasured(lines[0], about)
         ranks[number] = Rank(number, lines[0], clock, recorded - len(ring))
         rings[number] = lines, ring

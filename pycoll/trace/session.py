@@ -63,7 +63,7 @@ class Session:
     def _measure(self, wait: Callable[[MPI.Request], object]) -> None:
         for measured in measure(self._comm, wait):
             if self._recorder:
-                self._recorder.tell(clock=measured)
+                self._recorder.write(clock=measured)
 
     def end(self, failed: bool = False) -> None:
         """Write what is still to be written; without the other ranks if something has failed."""

@@ -31,7 +31,7 @@ from .progressbar import shown
 from .timing import race, shares
 
 NATIVE_HINT = """\
-native is MPI's own collective. While it blocks, nonblocking collectives on other communicators do not go on: a program
+native is the collective of MPI. While it blocks, nonblocking collectives on other communicators do not go on: a program
 in which one rank waits for such a one before a blocking collective, and another rank after it, needs --no-native."""
 PASSES = 3  # over all points: machines have better and worse minutes
 SEGMENTS = (64 << 10, 256 << 10, 1 << 20)  # tried besides those that are set
@@ -46,7 +46,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add_primitives(parser, MEASURED)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=f"(default: {tuning_file.default_path()})")
     add_sizes(parser, "8", "64M", 2)
-    parser.add_argument("--no-native", action="store_true", help="leave MPI's own collectives out")
+    parser.add_argument("--no-native", action="store_true", help="leave the collectives of MPI out")
     parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
     options = parser.parse_args(argv)
     options.primitives = options.primitives or MEASURED
@@ -85,7 +85,7 @@ class Tuner:
         return case.chosen_by, found
 
     def _in_segments(self, close: list[Candidate], found: dict[str, float], size: int) -> list[Candidate]:
-        """The two best algorithms of pycoll's, in segments."""
+        """The two best algorithms of pycoll, in segments."""
         ours = sorted((one for one in close if one.algorithm != NATIVE), key=lambda one: found[str(one)])[:2]
         return [one._replace(segment=segment) for one in ours for segment in self.segments if segment < size]
 

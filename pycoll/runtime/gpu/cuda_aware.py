@@ -28,7 +28,7 @@ class Facts(NamedTuple):
     """The facts that decide."""
 
     setting: str  # PYCOLL_CUDA_AWARE
-    library: str  # as MPI_Get_library_version tells
+    library: str  # from MPI_Get_library_version
     says: bool | None  # MPIX_Query_cuda_support or MPIX_GPU_query_support; None without either
     loaded: frozenset[str]  # file names of the libraries in this process
     environment: Mapping[str, str]
@@ -67,7 +67,7 @@ def _ucx_without_cuda(facts: Facts) -> str:
     if not any(name.startswith("libuct_cuda") for name in facts.loaded):
         return "has no CUDA module loaded"
     transports = facts.environment.get("UCX_TLS", "")
-    # without cuda_copy UCX cannot tell GPU memory from host memory
+    # without cuda_copy UCX cannot distinguish GPU memory from host memory
     if not _admits(transports, {"cuda", "cuda_copy", "all"}):
         return f"does not use cuda_copy (UCX_TLS={transports})"
     return ""
@@ -98,7 +98,7 @@ def _ask_library(libraries: Mapping[str, str]) -> bool | None:
             library = ctypes.CDLL(path)
         except OSError:
             continue
-        if hasattr(library, "MPIX_GPU_query_support"):  # MPICH's, which knows of the GPUs it found too
+        if hasattr(library, "MPIX_GPU_query_support"):  # of MPICH, which also checks for GPUs
             supported = ctypes.c_int(0)
             if library.MPIX_GPU_query_support(0, ctypes.byref(supported)) == 0:  # 0 is MPIX_GPU_SUPPORT_CUDA
                 return bool(supported.value)

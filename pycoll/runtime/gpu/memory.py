@@ -109,7 +109,7 @@ def is_direct() -> bool:
 def _warn(reason: str) -> None:
     warnings.warn(
         f"buffers on GPUs are staged through host memory, because MPI is not known to be CUDA-aware: {reason}; "
-        "PYCOLL_CUDA_AWARE=1 (or 0) overrules this, `python -m pycoll.info` tells more",
+        "PYCOLL_CUDA_AWARE=1 (or 0) overrules this, see `python -m pycoll.info`",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -50,10 +50,10 @@ class Recorder:
             WeakKeyDictionary()
         )  # the numbers they have
         self.began = now()
-        self.tell(rank=rank, ranks=size, wall=time.time_ns() - now(), **about)
+        self.write(rank=rank, ranks=size, wall=time.time_ns() - now(), **about)
 
-    def tell(self, **what: Any) -> None:
-        """Write down something about the trace."""
+    def write(self, **what: Any) -> None:
+        """Write a line about the trace."""
         with self._lock:
             if not self._meanings.closed:
                 self._meanings.write(json.dumps(what, separators=(",", ":")) + "\n")
@@ -62,7 +62,7 @@ class Recorder:
         """The first of so many new numbers, and what they mean."""
         with self._lock:
             first, self._numbers = self._numbers, self._numbers + count
-        self.tell(number=first, **meaning)
+        self.write(number=first, **meaning)
         return first
 
     def named(self, kind: str, name: str) -> int:
