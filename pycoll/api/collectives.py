@@ -348,7 +348,7 @@ def _run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
 
 
 def _run_parts(prepared: Prepared, parts: Iterable[Executable]) -> None:
-    """Run part by part; what a signal handler raises ends the collective only where it cannot go on."""
+    """Run part by part; an exception of a signal handler ends the collective only where it cannot continue."""
     delayed: BaseException | None = None
     executable, started, ended = None, False, False
     try:

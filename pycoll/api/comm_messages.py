@@ -19,7 +19,7 @@ from . import pointtopoint
 
 
 def _must_be_staged(spec: Any) -> bool:
-    """Whether MPI would be given an address that it cannot use; if it can, what the caller began there is complete."""
+    """Whether MPI cannot use the address of the buffer; if it can, wait for the work of the caller on it."""
     buffer = spec[0] if isinstance(spec, list | tuple) and spec else spec
     if type(buffer) is np.ndarray or not gpu_possible() or not on_device("buf", buffer):
         return False
@@ -97,7 +97,7 @@ class DeviceMessages(MPI.Intracomm):
 
 
 def _refusing(name: str) -> Any:
-    """The method of this name, which refuses what it would give to MPI wrongly."""
+    """The method of this name, which refuses buffers that MPI cannot use."""
     native = getattr(MPI.Intracomm, name)
 
     @functools.wraps(native)

@@ -1,4 +1,4 @@
-"""Nonblocking and persistent collectives: requests, and what waits for several of them.
+"""Nonblocking and persistent collectives: requests, and functions that wait for several of them.
 
 A request is no `MPI.Request`: MPI would take it for one that is complete, so that passing one to MPI is an error.
 """

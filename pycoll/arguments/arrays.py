@@ -102,7 +102,7 @@ def copying(to: Array, source: Array) -> Action:
 
 
 def finishing(array: Array) -> list[Action]:
-    """What ends copies that were begun where this array lies."""
+    """The actions that complete copies in the memory of this array."""
     return [] if is_host(array) else [partial(streams.finish, array.device.id)]
 
 
@@ -116,7 +116,7 @@ def recv_array(name: str, buffer: Any) -> Array:
 
 
 def check_writeable(name: str, buffer: Any, array: Array) -> None:
-    """ValueError if a buffer, which this array stands for, is read-only."""
+    """ValueError if the buffer that this array was made from is read-only."""
     if is_host(array):
         read_only = not array.flags.writeable or isinstance(buffer, np.generic)  # a scalar's array is a copy
     else:

@@ -14,11 +14,11 @@ _DLPACK_DEVICES = (2, 13)  # the numbers in DLPack for the memory of a CUDA GPU:
 
 
 class UnreadableMemory(TypeError):
-    """A buffer lies where neither NumPy nor CuPy can read it: on another device, or on a GPU without CuPy."""
+    """A buffer in memory that neither NumPy nor CuPy can read: on another device, or on a GPU without CuPy."""
 
 
 def cupy(what: str = "a buffer on a GPU") -> Any:
-    """CuPy; UnreadableMemory if it is not installed, for what needs it."""
+    """The module CuPy; UnreadableMemory, which names `what` needs it, if it is not installed."""
     try:
         import cupy  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
@@ -27,7 +27,7 @@ def cupy(what: str = "a buffer on a GPU") -> Any:
 
 
 def gpu_possible() -> bool:
-    """Whether arrays on a GPU can come about: without CuPy none can be used."""
+    """Whether there can be arrays on a GPU, which need CuPy."""
     return sys.modules.get("cupy") is not None or _installed()
 
 
@@ -73,7 +73,7 @@ class Described(NamedTuple):
 
 
 def described(name: str, interface: dict[str, Any]) -> Described:
-    """What ``__cuda_array_interface__`` says; TypeError if it is not what its versions 0 to 3 define."""
+    """The array that ``__cuda_array_interface__`` describes; TypeError if it does not follow versions 0 to 3."""
     try:
         address, read_only = interface["data"]
         shape, typestr = tuple(map(int, interface["shape"])), interface["typestr"]

@@ -23,7 +23,7 @@ MOST_COUNTS = 4096  # that are compared from call to call
 
 
 class Absent(NamedTuple):
-    """Stands for a buffer that is no memory: None or MPI.IN_PLACE."""
+    """A placeholder for a buffer that is None or MPI.IN_PLACE."""
 
     dtype: str
     shape: tuple[int, ...] = ()
@@ -43,7 +43,7 @@ _DTYPES = {id(one): dtype for one in _DATATYPES if one != MPI.DATATYPE_NULL and 
 
 
 def is_array(buffer: Any) -> bool:
-    """Whether this is an array, and not what stands for none."""
+    """Whether this is an array, and not a placeholder for None or MPI.IN_PLACE."""
     return type(buffer) is not Absent
 
 
@@ -53,7 +53,7 @@ def dtype_named(datatype: object) -> np.dtype | None:
 
 
 def signature(buffer: Any, lists: bool) -> Seen:
-    """An array (or what stands for none), and what else the call depends on; `UNUSUAL` if that takes a closer look.
+    """An array (or a placeholder), and what else the call depends on; `UNUSUAL` for forms that are not read here.
 
     With `lists` a list or a tuple is a buffer specification as in mpi4py.
     """
@@ -83,7 +83,7 @@ def _listed(array: ndarray, *more: Any) -> Seen:
 
 
 def _counted(counts: Any) -> Hashable:
-    """Counts or displacements, or a pair of them, to be compared; None if that takes a closer look."""
+    """Counts or displacements, or a pair of them, as a hashable value; None for forms that are not read here."""
     if type(counts) is int:
         return counts
     if type(counts) is ndarray and counts.dtype.kind == "i" and counts.size <= MOST_COUNTS:
@@ -97,7 +97,7 @@ def _counted(counts: Any) -> Hashable:
 def kind_of(
     primitive: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, algorithm: str | None, recvcounts: Any, read: Any
 ) -> tuple[Key | None, Any, Any]:
-    """What distinguishes a call from those of another kind, and its arrays; None if that takes a closer look.
+    """A key for calls of this kind, and the two arrays; the key is None for forms that are not read here.
 
     Calls of one kind differ in nothing but what the buffers contain and where they are.
     """

@@ -1,4 +1,4 @@
-"""Draws what an algorithm does, step by step.
+"""Draws an algorithm step by step.
 
 Without -o as text; .svg is a sheet with all steps, .html a page to play them.  --all makes a site of all algorithms.
 """
@@ -38,7 +38,7 @@ def parser() -> Parser:
 
 
 def parse(argv: Sequence[str] | None) -> tuple[Setting, Algorithm | None, Path | None]:
-    """What is to be drawn (no algorithm: all), and where to; what is wrong ends the program."""
+    """The film to draw (no algorithm: all) and the output file; errors end the program."""
     grammar = parser()
     options = grammar.parse_args(argv)
     try:

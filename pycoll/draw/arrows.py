@@ -35,7 +35,7 @@ Span = tuple[float, float]  # the middles of those rows
 
 
 def rows(message: Message, row_of: dict[Block, int]) -> Rows | None:
-    """The rows of a message's blocks, if they stand together; it has none, or they do not: None."""
+    """The rows of the blocks of a message if they are adjacent, or else None."""
     found = {row_of[block] for block in message.blocks if block in row_of}
     return (min(found), max(found)) if found and len(found) == max(found) - min(found) + 1 else None
 

@@ -152,7 +152,7 @@ NOTATION = (
 
 
 def setting(film: Film) -> str:
-    """On how many ranks, and what else was given."""
+    """The number of ranks, and the other parameters."""
     algorithm, given = film.algorithm, [f"{film.size} rank" + ("s" if film.size != 1 else "")]
     given += [f"root {film.root}"] if algorithm.primitive.rooted else []
     given += [f"{film.segments} segment" + ("s" if film.segments != 1 else "")] if algorithm.pipelined else []
@@ -172,7 +172,7 @@ def summary(film: Film) -> str:
 
 
 def caption(film: Film) -> list[str]:
-    """A few lines of text: what it costs, by formula and counted."""
+    """A few lines of text: the costs, by formula and as counted."""
     lines = []
     for name, formula, counted in facts(film):
         lines.append(f"{name}: {counted}" + (f"  [{formula}]" if formula not in ("", counted.split()[0]) else ""))

@@ -115,7 +115,7 @@ def _said(film: Film, index: int) -> str:
 
 
 def described(film: Film) -> str:
-    """The formulas beside what was counted, what each rank does, limits, source and schedule."""
+    """The formulas beside the counts, the work of each rank, limits, source and schedule."""
     doc = documented(film.algorithm)
     cells = [
         [words(name), tag("code", words(formula)) if formula else "", words(here)]

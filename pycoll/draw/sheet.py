@@ -45,7 +45,7 @@ def markers() -> str:
 
 
 def played(film: Film) -> list[tuple[str, float, float]]:
-    """SVG elements with width and height: each frame of its own, or one matrix whose columns are the frames."""
+    """SVG elements with width and height: one for each frame, or one matrix whose columns are the frames."""
     if film.size > MANY:
         return [matrix(film)]
     drawing = Drawing(film)

@@ -1,4 +1,4 @@
-"""From the arguments of a call to what is to be run: check, choose an algorithm, compile, bind."""
+"""Turns the arguments of a call into an executable: check, choose an algorithm, compile, bind."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Prepared:
         return self.bind(self.program(), self.buffers, self.operation, keep=self.bind.form == "persistent")
 
     def program(self) -> Program:
-        """What this rank does."""
+        """The program of this rank."""
         return native.program(self.key, self._form()) if self.native else compiled(self.key)
 
     def plan(self, call: Call, send: Any, recv: Any, executable: Executable | None = None) -> Plan | None:
@@ -149,11 +149,11 @@ class Prepared:
         return "nonblocking" if self.bind.form == "blocking" and settings.TIMEOUT else self.bind.form
 
     def open(self) -> None:
-        """Do what comes before the collective proper now."""
+        """Run the part that precedes the collective."""
         self.task(self.openings()).run()
 
     def body(self, executable: Executable) -> Iterator[Executable]:
-        """The collective proper, with what is to be done on this rank before and after."""
+        """The collective, with the work on this rank before and after it."""
         for load in self.buffers.before:
             load()
         yield executable
@@ -186,7 +186,7 @@ def _answer(result: Any, recv: Any) -> Callable[[Any], Any]:
 
 
 def prepare(call: Call, channel: Channel) -> Prepared:
-    """Check the arguments and choose an algorithm; raises what `pycoll.api.collectives` says."""
+    """Check the arguments and choose an algorithm; see `pycoll.api.collectives` for the errors."""
     channel.check_usable()
     bind = Binder(channel, call.form)
     try:

@@ -1,4 +1,4 @@
-"""Simulates a collective on any number of ranks, by one algorithm or by all, and says what it takes.
+"""Simulates a collective on any number of ranks, by one algorithm or by all, and prints its costs.
 
 --plot draws time against ranks and against bytes.  Under mpiexec, --calibrate fits the network to the one there is.
 """
@@ -105,7 +105,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _calibrated(options: argparse.Namespace) -> Path | None:
-    """Where to write what --calibrate finds; nothing else goes with it."""
+    """The output file of --calibrate; ValueError if it is given with other options."""
     if options.primitive or options.network or options.set or options.plot:
         raise ValueError("--calibrate measures the network: there is nothing to simulate with it")
     output: Path | None = options.output

@@ -28,7 +28,7 @@ Compute = Callable[[int], float]  # seconds that a worker's next step takes
 
 
 class Pace(NamedTuple):
-    """How training goes on."""
+    """The speed of training."""
 
     gradients: float  # applied in a second, of all workers
     staleness: float  # mean number of steps (async: of updates) by which the parameters of a step were behind
@@ -89,7 +89,7 @@ class _Server:
         heappush(self.events, (port.free + self.network.between.alpha, what, worker, number))
 
     def computed(self, worker: int, step: int, now: float) -> None:
-        """A worker pushes, and goes on."""
+        """A worker pushes, and continues."""
         self.pass_port(self.incoming, now, PUSHED, worker, step)
         self.begin(worker, now)
 
@@ -141,7 +141,7 @@ def computing(seconds: float, slow: float, jitter: float, seed: int = 0) -> Comp
 
 
 def growing(workers: Sequence[int], nbytes: int, network: Network) -> list[dict[str, Any]]:
-    """What a step costs by either, without computing."""
+    """The communication time of a step by either method."""
     rows = []
     for count in workers:
         seconds = {

@@ -1,4 +1,4 @@
-"""Traces of runs: what each rank did when, as Chrome trace JSON for https://ui.perfetto.dev, and what follows from it.
+"""Traces of runs, as Chrome trace JSON for https://ui.perfetto.dev, and summaries of them.
 
 ``PYCOLL_TRACE=DIR``, or ``with pycoll.trace(DIR):`` on all ranks of COMM_WORLD, records each collective, message,
 combination, copy and wait, and the phases of the drivers of `pycoll.parallel`; ``with pycoll.trace.phase("forward"):``
@@ -21,7 +21,7 @@ __all__ = ["Passes", "now", "phase", "since_last", "trace", "under_way"]
 
 @contextlib.contextmanager
 def trace(directory: str | os.PathLike[str], events: int = EVENTS) -> Iterator[None]:
-    """Record what this rank does within it, in `directory`; all ranks of COMM_WORLD together.
+    """Record the work of this rank in a `with` block, in `directory`; all ranks of COMM_WORLD together.
 
     Each rank keeps its last `events` events, 40 bytes each, in a file of its own there, which holds them even if the
     rank is killed.  At the end rank 0 puts the last of all ranks into ``trace.json``; after an exception the rank

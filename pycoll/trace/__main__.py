@@ -1,4 +1,4 @@
-"""What a trace says: where time went, who waited for whom, the slowest rank, what was overlapped.
+"""Summarises a trace: where time was spent, which ranks waited for which, the slowest rank, and the overlap.
 
 -o writes it as a picture (.svg), or anew for https://ui.perfetto.dev (.json), which the job itself does at its end.
 """
@@ -23,7 +23,7 @@ FORMATS = (".svg", ".json")
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; what is wrong ends the program."""
+    """Read the command line; errors end the program."""
     options = Parser(prog="python -m pycoll.trace", description=__doc__, allow_abbrev=False)
     options.add_argument("directory", type=Path, metavar="DIR", help="where the trace is")
     options.add_argument("-o", "--output", type=Path, help="a file that ends in .svg or .json")

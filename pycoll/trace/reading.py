@@ -1,4 +1,4 @@
-"""Reads what ranks have recorded from their files, and puts it on rank 0's clock."""
+"""Reads the events of all ranks from their files, with times on the clock of rank 0."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _ring(path: Path, most: int | None) -> tuple[np.ndarray, int]:
 
 
 class _Sorter:
-    """Makes of one rank's numbers what they mean."""
+    """Decodes the recorded numbers of one rank."""
 
     def __init__(self, rank: Rank, lines: list[dict[str, Any]], start: int) -> None:
         self._rank, self._start = rank, start

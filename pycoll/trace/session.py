@@ -1,4 +1,4 @@
-"""Begins and ends a trace: opens the ranks' files, measures their clocks, puts what they recorded together."""
+"""Begins and ends a trace: opens the files of the ranks, measures their clocks, and merges the events."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Session:
                 self._recorder.write(clock=measured)
 
     def end(self, failed: bool = False) -> None:
-        """Write what is still to be written; without the other ranks if something has failed."""
+        """Write the remaining data; without the other ranks if an error has occurred."""
         assert self._recorder
         if os.getpid() != self._process:  # a child that this one has forked
             return

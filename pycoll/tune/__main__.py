@@ -41,7 +41,7 @@ CLOSE = 1.5  # algorithms that took at most as many times the fastest one's time
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The command line; what is wrong with it ends the program."""
+    """Read the command line; errors end the program."""
     parser = argparse.ArgumentParser(prog="python -m pycoll.tune", description=__doc__)
     add_primitives(parser, MEASURED)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=f"(default: {tuning_file.default_path()})")
@@ -69,7 +69,7 @@ class Tuner:
         self._tried: dict[tuple[str, int], list[Candidate]] = {}  # the same in each pass
 
     def seconds(self, primitive: str, size: int, budget: float) -> tuple[int, dict[str, float]]:
-        """One point: the bytes by which an algorithm is chosen, and what each candidate took."""
+        """One point: the bytes by which an algorithm is chosen, and the time of each candidate."""
         case = Case(self.comm, primitive, size)
         case.zero()
         known = {name: Candidate(name) for name in [*algorithms_of(primitive), *[NATIVE] * self.with_native]}
@@ -98,7 +98,7 @@ class Tuner:
             self.channel.tuned = tuned
 
     def _first(self, call: Call, candidate: Candidate) -> Call:
-        """The call, which gets this candidate as if a tuning file said so; called again it gets the same at once."""
+        """The call with this candidate, as if a tuning file named it; later calls get the same."""
         channel, only = self.channel, tuning_file.FixedChoice(candidate)
 
         def choose_and_call() -> None:
@@ -145,7 +145,7 @@ def disturbing(primitives: list[str]) -> str | None:
 
 
 def main(argv: list[str]) -> None:
-    """Measure, and add what was found to the file."""
+    """Measure, and add the results to the file."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
     with printed_once(comm):

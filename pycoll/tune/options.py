@@ -42,7 +42,7 @@ def sizes(least: int, most: int, factor: int = 2, step: int | None = None) -> li
 
 
 def add_primitives(parser: argparse._ActionsContainer, known: Sequence[str], default: str = "all") -> None:
-    """Add the names of what is measured; one that is not known ends the program."""
+    """Add the names of primitives as arguments; an unknown name ends the program."""
 
     def primitive(name: str) -> str:
         if name not in known:
@@ -59,7 +59,7 @@ def points(primitives: Sequence[str], sizes: Sequence[int]) -> list[tuple[str, i
 
 
 def add_sizes(parser: argparse.ArgumentParser, least: str, most: str, factor: int) -> None:
-    """Options for what `sizes` takes, with these defaults."""
+    """Add the options of `sizes`, with these defaults."""
     parser.add_argument("-b", "--minbytes", type=nbytes, default=least, metavar="SIZE", help="(%(default)s)")
     parser.add_argument("-e", "--maxbytes", type=nbytes, default=most, metavar="SIZE", help="(%(default)s)")
     parser.add_argument(

@@ -71,12 +71,12 @@ class Tracer:
         return timed
 
     def came(self, number: int, begin: int) -> None:
-        """A test that began then has found that what it waits for is there."""
+        """Record a test, begun at that time, that succeeded."""
         self._record(number, begin, now(), self._run)
 
 
 class _TracedWait:
-    """What a program in flight waits for; recorded is the test that finds it complete."""
+    """A request that a program in flight waits for; the test that finds it complete is recorded."""
 
     def __init__(self, tracer: Tracer, number: int, request: Any) -> None:
         self._tracer, self._number, self._request = tracer, number, request
@@ -127,7 +127,7 @@ def ranks_in(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...]:
 
 
 def _number(to: Recorder, program: Program, nbytes: int, size: int, comm: _Identity) -> int:
-    """The number of a program on a communicator, after writing down what its steps mean, once."""
+    """The number of a program on a communicator; the first time, the meaning of its steps is written down."""
     numbers = to.programs.setdefault(program, {})
     key = (comm.name, nbytes)
     if key not in numbers:
@@ -141,7 +141,7 @@ def _number(to: Recorder, program: Program, nbytes: int, size: int, comm: _Ident
 
 
 def _meanings(program: Program) -> list[tuple[str, int, int | None]]:
-    """(what it does, in which round, message or bytes) for each step."""
+    """(action, round, message or bytes) for each step."""
     found, now_in = [], 0
     for step in program.steps:
         what, concerns = _meaning(step)
