@@ -133,8 +133,8 @@ def main(argv: list[str]) -> int:
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
     parser = Parser(prog="python -m bench.calls", description=__doc__)
-    parser.add_argument("--sizes", default="64,4K,64K,1M", help="in bytes, with commas between (%(default)s)")
-    parser.add_argument("--calls", default="", help="those whose names contain this (all)")
+    parser.add_argument("--sizes", default="64,4K,64K,1M", help="bytes, separated by commas (%(default)s)")
+    parser.add_argument("--calls", default="", help="only calls whose names contain this (all)")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each call and size (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="also write the records there")
     with printed_once(comm):

@@ -215,7 +215,9 @@ def main(argv: Sequence[str]) -> None:
     """Read the files, and write the report if all can be read."""
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, help="files of `python -m bench --json`")
-    parser.add_argument("-o", dest="directory", metavar="DIR", type=Path, required=True, help="made if it is not there")
+    parser.add_argument(
+        "-o", dest="directory", metavar="DIR", type=Path, required=True, help="folder of the report, created if need be"
+    )
     parser.add_argument("--format", choices=["html", "md"], default="html", help="(%(default)s)")
     options = parser.parse_args(argv)
     try:

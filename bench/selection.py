@@ -76,7 +76,9 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.selection", description=__doc__)
     add_primitives(parser, MEASURED)
     add_sizes(parser, "8", "64M", 3)
-    parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
+    parser.add_argument(
+        "--budget", type=float, default=300.0, help="seconds of measurement, approximately (%(default)s)"
+    )
     parser.add_argument("--json", metavar="FILE", help="also write the records there")
     with printed_once(comm):
         options = parser.parse_args(argv)

@@ -21,9 +21,9 @@ from .api.comm import CONSTANTS, Comm
 def main(argv: list[str]) -> None:
     """Run the program that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m pycoll.run", description=__doc__)
-    parser.add_argument("-m", action="store_true", dest="module", help="the program is a module's name")
-    parser.add_argument("program", help="a file, or with -m a module")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's arguments")
+    parser.add_argument("-m", action="store_true", dest="module", help="run a module, as `python -m` does")
+    parser.add_argument("program", help="a file, or with -m the name of a module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     options = parser.parse_args(argv)
     abort_on_exception()
     replace_constants()

@@ -49,7 +49,7 @@ def _read(
             try:
                 return check_buffers(primitive, sendbuf, recvbuf, rank, size, root)
             except (TypeError, ValueError):
-                pass  # such as arrays of other dtypes with as many bytes, which MPI does not see
+                pass  # for example arrays of other dtypes with as many bytes, which MPI accepts
     return _read_simple(primitive, sendbuf, recvbuf, rank, size, root, recvcounts)
 
 

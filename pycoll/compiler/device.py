@@ -47,7 +47,7 @@ def staged(program: Program, send: int | None, recv: int | None) -> Program:
     """The program for buffers in GPU memory of `send` and `recv` bytes, with mirrors of them in host scratch.
 
     What is read of a buffer is copied to its mirror at the start, in the order in which it is needed; what is written
-    is copied back as soon as it is final.  None is for a buffer that lies in the host's memory, and stays there.
+    is copied back as soon as it is final.  None is for a buffer in host memory, which stays there.
     """
     mirrors, top = {}, program.scratch + -program.scratch % ALIGNMENT
     for buffer, size in ((SEND, send), (RECV, recv)):

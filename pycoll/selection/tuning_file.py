@@ -184,11 +184,11 @@ def read(path: Path) -> TuningFile:
     except OSError as error:
         raise InvalidTuningFile(f"it cannot be read ({error.strerror})") from None
     except ValueError as error:
-        raise InvalidTuningFile(f"it is no JSON ({error})") from None
+        raise InvalidTuningFile(f"it is not JSON ({error})") from None
     except RecursionError:
         raise InvalidTuningFile("it is nested too deeply") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise InvalidTuningFile(f"it is no tuning file: its format is not {FORMAT!r}")
+        raise InvalidTuningFile(f"it is not a tuning file: its format is not {FORMAT!r}")
     if document.get("version") != VERSION:
         raise InvalidTuningFile(f"it has version {document.get('version')!r}, this pycoll reads version {VERSION}")
     measurements = document.get("measurements")

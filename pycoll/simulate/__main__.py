@@ -23,26 +23,30 @@ def parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
     options = Parser(prog="python -m pycoll.simulate", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
-    options.add_argument("-a", "--algorithm", default="all", help="names, with commas between (%(default)s)")
-    options.add_argument("-n", "--ranks", type=int, default=16, help="(%(default)s)")
-    options.add_argument("-b", "--nbytes", type=nbytes, default="1M", help="of the whole vector: 64K, 1M (%(default)s)")
-    options.add_argument("-r", "--root", type=int, default=0, help="(%(default)s)")
-    options.add_argument("-s", "--segments", type=int, help="of pipelined algorithms (as pycoll would choose)")
-    options.add_argument("-p", "--ranks-per-host", type=int, default=1, help="(%(default)s)")
+    options.add_argument("-a", "--algorithm", default="all", help="names, separated by commas (%(default)s)")
+    options.add_argument("-n", "--ranks", type=int, default=16, help="number of ranks (%(default)s)")
     options.add_argument(
-        "--delay", action="append", type=_delay, default=[], metavar="RANK:SECONDS", help="a rank that starts late"
+        "-b", "--nbytes", type=nbytes, default="1M", help="bytes of the whole vector: 64K, 1M (%(default)s)"
     )
-    options.add_argument("--network", type=Path, metavar="FILE", help="as --calibrate writes it")
+    options.add_argument("-r", "--root", type=int, default=0, help="rank of the root (%(default)s)")
+    options.add_argument("-s", "--segments", type=int, help="segments of pipelined algorithms (as pycoll chooses)")
+    options.add_argument("-p", "--ranks-per-host", type=int, default=1, help="ranks on each host (%(default)s)")
+    options.add_argument(
+        "--delay", action="append", type=_delay, default=[], metavar="RANK:SECONDS", help="let a rank start late"
+    )
+    options.add_argument("--network", type=Path, metavar="FILE", help="a network that --calibrate wrote")
     options.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="one of the network's parameters: gamma, oversubscription, between.alpha, inside.beta, ...",
+        help="a parameter of the network: gamma, oversubscription, between.alpha, inside.beta, ...",
     )
-    options.add_argument("--plot", type=Path, metavar="FILE", help="time against ranks and bytes: .png, .svg or .pdf")
+    options.add_argument(
+        "--plot", type=Path, metavar="FILE", help="plot time against ranks and bytes: .png, .svg or .pdf"
+    )
     options.add_argument("--calibrate", action="store_true", help="measure the network, under mpiexec")
-    options.add_argument("-o", "--output", type=Path, help="where --calibrate writes the network")
+    options.add_argument("-o", "--output", type=Path, help="file that --calibrate writes the network to")
     return options
 
 
@@ -51,7 +55,7 @@ def _delay(text: str) -> tuple[int, float]:
     try:
         return int(rank), float(seconds)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rank and seconds such as 3:0.001") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rank and seconds, for example 3:0.001") from None
 
 
 def _algorithms(primitive: str, names: str) -> list[Algorithm]:

@@ -25,7 +25,7 @@ def read(directory: Path, most: int | None = None) -> Trace:
     except (KeyError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, InvalidTrace):
             raise
-        raise InvalidTrace(f"{directory}: what is there is no trace ({type(error).__name__})") from None
+        raise InvalidTrace(f"{directory}: it does not hold a trace ({type(error).__name__})") from None
 
 
 def recorded_ranks(directory: Path) -> list[int]:

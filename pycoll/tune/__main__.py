@@ -44,10 +44,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Read the command line; errors end the program."""
     parser = argparse.ArgumentParser(prog="python -m pycoll.tune", description=__doc__)
     add_primitives(parser, MEASURED)
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=f"(default: {tuning_file.default_path()})")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, help=f"the tuning file ({tuning_file.default_path()})"
+    )
     add_sizes(parser, "8", "64M", 2)
     parser.add_argument("--no-native", action="store_true", help="leave the collectives of MPI out")
-    parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
+    parser.add_argument(
+        "--budget", type=float, default=300.0, help="seconds of measurement, approximately (%(default)s)"
+    )
     options = parser.parse_args(argv)
     options.primitives = options.primitives or MEASURED
     try:

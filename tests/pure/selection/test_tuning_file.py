@@ -100,10 +100,10 @@ def test_a_new_measurement_replaces_one_of_its_kind(file):
 @pytest.mark.parametrize(
     "text, reason",
     [
-        ("{", "no JSON"),
-        ("\0\xff", "no JSON"),
-        ("[]", "no tuning file"),
-        ('{"format": "pycoll bench", "version": 1}', "no tuning file"),
+        ("{", "not JSON"),
+        ("\0\xff", "not JSON"),
+        ("[]", "not a tuning file"),
+        ('{"format": "pycoll bench", "version": 1}', "not a tuning file"),
         (json.dumps(document(version=2)), "version 2"),
         ("[" * 100_000, "nested too deeply"),
         *((json.dumps(document(measurements=wrong)), "its measurements are not a list") for wrong in (None, 5, {}, "")),
