@@ -26,7 +26,7 @@ def size_label(nbytes: int) -> str:
 
 
 def sizes(least: int, most: int, factor: int = 2, step: int | None = None) -> list[int]:
-    """Sizes from the least to the most, by a factor, or by a step if one is given; ValueError for numbers out of range."""
+    """Sizes from the least to the most, by a factor, or by a step if given; ValueError for numbers out of range."""
     if not 1 <= least <= most:
         raise ValueError(f"--minbytes {least} and --maxbytes {most}: not 1 <= minbytes <= maxbytes")
     if step is not None:
