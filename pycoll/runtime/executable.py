@@ -43,7 +43,7 @@ class Executable:
     calls: Calls
     requests: list[MPI.Prequest]
     scratch: Any
-    marks: dict[int, Mark] = field(default_factory=dict)  # of steps that are a GPU's and waited for
+    marks: dict[int, Mark] = field(default_factory=dict)  # of steps on a GPU that are waited for
     tracer: Tracer | None = None  # what records its runs
     tag: list[int] = field(default_factory=list)  # of its messages, where each run has another
     known: list[tuple[Plan, tuple[int, int]]] = field(default_factory=list)  # where calls find it
@@ -247,7 +247,7 @@ class _Binder:
                 return self.requests[0].Start
             case Finish(number):
                 return self.marks[number].Wait
-        raise AssertionError(f"{step} is a GPU's")
+        raise AssertionError(f"{step} runs on a GPU")
 
     def _array(self, region: Region) -> np.ndarray:
         if region not in self.arrays:
