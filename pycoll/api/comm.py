@@ -66,7 +66,7 @@ class Comm(DerivedMethods):
     unfinished: Unfinished | None = None  # set by Idup; cleared at first use
     _limits: Limits = _NONE  # up to how many bytes calls go to MPI at once; the channel's, once it has been used
     _private: Any = None  # the communicator that they go to
-    _ranks: int = 0
+    _ranks: int = 1
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Comm:
         """The same communicator, which is not duplicated."""

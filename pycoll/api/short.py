@@ -7,6 +7,7 @@ that come later.  Whoever looks there decides as `pycoll.selection.select` does,
 
 from __future__ import annotations
 
+import array
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -14,45 +15,43 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arguments.arrays import IN_PLACE
-from ..arguments.signature import dtype_named
 from ..runtime.progress import tasks
 from ..schedule.registry import PRIMITIVES
 from .requests import NativeRequest
 
 ndarray = np.ndarray
 Limits = dict[Hashable, int]
+_ON_HOST = frozenset((ndarray, bytes, bytearray, array.array))
+OTHER_FORM = 1 << 63  # more bytes than any limit
 
 
 def moved(limits: Limits, primitive: str, buffer: Any, blocks: int = 1) -> bool:
     """Whether a call that moves data is short, by a buffer of so many blocks."""
-    if tasks:
-        return False
     if type(buffer) is ndarray:
-        return bool(buffer.nbytes <= limits.get(primitive, -1) * blocks)
-    nbytes, _ = _listed(buffer, blocks)
-    return nbytes is not None and bool(nbytes <= limits.get(primitive, -1) * blocks)
+        nbytes: int = buffer.nbytes
+    else:
+        nbytes, _ = _listed(buffer, blocks)
+    return nbytes <= limits.get(primitive, -1) * blocks and not tasks
 
 
 def reduced(limits: Limits, primitive: str, buffer: Any, op: Any, blocks: int = 1) -> bool:
     """Whether a reduction is short, by a buffer of so many blocks."""
-    if tasks:
-        return False
     if type(buffer) is ndarray:
-        return bool(buffer.nbytes <= limits.get((primitive, id(op), buffer.dtype), -1) * blocks)
-    nbytes, dtype = _listed(buffer, blocks)
-    return nbytes is not None and bool(nbytes <= limits.get((primitive, id(op), dtype), -1) * blocks)
+        nbytes: int = buffer.nbytes
+        name = buffer.dtype
+    else:
+        nbytes, name = _listed(buffer, blocks)
+    return nbytes <= limits.get((primitive, id(op), name), -1) * blocks and not tasks
 
 
-def _listed(spec: Any, blocks: int) -> tuple[int | None, np.dtype | None]:
-    """The bytes and the dtype of ``[array, type]`` and ``[array, count, type]``; (None, None) for other forms."""
-    if type(spec) in (list, tuple) and 2 <= len(spec) <= 3 and type(spec[0]) is ndarray:
-        dtype = dtype_named(spec[-1])
-        if dtype is not None:
-            if len(spec) == 2:
-                return spec[0].nbytes, dtype
-            if type(spec[1]) is int:
-                return spec[1] * dtype.itemsize * blocks, dtype
-    return None, None
+def _listed(spec: Any, blocks: int) -> tuple[int, Hashable]:
+    """The bytes of ``[array, type]`` or ``[array, count, type]``, and the name of the type; else too many bytes."""
+    if (type(spec) is list or type(spec) is tuple) and len(spec) > 1 and type(spec[0]) in _ON_HOST:
+        if len(spec) == 2 and type(spec[0]) is ndarray:
+            return spec[0].nbytes, id(spec[1])
+        if len(spec) == 3 and type(spec[1]) is int and isinstance(spec[2], MPI.Datatype):
+            return spec[1] * spec[2].size * blocks, id(spec[2])
+    return OTHER_FORM, None
 
 
 def nonblocking(native: Callable[..., MPI.Request], primitive: str) -> Callable[..., NativeRequest | None]:

@@ -7,7 +7,7 @@ array, counts and a predefined datatype.  Everything else is left to `pycoll.arg
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,9 +47,9 @@ def is_array(buffer: Any) -> bool:
     return type(buffer) is not Absent
 
 
-def dtype_named(datatype: object) -> np.dtype | None:
-    """The dtype of a predefined datatype, if this is one of the constants of mpi4py."""
-    return _DTYPES.get(id(datatype))
+def names_of(dtype: np.dtype) -> tuple[Hashable, ...]:
+    """What may stand for a dtype in a call: the dtype itself, the identities of datatypes."""
+    return (dtype, *(name for name, other in _DTYPES.items() if other == dtype))
 
 
 def signature(buffer: Any, lists: bool) -> Seen:
@@ -57,29 +57,31 @@ def signature(buffer: Any, lists: bool) -> Seen:
 
     With `lists` a list or a tuple is a buffer specification as in mpi4py.
     """
+    if type(buffer) is ndarray:
+        return buffer, None
     if buffer is None:
         return NONE, None
     if buffer is IN_PLACE:
         return INSIDE, None
     if lists and type(buffer) in (list, tuple) and 2 <= len(buffer) <= 4 and type(buffer[0]) is ndarray:
-        return _listed(*buffer)
-    if type(buffer) is ndarray:
-        return buffer, None
+        return _listed(buffer)
     return (buffer, "on a GPU") if is_device_array(buffer) else UNUSUAL
 
 
-def _listed(array: ndarray, *more: Any) -> Seen:
-    dtype = _DTYPES.get(id(more[-1]))
-    if dtype is not None:
-        more = more[:-1]
-        if array.dtype != dtype:
-            if not array.flags.c_contiguous or array.nbytes % dtype.itemsize:
-                return UNUSUAL
-            array = array.reshape(-1).view(dtype)
-    if not more:
-        return array, None
+def _listed(spec: Sequence[Any]) -> Seen:
+    array, dtype = spec[0], _DTYPES.get(id(spec[-1]))
+    if dtype is None:
+        more = spec[1:]
+    elif dtype is array.dtype or dtype == array.dtype:
+        if len(spec) == 2:
+            return array, None
+        more = spec[1:-1]
+    elif array.flags.c_contiguous and array.nbytes % dtype.itemsize == 0:
+        array, more = array.reshape(-1).view(dtype), spec[1:-1]
+    else:
+        return UNUSUAL
     counts = tuple(map(_counted, more))
-    return UNUSUAL if None in counts else (array, counts)
+    return UNUSUAL if None in counts else (array, counts or None)
 
 
 def _counted(counts: Any) -> Hashable:

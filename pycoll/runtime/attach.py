@@ -216,7 +216,13 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     until(exchange.Test, "the first call of pycoll on this communicator", partial(_missing, private, "taken part"))
     numbers: dict[int, int] = {}
     hosts = tuple(numbers.setdefault(name, len(numbers)) for name in table[:, 0].tolist())
-    facts = CommFacts(hosts, bool((table[:, 1] == table[0, 1]).all()), not table[:, 2].any(), bool(table[:, 3].all()))
+    facts = CommFacts(
+        hosts,
+        bool((table[:, 1] == table[0, 1]).all()),
+        not table[:, 2].any(),
+        native.library(),
+        bool(table[:, 3].all()),
+    )
     _warn(unknown_variables())
     _warn(problem)  # after the exchange, since the caller may turn warnings into errors
     if not facts.one_tuning_file:

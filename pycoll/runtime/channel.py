@@ -49,6 +49,7 @@ class Channel:
         self._small = HOST.allocate(SMALL)
         self._stage: tuple[np.ndarray, np.ndarray] | None = None
         self._scratch: weakref.WeakValueDictionary[tuple[Hashable, int], Any] = weakref.WeakValueDictionary()
+        self._last_scratch: Any = None  # kept, so that the next call need not allocate it
         self._tags = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - BLOCKING
         self._started = 0
 
@@ -101,6 +102,11 @@ class Channel:
             self._requests += len(executable.requests)
         self._executables[key] = executable
         return executable
+
+    def bind_once(self, program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Executable:
+        """The program, which is `lowered`, bound to buffers in the memory of the host for a single run."""
+        self._last_scratch = self._shared_scratch(HOST, program.scratch)
+        return bind(self.comm, program, buffers, operation, self._last_scratch, BLOCKING)
 
     def bind_for_any_tag(self, program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Executable:
         """The same, with scratch of its own, and a tag that is given at each run."""

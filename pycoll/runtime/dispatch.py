@@ -14,9 +14,10 @@ from mpi4py import MPI
 
 from ..arguments.buffer_spec import NeedsNativeMPI
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
-from ..arguments.memory import is_host
+from ..arguments.memory import address, is_host
 from ..arguments.mpi_arguments import read
 from ..arguments.ops import Operation, resolve
+from ..arguments.signature import names_of
 from ..base import settings
 from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
@@ -33,6 +34,9 @@ from .progress import Task
 
 # (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> CheckedBuffers
 Reader = Callable[[Primitive, Any, Any, int, int, int, Any], CheckedBuffers]
+
+
+COPIED = 512 << 10  # bytes up to which an all-reduce in place is quicker on a copy
 
 
 class Call(NamedTuple):
@@ -127,22 +131,24 @@ class Prepared:
 
     def plan(self, call: Call, send: Any, recv: Any, executable: Executable | None = None) -> Plan | None:
         """A plan for calls like this one, if there can be one; `executable` is that of a blocking call."""
-        op, recvbuf = call.op, call.recvbuf
-        if self.operation and not self.operation.predefined:
+        buffers, operation = self.buffers, self.operation
+        on_host = is_host(buffers.send) and is_host(buffers.recv)
+        if (operation and not operation.predefined) or not (on_host or executable):
             return None
-        allocates = recvbuf is None and self.buffers.recv is not None
+        allocates = call.recvbuf is None and buffers.recv is not None
         if allocates:
-            recv = self.buffers.recv
-        plan = make_plan(
-            *(self.name, self.channel, self.program(), executable, self.buffers, self.operation, op, send, recv)
-        )
-        result = self.buffers.result
-        if plan and allocates:
-            if result is not recv or not plan.on_host:
+            recv = buffers.recv
+            if buffers.result is not recv or not on_host:
                 return None
-            plan.allocates = result.shape, result.dtype
-        elif plan and result is not recvbuf:
-            plan.answer = _answer(result, recv)
+        plan = make_plan(self.name, self.channel, self.program(), buffers, operation, call.op, send, recv)
+        if plan is None:
+            return None
+        if allocates:
+            plan.allocates = recv.shape, recv.dtype
+        elif buffers.result is not call.recvbuf:
+            plan.answer = _answer(buffers.result, recv)
+        if executable:
+            plan.keep(executable, (address(buffers.send), address(buffers.recv)))
         return plan
 
     def _form(self) -> str:
@@ -260,6 +266,7 @@ def _program_key(
     itemsize = buffers.dtype.itemsize if operation else 1
     length = buffers.count * buffers.dtype.itemsize // itemsize
     several = channel.facts.host_count > 1
+    primitive, on_host = chosen.primitive.name, is_host(buffers.send) and is_host(buffers.recv)
     return ProgramKey(
         algorithm=chosen,
         rank=call.comm.rank,
@@ -273,6 +280,7 @@ def _program_key(
         sends=buffers.sends,
         recvs=buffers.recvs,
         hosts=channel.facts.hosts if chosen.knows_hosts else None,
+        copied=buffers.in_place and primitive == "allreduce" and on_host and length * itemsize <= COPIED,
     )
 
 
@@ -288,9 +296,8 @@ def _algorithm(
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
     if choice.reason == SHORT and not isinstance(call.op, str):  # MPI does not take names
-        channel.short[(primitive, id(call.op), buffers.dtype) if operation else primitive] = native_up_to(
-            primitive, channel.size
-        )
+        keys = [(primitive, id(call.op), name) for name in names_of(buffers.dtype)] if operation else [primitive]
+        channel.short |= dict.fromkeys(keys, native_up_to(primitive, channel.facts.library))
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
         raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")

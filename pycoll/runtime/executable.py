@@ -8,7 +8,7 @@ run on the GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,20 +35,25 @@ _BYTE = np.dtype(np.uint8)
 Calls = list[Callable[[], object]]
 
 
-@dataclass
 class Executable:
     """A program bound to addresses, with its scratch."""
 
-    program: Program
-    calls: Calls
-    requests: list[MPI.Prequest]
-    scratch: Any
-    marks: dict[int, Mark] = field(default_factory=dict)  # of steps on a GPU that are waited for
-    tracer: Tracer | None = None  # what records its runs
-    tag: list[int] = field(default_factory=list)  # of its messages, where each run has another
-    known: list[tuple[Plan, tuple[int, int]]] = field(default_factory=list)  # where calls find it
-    failed: bool = False  # a run ended early, so that messages may be pending
-    _waits: list[MPI.Prequest | Mark | None] | None = None
+    def __init__(
+        self,
+        program: Program,
+        calls: Calls,
+        requests: list[Any],
+        scratch: Any,
+        marks: dict[int, Mark] | None = None,
+        tag: list[int] | None = None,
+    ) -> None:
+        self.program, self.calls, self.requests, self.scratch = program, calls, requests, scratch
+        self.marks = marks  # of steps on a GPU that are waited for
+        self.tag = tag  # of its messages, where each run has another
+        self.tracer: Tracer | None = None  # what records its runs
+        self.known: list[tuple[Plan, tuple[int, int]]] = []  # where calls find it
+        self.failed = False  # a run ended early, so that messages may be pending
+        self._waits: list[Any] | None = None
 
     @property
     def waits(self) -> list[MPI.Prequest | Mark | None]:
@@ -61,8 +66,9 @@ class Executable:
 
     def _awaited(self, step: Step) -> MPI.Prequest | Mark | None:
         if type(step) is Wait:
-            return self.requests[step.message]
-        return self.marks[step.step] if type(step) is Finish else None
+            request: MPI.Prequest = self.requests[step.message]
+            return request
+        return self.marks[step.step] if self.marks and type(step) is Finish else None
 
     def record(self, tracer: Tracer) -> None:
         """From now on its runs are recorded."""
@@ -172,84 +178,85 @@ def bind(
     bases = [address(buffers.send), address(buffers.recv), address(scratch)]
     requests: list[Any] = []
     tags: list[int] = []
-    for message in program.messages:
-        memory = [_memory(message.region, bases), MPI.BYTE]
+    for outgoing, peer, region, _ in program.messages:
+        memory = [from_address(bases[region.buffer] + region.start, region.size), MPI.BYTE]
         if tag is None:
-            begin = comm.Isend if message.outgoing else comm.Irecv
-            requests.append(Message(begin, memory, message.peer, tags))
+            requests.append(Message(comm.Isend if outgoing else comm.Irecv, memory, peer, tags))
         else:
-            init = comm.Send_init if message.outgoing else comm.Recv_init
-            requests.append(init(memory, message.peer, tag))
+            requests.append((comm.Send_init if outgoing else comm.Recv_init)(memory, peer, tag))
     if program.steps and type(program.steps[0]) is Collective and program.steps[0].form != "blocking":
         requests.append(native.request(comm, program.steps[0], buffers, operation))
     launcher = buffers.memory.launcher(bases, buffers.dtype, operation, comm.size)
-    marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish} if launcher else {}
-    calls = _Binder(comm, program, requests, bases, buffers, operation, launcher, marks).calls()
-    executable = Executable(program, calls, requests, scratch, marks, tag=tags)
+    marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish} if launcher else None
+    call = _host_call(comm, program, requests, bases, buffers, operation)
+    if launcher:
+        call = _device_call(launcher, marks or {}, call)
+    calls = [call(number, step) for number, step in enumerate(program.steps)]
+    executable = Executable(program, calls, requests, scratch, marks, tags)
     if recorder.current:
         executable.record(Tracer(recorder.current, comm, program, buffers.mean_size(comm.size), tag or 0))
     return executable
 
 
-def _memory(region: Region, bases: list[int]) -> MPI.buffer:
-    return MPI.buffer.fromaddress(bases[region.buffer] + region.start, region.size)
+from_address = MPI.buffer.fromaddress
+Binder = Callable[[int, Any], Callable[[], object]]  # from a step and its number to a call without arguments
 
 
-def _array(region: Region, bases: list[int], dtype: np.dtype) -> np.ndarray:
-    memory: Any = _memory(region, bases)
-    return np.frombuffer(memory, dtype)
+def _host_call(
+    comm: MPI.Intracomm,
+    program: Program,
+    requests: list[Any],
+    bases: list[int],
+    buffers: CheckedBuffers,
+    operation: Operation | None,
+) -> Binder:
+    """What makes each step of a program a call on the host; it is quick, because calls wait for it."""
+    arrays: dict[Region, np.ndarray] = {}  # NumPy looks for no overlaps where operand and result are one object
+
+    def array(region: Region, dtype: np.dtype = buffers.dtype) -> np.ndarray:
+        memory: Any = from_address(bases[region.buffer] + region.start, region.size)
+        return np.frombuffer(memory, dtype)
+
+    def same(region: Region) -> np.ndarray:
+        found = arrays.get(region)
+        if found is None:
+            found = arrays[region] = array(region)
+        return found
+
+    def call(number: int, step: Any) -> Callable[[], object]:
+        kind = type(step)
+        bound: Callable[[], object]
+        if kind is Wait:
+            bound = requests[step.message].Wait
+        elif kind is Start:
+            message = program.messages[step.message]
+            bound = requests[step.message].Start
+            if message.outgoing:
+                bound = counted(bound, message.region.size)
+        elif kind is Apply:
+            assert operation
+            bound = operation.bound(same(step.left), same(step.right), same(step.out))
+        elif kind is CopyBytes:
+            bound = partial(np.copyto, array(step.to, _BYTE), array(step.source, _BYTE))
+        elif kind is Divide:
+            # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
+            result = array(step.region, real_dtype(buffers.dtype))
+            bound = partial(np.divide, result, comm.size, out=result)
+        else:
+            assert kind is Collective, f"{step} is a step for a GPU"
+            blocking = step.form == "blocking"
+            bound = native.bound(comm, step, buffers, operation) if blocking else requests[0].Start
+        return bound
+
+    return call
 
 
-@dataclass
-class _Binder:
-    """Makes each step of a program a call without arguments."""
+def _device_call(launcher: Launcher, marks: dict[int, Mark], on_host: Binder) -> Binder:
+    """The same where a GPU does some of the steps."""
 
-    comm: MPI.Intracomm
-    program: Program
-    requests: list[MPI.Prequest]
-    bases: list[int]
-    buffers: CheckedBuffers
-    operation: Operation | None
-    launcher: Launcher | None
-    marks: dict[int, Mark]
-    # NumPy looks for no overlaps where operand and result are one object
-    arrays: dict[Region, np.ndarray] = field(default_factory=dict)
+    def call(number: int, step: Any) -> Callable[[], object]:
+        if type(step) is Finish:
+            return marks[step.step].Wait
+        return launcher.call(step, marks.get(number)) if launcher.does(step) else on_host(number, step)
 
-    def calls(self) -> Calls:
-        """The steps as calls."""
-        if self.launcher:
-            return [self._on_device(number, step) for number, step in enumerate(self.program.steps)]
-        return [self._call(step) for step in self.program.steps]
-
-    def _on_device(self, number: int, step: Step) -> Callable[[], object]:
-        assert self.launcher
-        return self.launcher.call(step, self.marks.get(number)) if self.launcher.does(step) else self._call(step)
-
-    def _call(self, step: Step) -> Callable[[], object]:
-        match step:
-            case Start(number):
-                start, message = self.requests[number].Start, self.program.messages[number]
-                return counted(start, message.region.size) if message.outgoing else start
-            case Wait(number):
-                return self.requests[number].Wait
-            case Apply():
-                assert self.operation is not None
-                return self.operation.bound(*map(self._array, step))
-            case CopyBytes(source, to):
-                return partial(np.copyto, _array(to, self.bases, _BYTE), _array(source, self.bases, _BYTE))
-            case Divide(region):
-                # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
-                result = _array(region, self.bases, real_dtype(self.buffers.dtype))
-                return partial(np.divide, result, self.comm.size, out=result)
-            case Collective() if step.form == "blocking":
-                return native.bound(self.comm, step, self.buffers, self.operation)
-            case Collective():
-                return self.requests[0].Start
-            case Finish(number):
-                return self.marks[number].Wait
-        raise AssertionError(f"{step} runs on a GPU")
-
-    def _array(self, region: Region) -> np.ndarray:
-        if region not in self.arrays:
-            self.arrays[region] = _array(region, self.bases, self.buffers.dtype)
-        return self.arrays[region]
+    return call

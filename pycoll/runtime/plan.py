@@ -20,15 +20,16 @@ from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
 from ..arguments.signature import is_array
 from ..compiler.program import Program, is_native
-from .executable import Executable, freed_at_its_end
+from .executable import Executable, freed_at_its_end, lowered
 
 if TYPE_CHECKING:
     from .channel import Channel
 
 MOST_IDLE = 16  # executables of tasks that are kept in each plan
-EAGER = 1 << 16  # bytes of a buffer up to which copying costs less than making an executable
+MOST_SEEN = 1024  # addresses that are remembered in each plan
+EAGER = 1 << 14  # bytes of a buffer up to which copying costs less than making an executable
 
-get_address, copyto = MPI.Get_address, np.copyto
+copyto = np.copyto
 
 
 @dataclass
@@ -38,71 +39,91 @@ class Plan:
     name: str  # for messages to people
     channel: Channel
     program: Program
+    lowered: Program  # for the memory that the buffers lie in
     like: CheckedBuffers  # the buffers of such a call, without the arrays
     operation: Operation | None
     op: object  # the caller's, kept so that its id is not used again
     gives: bool  # the send buffer is read
     gets: bool  # the receive buffer is used
-    writes: bool  # the receive buffer is written
+    writes: bool  # the receive buffer is written, by the host
     on_host: bool
+    address: Callable[[Any], int]
     stage: tuple[Any, Any] | None = None  # arrays that stand in for the caller's, if these are short
     fills: bool = False  # the receive buffer is read, too
     bound: dict[tuple[int, int], Executable] = field(default_factory=dict)
     eager: Executable | None = None  # bound to the stage
     idle: list[tuple[Executable, Any, Any]] = field(default_factory=list)  # of tasks, each with a stage of its own
-    last: tuple[int, int] = 0, 0  # where the buffers were for which there was no executable
+    seen: set[tuple[int, int]] = field(default_factory=set)  # where buffers were for which there was no executable
     running: Executable | None = None
     allocates: tuple[tuple[int, ...], np.dtype] | None = None  # shape and dtype of a receive buffer that is not given
     answer: Callable[[Any], Any] | None = None  # the result, where it is not the receive buffer as it was given
 
     def run(self, send: Any, recv: Any) -> bool:
-        """Run it on these buffers; False if somebody has to take a closer look at them."""
+        """Run it on these buffers; False if they take a closer look."""
+        start = other = 0
         if self.gives:
             if not send.flags.c_contiguous:
                 return False
-            start = get_address(send) if self.on_host else address(send)
-        else:
-            start = 0
+            start = self.address(send)
         if self.gets:
-            flags = recv.flags
-            if not (flags.carray if self.writes and self.on_host else flags.c_contiguous):
+            if not (recv.flags.carray if self.writes else recv.flags.c_contiguous):
                 return False
-            places = start, get_address(recv) if self.on_host else address(recv)
-        else:
-            places = start, 0
-        executable = self.bound.get(places)
+            other = self.address(recv)
+        executable = self.bound.get((start, other))
         if executable is None:
-            return self._run_elsewhere(send, recv, places)
+            return self._run_elsewhere(send, recv, (start, other))
         self.running = executable
         executable.run()
         return True
 
     def _run_elsewhere(self, send: Any, recv: Any, places: tuple[int, int]) -> bool:
-        """Run it on buffers for which there is no executable."""
+        """Run it on buffers for which there is no executable; False if they take a closer look."""
         if not self.on_host or (self.gives and self.gets and _overlap(send, recv, *places)):
             return False
-        if self.eager is None or places == self.last:
-            buffers = self.like.at(send if self.gives else None, recv if self.gets else None)
-            executable = self.running = self.channel.bind(self.program, buffers, self.operation)
+        if places in self.seen:
+            executable = self.running = self.channel.bind(self.program, self.buffers(send, recv), self.operation)
             self.keep(executable, places)
             executable.run()
             return True
-        self.last, self.running = places, self.eager
+        if len(self.seen) == MOST_SEEN:
+            self.seen.clear()
+        self.seen.add(places)
+        if self.stage:
+            self._run_eagerly(*self.stage, send, recv)
+        else:
+            executable = self.running = self.channel.bind_once(self.lowered, self.buffers(send, recv), self.operation)
+            try:
+                executable.run()
+            finally:
+                if not executable.failed:
+                    executable.free()
+        return True
+
+    def _bound_to_stage(self) -> Executable:
         assert self.stage
-        inside, outside = self.stage
+        self.eager = self.channel.bind(self.program, self.like.at(*self.stage), self.operation)
+        self.keep(self.eager, (address(self.stage[0]), address(self.stage[1])))
+        return self.eager
+
+    def buffers(self, send: Any, recv: Any) -> CheckedBuffers:
+        """Such arrays as buffers."""
+        return self.like.at(send if self.gives else None, recv if self.gets else None)
+
+    def _run_eagerly(self, inside: Any, outside: Any, send: Any, recv: Any) -> None:
+        """Run it by way of the stage."""
+        executable = self.running = self.eager or self._bound_to_stage()
         if self.gives:
             copyto(inside, send)
         if self.fills:
             copyto(outside, recv)
         try:
-            self.eager.run()
-        finally:  # of what a signal handler raised, too
+            executable.run()
+        finally:  # after what a signal handler raised, too
             if self.writes:
                 copyto(recv, outside)
-        return True
 
     def parts(self, send: Any, recv: Any) -> Iterator[Executable] | None:
-        """What is to be run on these buffers by a task; None if somebody has to take a closer look at them."""
+        """What a task is to run on these buffers; None if they take a closer look."""
         if not self.fits(send, recv):
             return None
         tag = 0 if is_native(self.program) else self.channel.next_tag()
@@ -114,16 +135,17 @@ class Plan:
             return False
         if self.gets and not (recv.flags.carray if self.writes else recv.flags.c_contiguous):
             return False
-        return not (self.gives and self.gets and _overlap(send, recv, get_address(send), get_address(recv)))
+        return not (self.gives and self.gets and _overlap(send, recv, self.address(send), self.address(recv)))
 
     def _bound_parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
-        buffers = self.like.at(send if self.gives else None, recv if self.gets else None)
+        buffers = self.buffers(send, recv)
         yield freed_at_its_end(self.channel.bind(self.program, buffers, self.operation, tag))
         del send, recv  # they are needed up to here
 
     def _staged_parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
         executable, inside, outside = stage = self.idle.pop() if self.idle else self._new_stage(send, recv)
-        executable.tag[:] = (tag,)
+        if executable.tag is not None:
+            executable.tag[:] = (tag,)
         if self.gives:
             copyto(inside, send)
         if self.fills:
@@ -155,7 +177,6 @@ def make_plan(
     name: str,
     channel: Channel,
     program: Program,
-    executable: Executable | None,
     buffers: CheckedBuffers,
     operation: Operation | None,
     op: object,
@@ -164,7 +185,7 @@ def make_plan(
 ) -> Plan | None:
     """A plan for calls like this one; None if it would be of no use for other addresses.
 
-    `executable` is that of a blocking call; `send` and `recv` are the caller's arrays, or what stands for none.
+    `send` and `recv` are the caller's arrays, or what stands for none.
     """
     gives, gets = buffers.send is not None, buffers.recv is not None
     if not (_is_whole(send, buffers.send) and _is_whole(recv, buffers.recv)):
@@ -172,19 +193,18 @@ def make_plan(
     if buffers.in_place and gets and not buffers.read_only and is_array(send) and is_array(recv):
         return None  # one array twice
     on_host = buffers.memory is HOST
-    if not (on_host or executable):
-        return None
-    like = buffers.at(None, None)
-    plan = Plan(name, channel, program, like, operation, op, gives, gets, gets and not buffers.read_only, on_host)
+    plan = Plan(
+        *(name, channel, program, lowered(program, buffers, operation), buffers.at(None, None), operation, op),
+        gives=gives,
+        gets=gets,
+        writes=gets and on_host and not buffers.read_only,
+        on_host=on_host,
+        address=MPI.Get_address if on_host else address,
+    )
     plan.fills = gets and (buffers.in_place or buffers.has_gaps())
-    if executable:
-        plan.keep(executable, (address(buffers.send), address(buffers.recv)))
     if on_host and max(send.nbytes if gives else 0, recv.nbytes if gets else 0) <= EAGER:
         inside, outside = channel.stage()
         plan.stage = _like(inside, send) if gives else None, _like(outside, recv) if gets else None
-        if executable:
-            plan.eager = channel.bind(program, buffers.at(*plan.stage), operation)
-            plan.keep(plan.eager, (address(plan.stage[0]), address(plan.stage[1])))
     return plan
 
 

@@ -27,12 +27,14 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hos
     return _RULES[primitive](nbytes, size)
 
 
-def native_up_to(primitive: str, size: int) -> int:
+def native_up_to(primitive: str, library: str = "") -> int:
     """Up to how many bytes, counted as in `choose`, a call of `pycoll.Comm` that names no algorithm is left to MPI.
 
     There latency decides, and pycoll adds that of Python.  Where the ranks do not know each other's counts alike, all
-    calls are left to MPI.
+    calls are left to MPI.  `library` is the name of the MPI library.
     """
+    if primitive == "allgatherv" and library.startswith("MPICH"):
+        return 16 * KIB
     return _NATIVE.get(primitive, UNLIMITED)
 
 
@@ -54,7 +56,7 @@ def _allgather(nbytes: int, size: int) -> str:
 
 
 def _allreduce(nbytes: int, size: int) -> str:
-    if nbytes <= (8192 if size == 2 else 64) * KIB:
+    if nbytes <= (1024 if size == 2 else 64) * KIB:
         return "recursive_doubling"
     power_of_two = size & (size - 1) == 0
     return "rabenseifner" if nbytes <= 4096 * KIB and power_of_two and size > 2 else "ring"
@@ -97,16 +99,9 @@ _RULES: dict[str, Callable[[int, int], str]] = {
     "alltoallw": lambda nbytes, size: "naive" if size < 16 else "pairwise",
 }
 _NATIVE = {
-    "allreduce": 16 * KIB,
-    "reduce": 16 * KIB,
-    "reduce_scatter": 16 * KIB,
-    "scan": 16 * KIB,
-    "exscan": 16 * KIB,
+    **dict.fromkeys(("reduce", "allreduce", "reduce_scatter", "scan", "exscan"), 8 * KIB),
+    **dict.fromkeys(("scatter", "gather", "allgather", "alltoall"), 64 * KIB),
     "bcast": 1024 * KIB,
-    "scatter": 64 * KIB,
-    "gather": 64 * KIB,
-    "allgather": 64 * KIB,
-    "alltoall": 64 * KIB,
 }
 _ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",

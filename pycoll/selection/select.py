@@ -47,6 +47,7 @@ class CommFacts:
     hosts: tuple[int, ...]  # the host of each rank, as a number
     one_tuning_file: bool = True  # all ranks have the same tuning file, or none
     host_memory: bool = True  # no rank can have buffers on a GPU
+    library: str = ""  # the name of the MPI library
     native: bool = False  # no rank has set PYCOLL_NATIVE=0, or has an MPI that only one thread may call
 
     @property
@@ -80,7 +81,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
         if best == Candidate(name):
             reason = "by the rules, and measured to be as good as the fastest"
         return Choice(best.algorithm, reason, best.segment)
-    if drop_in and nbytes <= native_up_to(primitive, facts.size):
+    if drop_in and nbytes <= native_up_to(primitive, facts.library):
         return Choice(NATIVE, SHORT)
     reason = "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
     return Choice(name, reason)

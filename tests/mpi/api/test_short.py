@@ -85,12 +85,12 @@ def test_ranks_decide_alike_however_they_write_their_arguments(comm, turn):
 
 def test_only_short_calls_are_left_to_mpi(comm):
     assert pycoll.explain("allreduce", nbytes=8, comm=comm).algorithm != "native", "functions run pycoll's schedules"
-    for count in (2, native_up_to("allreduce", SIZE) // 8):
+    for count in (2, native_up_to("allreduce") // 8):
         send, recv = np.ones(count), np.zeros(count)
         assert messages(partial(comm.Allreduce, send, recv)) == 0 and (recv == SIZE).all()
         assert messages(lambda s=send, r=recv: comm.Iallreduce(s, r).Wait()) == 0
     if SIZE > 1:
-        longer = np.ones(native_up_to("allreduce", SIZE) // 8 + 1)
+        longer = np.ones(native_up_to("allreduce") // 8 + 1)
         assert messages(lambda: comm.Allreduce(MPI.IN_PLACE, longer)) > 0
         assert messages(lambda: comm.Allreduce(np.ones(2), np.zeros(2), algorithm="ring")) > 0
         assert messages(lambda: pycoll.allreduce(np.ones(2), comm=comm)) > 0
@@ -178,3 +178,10 @@ def test_errors_are_those_of_other_calls(comm):
         comm.Iallreduce(np.ones(2), recvbuff=np.zeros(2))
     with pytest.raises((ValueError, TypeError)):
         comm.Allreduce([np.ones(2), MPI.FLOAT], [np.zeros(2)])
+
+
+def test_the_first_call_of_a_kind_with_a_count(comm):
+    """Nothing is known of any limits yet."""
+    everything = np.zeros(SIZE * 2, int)
+    comm.Allgather([np.full(2, RANK), 2, MPI.INT64_T], [everything, 2, MPI.INT64_T])
+    assert everything.tolist() == [rank for rank in range(SIZE) for _ in range(2)]
