@@ -32,10 +32,11 @@ from ..arguments.signature import Key, kind_of
 from ..base import settings
 from ..base.errors import CollectiveInterrupted, MismatchError
 from ..primitives import names
-from ..runtime.attach import attach, channels
+from ..runtime.attach import attach, channels, is_new
 from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
 from ..runtime.executable import Executable
+from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import going_on, tasks
 from ..schedule.registry import algorithms_of
 
@@ -332,6 +333,10 @@ def run(
 
 def _run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
     """Check the arguments, and run; the next such call will look for the plan of its kind."""
+    if is_new(call.comm):
+        with interruptions_delayed():  # which must not come before the collective proper
+            attach(call.comm)
+            return _run_carefully(call, kind, send, recv)
     channel = attach(call.comm)
     prepared = prepare(call, channel)
     if settings.TIMEOUT or (tasks and not prepared.native):

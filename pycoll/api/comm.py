@@ -11,10 +11,15 @@
 | buffers in GPU memory where CuPy is not installed, or on other devices | the collective of MPI; each rank sees only its own buffers, so all ranks must pass such buffers in the same calls, and CuPy must be installed on all ranks or on none |
 | lower-case methods (pickled objects), point to point, windows, neighbourhood collectives | mpi4py, unchanged; messages from and to a GPU are staged through host memory where MPI is not CUDA-aware |
 | Cartesian, graph and inter-communicators, however they are made; Ishrink | the classes of mpi4py with the collectives of MPI |
+
+Collectives in flight progress while a method waits for other ranks, also where it makes a communicator.  They do not
+progress in methods of mpi4py, for example Create_intercomm, Spawn, Accept, Connect, the lower-case collectives and the
+neighbourhood collectives: wait for them before you call these.
 """  # noqa: E501
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +44,7 @@ from ..runtime.attach import (
     shrink,
 )
 from ..runtime.channel import Channel
+from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import drain, tasks, until
 from ..selection.choices import Choices, primitive_called
 from .collectives import allgather, run
@@ -216,8 +222,12 @@ class Comm(DerivedMethods):
 
         Without `recvcounts` the ranks first exchange how many elements they receive.
         """
-        counts = _counts(self, sendbuf, recvbuf, recvcounts)
-        self._run("Reduce_scatter", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, counts)
+        if recvcounts is None:
+            with interruptions_delayed():  # which must not come between the two collectives
+                counts = _counts(self, sendbuf, recvbuf)
+                self._run("Reduce_scatter", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, counts)
+        else:
+            self._run("Reduce_scatter", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, recvcounts)
 
     def Scan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Scan | None = None
@@ -286,14 +296,17 @@ class Comm(DerivedMethods):
         """Duplicate the communicator, as in mpi4py; the result has the same class."""
         return self._child(type(self), super().Clone)
 
+    @interruptions_delayed()
     def Idup(self, info: MPI.Info | None = None) -> tuple[Comm, MPI.Request]:
         """Start to duplicate the communicator, as in mpi4py; the result is usable after the request is complete."""
         return self._later(*super().Idup(info))
 
+    @interruptions_delayed()
     def Idup_with_info(self, info: MPI.Info) -> tuple[Comm, MPI.Request]:
         """Start to duplicate the communicator with other hints, as in mpi4py; see `Idup`."""
         return self._later(*super().Idup_with_info(info))
 
+    @interruptions_delayed()
     def Shrink(self) -> Comm:
         """Make a communicator of the ranks that have not failed, as in mpi4py; returns a `pycoll.Comm`."""
         return Comm.__new__(Comm, shrink(self))
@@ -315,12 +328,14 @@ class Comm(DerivedMethods):
         if not self._constant():
             super().free()
 
+    @interruptions_delayed()
     def _end(self, end: Callable[[], None]) -> None:
         try:
             attached(self)  # makes a channel of what Idup has begun, which ends with the communicator
         finally:
             end()
 
+    @interruptions_delayed()
     def _child(self, kind: type[Comm], make: Callable[..., MPI.Comm], *arguments: Any) -> Comm:
         meet(self, make.__name__, arguments[0] if make.__name__ == "Create_group" else None)
         with limit_explained():
@@ -339,6 +354,7 @@ class Comm(DerivedMethods):
         return child, request
 
 
+@interruptions_delayed()
 def _native(comm: Comm, method: str, why: NeedsNativeMPI, given: dict[str, Any]) -> Any:
     """Run the collective of MPI with those of the arguments that it takes.
 
@@ -357,12 +373,10 @@ def _native(comm: Comm, method: str, why: NeedsNativeMPI, given: dict[str, Any])
     return request
 
 
-def _counts(comm: Comm, sendbuf: Any, recvbuf: Any, recvcounts: Any) -> Any:
+def _counts(comm: Comm, sendbuf: Any, recvbuf: Any) -> Any:
     """The counts of Reduce_scatter where none are given."""
-    if recvcounts is None and (sendbuf is MPI.IN_PLACE or sendbuf is None):
+    if sendbuf is MPI.IN_PLACE or sendbuf is None:
         raise TypeError("recvcounts=None: with MPI.IN_PLACE the counts must be given")
-    if recvcounts is not None:
-        return recvcounts
     if is_unreadable(sendbuf) or is_unreadable(recvbuf):  # the native method exchanges the counts itself
         return None
     return allgather(np.array([elements("recvbuf", recvbuf)]), comm=comm).reshape(-1).tolist()
@@ -378,6 +392,23 @@ _REDUCING = ("Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block", "S
 _INFO = inspect.Parameter("info", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=MPI.INFO_NULL)
 
 
+def _after_meeting(name: str) -> None:
+    """Let a method of MPI that makes a communicator with a topology wait first, with what is in flight going on."""
+    method = getattr(_mpi, name)
+
+    @functools.wraps(method)
+    @interruptions_delayed()
+    def make(self: Comm, *args: Any, **kwargs: Any) -> Any:
+        meet(self, name)
+        return method(self, *args, **kwargs)
+
+    setattr(Comm, name, make)
+
+
+for _maker in ("Create_cart", "Create_graph", "Create_dist_graph", "Create_dist_graph_adjacent"):
+    _after_meeting(_maker)
+
+
 def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more: inspect.Parameter) -> None:
     """Give the class a nonblocking or a persistent form of one of its methods."""
     primitive = primitive_called(method)
@@ -385,8 +416,13 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more:
     def begun(self: Comm, info: MPI.Info = MPI.INFO_NULL, **given: Any) -> Any:
         if not isinstance(info, MPI.Info):
             raise TypeError(f"info must be an MPI.Info, not {info!r}")
-        if method == "Reduce_scatter":
-            given["recvcounts"] = _counts(self, given["sendbuf"], given["recvbuf"], given["recvcounts"])
+        if method == "Reduce_scatter" and given["recvcounts"] is None:
+            with interruptions_delayed():
+                given["recvcounts"] = _counts(self, given["sendbuf"], given["recvbuf"])
+                return begun_with(self, given)
+        return begun_with(self, given)
+
+    def begun_with(self: Comm, given: dict[str, Any]) -> Any:
         try:
             under_way = begin(primitive, read, self, **given)
         except NeedsNativeMPI as why:

@@ -21,6 +21,7 @@ from ..arguments.memory import allocate_like, is_host
 from ..base import settings
 from ..base.counters import count
 from ..runtime.gpu.memory import is_direct
+from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import tasks, until
 
 
@@ -165,7 +166,8 @@ def _finish(
     """Wait while collectives in flight go on, and not longer than PYCOLL_TIMEOUT; then keep the other request too."""
     world = _world(comm)
     where = f"{call} on rank {world.rank} of {world.size}"
-    until(lambda kept=kept: request.Test(status), where, lambda: f"it waits for {awaited(request)}")  # type: ignore[misc]
+    with interruptions_delayed():
+        until(lambda kept=kept: request.Test(status), where, lambda: f"it waits for {awaited(request)}")  # type: ignore[misc]
 
 
 def send(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> None:

@@ -24,6 +24,7 @@ from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
 from ..runtime.executable import Executable
 from ..runtime.garbage import collect_later, free_dropped
+from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import Task, background, tasks
 from ..runtime.recording.phases import recorded_wait
 from .pointtopoint import awaited
@@ -46,8 +47,10 @@ class _Waited:
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until it is complete; True."""
-        self.active = False
-        recorded_wait(self.task.finish)
+        try:
+            recorded_wait(self.task.finish)
+        finally:
+            self.active = not self.task.done
         return True
 
     def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
@@ -91,12 +94,12 @@ class NativeRequest(Request):
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until it is complete; True."""
-        self.active = False
         if tasks:
-            progress.until(self._request.Test, "a nonblocking collective of MPI")
+            with interruptions_delayed():
+                progress.until(self._request.Test, "a nonblocking collective of MPI")
         else:
             self._request.Wait()
-        self.done = True
+        self.active, self.done = False, True
         return True
 
     def poll(self) -> bool:
@@ -165,16 +168,15 @@ class Persistent(_Waited, Task):
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until it is complete; True."""
-        self.active = False
         if not (self._fresh and len(tasks) == 1) or background:
-            recorded_wait(self.finish)
-            return True
+            return super().Wait(status)
         try:
             self._fixed.run(self._ending)  # type: ignore[union-attr]
         except BaseException as error:
+            self.active = False
             self._end_early(error)
             raise
-        self._fresh, self.done = False, True
+        self.active, self._fresh, self.done = False, False, True
         tasks.remove(self)
         return True
 
@@ -321,6 +323,7 @@ def start(
     return Request(task, prepared.buffers.result)
 
 
+@interruptions_delayed()
 def initialize(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, **given: Any) -> Persistent:
     """Make a persistent collective; all ranks of the communicator call this together."""
     comm = MPI.COMM_WORLD if comm is None else comm

@@ -12,6 +12,7 @@ import pycoll
 from pycoll.primitives import names
 from pycoll.trace import Passes, phase
 
+from ..runtime.interruptions import interruptions_delayed
 from .agreement import check_same_arrays
 from .buckets import Bucket, assign
 from .clipping import clip_by_global_norm
@@ -39,6 +40,7 @@ class DistributedDataParallel(Driver):
     all-reduce for gradients: Sergeev and Del Balso, "Horovod", 2018.
     """
 
+    @interruptions_delayed()
     def __init__(
         self,
         parameters: Arrays,

@@ -12,6 +12,7 @@ from mpi4py import MPI
 from pycoll.primitives import names
 from pycoll.trace import phase
 
+from ..runtime.interruptions import interruptions_delayed
 from .agreement import check_same, check_same_arrays
 from .clipping import clip_by_global_norm
 from .driver import Driver, check_algorithm, own_communicator
@@ -45,6 +46,7 @@ class FullyShardedDataParallel(Driver):
     Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023.
     """
 
+    @interruptions_delayed()
     def __init__(
         self,
         parameters: Arrays,

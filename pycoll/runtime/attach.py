@@ -22,6 +22,7 @@ from ..selection.select import CommFacts
 from . import native
 from .channel import Channel
 from .garbage import free_dropped
+from .interruptions import interruptions_delayed
 from .progress import drain, until
 from .recording.steps import identity, ranks_in
 
@@ -47,15 +48,21 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     check_communicator(comm)
     if channel := attached(comm):
         return channel
-    with limit_explained():
-        private, request = MPI.Intracomm(comm).Idup()  # not Dup: what is in flight must go on meanwhile
-        until(request.Test, "the first call of pycoll on this communicator", partial(_missing, comm, "made it"))
-    return _register(comm, private, _facts(private))
+    with interruptions_delayed():
+        with limit_explained():
+            private, request = MPI.Intracomm(comm).Idup()  # not Dup: what is in flight must go on meanwhile
+            until(request.Test, "the first call of pycoll on this communicator", partial(_missing, comm, "made it"))
+        return _register(comm, private, _facts(private))
 
 
 def attached(comm: MPI.Intracomm) -> Channel | None:
     """The communicator's channel, if it has one."""
     return _finish(comm) if getattr(comm, "unfinished", None) else channels.get(comm.handle)
+
+
+def is_new(comm: object) -> bool:
+    """Whether attaching to it means waiting for the other ranks."""
+    return getattr(comm, "handle", None) not in channels or bool(getattr(comm, "unfinished", None))
 
 
 def meet(comm: MPI.Intracomm, what: str, group: MPI.Group | None = None) -> None:
@@ -97,6 +104,7 @@ def begin_attaching(child: MPI.Intracomm, parent: MPI.Intracomm) -> None:
     child.unfinished = Unfinished(private, request, channel.facts, choices)  # type: ignore[attr-defined]
 
 
+@interruptions_delayed()
 def _finish(comm: MPI.Intracomm) -> Channel:
     """The channel of a communicator for which `begin_attaching` was called."""
     unfinished: Unfinished = comm.unfinished  # type: ignore[attr-defined]
@@ -104,9 +112,7 @@ def _finish(comm: MPI.Intracomm) -> Channel:
     try:
         with limit_explained():
             until(unfinished.request.Test, what, state)
-    except CollectiveTimeout:
-        raise  # the request may still complete
-    except BaseException:
+    except (MPI.Exception, CommunicatorLimit):  # after another exception the request may still complete
         comm.unfinished = None  # type: ignore[attr-defined]
         raise
     comm.unfinished = None  # type: ignore[attr-defined]

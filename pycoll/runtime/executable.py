@@ -24,7 +24,7 @@ from ..base.errors import with_hint
 from ..compiler.program import RECV, Apply, Collective, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait
 from . import native
 from .recording import recorder
-from .recording.steps import Tracer
+from .recording.steps import RECORDING, Tracer
 
 if TYPE_CHECKING:
     from ..arguments.streams import Mark
@@ -142,6 +142,8 @@ def _broke_off(call: Any, error: BaseException) -> bool:
         return False
     inner = error.__traceback__ and error.__traceback__.tb_next
     code = getattr(getattr(call, "func", call), "__code__", None)
+    if code in RECORDING:
+        return False
     return isinstance(error, MPI.Exception) or (inner is not None and inner.tb_frame.f_code is code)
 
 

@@ -126,8 +126,37 @@ class Task:
             progress()
         return self.done
 
+    def run(self) -> None:
+        """Start and finish it, as a blocking call does; what ends the wait makes the communicator unusable."""
+        try:
+            self.finish()
+        except BaseException as error:
+            if not self.done:
+                self._fail(error)
+            raise
+
     def finish(self) -> None:
-        """Wait for its end, with all tasks of this thread going on; raises what went wrong in it."""
+        """Wait for its end, after starting it if nobody has; raises what went wrong in it.
+
+        What a signal handler raises meanwhile is raised after the end, as it would be by a call of MPI.  The second
+        such exception ends the wait.
+        """
+        interruption: BaseException | None = None
+        while True:
+            try:
+                if self not in tasks and not self.done:  # in this order: another thread may complete it meanwhile
+                    self.start()
+                self._wait()
+                break
+            except BaseException as error:
+                if self.done or interruption:
+                    raise
+                interruption = error
+        if interruption:
+            raise interruption
+
+    def _wait(self) -> None:
+        """Wait for its end, with all tasks of this thread going on."""
         self.thread = threading.get_ident()
         deadline = time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else None
         while not self.done:
@@ -144,29 +173,6 @@ class Task:
                 except MPI.Exception as error:
                     self._fail(error)
         self.raise_error()
-
-    def run(self) -> None:
-        """Start and finish it, as a blocking call does.
-
-        What a signal handler raises meanwhile is raised after the end, as it would be by a collective of MPI; the
-        second such exception ends the wait, and makes the communicator unusable.
-        """
-        interruption: BaseException | None = None
-        while True:
-            try:
-                if not self.done and self not in tasks:
-                    self.start()
-                self.finish()
-                break
-            except BaseException as error:
-                if self.done or error is self.error:
-                    raise
-                if interruption:
-                    self._fail(error)
-                    raise
-                interruption = error
-        if interruption:
-            raise interruption
 
     def raise_error(self) -> None:
         """Raise what went wrong, once."""

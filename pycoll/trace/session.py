@@ -14,6 +14,7 @@ from mpi4py import MPI
 from ..api import abort
 from ..base import hooks, settings
 from ..runtime.attach import attach
+from ..runtime.interruptions import interruptions_delayed
 from ..runtime.native import library
 from ..runtime.progress import until
 from ..runtime.recording import recorder
@@ -114,6 +115,7 @@ def _within(seconds: float) -> Callable[[MPI.Request], None]:
     return wait
 
 
+@interruptions_delayed()
 def begin(directory: str | os.PathLike[str], events: int) -> Session:
     """Begin a trace on all ranks of COMM_WORLD together."""
     if events < 1:

@@ -11,6 +11,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.trace import now, phase, since_last
 
+from ...runtime.interruptions import interruptions_delayed
 from ...runtime.progress import until
 from ..agreement import check_same_arrays
 from ..driver import Driver, own_communicator
@@ -54,6 +55,7 @@ class ParameterServer(Driver):
     Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014.
     """
 
+    @interruptions_delayed()
     def __init__(
         self,
         parameters: Arrays,

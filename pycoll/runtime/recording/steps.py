@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
-from itertools import count
+from functools import cache, partial
+from itertools import chain, count
 from typing import Any, NamedTuple, cast
 
 from mpi4py import MPI
@@ -40,54 +40,50 @@ class Tracer:
         known, first = identity(comm), tag << TAG_BITS
         self._record, self._number = to.record, _number(to, program, nbytes, comm.size, known)
         self._runs = to.runs.setdefault(known.name, count(first)) if tag == BLOCKING else count(first)
-        self._run = self._began = 0
+        self._run = self._began = self.last = 0
 
     def calls(self, calls: list[Call]) -> list[Call]:
-        """The program's calls, between two more."""
-        timed = [self._timed(number, call) for number, call in enumerate(calls, self._number + 1)]
-        return [self._begin, *timed, self._end]
+        """The program's calls, each with one after it that records it, between two more.
+
+        They stay calls of their own, so that an interruption does not end them in the middle.
+        """
+        recorded: list[tuple[Call, Call]] = [
+            (call, partial(self._came, number)) for number, call in enumerate(calls, self._number + 1)
+        ]
+        return [self._begin, *chain.from_iterable(recorded), self._end]
 
     def waits(self, waits: list[Any]) -> list[Any]:
         """What the calls wait for, if they do."""
-        numbered = enumerate(waits, self._number + 1)
-        return [None, *(None if wait is None else _TracedWait(self, number, wait) for number, wait in numbered), None]
+        found = [(None if wait is None else _TracedWait(self, wait), None) for wait in waits]
+        return [None, *chain.from_iterable(found), None]
 
     def _begin(self) -> None:
         self._run, self._began = next(self._runs), now()
+        self.last = self._began
+
+    def _came(self, number: int) -> None:
+        """A call has returned, which began when the last one had been recorded."""
+        self._record(number, self.last, now(), self._run)
+        self.last = now()
 
     def _end(self) -> None:
         self._record(self._number, self._began, now(), self._run)
 
-    def _timed(self, number: int, call: Call) -> Call:
-        record = self._record
 
-        def timed() -> None:
-            begin = now()
-            try:
-                call()
-            finally:
-                record(number, begin, now(), self._run)
-
-        return timed
-
-    def came(self, number: int, begin: int) -> None:
-        """Record a test, begun at that time, that succeeded."""
-        self._record(number, begin, now(), self._run)
+RECORDING = {getattr(Tracer, name).__code__ for name in ("_begin", "_came", "_end")}  # what may fail without harm
 
 
 class _TracedWait:
     """A request that a program in flight waits for; the test that finds it complete is recorded."""
 
-    def __init__(self, tracer: Tracer, number: int, request: Any) -> None:
-        self._tracer, self._number, self._request = tracer, number, request
+    def __init__(self, tracer: Tracer, request: Any) -> None:
+        self._tracer, self._request = tracer, request
         self.Wait = request.Wait
 
     def Test(self) -> bool:
         """Whether it is complete."""
-        begin = now()
+        self._tracer.last = now()
         done: bool = self._request.Test()
-        if done:
-            self._tracer.came(self._number, begin)
         return done
 
 

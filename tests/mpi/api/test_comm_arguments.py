@@ -30,6 +30,7 @@ def test_signatures(method, form):
 MAKERS = [
     *("Split", "Split_type", "Create", "Create_group", "Dup", "Dup_with_info"),
     *("Clone", "Idup", "Idup_with_info", "Free"),
+    *("Create_cart", "Create_graph", "Create_dist_graph", "Create_dist_graph_adjacent"),
 ]
 
 

@@ -27,6 +27,10 @@ def blocking_calls(comm, fresh=None):
         "Clone": lambda: comm.Clone().Free(),
         "Split_type": lambda: comm.Split_type(MPI.COMM_TYPE_SHARED).Free(),
         "Create_group": lambda: comm.Create_group(comm.group).Free(),
+        "Create_cart": lambda: comm.Create_cart([SIZE]).Free(),
+        "Create_graph": lambda: comm.Create_graph([*range(1, SIZE + 1)], [*range(SIZE)]).Free(),
+        "Create_dist_graph": lambda: comm.Create_dist_graph([], [], []).Free(),
+        "Create_dist_graph_adjacent": lambda: comm.Create_dist_graph_adjacent([], []).Free(),
         "DistributedDataParallel": lambda: parallel.DistributedDataParallel(parameters(), comm=comm).free(),
         "FullyShardedDataParallel": lambda: parallel.FullyShardedDataParallel(parameters(), comm=comm).free(),
         "ParameterServer": lambda: parallel.ParameterServer(
