@@ -1,4 +1,4 @@
-"""Times pycoll's collectives beside MPI's own: ``mpiexec -n 4 python -m bench``."""
+"""Times the collectives of pycoll and of MPI: ``mpiexec -n 4 python -m bench``."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def rate(text: str) -> float:
     """Bits per second: ``100M``, ``10G``."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([MG])", text)
     if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rate such as 100M or 10G")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rate, for example 100M or 10G")
     return float(match[1]) * {"M": 1e6, "G": 1e9}[match[2]]
 
 
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> None:
     """Print the comparison."""
     parser = argparse.ArgumentParser(prog="python -m bench.bound", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, help="files of `python -m bench --json`")
-    parser.add_argument("--rate", type=rate, required=True, help="of each host's link, in bits per second: 100M, 10G")
+    parser.add_argument("--rate", type=rate, required=True, help="bits per second of the link of each host: 100M, 10G")
     options = parser.parse_args(argv)
     try:
         rows = [row for path in options.results for row in compared(path, options.rate)]

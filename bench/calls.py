@@ -1,6 +1,6 @@
-"""Times calls as programs write them, MPI's time divided by pycoll's: ``mpiexec -n 2 python -m bench.calls``.
+"""Times calls as programs write them, as time of MPI / time of pycoll: ``mpiexec -n 2 python -m bench.calls``.
 
-Each call is made by mpi4py's communicator, by `pycoll.Comm` with the algorithm that pycoll's rules name, and by
+Each call is made by the communicator of mpi4py, by `pycoll.Comm` with the algorithm that the rules name, and by
 `pycoll.Comm` with none named.  They are called many times in a row, as in a program's loop, in turn with each other; a
 time is the slowest rank's.  New views begin at another address each time: more addresses than pycoll keeps.
 """
@@ -38,8 +38,8 @@ class Buffers:
     def __init__(self, comm: MPI.Intracomm, size: int) -> None:
         self.count = max(comm.size, size // 4 // comm.size * comm.size)  # float32 elements
         self.x, self.y = np.ones(self.count, np.float32), np.zeros(self.count, np.float32)
-        room = self.count + ADDRESSES * STEP
-        self.a, self.b = np.ones(room, np.float32), np.zeros(room, np.float32)
+        length = self.count + ADDRESSES * STEP
+        self.a, self.b = np.ones(length, np.float32), np.zeros(length, np.float32)
         self.blocks = np.zeros(self.count * comm.size, np.float32)
         self.counts = [self.count] * comm.size
         self._starts: Iterator[int] = cycle(range(0, ADDRESSES * STEP, STEP))
@@ -133,8 +133,8 @@ def main(argv: list[str]) -> int:
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
     parser = Parser(prog="python -m bench.calls", description=__doc__)
-    parser.add_argument("--sizes", default="64,4K,64K,1M", help="in bytes, with commas between (%(default)s)")
-    parser.add_argument("--calls", default="", help="those whose names contain this (all)")
+    parser.add_argument("--sizes", default="64,4K,64K,1M", help="bytes, separated by commas (%(default)s)")
+    parser.add_argument("--calls", default="", help="only calls whose names contain this (all)")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each call and size (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="also write the records there")
     with printed_once(comm):

@@ -12,14 +12,14 @@ Document = dict[str, Any]
 Record = dict[str, Any]
 Variant = tuple[Any, ...]  # a primitive and the values of VARIES
 Curves = dict[str, dict[int, Record]]  # by algorithm and bytes
-MPI = "MPI"  # what MPI's own collective is called for readers
-OTHERS = (MPI, "auto", "native", "staged")  # what is no algorithm of pycoll's, or one under another name
+MPI = "MPI"  # the name of the collective of MPI in reports
+OTHERS = (MPI, "auto", "native", "staged")  # not an algorithm of pycoll, or one under another name
 VARIES = ("place", "form", "arguments", "datatype", "op", "root")
 TITLES = {"place": "{} place", "arguments": "{} arguments", "root": "root {}"}
 
 
 def variants(documents: Iterable[Document], primitives: Sequence[str] = ()) -> dict[Variant, str]:
-    """What was measured in any of the documents, and its title, which says no more than tells it from the others."""
+    """The variants that were measured in any of the documents, with titles that are just long enough to be distinct."""
     found = dict.fromkeys(
         (record["primitive"], *(record.get(key) for key in VARIES))
         for document in documents
@@ -38,7 +38,7 @@ def variants(documents: Iterable[Document], primitives: Sequence[str] = ()) -> d
 
 
 def curves(document: Document, variant: Variant) -> Curves:
-    """The records of a variant by algorithm and size; MPI's own last, from what was timed beside if not by itself."""
+    """The records of a variant by algorithm and size; MPI last, if need be from the times measured beside others."""
     found: Curves = {}
     beside: dict[int, Record] = {}
     for record in sorted(document["records"], key=lambda record: record["bytes"]):
@@ -53,7 +53,7 @@ def curves(document: Document, variant: Variant) -> Curves:
 
 
 def fastest(found: Curves, size: int, among: Iterable[str] | None = None) -> str | None:
-    """The algorithm with the least median at a size and no wrong result; `among` is pycoll's own if not given."""
+    """The algorithm with the least median at a size and no wrong result, among all of pycoll by default."""
     names = [name for name in found if name not in OTHERS] or ["auto"] if among is None else among
     right = {name: found[name][size] for name in names if size in found.get(name, {})}
     timed = {name: record["median"] for name, record in right.items() if record["median"] and not record.get("wrong")}
@@ -61,7 +61,7 @@ def fastest(found: Curves, size: int, among: Iterable[str] | None = None) -> str
 
 
 def ratio(found: Curves, name: str, size: int) -> float | None:
-    """MPI's own time divided by an algorithm's: as measured in alternation, else from the medians."""
+    """The time of MPI divided by that of an algorithm: as measured in alternation, else from the medians."""
     record, own = found[name][size], found.get(MPI, {}).get(size, {})
     native = record.get("native") or own.get("median")
     return native / record["median"] if native and record["median"] and name != MPI else None
@@ -73,7 +73,7 @@ def sizes_of(*several: Curves) -> list[int]:
 
 
 def summary(found: Curves) -> str:
-    """The fastest algorithm in each range of sizes, and how it compares with MPI's own."""
+    """The fastest algorithm in each range of sizes, and how it compares with MPI."""
     best = [(size, name) for size in sizes_of(found) if (name := fastest(found, size))]
     parts = []
     for name, run in groupby(best, key=lambda pair: pair[1]):
@@ -82,6 +82,6 @@ def summary(found: Curves) -> str:
         text = f"{name} {f'from {first} to {last}' if len(sizes) > 1 else f'at {first}' if sizes[0] else ''}".rstrip()
         if ratios := [against for size in sizes if (against := ratio(found, name, size))]:
             bounds = dict.fromkeys(f"{bound:.2f}" for bound in (min(ratios), max(ratios)))
-            text += f" ({' to '.join(bounds)} times MPI's speed)"
+            text += f" ({' to '.join(bounds)} times the speed of MPI)"
         parts.append(text)
-    return f"fastest of pycoll's: {', '.join(parts)}" if parts else "nothing was timed"
+    return f"fastest of pycoll: {', '.join(parts)}" if parts else "nothing was timed"

@@ -8,7 +8,7 @@
 # must be installed.  OUT (default: gpu-results) gets info.txt, tests-*.txt, *.json and summary.txt.
 #
 # With 2 and 4 ranks on the one GPU it runs the tests marked `gpu`, then the bench from 4 KiB to 256 MiB, once with
-# addresses on the GPU given to MPI (if UCX with CUDA is there), once by way of the host's memory.  SEGMENTS are the
+# addresses on the GPU given to MPI (if UCX with CUDA is there), once staged through host memory.  SEGMENTS are the
 # longest messages that are tried (PYCOLL_SEGMENT), MINBYTES, MAXBYTES and STEPFACTOR the sizes of the bench, LIMIT the
 # seconds for a single run.
 set -euo pipefail

@@ -1,4 +1,4 @@
-"""From a point, a primitive at a size, to records: one for each algorithm, and one for MPI's own collective."""
+"""From a point, a primitive at a size, to records: one for each algorithm, and one for the collective of MPI."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pycoll.tune.timing import alternate
 
 from .options import names_of
 
-MPIS = "mpi"  # MPI's own collective, called without pycoll
-STAGED = "staged"  # the same for buffers on a GPU, by way of the host
+MPIS = "mpi"  # the collective of MPI, called without pycoll
+STAGED = "staged"  # the same for buffers on a GPU, staged through host memory
 
 
 class Point(NamedTuple):
@@ -84,7 +84,7 @@ def _call(case: Case, algorithm: str | None, form: str) -> Way:
 
 
 def _yardsticks(case: Case, form: str, xp: Any) -> dict[str, Way]:
-    """What pycoll's are compared with, as far as it is there."""
+    """The references that algorithms of pycoll are compared with, as far as they exist."""
     ways: dict[str, Way] = {}
     aware = xp is np or facts().says  # a library that sends by a CUDA-aware UCX need not be so in its collectives
     if aware and case.call_native(form):
@@ -137,10 +137,10 @@ def _time(
 def _overlap(
     comm: MPI.Intracomm, ways: dict[str, Way], records: dict[str, dict], options: argparse.Namespace, budget: float
 ) -> None:
-    """How much of a collective's time goes by while the program computes for as long, as OSU's benchmarks have it.
+    """How much of a collective's time goes by while the program computes for as long, as in the OSU benchmarks.
 
     100 (1 - (total - computing) / pure), from 0 to 100, where `pure` is the time to start and wait with nothing
-    between.  Nothing of pycoll's or MPI's is called while it computes.
+    between.  Neither pycoll nor MPI is called while it computes.
     """
     work = {name: _work(comm, records[name]["median"] * 1e-6) for name in ways}
     calls = {f"{name} computing": work[name] for name in ways}

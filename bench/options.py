@@ -15,7 +15,7 @@ from pycoll.arguments.ops import kind_of
 from pycoll.tune.benchmark_case import ARGUMENTS, MEASURED, OPERATIONS
 from pycoll.tune.options import add_primitives, nbytes, sizes
 
-DESCRIPTION = "Times pycoll's collectives beside MPI's own: mpiexec -n 4 python -m bench [primitive ...]"
+DESCRIPTION = "Times the collectives of pycoll and of MPI: mpiexec -n 4 python -m bench [primitive ...]"
 SPECIAL = ("all", "best", "auto", "native")
 
 
@@ -25,43 +25,47 @@ def parser() -> argparse.ArgumentParser:
     add_primitives(one, MEASURED)
 
     what = one.add_argument_group("what is measured")
-    what.add_argument("-b", "--minbytes", type=nbytes, default=8, metavar="SIZE", help="bytes in all: 8, 64K, 1M (8)")
-    what.add_argument("-e", "--maxbytes", type=nbytes, default=64 << 20, metavar="SIZE", help="(64M)")
-    what.add_argument("-f", "--stepfactor", type=int, default=2, metavar="F", help="from size to size (%(default)s)")
-    what.add_argument("-i", "--stepbytes", type=nbytes, metavar="SIZE", help="add so many bytes instead")
-    what.add_argument("-o", "--op", choices=OPERATIONS, default="sum", help="of reductions (%(default)s)")
-    what.add_argument("-d", "--datatype", default="float32", help="NumPy's or ml_dtypes' name for it (%(default)s)")
-    what.add_argument("-r", "--root", type=int, default=0, help="(%(default)s)")
+    what.add_argument(
+        "-b", "--minbytes", type=nbytes, default=8, metavar="SIZE", help="smallest size, bytes in all: 8, 64K, 1M (8)"
+    )
+    what.add_argument("-e", "--maxbytes", type=nbytes, default=64 << 20, metavar="SIZE", help="largest size (64M)")
+    what.add_argument("-f", "--stepfactor", type=int, default=2, metavar="F", help="factor between sizes (%(default)s)")
+    what.add_argument(
+        "-i", "--stepbytes", type=nbytes, metavar="SIZE", help="difference between sizes, instead of a factor"
+    )
+    what.add_argument("-o", "--op", choices=OPERATIONS, default="sum", help="operation of reductions (%(default)s)")
+    what.add_argument("-d", "--datatype", default="float32", help="name in NumPy or ml_dtypes (%(default)s)")
+    what.add_argument("-r", "--root", type=int, default=0, help="rank of the root (%(default)s)")
     what.add_argument(
         "-a",
         "--algorithm",
         default="all",
-        help="names, with commas between; all; best: all, of which the fastest are shown; auto: pycoll's choice; "
-        "native: MPI's own, called through pycoll (%(default)s)",
+        help="names, separated by commas; all; best: all, of which the fastest are shown; auto: the choice of pycoll; "
+        "native: MPI, called through pycoll (%(default)s)",
     )
-    what.add_argument("--inplace", action="store_true", help="in place too")
+    what.add_argument("--inplace", action="store_true", help="measure in place too")
     what.add_argument(
         "--arguments",
         choices=ARGUMENTS,
         default="fresh",
-        help="the same arrays in each call; new views, at another address each time; mpi4py's [array, type], by "
+        help="the same arrays in each call; new views, at another address each time; [array, type], by "
         "pycoll.Comm (%(default)s)",
     )
     form = what.add_mutually_exclusive_group()
     form.add_argument("--nonblocking", action="store_true", help="started, then waited for; and how much can overlap")
     form.add_argument("--persistent", action="store_true", help="made once, then started and waited for")
-    what.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the buffers lie (%(default)s)")
+    what.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="memory of the buffers (%(default)s)")
 
     how = one.add_argument_group("how")
     how.add_argument("-n", "--iters", type=int, help="iterations (default: until the median is stable)")
-    how.add_argument("-w", "--warmup_iters", type=int, default=1, help="iterations before (%(default)s)")
+    how.add_argument("-w", "--warmup_iters", type=int, default=1, help="untimed iterations before (%(default)s)")
     how.add_argument("-c", "--check", type=int, choices=[0, 1], default=1, help="compare the results (%(default)s)")
     how.add_argument("--validate-only", action="store_true", help="compare the results, measure nothing")
-    how.add_argument("--budget", type=float, default=120.0, help="about how many seconds of timing (%(default)s)")
+    how.add_argument("--budget", type=float, default=120.0, help="seconds of measurement, approximately (%(default)s)")
 
     out = one.add_argument_group("where it goes")
     out.add_argument("--json", metavar="FILE", help="also write the records there")
-    out.add_argument("--csv", metavar="FILE", help="and there")
+    out.add_argument("--csv", metavar="FILE", help="also write the records there, as CSV")
     out.add_argument("--plot", metavar="FILE.png", help="draw latency and bandwidth against size")
     return one
 

@@ -35,7 +35,7 @@ def where(environment: Mapping[str, Any]) -> str:
 
 
 def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """How each algorithm's line is drawn: MPI's own dashed, pycoll's choice as a broad band under the one it took."""
+    """The line of each algorithm: MPI is dashed, the choice of pycoll is a broad band under the algorithm chosen."""
     colours = colormaps["tab10"].colors  # type: ignore[attr-defined]
     ours = [name for name in dict.fromkeys(names) if name not in (MPI, "auto")]
     found: dict[str, dict[str, Any]] = {
@@ -125,7 +125,7 @@ def common_sizes(documents: Sequence[Document], variant: Variant) -> list[list[i
 
 @rc_context(STYLE)
 def by_ranks(documents: Sequence[Document], primitive: str) -> Figure | None:
-    """Time and bus bandwidth against ranks at a few sizes: pycoll's fastest, its choice, and MPI's own."""
+    """Time and bus bandwidth against ranks at a few sizes: the fastest algorithm, the choice of pycoll, and MPI."""
     documents = sorted(documents, key=lambda document: document["environment"]["ranks"])
     environments = [document["environment"] for document in documents]
     ticks = {each["ranks"]: f"{each['ranks']} ({len(each['hosts'])})" for each in environments}

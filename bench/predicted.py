@@ -58,7 +58,7 @@ class Point(NamedTuple):
 
     def seconds(self, network: Network, delays: np.ndarray) -> float:
         """The slowest rank's time, if each begins so late."""
-        told = pycoll.simulate(
+        simulated = pycoll.simulate(
             self.primitive,
             algorithm=self.algorithm,
             ranks=len(delays),
@@ -67,7 +67,7 @@ class Point(NamedTuple):
             hosts=self.hosts,
             delays=dict(enumerate(delays.tolist())),
         )
-        return float((told.ends - delays).max())
+        return float((simulated.ends - delays).max())
 
 
 def measure(comm: MPI.Intracomm, primitive: str, size: int, network: Network, budget: float) -> list[dict]:
@@ -108,8 +108,10 @@ def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
     parser = Parser(prog="python -m bench.predicted", description=__doc__)
     add_primitives(parser, MEASURED, ", ".join(PRIMITIVES))
     add_sizes(parser, "64K", "4M", 4)
-    parser.add_argument("--network", metavar="FILE", type=Path, help="of `python -m pycoll.simulate --calibrate`")
-    parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
+    parser.add_argument("--network", metavar="FILE", type=Path, help="file of `python -m pycoll.simulate --calibrate`")
+    parser.add_argument(
+        "--budget", type=float, default=300.0, help="seconds of measurement, approximately (%(default)s)"
+    )
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the records there")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="and as a table there")
     tuned = attach(comm).tuned

@@ -32,7 +32,7 @@ ENVIRONMENT: dict[str, Any] = {"ranks": int, "hosts": list, "mpi": str, "cpu": s
 RECORD: dict[str, Any] = {"primitive": str, "algorithm": str, "bytes": int}
 RECORD |= dict.fromkeys(("median", "busbw", "native"), (float, int, type(None)))
 LEGEND = (
-    "Each cell: the median in µs and, in brackets, MPI's own time divided by it (above 1: faster than MPI). "
+    "Each cell: the median in µs and, in brackets, the time of MPI divided by it (above 1: faster than MPI). "
     "★ is the fastest of its row; WRONG had wrong results; ok was checked but not timed."
 )
 HEAD = """<!doctype html>
@@ -215,7 +215,9 @@ def main(argv: Sequence[str]) -> None:
     """Read the files, and write the report if all can be read."""
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, help="files of `python -m bench --json`")
-    parser.add_argument("-o", dest="directory", metavar="DIR", type=Path, required=True, help="made if it is not there")
+    parser.add_argument(
+        "-o", dest="directory", metavar="DIR", type=Path, required=True, help="folder of the report, created if need be"
+    )
     parser.add_argument("--format", choices=["html", "md"], default="html", help="(%(default)s)")
     options = parser.parse_args(argv)
     try:
@@ -223,7 +225,7 @@ def main(argv: Sequence[str]) -> None:
     except Refused as error:
         parser.exit(2, f"{error}\n")
     primitives = dict.fromkeys(record["primitive"] for document in named.values() for record in document["records"])
-    blocks: list[Block] = ["# pycoll's collectives, measured", environments(named), LEGEND]
+    blocks: list[Block] = ["# The collectives of pycoll, measured", environments(named), LEGEND]
     files = render(blocks + [block for primitive in primitives for block in about(named, primitive)], options.format)
     options.directory.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():

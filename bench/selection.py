@@ -1,6 +1,6 @@
-"""How good pycoll's own choice is: ``mpiexec -n 4 python -m bench.selection``, with or without a tuning file.
+"""How good the choice of pycoll is: ``mpiexec -n 4 python -m bench.selection``, with or without a tuning file.
 
-Each algorithm and MPI's own collective, all called through pycoll by `algorithm=`, are timed beside the choice that
+Each algorithm and the collective of MPI, all called through pycoll by `algorithm=`, are timed beside the choice that
 pycoll makes itself.  Where that seems slower than the best by more than 10 %, it is timed again for longer with all
 that are near the best: of ten noisy medians the least is too small.
 """
@@ -76,7 +76,9 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.selection", description=__doc__)
     add_primitives(parser, MEASURED)
     add_sizes(parser, "8", "64M", 3)
-    parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
+    parser.add_argument(
+        "--budget", type=float, default=300.0, help="seconds of measurement, approximately (%(default)s)"
+    )
     parser.add_argument("--json", metavar="FILE", help="also write the records there")
     with printed_once(comm):
         options = parser.parse_args(argv)

@@ -28,14 +28,16 @@ class Starts:
         return noted
 
     def late(self) -> dict[str, np.ndarray]:
-        """By how many seconds each rank was later than the first: calls times ranks; only rank 0 is told."""
+        """By how many seconds each rank was later than the first: calls times ranks; on rank 0 only."""
         asked = self.asked + clocks.measure(self.comm, MPI.Request.Wait)
-        told = self.comm.gather(self.noted)
-        if told is None:
+        gathered = self.comm.gather(self.noted)
+        if gathered is None:
             return {}
         clock = [clocks.fitted([ask for ask in asked if ask.rank == rank]) for rank in range(self.comm.size)]
         late = {}
         for name in self.noted:
-            starts = np.array([[clock[rank].corrected(at) for at in noted[name]] for rank, noted in enumerate(told)]).T
+            starts = np.array(
+                [[clock[rank].corrected(at) for at in noted[name]] for rank, noted in enumerate(gathered)]
+            ).T
             late[name] = (starts - starts.min(axis=1, keepdims=True)) * 1e-9
         return late

@@ -47,7 +47,7 @@ def nccl_table(records: list[dict], options: argparse.Namespace) -> str:
 
 
 def summary(records: list[dict]) -> str:
-    """For each primitive, and way to call it, the fastest algorithm by ranges of sizes, and its ratio to MPI's own."""
+    """For each primitive, and way to call it, the fastest algorithm by ranges of sizes, and its ratio to MPI."""
     document = {"records": records}
     return "\n".join(
         f"{title}: {fastest_by_size(curves(document, one))}" for one, title in variants([document]).items()

@@ -77,6 +77,7 @@ from .api.requests import (
 from .arguments.ops import AVG
 from .base.counters import traffic
 from .base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError
+from .primitives.names import AlgorithmName
 from .runtime.attach import attach
 from .runtime.gpu.select import select_device
 from .runtime.progress import progress_thread
@@ -110,6 +111,7 @@ trace: _Trace
 __version__: str
 __all__ = [
     "AVG",
+    "AlgorithmName",
     "CollectiveInterrupted",
     "CollectiveTimeout",
     "Comm",

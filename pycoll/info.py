@@ -11,7 +11,6 @@ import os
 import platform
 import re
 from collections import defaultdict
-from typing import Any
 
 from mpi4py import MPI
 
@@ -20,6 +19,7 @@ import pycoll
 from .base.command_line import Parser, printed_once
 from .runtime import native
 from .runtime.gpu import cuda_aware
+from .selection.choices import unknown_variables
 
 THREADS = {
     MPI.THREAD_SINGLE: "single",
@@ -40,7 +40,7 @@ def versions() -> dict[str, str]:
 
 
 def transports(facts: cuda_aware.Facts) -> str:
-    """By what messages may travel, as far as the library, its settings and what it has loaded tell."""
+    """The transports of messages, as far as the library, its settings and its loaded modules show them."""
     found = re.findall(r"MPICH Device:\s*(.*)", facts.library)
     settings = ("OMPI_MCA_pml", "OMPI_MCA_btl", "UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER", "MPIR_CVAR_NOLOCAL")
     found += [f"{name}={facts.environment[name]}" for name in settings if name in facts.environment]
@@ -68,8 +68,8 @@ def gpu() -> str:
     return f"{number} of {count}: {name}, {free >> 20} of {total >> 20} MiB free, {runtime.deviceGetPCIBusId(number)}"
 
 
-def of_this_rank() -> dict[str, Any]:
-    """What may be different on each rank."""
+def of_this_rank() -> dict[str, str]:
+    """What may be different on each rank; what is empty is not printed."""
     facts = cuda_aware.facts()
     try:
         aware, reason, _ = cuda_aware.judge(facts)
@@ -82,6 +82,7 @@ def of_this_rank() -> dict[str, Any]:
         "transports": transports(facts),
         "GPU": gpu(),
         "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "not set"),
+        "warning": unknown_variables(),
     }
 
 
@@ -100,10 +101,12 @@ def main() -> None:
     for name, value in about.items():
         print(f"{name}: {value}")
     for key in ranks[0]:
-        same = defaultdict(list)
+        same = defaultdict[str, list[int]](list)
         for rank, one in enumerate(ranks):
             same[one[key]].append(rank)
         for value, members in same.items():
+            if not value:
+                continue
             where = "" if len(same) == 1 else f" on rank{'s' * (len(members) > 1)} {', '.join(map(str, members))}"
             print(f"{key}{where}: {value}")
 

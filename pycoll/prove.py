@@ -181,7 +181,7 @@ def sizes(text: str) -> list[int]:
     except ValueError:
         found = []
     if not found or found[0] < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers of ranks such as 4 or 1-16,32")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers of ranks, for example 4 or 1-16,32")
     return found
 
 
@@ -189,9 +189,9 @@ def parser() -> Parser:
     """The command line's grammar."""
     options = Parser(prog="python -m pycoll.prove", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
-    options.add_argument("algorithm", nargs="?", help="one of the primitive's; all, if none is named")
+    options.add_argument("algorithm", nargs="?", help="the name of an algorithm of the primitive (all)")
     options.add_argument("--all", action="store_true", help="every algorithm of every primitive")
-    options.add_argument("-n", "--ranks", type=sizes, default=SIZES, help="such as 4 or 1-16,32 (1-17,23,32)")
+    options.add_argument("-n", "--ranks", type=sizes, default=SIZES, help="numbers of ranks: 4 or 1-16,32 (1-17,23,32)")
     options.add_argument("--file", type=Path, help="prove the algorithms of this file, named after its primitive")
     return options
 

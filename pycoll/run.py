@@ -1,4 +1,4 @@
-"""Runs an unchanged mpi4py program with pycoll's collectives: ``python -m pycoll.run [-m] program [arguments]``.
+"""Runs an unchanged mpi4py program with the collectives of pycoll: ``python -m pycoll.run [-m] program [arguments]``.
 
 MPI.COMM_WORLD and MPI.COMM_SELF are `pycoll.Comm`s in it, and an uncaught exception ends the whole job.
 """
@@ -21,9 +21,9 @@ from .api.comm import CONSTANTS, Comm
 def main(argv: list[str]) -> None:
     """Run the program that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m pycoll.run", description=__doc__)
-    parser.add_argument("-m", action="store_true", dest="module", help="the program is a module's name")
-    parser.add_argument("program", help="a file, or with -m a module")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's arguments")
+    parser.add_argument("-m", action="store_true", dest="module", help="run a module, as `python -m` does")
+    parser.add_argument("program", help="a file, or with -m the name of a module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     options = parser.parse_args(argv)
     abort_on_exception()
     replace_constants()
@@ -46,7 +46,7 @@ def replace_constants() -> None:
 
 
 def _reduce(comm: MPI.Intracomm) -> str | tuple[Any, ...]:
-    """Pickle an object of mpi4py's class for COMM_WORLD or COMM_SELF as a copy of the new constant."""
+    """Pickle a plain `MPI.Intracomm` for COMM_WORLD or COMM_SELF as a copy of the new constant."""
     for constant in (getattr(MPI, name) for name in CONSTANTS):
         if comm == constant:
             return copyreg.__newobj__, (MPI.Intracomm, constant)  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """The collectives: check arguments, choose an algorithm, run it.
 
-Buffers are NumPy's or CuPy's arrays, or anything with the buffer protocol, ``__array_interface__``,
-``__cuda_array_interface__`` or DLPack (PyTorch's and JAX's arrays), used without a copy.  A send buffer with gaps is
+Buffers are arrays of NumPy or CuPy, or anything with the buffer protocol, ``__array_interface__``,
+``__cuda_array_interface__`` or DLPack (arrays of PyTorch and JAX), used without a copy.  A send buffer with gaps is
 packed; a receive buffer must be C-contiguous and writeable, and not overlap the send buffer.  Where it is given back,
 it is the very object that was given; what is allocated lies where the send buffer does.
 All ranks of the communicator call the same function with matching arguments.  ``comm=None`` is COMM_WORLD,
@@ -31,6 +31,7 @@ from ..arguments.ops import OpName
 from ..arguments.signature import Key, kind_of
 from ..base import settings
 from ..base.errors import CollectiveInterrupted, MismatchError
+from ..primitives import names
 from ..runtime.attach import attach, channels, is_new
 from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
@@ -40,12 +41,12 @@ from ..runtime.progress import going_on, tasks
 from ..schedule.registry import algorithms_of
 
 
-def algorithms(primitive: str) -> list[str]:
+def algorithms(primitive: str) -> list[names.AlgorithmName]:
     """The names of a primitive's algorithms, as `algorithm=` takes them; ValueError if there is no such primitive."""
-    return list(algorithms_of(primitive))
+    return [names.AlgorithmName(name) for name in algorithms_of(primitive)]
 
 
-def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> Any:
+def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: names.Bcast | None = None) -> Any:
     """Broadcast: every rank's `buf` becomes the root's.
 
     `buf` has the same number of elements and the same dtype on all ranks, in any shape.  A list of arrays travels
@@ -62,7 +63,7 @@ def scatter(
     root: int = 0,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Scatter | None = None,
 ) -> Any:
     """Scatter: block r of the root's `sendbuf` goes to rank r's `recvbuf`.
 
@@ -82,7 +83,7 @@ def gather(
     root: int = 0,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Gather | None = None,
 ) -> Any:
     """Gather: rank r's `sendbuf` becomes block r of the root's `recvbuf`.
 
@@ -101,7 +102,7 @@ def reduce(
     root: int = 0,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Reduce | None = None,
 ) -> Any:
     """Reduce: the ranks' `sendbuf` are combined element by element into the root's `recvbuf`.
 
@@ -118,7 +119,7 @@ def reduce(
 
 
 def allgather(
-    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Allgather | None = None
 ) -> Any:
     """All-gather: rank r's `sendbuf` becomes block r of every rank's `recvbuf`.
 
@@ -136,7 +137,7 @@ def allreduce(
     op: MPI.Op | OpName = MPI.SUM,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Allreduce | None = None,
 ) -> Any:
     """All-reduce: the ranks' `sendbuf` are combined element by element into every rank's `recvbuf`.
 
@@ -156,7 +157,7 @@ def reduce_scatter(
     *,
     recvcounts: Sequence[int] | None = None,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.ReduceScatter | None = None,
 ) -> Any:
     """Reduce-scatter: the ranks' `sendbuf` are combined element by element, and rank r gets block r.
 
@@ -171,7 +172,7 @@ def reduce_scatter(
 
 
 def alltoall(
-    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Alltoall | None = None
 ) -> Any:
     """All-to-all: block j of rank i's `sendbuf` becomes block i of rank j's `recvbuf`.
 
@@ -188,7 +189,7 @@ def scan(
     op: MPI.Op | OpName = MPI.SUM,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Scan | None = None,
 ) -> Any:
     """Scan: rank r's `recvbuf` becomes the combination of the `sendbuf` of ranks 0 to r, in rank order.
 
@@ -203,7 +204,7 @@ def exscan(
     op: MPI.Op | OpName = MPI.SUM,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Exscan | None = None,
 ) -> Any:
     """Exclusive scan: rank r's `recvbuf` becomes the combination of the `sendbuf` of ranks 0 to r-1, in rank order.
 
@@ -219,7 +220,7 @@ def scatterv(
     root: int = 0,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Scatterv | None = None,
 ) -> Any:
     """Scatter of blocks of different lengths: block r of the root's `sendbuf` goes to rank r's `recvbuf`.
 
@@ -239,7 +240,7 @@ def gatherv(
     root: int = 0,
     *,
     comm: MPI.Intracomm | None = None,
-    algorithm: str | None = None,
+    algorithm: names.Gatherv | None = None,
 ) -> Any:
     """Gather of blocks of different lengths: rank r's `sendbuf` becomes block r of the root's `recvbuf`.
 
@@ -252,7 +253,7 @@ def gatherv(
 
 
 def allgatherv(
-    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Allgatherv | None = None
 ) -> Any:
     """All-gather of blocks of different lengths: rank r's `sendbuf` becomes block r of every rank's `recvbuf`.
 
@@ -263,7 +264,7 @@ def allgatherv(
 
 
 def alltoallv(
-    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Alltoallv | None = None
 ) -> Any:
     """All-to-all of blocks of different lengths: block j of rank i's `sendbuf` becomes block i of rank j's `recvbuf`.
 
@@ -274,7 +275,9 @@ def alltoallv(
     return run("alltoallv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
 
-def alltoallw(sendbuf: Any, recvbuf: Any, *, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> Any:
+def alltoallw(
+    sendbuf: Any, recvbuf: Any, *, comm: MPI.Intracomm | None = None, algorithm: names.Alltoallw | None = None
+) -> Any:
     """All-to-all of blocks of different lengths and datatypes.
 
     Both buffers are ``[buf, counts, displs, types]``, with displacements in bytes, or ``[buf, types]`` with one
@@ -284,7 +287,7 @@ def alltoallw(sendbuf: Any, recvbuf: Any, *, comm: MPI.Intracomm | None = None, 
     return run("alltoallw", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
 
-def barrier(*, comm: MPI.Intracomm | None = None, algorithm: str | None = None) -> None:
+def barrier(*, comm: MPI.Intracomm | None = None, algorithm: names.Barrier | None = None) -> None:
     """Barrier: no rank returns before every rank has called.
 
     Raises ValueError for an unknown algorithm.  Algorithms: see `pycoll.primitives.barrier`.
@@ -350,7 +353,7 @@ def _run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
 
 
 def _run_parts(prepared: Prepared, parts: Iterable[Executable]) -> None:
-    """Run part by part; what a signal handler raises ends the collective only where it cannot go on."""
+    """Run part by part; an exception of a signal handler ends the collective only where it cannot continue."""
     delayed: BaseException | None = None
     executable, started, ended = None, False, False
     try:

@@ -1,20 +1,20 @@
-"""A drop-in for mpi4py's communicator, whose collectives are pycoll's.
+"""A drop-in for the communicator of mpi4py, with the collectives of pycoll.
 
-``comm = pycoll.Comm(MPI.COMM_WORLD)``, and everything else stays as it is.  What is served by whom:
+``comm = pycoll.Comm(MPI.COMM_WORLD)``, and the rest of the program stays as it is.  The table says what runs where:
 
 | what | by |
 |---|---|
-| Bcast, Scatter(v), Gather(v), Allgather(v), Reduce, Allreduce, Reduce_scatter(_block), Alltoall(v, w), Scan, Exscan, Barrier; their nonblocking and persistent forms | pycoll's schedules |
-| datatypes with gaps, MPI.BOTTOM, blocks of several datatypes, where data is only moved | pycoll's schedules, packed and unpacked on each rank |
-| reductions of datatypes that NumPy has no dtype for (derived ones; only operations of the user's can combine them) | MPI's own collective |
-| buffers in a GPU's memory | pycoll's schedules; datatypes with gaps are packed there, reductions of what NumPy has no dtype for raise TypeError |
-| buffers in a GPU's memory where CuPy is not installed, or on other devices | the collective of MPI; each rank sees only its own buffers, so all ranks must pass such buffers in the same calls, and CuPy must be installed on all ranks or on none |
-| lower-case methods (pickled objects), point to point, windows, neighbourhood collectives | mpi4py, unchanged, but that messages from and to a GPU go by the host's memory where MPI is not CUDA-aware |
-| Cartesian, graph and inter-communicators, whatever makes them; Ishrink | the classes of mpi4py with the collectives of MPI |
+| Bcast, Scatter(v), Gather(v), Allgather(v), Reduce, Allreduce, Reduce_scatter(_block), Alltoall(v, w), Scan, Exscan, Barrier; their nonblocking and persistent forms | the schedules of pycoll |
+| datatypes with gaps, MPI.BOTTOM, blocks of several datatypes, where data is only moved | the schedules of pycoll, packed and unpacked on each rank |
+| reductions of datatypes that NumPy has no dtype for (derived ones; only user-defined operations can combine them) | the collective of MPI |
+| buffers in GPU memory | the schedules of pycoll; datatypes with gaps are packed there, reductions of elements that NumPy has no dtype for raise TypeError |
+| buffers in GPU memory where CuPy is not installed, or on other devices | the collective of MPI; each rank sees only its own buffers, so all ranks must pass such buffers in the same calls, and CuPy must be installed on all ranks or on none |
+| lower-case methods (pickled objects), point to point, windows, neighbourhood collectives | mpi4py, unchanged; messages from and to a GPU are staged through host memory where MPI is not CUDA-aware |
+| Cartesian, graph and inter-communicators, however they are made; Ishrink | the classes of mpi4py with the collectives of MPI |
 
-Collectives in flight go on while a method waits for other ranks, also where it makes a communicator.  They do not go
-on in Create_intercomm, Spawn, Accept, Connect, the lower-case collectives, neighbourhood collectives and others that are
-those of mpi4py: wait for what is in flight before you call these.
+Collectives in flight progress while a method waits for other ranks, also where it makes a communicator.  They do not
+progress in methods of mpi4py, for example Create_intercomm, Spawn, Accept, Connect, the lower-case collectives and the
+neighbourhood collectives: wait for them before you call these.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from mpi4py import MPI
 
 from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.mpi_arguments import read
+from ..arguments.ops import OpName
 from ..base.settings import logger
+from ..primitives import names
 from ..runtime.attach import (
     Unfinished,
     attach,
@@ -46,7 +48,7 @@ from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import drain, tasks, until
 from ..selection.choices import Choices, primitive_called
 from .collectives import allgather, run
-from .comm_messages import DeviceMessages
+from .comm_derived import DerivedMethods
 from .requests import derived, initialize, start
 from .short import Limits, moved, nonblocking, reduced
 
@@ -57,11 +59,11 @@ _mpi = MPI.Intracomm
 _NONE: Limits = {}
 
 
-class Comm(DeviceMessages):
-    """An intracommunicator whose collectives run by pycoll's schedules.
+class Comm(DerivedMethods):
+    """An intracommunicator that runs its collectives by the schedules of pycoll.
 
-    Making one is collective over `comm`, as is any method that makes another.  Methods take mpi4py's arguments, and
-    `algorithm=`.  What is no intracommunicator, and what has a topology, raises TypeError.
+    All ranks of `comm` must make it together, as with any method that makes a communicator.  Its methods take the
+    arguments of mpi4py, and `algorithm=`.  TypeError for an intercommunicator, or a communicator with a topology.
 
     `algorithm` says which algorithm runs where a call names none: ``comm.algorithm["Allreduce"] = "ring"``.
     Communicators made from this one inherit it.
@@ -78,7 +80,7 @@ class Comm(DeviceMessages):
         if not plain or (comm and comm.Get_topology() != MPI.UNDEFINED):
             raise TypeError(
                 f"pycoll.Comm takes an intracommunicator without a topology, not {comm!r}; "
-                "Cartesian, graph and inter-communicators stay MPI's own"
+                "Cartesian, graph and inter-communicators keep the classes of mpi4py"
             )
         if isinstance(comm, Comm):
             attached(comm)  # finish what Idup has begun, which the new object does not know of
@@ -90,7 +92,10 @@ class Comm(DeviceMessages):
 
     @classmethod
     def fromhandle(cls, handle: int) -> MPI.Comm:
-        """As mpi4py's; an intracommunicator without a topology is a `pycoll.Comm`, attached at its first use."""
+        """Wrap a handle, as in mpi4py.
+
+        An intracommunicator without a topology becomes a `pycoll.Comm`, which is attached at its first use.
+        """
         comm = super().fromhandle(handle)
         return cls.__new__(cls, comm) if type(comm) is MPI.Intracomm else comm
 
@@ -106,94 +111,102 @@ class Comm(DeviceMessages):
         """The algorithms chosen for this communicator, by primitive."""
         return self.unfinished.choices if self.unfinished else attach(self).choices
 
-    def Barrier(self, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Barrier(self, *, algorithm: names.Barrier | None = None) -> None:
+        """Wait until all ranks have called, as in mpi4py."""
         if algorithm is None and "barrier" in self._limits and not tasks:
             return _mpi.Barrier(self._private)
         self._run("Barrier", "barrier", None, None, None, 0, algorithm)
 
-    def Bcast(self, buf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Bcast(self, buf: Any, root: int = 0, *, algorithm: names.Bcast | None = None) -> None:
+        """Copy the `buf` of the root to all ranks, as in mpi4py."""
         if algorithm is None and moved(self._limits, "bcast", buf):
             return _mpi.Bcast(self._private, buf, root)
         self._run("Bcast", "bcast", None, buf, None, root, algorithm)
 
-    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatter | None = None) -> None:
+        """Give each rank its block of the `sendbuf` of the root, as in mpi4py."""
         if algorithm is None and moved(self._limits, "scatter", recvbuf):
             return _mpi.Scatter(self._private, sendbuf, recvbuf, root)
         self._run("Scatter", "scatter", sendbuf, recvbuf, None, root, algorithm)
 
-    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatterv | None = None) -> None:
+        """Give each rank its block, of a length of its own, of the `sendbuf` of the root, as in mpi4py."""
         if algorithm is None and "scatterv" in self._limits and not tasks:
             return _mpi.Scatterv(self._private, sendbuf, recvbuf, root)
         self._run("Scatterv", "scatterv", sendbuf, recvbuf, None, root, algorithm)
 
-    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gather | None = None) -> None:
+        """Collect a block from each rank in the `recvbuf` of the root, as in mpi4py."""
         if algorithm is None and moved(self._limits, "gather", sendbuf):
             return _mpi.Gather(self._private, sendbuf, recvbuf, root)
         self._run("Gather", "gather", sendbuf, recvbuf, None, root, algorithm)
 
-    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gatherv | None = None) -> None:
+        """Collect blocks of different lengths in the `recvbuf` of the root, as in mpi4py."""
         if algorithm is None and "gatherv" in self._limits and not tasks:
             return _mpi.Gatherv(self._private, sendbuf, recvbuf, root)
         self._run("Gatherv", "gatherv", sendbuf, recvbuf, None, root, algorithm)
 
-    def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgather | None = None) -> None:
+        """Collect a block from each rank in the `recvbuf` of every rank, as in mpi4py."""
         if algorithm is None and moved(self._limits, "allgather", recvbuf, self._ranks):
             return _mpi.Allgather(self._private, sendbuf, recvbuf)
         self._run("Allgather", "allgather", sendbuf, recvbuf, None, 0, algorithm)
 
-    def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgatherv | None = None) -> None:
+        """Collect blocks of different lengths in the `recvbuf` of every rank, as in mpi4py."""
         if algorithm is None and "allgatherv" in self._limits and not tasks:
             return _mpi.Allgatherv(self._private, sendbuf, recvbuf)
         self._run("Allgatherv", "allgatherv", sendbuf, recvbuf, None, 0, algorithm)
 
-    def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoall | None = None) -> None:
+        """Exchange a block between every two ranks, as in mpi4py."""
         if algorithm is None and moved(self._limits, "alltoall", recvbuf, self._ranks):
             return _mpi.Alltoall(self._private, sendbuf, recvbuf)
         self._run("Alltoall", "alltoall", sendbuf, recvbuf, None, 0, algorithm)
 
-    def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallv | None = None) -> None:
+        """Exchange blocks of different lengths between every two ranks, as in mpi4py."""
         if algorithm is None and "alltoallv" in self._limits and not tasks:
             return _mpi.Alltoallv(self._private, sendbuf, recvbuf)
         self._run("Alltoallv", "alltoallv", sendbuf, recvbuf, None, 0, algorithm)
 
-    def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallw | None = None) -> None:
+        """Exchange blocks of different lengths and datatypes between every two ranks, as in mpi4py."""
         if algorithm is None and "alltoallw" in self._limits and not tasks:
             return _mpi.Alltoallw(self._private, sendbuf, recvbuf)
         self._run("Alltoallw", "alltoallw", sendbuf, recvbuf, None, 0, algorithm)
 
     def Reduce(
-        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, algorithm: str | None = None
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: MPI.Op | OpName = MPI.SUM,
+        root: int = 0,
+        *,
+        algorithm: names.Reduce | None = None,
     ) -> None:
-        """As mpi4py's."""
+        """Combine the `sendbuf` of all ranks in the `recvbuf` of the root, as in mpi4py."""
         if algorithm is None and reduced(self._limits, "reduce", sendbuf, op):
-            return _mpi.Reduce(self._private, sendbuf, recvbuf, op, root)
+            return _mpi.Reduce(self._private, sendbuf, recvbuf, op, root)  # type: ignore[arg-type]  # no name
         self._run("Reduce", "reduce", sendbuf, recvbuf, op, root, algorithm)
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Allreduce(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Allreduce | None = None
+    ) -> None:
+        """Combine the `sendbuf` of all ranks in the `recvbuf` of every rank, as in mpi4py."""
         if algorithm is None and reduced(self._limits, "allreduce", recvbuf, op):
-            return _mpi.Allreduce(self._private, sendbuf, recvbuf, op)
+            return _mpi.Allreduce(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
         self._run("Allreduce", "allreduce", sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter_block(
-        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.ReduceScatter | None = None
     ) -> None:
-        """As mpi4py's."""
+        """Combine the `sendbuf` of all ranks, and give each rank a block of the result, as in mpi4py."""
         if algorithm is None and reduced(
             self._limits, "reduce_scatter", recvbuf, op, self._ranks if sendbuf is MPI.IN_PLACE else 1
         ):
-            return _mpi.Reduce_scatter_block(self._private, sendbuf, recvbuf, op)
+            return _mpi.Reduce_scatter_block(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
         self._run("Reduce_scatter_block", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter(
@@ -201,11 +214,14 @@ class Comm(DeviceMessages):
         sendbuf: Any,
         recvbuf: Any,
         recvcounts: Any = None,
-        op: MPI.Op = MPI.SUM,
+        op: MPI.Op | OpName = MPI.SUM,
         *,
-        algorithm: str | None = None,
+        algorithm: names.ReduceScatter | None = None,
     ) -> None:
-        """As mpi4py's: without `recvcounts` the ranks tell each other first how much they receive."""
+        """Combine the `sendbuf` of all ranks, and give each rank `recvcounts[rank]` elements, as in mpi4py.
+
+        Without `recvcounts` the ranks first exchange how many elements they receive.
+        """
         if recvcounts is None:
             with interruptions_delayed():  # which must not come between the two collectives
                 counts = _counts(self, sendbuf, recvbuf)
@@ -213,16 +229,20 @@ class Comm(DeviceMessages):
         else:
             self._run("Reduce_scatter", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, recvcounts)
 
-    def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Scan(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Scan | None = None
+    ) -> None:
+        """Combine the `sendbuf` of the ranks up to this one, as in mpi4py."""
         if algorithm is None and reduced(self._limits, "scan", recvbuf, op):
-            return _mpi.Scan(self._private, sendbuf, recvbuf, op)
+            return _mpi.Scan(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
         self._run("Scan", "scan", sendbuf, recvbuf, op, 0, algorithm)
 
-    def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, *, algorithm: str | None = None) -> None:
-        """As mpi4py's."""
+    def Exscan(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Exscan | None = None
+    ) -> None:
+        """Combine the `sendbuf` of the ranks before this one, as in mpi4py."""
         if algorithm is None and reduced(self._limits, "exscan", recvbuf, op):
-            return _mpi.Exscan(self._private, sendbuf, recvbuf, op)
+            return _mpi.Exscan(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
         self._run("Exscan", "exscan", sendbuf, recvbuf, op, 0, algorithm)
 
     def _run(
@@ -241,6 +261,7 @@ class Comm(DeviceMessages):
             if self._limits is _NONE:
                 self._know(channels[self.handle])
         except NeedsNativeMPI as why:
+            why.check_algorithm(algorithm)
             given = {"sendbuf": sendbuf, "recvbuf": recvbuf, "op": op, "root": root, "recvcounts": recvcounts}
             _native(self, method, why, given | {"buf": recvbuf})
 
@@ -248,62 +269,62 @@ class Comm(DeviceMessages):
         self._limits, self._private, self._ranks = channel.short, channel.comm, channel.size
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
-        """As mpi4py's, a `pycoll.Comm`."""
+        """Split the communicator by color, as in mpi4py; returns a `pycoll.Comm`."""
         return self._child(Comm, super().Split, color, key)
 
     def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
-        """As mpi4py's, a `pycoll.Comm`."""
+        """Split the communicator by type, as in mpi4py; returns a `pycoll.Comm`."""
         return self._child(Comm, super().Split_type, split_type, key, info)
 
     def Create(self, group: MPI.Group) -> Comm:
-        """As mpi4py's, a `pycoll.Comm`."""
+        """Make a communicator of a group, as in mpi4py; returns a `pycoll.Comm`."""
         return self._child(Comm, super().Create, group)
 
     def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
-        """As mpi4py's, a `pycoll.Comm`."""
+        """Make a communicator of a group, called by its ranks only, as in mpi4py; returns a `pycoll.Comm`."""
         return self._child(Comm, super().Create_group, group, tag)
 
     def Dup(self, info: MPI.Info | None = None) -> Comm:
-        """As mpi4py's, of the same class."""
+        """Duplicate the communicator, as in mpi4py; the result has the same class."""
         return self._child(type(self), super().Dup, info)
 
     def Dup_with_info(self, info: MPI.Info) -> Comm:
-        """As mpi4py's, of the same class."""
+        """Duplicate the communicator with other hints, as in mpi4py; the result has the same class."""
         return self._child(type(self), super().Dup_with_info, info)
 
     def Clone(self) -> Comm:
-        """As mpi4py's, of the same class."""
+        """Duplicate the communicator, as in mpi4py; the result has the same class."""
         return self._child(type(self), super().Clone)
 
     @interruptions_delayed()
     def Idup(self, info: MPI.Info | None = None) -> tuple[Comm, MPI.Request]:
-        """As mpi4py's, of the same class, usable once the request is complete."""
+        """Start to duplicate the communicator, as in mpi4py; the result is usable after the request is complete."""
         return self._later(*super().Idup(info))
 
     @interruptions_delayed()
     def Idup_with_info(self, info: MPI.Info) -> tuple[Comm, MPI.Request]:
-        """As mpi4py's, of the same class, usable once the request is complete."""
+        """Start to duplicate the communicator with other hints, as in mpi4py; see `Idup`."""
         return self._later(*super().Idup_with_info(info))
 
     @interruptions_delayed()
     def Shrink(self) -> Comm:
-        """As mpi4py's, a `pycoll.Comm`."""
+        """Make a communicator of the ranks that have not failed, as in mpi4py; returns a `pycoll.Comm`."""
         return Comm.__new__(Comm, shrink(self))
 
     def Revoke(self) -> None:
-        """As mpi4py's; ranks that wait in a collective of pycoll get the error too."""
+        """Revoke the communicator, as in mpi4py; ranks that wait in a collective of pycoll get the error too."""
         revoke(self)
 
     def Free(self) -> None:
-        """As mpi4py's."""
+        """Free the communicator and its private duplicate, as in mpi4py."""
         self._end(super().Free)
 
     def Disconnect(self) -> None:
-        """As mpi4py's."""
+        """Disconnect the communicator and free its private duplicate, as in mpi4py."""
         self._end(super().Disconnect)
 
     def free(self) -> None:
-        """As mpi4py's: `Free`, unless this is the object MPI.COMM_WORLD or MPI.COMM_SELF."""
+        """Free the communicator, as in mpi4py, unless this object is MPI.COMM_WORLD or MPI.COMM_SELF."""
         if not self._constant():
             super().free()
 
@@ -340,7 +361,7 @@ def _native(comm: Comm, method: str, why: NeedsNativeMPI, given: dict[str, Any])
     Collectives in flight go on meanwhile, unless a buffer is in GPU memory, which nonblocking reductions of MPI cannot
     read.
     """
-    logger.info("%s: left to MPI, because %s", method, why)
+    logger.info("%s: left to MPI: %s", method, why)
     waits = method in (*_BLOCKING, *_REDUCING) and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
     if not waits and not method.startswith("I"):  # it may block
         drain(attached(comm))
@@ -405,6 +426,7 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more:
         try:
             under_way = begin(primitive, read, self, **given)
         except NeedsNativeMPI as why:
+            why.check_algorithm(given["algorithm"])
             return _native(self, name, why, given | {"buf": given["recvbuf"]})
         under_way.forget_result()
         return under_way

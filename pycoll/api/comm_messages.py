@@ -1,6 +1,6 @@
-"""The messages of a communicator, of buffers on a GPU: once they are ready, and if MPI is not CUDA-aware by the host.
+"""The messages of a communicator with buffers on a GPU: they wait until the buffers are ready.
 
-Without CuPy they go to MPI as they are.
+Where MPI is not CUDA-aware, they are staged through host memory.  Without CuPy they go to MPI as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import pointtopoint
 
 
 def _must_be_staged(spec: Any) -> bool:
-    """Whether MPI would be given an address that it cannot use; if it can, what the caller began there is complete."""
+    """Whether MPI cannot use the address of the buffer; if it can, wait for the work of the caller on it."""
     buffer = spec[0] if isinstance(spec, list | tuple) and spec else spec
     if type(buffer) is np.ndarray or not gpu_possible() or not on_device("buf", buffer):
         return False
@@ -41,10 +41,10 @@ def _loaded(spec: Any, writable: bool) -> BufferView:
 
 
 class DeviceMessages(MPI.Intracomm):
-    """mpi4py's messages, of buffers on a GPU too."""
+    """The messages of mpi4py, which may have buffers on a GPU."""
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
-        """As mpi4py's."""
+        """Send a message, as in mpi4py."""
         if not _must_be_staged(buf):
             return super().Send(buf, dest, tag)
         pointtopoint.send(_loaded(buf, False).whole(), dest, tag, comm=self)
@@ -52,7 +52,7 @@ class DeviceMessages(MPI.Intracomm):
     def Recv(
         self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG, status: MPI.Status | None = None
     ) -> None:
-        """As mpi4py's."""
+        """Receive a message, as in mpi4py."""
         if not _must_be_staged(buf):
             return super().Recv(buf, source, tag, status)
         side = _loaded(buf, True)
@@ -61,13 +61,16 @@ class DeviceMessages(MPI.Intracomm):
             store()
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:
-        """As mpi4py's; complete it by its own methods or pycoll's."""
+        """Start to send a message, as in mpi4py; complete it by its own methods or by those of pycoll."""
         if not _must_be_staged(buf):
             return super().Isend(buf, dest, tag)
         return pointtopoint.isend(_loaded(buf, False).whole(), dest, tag, comm=self)
 
     def Irecv(self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> MPI.Request:
-        """As mpi4py's; complete it by its own methods or pycoll's.  TypeError for a datatype with gaps on a GPU."""
+        """Start to receive a message, as in mpi4py; complete it by its own methods or by those of pycoll.
+
+        TypeError for a datatype with gaps on a GPU.
+        """
         if not _must_be_staged(buf):
             return super().Irecv(buf, source, tag)
         side = _loaded(buf, True)
@@ -85,7 +88,7 @@ class DeviceMessages(MPI.Intracomm):
         recvtag: int = MPI.ANY_TAG,
         status: MPI.Status | None = None,
     ) -> None:
-        """As mpi4py's."""
+        """Send a message and receive another, as in mpi4py."""
         if not (_must_be_staged(sendbuf) or _must_be_staged(recvbuf)):
             return super().Sendrecv(sendbuf, dest, sendtag, recvbuf, source, recvtag, status)
         request = self.Isend(sendbuf, dest, sendtag)
@@ -94,7 +97,7 @@ class DeviceMessages(MPI.Intracomm):
 
 
 def _refusing(name: str) -> Any:
-    """The method of this name, which refuses what it would give to MPI wrongly."""
+    """The method of this name, which refuses buffers that MPI cannot use."""
     native = getattr(MPI.Intracomm, name)
 
     @functools.wraps(native)

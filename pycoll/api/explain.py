@@ -18,9 +18,9 @@ from ..selection.tuning_file import Candidate
 
 @dataclass(frozen=True)
 class Explanation:
-    """What would be chosen for a call, and why; `str` tells it in words.
+    """The algorithm that a call would get, and why; `str` gives it in words.
 
-    `seconds` has what the tuning file says of each candidate, if one is in use.
+    `seconds` has the time of each candidate in the tuning file, if one is in use.
     """
 
     primitive: str

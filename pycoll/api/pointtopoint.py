@@ -140,7 +140,7 @@ def _incoming(name: str, buf: Any) -> tuple[Array, list[Any], np.ndarray | None]
 
 
 def _deliver(array: Array, stage: np.ndarray, status: MPI.Status) -> None:
-    """Copy what has come to the GPU; a count that MPI cannot express is all there is room for."""
+    """Copy a received message to the GPU; the whole buffer, if MPI cannot express the count."""
     count = status.Get_count(MPI.BYTE)
     device_copies.to_device(array, stage, array.nbytes if count == MPI.UNDEFINED else count)
 

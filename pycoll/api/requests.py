@@ -1,4 +1,4 @@
-"""Nonblocking and persistent collectives: requests, and what waits for several of them.
+"""Nonblocking and persistent collectives: requests, and functions that wait for several of them.
 
 A request is no `MPI.Request`: MPI would take it for one that is complete, so that passing one to MPI is an error.
 """
@@ -31,14 +31,14 @@ from .pointtopoint import awaited
 
 
 class _Waited:
-    """What callers ask of either kind of request: mpi4py's `Test`, `Wait`, `test` and `wait`."""
+    """The methods that all requests have, as in mpi4py: `Test`, `Wait`, `test` and `wait`."""
 
     task: Task
-    active: bool  # its completion has not been told yet
+    active: bool  # its completion has not been reported yet
     _result: Any
 
     def Test(self, status: MPI.Status | None = None) -> bool:
-        """Whether it is complete; raises what went wrong in it.  `status` is there for mpi4py's sake."""
+        """Whether it is complete; raises the error of the collective.  `status` is ignored; mpi4py has it."""
         self.task.poll()
         if self.task.done:
             self.active = False
@@ -64,14 +64,14 @@ class _Waited:
         return self._result
 
     def forget_result(self) -> None:
-        """Let `wait` return None, as mpi4py's methods do."""
+        """Let `wait` return None, as in mpi4py."""
         self._result = None
 
 
 class Request(_Waited):
     """A collective under way.
 
-    It goes on in `Test` and `Wait` of any request and in any other call of pycoll's.  The buffers must stay as they
+    It goes on in `Test` and `Wait` of any request, and in any other call of pycoll.  The buffers must stay as they
     are until it is complete.
     """
 
@@ -80,8 +80,8 @@ class Request(_Waited):
         self.active = True
 
 
-class NativeRequest(_Waited):
-    """A collective of MPI's own under way."""
+class NativeRequest(Request):
+    """A collective of MPI under way."""
 
     def __init__(self, request: MPI.Request) -> None:
         self.active, self.done, self._result = True, False, None

@@ -1,4 +1,4 @@
-"""Which calls of `pycoll.Comm` go to MPI at once, with the caller's own arguments.
+"""Which calls of `pycoll.Comm` go to MPI at once, with the arguments of the caller.
 
 They are those that name no algorithm and are so short that MPI takes less time for them than Python does for anything
 else.  The first call of a kind is checked and chosen for like any other; `Channel.short` then has the limit for those
@@ -55,8 +55,8 @@ def _listed(spec: Any, blocks: int) -> tuple[int, Hashable]:
 
 
 def nonblocking(native: Callable[..., MPI.Request], primitive: str) -> Callable[..., NativeRequest | None]:
-    """What begins a nonblocking call of `pycoll.Comm` by this method of MPI's communicator, if it is short."""
-    at = {"bcast": 0, "gather": 0, "reduce": 0}.get(primitive, 1)  # the argument that tells how long it is
+    """What begins a nonblocking call of `pycoll.Comm` by this method of mpi4py, if it is short."""
+    at = {"bcast": 0, "gather": 0, "reduce": 0}.get(primitive, 1)  # the argument that decides how long it is
     blocks_of_all = primitive in ("allgather", "alltoall")
     varies, reduces = PRIMITIVES[primitive].varies or primitive == "barrier", PRIMITIVES[primitive].reduces
 

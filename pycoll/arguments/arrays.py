@@ -73,7 +73,7 @@ def _from_dlpack(name: str, buffer: Any) -> np.ndarray:
 
 
 def _torch_bfloat16(name: str, tensor: Any) -> np.ndarray:
-    """PyTorch's bfloat16, which NumPy knows by ml_dtypes alone."""
+    """The bfloat16 of PyTorch, which NumPy has through ml_dtypes only."""
     if tensor.requires_grad:
         raise TypeError(f"{name} requires a gradient; use tensor.detach()")
     try:
@@ -102,7 +102,7 @@ def copying(to: Array, source: Array) -> Action:
 
 
 def finishing(array: Array) -> list[Action]:
-    """What ends copies that were begun where this array lies."""
+    """The actions that complete copies in the memory of this array."""
     return [] if is_host(array) else [partial(streams.finish, array.device.id)]
 
 
@@ -116,7 +116,7 @@ def recv_array(name: str, buffer: Any) -> Array:
 
 
 def check_writeable(name: str, buffer: Any, array: Array) -> None:
-    """ValueError if a buffer, which this array stands for, is read-only."""
+    """ValueError if the buffer that this array was made from is read-only."""
     if is_host(array):
         read_only = not array.flags.writeable or isinstance(buffer, np.generic)  # a scalar's array is a copy
     else:

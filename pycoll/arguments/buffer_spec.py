@@ -1,6 +1,8 @@
-"""mpi4py's buffer specifications: ``buf``, ``[buf, type]``, ``[buf, count, type]``, ``[buf, (counts, displs), type]``.
+"""The buffer specifications of mpi4py.
 
-They are read as mpi4py reads them (its ``msgbuffer.pxi``), and become memory and the places of blocks in it: a
+These are ``buf``, ``[buf, type]``, ``[buf, count, type]`` and ``[buf, (counts, displs), type]``.
+
+They are read as in mpi4py (``msgbuffer.pxi``), and become memory and the places of blocks in it: a
 `BufferView` of a call.  Counts and displacements are in elements of the datatype, for alltoallw displacements in bytes.
 Blocks of a datatype with gaps are packed into memory of their own before a collective and unpacked after it.
 """
@@ -16,6 +18,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..compiler.blocks import Extents, side_by_side
+from ..schedule.registry import NATIVE
 from . import device_copies
 from .arrays import Action, Array, as_array, check_writeable, copying, finishing
 from .check_buffers import counts_array
@@ -25,7 +28,14 @@ from .packing import packing
 
 
 class NeedsNativeMPI(Exception):
-    """Only the collective of MPI can do this, such as a reduction of elements for which NumPy has no dtype."""
+    """Only the collective of MPI can do this, for example a reduction of elements for which NumPy has no dtype."""
+
+    def check_algorithm(self, name: str | None) -> None:
+        """TypeError if the call names an algorithm of pycoll."""
+        if name not in (None, NATIVE):
+            raise TypeError(
+                f"algorithm={name!r}: {self} is left to MPI; leave `algorithm` out, or set algorithm={NATIVE!r}"
+            )
 
 
 class Spec(NamedTuple):
@@ -38,7 +48,7 @@ class Spec(NamedTuple):
 
 
 def parse(spec: Any, vector: bool) -> Spec:
-    """The items of a specification; ValueError or TypeError, with mpi4py's words, if there are too few or too many."""
+    """The items of a specification; ValueError or TypeError, worded as in mpi4py, if there are too few or too many."""
     if not isinstance(spec, list | tuple):
         return Spec(spec, None, None, None)
     if not 2 <= len(spec) <= 4:
@@ -70,7 +80,7 @@ def _datatype(given: Any) -> MPI.Datatype | None:
 # quadruple precision, for whose size and code NumPy has another type
 _WITHOUT_DTYPE = [datatype for datatype in (MPI.REAL16, MPI.COMPLEX32) if datatype != MPI.DATATYPE_NULL]
 
-# MPI's types for MINLOC and MAXLOC, with the type of their values; the index is an int
+# The datatypes of MPI for MINLOC and MAXLOC, with the type of their values; the index is an int
 _PAIRS = [
     (MPI.FLOAT_INT, "f"),
     (MPI.DOUBLE_INT, "d"),
@@ -236,7 +246,7 @@ def _check_fits(name: str, nbytes: int, count: int, displ: int, extent: int, dat
 
 
 def _packed(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatype | None) -> BufferView:
-    """Blocks of a datatype with gaps, by way of memory without."""
+    """Blocks of a datatype with gaps, packed in contiguous memory."""
     if datatype is None:
         raise ValueError("message: cannot infer count, datatype is null")
     return _packed_at(buffer, [(count, displ * datatype.extent) for count, displ in listed], datatype)
@@ -259,7 +269,7 @@ def _packed_at(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatyp
 def _packed_on_device(
     memory: Array, listed: list[tuple[int, int]], datatype: MPI.Datatype, places: Extents
 ) -> BufferView:
-    """The same on a GPU, byte by byte: MPI tells on the host where each byte of a block comes from."""
+    """The same on a GPU, byte by byte; MPI packs byte numbers on the host to find the origin of each byte."""
     numbers = np.arange(memory.size, dtype=np.int32 if memory.size < 1 << 31 else np.int64)
     digits = numbers.view(np.uint8).reshape(-1, numbers.itemsize)
     packed = []

@@ -1,4 +1,4 @@
-"""Arrays on a GPU: recognised by the interface that they describe themselves with, and seen as CuPy's."""
+"""Arrays on a GPU, recognised by the interface that describes them, and converted to arrays of CuPy without a copy."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_DLPACK_DEVICES = (2, 13)  # DLPack's numbers for a CUDA GPU's memory: kDLCUDA, kDLCUDAManaged
+_DLPACK_DEVICES = (2, 13)  # the numbers in DLPack for the memory of a CUDA GPU: kDLCUDA, kDLCUDAManaged
 
 
 class UnreadableMemory(TypeError):
-    """A buffer lies where neither NumPy nor CuPy can read it: on another device, or on a GPU without CuPy."""
+    """A buffer in memory that neither NumPy nor CuPy can read: on another device, or on a GPU without CuPy."""
 
 
 def cupy(what: str = "a buffer on a GPU") -> Any:
-    """CuPy; UnreadableMemory if it is not installed, for what needs it."""
+    """The module CuPy; UnreadableMemory, which names `what` needs it, if it is not installed."""
     try:
         import cupy  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
@@ -27,7 +27,7 @@ def cupy(what: str = "a buffer on a GPU") -> Any:
 
 
 def gpu_possible() -> bool:
-    """Whether arrays on a GPU can come about: without CuPy none can be used."""
+    """Whether there can be arrays on a GPU, which need CuPy."""
     return sys.modules.get("cupy") is not None or _installed()
 
 
@@ -37,7 +37,7 @@ def _installed() -> bool:
 
 
 def is_device_array(array: object) -> bool:
-    """Whether this is an array of CuPy's."""
+    """Whether this is an array of CuPy."""
     loaded = sys.modules.get("cupy")
     return loaded is not None and isinstance(array, loaded.ndarray)
 
@@ -52,7 +52,7 @@ def on_device(name: str, buffer: Any) -> bool:
 def _interface(name: str, buffer: Any) -> dict[str, Any] | None:
     try:
         return getattr(buffer, "__cuda_array_interface__", None)
-    except RuntimeError as error:  # PyTorch's, of a tensor that requires a gradient
+    except RuntimeError as error:  # from PyTorch, for a tensor that requires a gradient
         raise TypeError(f"{name} cannot be used: {error}") from None
 
 
@@ -73,7 +73,7 @@ class Described(NamedTuple):
 
 
 def described(name: str, interface: dict[str, Any]) -> Described:
-    """What ``__cuda_array_interface__`` says; TypeError if it is not what its versions 0 to 3 define."""
+    """The array that ``__cuda_array_interface__`` describes; TypeError if it does not follow versions 0 to 3."""
     try:
         address, read_only = interface["data"]
         shape, typestr = tuple(map(int, interface["shape"])), interface["typestr"]
@@ -101,7 +101,7 @@ def is_read_only(name: str, buffer: Any) -> bool:
 
 
 def device_array(name: str, buffer: Any) -> Any:
-    """CuPy's array on the memory of an object on a GPU."""
+    """An array of CuPy on the memory of an object on a GPU."""
     if is_device_array(buffer):
         return buffer
     interface, xp = _interface(name, buffer), cupy(f"{name} lies on a GPU, which")
@@ -144,7 +144,7 @@ def allocate(device: int, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def at(address: int, nbytes: int, dtype: np.dtype, device: int, offset: int = 0, itemsize: int = 0) -> Any:
-    """CuPy's array on so many bytes at an address; with `itemsize`, of one field of elements as large as that."""
+    """An array of CuPy on so many bytes at an address; with `itemsize`, on one field of elements of that size."""
     xp = cupy()
     memory = xp.cuda.UnownedMemory(address, nbytes, None, device)
     stride = itemsize or dtype.itemsize

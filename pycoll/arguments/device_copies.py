@@ -1,4 +1,4 @@
-"""Whole buffers copied between a GPU and the host, by way of pinned memory."""
+"""Copies of whole buffers between a GPU and pinned host memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .streams import finish, follow, on_own_stream, own_stream
 
 
 def pinned(nbytes: int) -> np.ndarray:
-    """Memory of the host's that a GPU reads and writes directly, out of CuPy's pool of it."""
+    """Host memory that a GPU reads and writes directly, from the pool of CuPy."""
     return np.frombuffer(cupy().cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes)
 
 
 def to_host(array: Any) -> np.ndarray:
-    """A copy in pinned memory of a contiguous array on a GPU, as it is once the caller's streams have come here."""
+    """A copy in pinned memory of a contiguous array on a GPU, made after present work on the current streams."""
     host = pinned(array.nbytes)
     _copy(host.ctypes.data, array.data.ptr, array.nbytes, array.device.id)
     return host.view(array.dtype)

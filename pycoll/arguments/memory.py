@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from .device_arrays import allocate as device_room
+from .device_arrays import allocate as allocate_on_device
 
 
 def is_host(array: Any) -> bool:
-    """Whether this is an array in the host's memory, or none at all."""
+    """Whether this is an array in host memory, or None."""
     return array is None or isinstance(array, np.ndarray)
 
 
 def device_of(array: Any) -> int | None:
-    """The number of the GPU that an array lies on; None in the host's memory."""
+    """The number of the GPU whose memory an array is in; None in host memory."""
     return None if is_host(array) else array.device.id
 
 
 def address(array: Any) -> int:
-    """Where an array lies, in whichever memory; 0 for none."""
+    """The address of an array, in host or GPU memory; 0 for None."""
     if array is None:
         return 0
     return MPI.Get_address(array) if isinstance(array, np.ndarray) else array.data.ptr
@@ -41,8 +41,8 @@ def bounds(array: Any) -> tuple[int, int]:
 
 
 def allocate_like(array: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
-    """Memory of this shape where an array lies."""
+    """Allocate an array of this shape in the memory that another array is in."""
     dtype = array.dtype if dtype is None else dtype
     if isinstance(array, np.ndarray):
         return np.empty(shape, dtype)
-    return device_room(array.device.id, shape, dtype)
+    return allocate_on_device(array.device.id, shape, dtype)

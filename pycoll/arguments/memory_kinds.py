@@ -24,15 +24,15 @@ class Launcher(Protocol):
 
 
 class Memory:
-    """The host's memory, which MPI sends from and NumPy combines in; `pycoll.runtime.gpu.memory` has a GPU's."""
+    """Host memory, which MPI sends from and NumPy combines in; see `pycoll.runtime.gpu.memory` for GPU memory."""
 
     scratch: Hashable = "host"  # programs with the same kind of scratch can share it
 
     def follow(self) -> None:
-        """What the caller has begun to do with the buffers comes before what is begun from now on."""
+        """Let later work on the buffers wait for the work that the caller has started."""
 
     def adopt(self) -> None:
-        """Let this thread, which may not be the caller's, work with the memory."""
+        """Let this thread work with the memory, even if another thread made the call."""
 
     def lowered(self, program: Program) -> Program:
         """The program as it must be for buffers in this memory."""
@@ -43,7 +43,7 @@ class Memory:
         return np.empty(nbytes, np.uint8)
 
     def launcher(self, bases: list[int], dtype: np.dtype, operation: Any, size: int) -> Launcher | None:
-        """What tells a GPU to do its steps of a program that is bound to these addresses."""
+        """Launches the steps on a GPU of a program that is bound to these addresses; None for host memory."""
         return None
 
 

@@ -49,7 +49,7 @@ def _read(
             try:
                 return check_buffers(primitive, sendbuf, recvbuf, rank, size, root)
             except (TypeError, ValueError):
-                pass  # such as arrays of other dtypes with as many bytes, which MPI does not see
+                pass  # for example arrays of other dtypes with as many bytes, which MPI accepts
     return _read_simple(primitive, sendbuf, recvbuf, rank, size, root, recvcounts)
 
 
@@ -115,7 +115,7 @@ def _reduction(
         if side and side.dtype is None and not is_host(side.array):
             raise TypeError(f"{primitive.name} of elements that NumPy has no dtype for cannot be done on a GPU")
         if side and side.dtype is None:
-            raise NeedsNativeMPI(primitive.name)
+            raise NeedsNativeMPI(f"{primitive.name} of elements that NumPy has no dtype for")
     if send and recv and send.dtype != recv.dtype:
         raise ValueError(
             f"mismatch in send and receive MPI datatypes: sendbuf has dtype {send.dtype}, recvbuf {recv.dtype}"
@@ -184,20 +184,20 @@ def _read_blocks(name: str, spec: Any, size: int, all_blocks: bool, primitive: s
 
 
 def _allocated(primitive: Primitive, recvbuf: Any, send: BufferView | None, rank: int, size: int) -> tuple[Any, Any]:
-    """The receive buffer's specification and the result; memory for it where there is none but its counts."""
+    """The specification of the receive buffer, and the result; allocated where only counts are given."""
     if isinstance(recvbuf, list | tuple) and primitive.name == "alltoallw":
         return recvbuf, recvbuf[0]
     if isinstance(recvbuf, list | tuple):
         buffer, counts, displs, _ = parse(recvbuf, vector=True)
         if buffer is None and counts is not None and primitive.gives_all and send and send.dtype:
             listed = spans(counts, displs, size, vector=True)
-            room = allocate_like(send.array, (max(displ + count for count, displ in listed),), send.dtype)
-            room.view(np.uint8)[...] = 0
-            return [room, *recvbuf[1:]], room
+            allocated = allocate_like(send.array, (max(displ + count for count, displ in listed),), send.dtype)
+            allocated.view(np.uint8)[...] = 0
+            return [allocated, *recvbuf[1:]], allocated
         return recvbuf, recvbuf[0]
     if recvbuf is None and primitive.name == "scatterv" and send and send.dtype:
-        room = allocate_like(send.array, (send.places[rank][1] // send.dtype.itemsize,), send.dtype)
-        return room, room
+        allocated = allocate_like(send.array, (send.places[rank][1] // send.dtype.itemsize,), send.dtype)
+        return allocated, allocated
     if recvbuf is None:
         raise TypeError(f"recvbuf=None: {primitive.name} needs a receive buffer, or [None, counts]")
     return recvbuf, recvbuf
@@ -225,9 +225,9 @@ def _check_apart(send: BufferView, recv: BufferView) -> None:
     if ours >= last or theirs >= end:
         return
     for start, size in send.places:
-        for other, room in recv.places:
-            if size and room:
-                check_apart(send.array[start : start + size], recv.array[other : other + room])
+        for other, length in recv.places:
+            if size and length:
+                check_apart(send.array[start : start + size], recv.array[other : other + length])
 
 
 def _check_disjoint(places: Extents | None) -> None:

@@ -1,4 +1,4 @@
-"""Reduction operations: MPI's, by handle or by name, as functions on NumPy arrays."""
+"""Reduction operations of MPI, by handle or by name, as functions on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..base.errors import WrongOperation
 AVG: Final = "avg"
 """The arithmetic mean over the ranks: the sum, divided in floating point by the number of ranks."""
 
-# The names of operations, for type checkers; those of algorithms are plain strings, because programs may add some.
+# The names of operations, for type checkers.
 OpName = Literal["sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "minloc", "maxloc", "avg"]
 
 
@@ -54,7 +54,7 @@ class Operation(NamedTuple):
 
 
 def kind_of(dtype: np.dtype) -> str:
-    """NumPy's letter for the kind of dtype; "f" also for ml_dtypes' bfloat16 and the like, "p" for pairs.
+    """The letter of NumPy for the kind of dtype; "f" also for the bfloat16 of ml_dtypes and the like, "p" for pairs.
 
     A pair is what MINLOC and MAXLOC work on: a structured dtype of a number and an integer.
     """
@@ -82,9 +82,9 @@ def _better(comparison: np.ufunc, left: np.ndarray, right: np.ndarray, out: np.n
 def _complex_product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
     """Products with the same bits wherever the operands lie.
 
-    NumPy's own are rounded differently in place and out of place; these are put together from real ones,
-    whose rounding is that of the standard.  The result is written whatever errors are to be raised on the
-    way, since other ranks wait for it.
+    Complex products in NumPy are rounded differently in place and out of place.  These are computed from real
+    products, which are rounded as the standard says.  Floating-point errors do not prevent the result, because other
+    ranks wait for it.
     """
     with np.errstate(all="ignore"):
         real = left.real * right.real - left.imag * right.imag
@@ -92,7 +92,7 @@ def _complex_product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> No
     out.real, out.imag = real, imag
 
 
-# MPI's table of which operation goes with which type: integers (signed i, unsigned u), floating point (f),
+# The operations that MPI defines on each type: integers (signed i, unsigned u), floating point (f),
 # complex (c), logical (b), pairs of a value and an index (p).
 _PREDEFINED = {
     "sum": (MPI.SUM, Operation("SUM", np.add, "iufc")),

@@ -1,6 +1,6 @@
-"""What can be seen of a call's buffers at a glance, so that calls of one kind are told from others at once.
+"""A quick look at the buffers of a call, which identifies calls of one kind.
 
-Only the usual forms are read: contiguous arrays of NumPy's or CuPy's, None, MPI.IN_PLACE, and mpi4py's lists of an
+Only the usual forms are read: contiguous arrays of NumPy or CuPy, None, MPI.IN_PLACE, and lists, as in mpi4py, of an
 array, counts and a predefined datatype.  Everything else is left to `pycoll.arguments.check_buffers` and
 `pycoll.arguments.mpi_arguments`, which check every call for which nothing is kept.
 """
@@ -23,7 +23,7 @@ MOST_COUNTS = 4096  # that are compared from call to call
 
 
 class Absent(NamedTuple):
-    """Stands for a buffer that is no memory: None or MPI.IN_PLACE."""
+    """A placeholder for a buffer that is None or MPI.IN_PLACE."""
 
     dtype: str
     shape: tuple[int, ...] = ()
@@ -38,12 +38,12 @@ _DATATYPES = [MPI.BYTE, MPI.CHAR, MPI.SIGNED_CHAR, MPI.UNSIGNED_CHAR, MPI.SHORT,
 _DATATYPES += [MPI.UNSIGNED, MPI.LONG, MPI.UNSIGNED_LONG, MPI.LONG_LONG, MPI.UNSIGNED_LONG_LONG, MPI.FLOAT, MPI.DOUBLE]
 _DATATYPES += [MPI.C_BOOL, MPI.INT8_T, MPI.INT16_T, MPI.INT32_T, MPI.INT64_T, MPI.UINT8_T, MPI.UINT16_T, MPI.UINT32_T]
 _DATATYPES += [MPI.UINT64_T, MPI.C_FLOAT_COMPLEX, MPI.C_DOUBLE_COMPLEX, MPI.COMPLEX, MPI.DOUBLE_COMPLEX]
-# by the identity of mpi4py's constants, which are never freed
+# by the identity of the constants of mpi4py, which are never freed
 _DTYPES = {id(one): dtype for one in _DATATYPES if one != MPI.DATATYPE_NULL and (dtype := dtype_of(one))}
 
 
 def is_array(buffer: Any) -> bool:
-    """Whether this is an array, and not what stands for none."""
+    """Whether this is an array, and not a placeholder for None or MPI.IN_PLACE."""
     return type(buffer) is not Absent
 
 
@@ -53,9 +53,9 @@ def names_of(dtype: np.dtype) -> tuple[Hashable, ...]:
 
 
 def signature(buffer: Any, lists: bool) -> Seen:
-    """An array (or what stands for none), and what else the call depends on; `UNUSUAL` if that takes a closer look.
+    """An array (or a placeholder), and what else the call depends on; `UNUSUAL` for forms that are not read here.
 
-    With `lists` a list or a tuple is a specification of mpi4py's.
+    With `lists` a list or a tuple is a buffer specification as in mpi4py.
     """
     if type(buffer) is ndarray:
         return buffer, None
@@ -85,7 +85,7 @@ def _listed(spec: Sequence[Any]) -> Seen:
 
 
 def _counted(counts: Any) -> Hashable:
-    """Counts or displacements, or a pair of them, to be compared; None if that takes a closer look."""
+    """Counts or displacements, or a pair of them, as a hashable value; None for forms that are not read here."""
     if type(counts) is int:
         return counts
     if type(counts) is ndarray and counts.dtype.kind == "i" and counts.size <= MOST_COUNTS:
@@ -99,7 +99,7 @@ def _counted(counts: Any) -> Hashable:
 def kind_of(
     primitive: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, algorithm: str | None, recvcounts: Any, read: Any
 ) -> tuple[Key | None, Any, Any]:
-    """What distinguishes a call from those of another kind, and its arrays; None if that takes a closer look.
+    """A key for calls of this kind, and the two arrays; the key is None for forms that are not read here.
 
     Calls of one kind differ in nothing but what the buffers contain and where they are.
     """

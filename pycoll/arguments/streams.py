@@ -1,8 +1,8 @@
-"""In which order a GPU does things: what the caller told it first, then what pycoll tells it.
+"""The order of work on a GPU: first the work of the caller, then that of pycoll.
 
-pycoll has a stream of its own on each GPU.  At the begin of a collective it follows the streams that are current in the
-calling thread (CuPy's, and PyTorch's where that is in use), and a collective ends only when the stream has done its
-part; so it does not matter on which streams the caller works.
+pycoll has a stream of its own on each GPU.  When a collective begins, this stream waits for the streams that are
+current in the calling thread (of CuPy, and of PyTorch where that is in use).  The collective ends only when the work on
+its stream is complete.  So it does not matter on which streams the caller works.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def own_stream(device: int) -> Any:
 
 
 def _current_streams(device: int) -> Iterator[int]:
-    """The streams that are current in this thread, as CUDA's handles."""
+    """The streams that are current in this thread, as CUDA handles."""
     torch = sys.modules.get("torch")
     yield cupy().cuda.get_current_stream().ptr
     if torch is not None and torch.cuda.is_initialized():
@@ -37,7 +37,7 @@ def _current_streams(device: int) -> Iterator[int]:
 
 
 def _after(stream: Any, other: int) -> None:
-    """What is on another stream of the current device comes before what is put on this one from now on."""
+    """Let later work on this stream wait for present work on another stream of the current device."""
     xp = cupy()
     event = xp.cuda.Event(disable_timing=True)
     xp.cuda.runtime.eventRecord(event.ptr, other)
@@ -45,7 +45,7 @@ def _after(stream: Any, other: int) -> None:
 
 
 def follow(device: int, others: Iterable[int] = ()) -> None:
-    """What is on the current streams, and on others, comes before what is put on pycoll's from now on."""
+    """Let later work on the stream of pycoll wait for present work on the current streams, and on others."""
     own = own_stream(device)
     with cupy().cuda.Device(device):
         for current in (*_current_streams(device), *others):
@@ -53,7 +53,7 @@ def follow(device: int, others: Iterable[int] = ()) -> None:
 
 
 def join_streams(device: int) -> None:
-    """What is on the streams that are current in other packages comes before what CuPy's current stream does next."""
+    """Let later work on the current stream of CuPy wait for present work on the current streams of other packages."""
     xp = cupy()
     with xp.cuda.Device(device):
         current, *others = _current_streams(device)
@@ -63,7 +63,7 @@ def join_streams(device: int) -> None:
 
 
 def wait_for_caller(device: int) -> None:
-    """Wait until all that is on the current streams is done."""
+    """Wait until all work on the current streams is complete."""
     xp = cupy()
     with xp.cuda.Device(device):
         for current in _current_streams(device):
@@ -71,15 +71,15 @@ def wait_for_caller(device: int) -> None:
 
 
 def finish(device: int) -> None:
-    """Wait until pycoll's stream has done all that it was told."""
+    """Wait until all work on the stream of pycoll is complete."""
     own_stream(device).synchronize()
 
 
 @contextlib.contextmanager
 def own_stream_is_current(device: int) -> Iterator[None]:
-    """Within it, what CuPy does is put on pycoll's stream.
+    """Make the stream of pycoll the current stream of CuPy within a `with` block.
 
-    A stream's own with block would end with the one of the last such block, not with that of the last `use`.
+    The `with` block of a stream itself would restore the stream of the last such block, not that of the last `use`.
     """
     xp = cupy()
     with xp.cuda.Device(device):
@@ -92,7 +92,7 @@ def own_stream_is_current(device: int) -> Iterator[None]:
 
 
 def on_own_stream(device: int, call: Callable[[], object]) -> Callable[[], None]:
-    """A call whose kernels are put on pycoll's stream."""
+    """A call that launches its kernels on the stream of pycoll."""
 
     def launch() -> None:
         with own_stream_is_current(device):
@@ -107,7 +107,7 @@ def copying(to: Any, source: Any) -> Callable[[], None]:
 
 
 class Mark:
-    """A place on pycoll's stream that can be waited for like a request."""
+    """A place on the stream of pycoll that can be waited for like a request."""
 
     def __init__(self, device: int) -> None:
         xp = cupy()
@@ -116,16 +116,16 @@ class Mark:
         self._stream, self._query = own_stream(device), xp.cuda.runtime.eventQuery
 
     def record(self) -> None:
-        """It stands after all that the stream was told."""
+        """Put the mark after all present work on the stream."""
         self._event.record(self._stream)
 
     def Test(self) -> bool:
-        """Whether the GPU has come there."""
+        """Whether the GPU has reached the mark."""
         code = self._query(self._event.ptr)
         if code not in (_DONE, _NOT_READY):
             self._event.synchronize()  # which raises what went wrong
         return bool(code == _DONE)
 
     def Wait(self) -> None:
-        """Wait until it has."""
+        """Wait until the GPU has reached the mark."""
         self._event.synchronize()

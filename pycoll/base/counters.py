@@ -18,7 +18,7 @@ class Traffic:
 
     messages: int = 0
     nbytes: int = 0
-    staged: int = 0  # bytes copied between a GPU's memory and the host's
+    staged: int = 0  # bytes copied between GPU memory and host memory
 
 
 _counting: list[Traffic] = []
@@ -26,7 +26,7 @@ _counting: list[Traffic] = []
 
 @contextlib.contextmanager
 def traffic() -> Iterator[Traffic]:
-    """Count what this rank sends to others by pycoll's collectives and its `send`, `isend` and `sendrecv`.
+    """Count what this rank sends to others by collectives of pycoll, and by `pycoll.send`, `isend` and `sendrecv`.
 
     Persistent collectives are counted if they were made within it.  Programs are bound anew at its begin and end, so
     that there is no cost where nothing is counted.
@@ -49,7 +49,7 @@ def count(nbytes: int) -> None:
 
 
 def count_staging(nbytes: int) -> None:
-    """So many bytes are copied between a GPU's memory and the host's."""
+    """So many bytes are copied between GPU memory and host memory."""
     for counter in _counting:
         counter.staged += nbytes
 

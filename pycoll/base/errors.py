@@ -5,8 +5,8 @@ from __future__ import annotations
 from mpi4py import MPI
 
 
-class _Told(MPI.Exception):
-    """An MPI error that says what is wrong."""
+class _ExplainedError(MPI.Exception):
+    """An MPI error with a message in words."""
 
     code = MPI.ERR_OTHER
 
@@ -21,23 +21,23 @@ class _Told(MPI.Exception):
         return f"{type(self).__name__}({self.text!r})"
 
 
-class WrongRoot(_Told, ValueError):
-    """A root that is no rank of the communicator."""
+class WrongRoot(_ExplainedError, ValueError):
+    """The root is not a rank of the communicator."""
 
     code = MPI.ERR_ROOT
 
 
-class WrongOperation(_Told, TypeError):
-    """An operation that is not defined on the elements."""
+class WrongOperation(_ExplainedError, TypeError):
+    """The operation is not defined on the elements."""
 
     code = MPI.ERR_OP
 
 
-class CommunicatorLimit(_Told):
+class CommunicatorLimit(_ExplainedError):
     """MPI cannot make another communicator."""
 
 
-class TruncatedMessage(_Told):
+class TruncatedMessage(_ExplainedError):
     """A message of a collective was longer than its receiver expected."""
 
     code = MPI.ERR_TRUNCATE

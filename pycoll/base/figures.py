@@ -1,4 +1,4 @@
-"""Matplotlib's figures as files, the same each time; what imports this needs matplotlib."""
+"""Figures of Matplotlib as files, the same each time; importing this needs Matplotlib."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are replaced atomically."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO, Any
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Let `write` fill a file that is, even after a loss of power, either the old one or the whole new one."""
+    """Let `write` write a file, and replace `path` by it: after a crash either the old or the new version is intact."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, suffix=".tmp", delete=False) as file:
         try:
             write(file)

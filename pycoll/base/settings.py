@@ -5,14 +5,14 @@
 | ``PYCOLL_CUDA_AWARE`` | 0 or 1: whether MPI may be given addresses on a GPU (see `pycoll.runtime.gpu.cuda_aware`) |
 | ``PYCOLL_SEGMENT`` | the longest message in bytes (4 MiB; 56 KiB between hosts) |
 | ``PYCOLL_PIPELINE`` | the bytes of the segments that pipelined algorithms cut vectors into (128 KiB, 16 KiB) |
-| ``PYCOLL_ALLREDUCE``, ... | a primitive's algorithm, where a call and its communicator name none |
+| ``PYCOLL_ALLREDUCE``, ... | the algorithm of a primitive, where a call and its communicator name none |
 | ``PYCOLL_NATIVE`` | 0: `pycoll.Comm` leaves no calls to MPI that pycoll can do (1) |
 | ``PYCOLL_TUNING`` | a file that ``python -m pycoll.tune`` wrote (see `pycoll.selection.tuning_file`), or ``off`` |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
 | ``PYCOLL_TIMEOUT`` | seconds that a collective, or a message, may take |
 | ``PYCOLL_TRACE`` | a folder: a trace of the run is written there (see `pycoll.trace`) |
 | ``PYCOLL_TRACE_EVENTS`` | how many events each rank keeps in it (524288: 20 MiB) |
-| ``PYCOLL_LOG`` | ``algorithms``: tell which algorithm each new kind of call gets, and why |
+| ``PYCOLL_LOG`` | ``algorithms``: log which algorithm each new kind of call gets, and why |
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def _switch_from(variable: str, default: str = "0") -> bool:
 
 EVENTS = 1 << 19  # that each rank keeps of a trace, by default: 20 MiB
 
-# None stands for the defaults: the first of each two within a host, the second between hosts, where Open MPI's TCP
-# messages above 64 KiB wait for their receivers
+# None stands for the defaults: the first of each two within a host, the second between hosts, where the TCP messages
+# of Open MPI above 64 KiB wait for their receivers
 SEGMENT = _number_from("PYCOLL_SEGMENT")
 PIPELINE = _number_from("PYCOLL_PIPELINE")
 DEFAULT_SEGMENTS = 4 << 20, 56 << 10
@@ -107,7 +107,7 @@ logger = logging.getLogger("pycoll.algorithms")
 
 
 def start_logging() -> None:
-    """As `PYCOLL_LOG` asks for."""
+    """Start logging, if `PYCOLL_LOG` asks for it."""
     text = os.environ.get("PYCOLL_LOG", "")
     if text not in ("", "algorithms"):
         raise ValueError(f"environment variable PYCOLL_LOG={text!r} is not 'algorithms'")

@@ -1,8 +1,8 @@
 """Programs for buffers in GPU memory: where they wait for the GPU, and how they are staged through host memory.
 
-A GPU does later, in order, what it is told to do now: combine, copy.  `direct` programs give its memory to MPI,
-`staged` ones mirror it in the host's memory, where messages are sent from and combined.  Either waits for the GPU only
-where it must: what is copied or combined for one segment goes on while the next is being received.
+A GPU combines and copies asynchronously, in the order of the launches.  `direct` programs give GPU memory to MPI;
+`staged` programs mirror it in host memory, where messages are sent from and combined.  Both wait for the GPU only where
+they must: one segment is copied or combined while the next is being received.
 
 It knows neither MPI nor CUDA.
 """
@@ -47,7 +47,7 @@ def staged(program: Program, send: int | None, recv: int | None) -> Program:
     """The program for buffers in GPU memory of `send` and `recv` bytes, with mirrors of them in host scratch.
 
     What is read of a buffer is copied to its mirror at the start, in the order in which it is needed; what is written
-    is copied back as soon as it is final.  None is for a buffer that lies in the host's memory, and stays there.
+    is copied back as soon as it is final.  None is for a buffer in host memory, which stays there.
     """
     mirrors, top = {}, program.scratch + -program.scratch % ALIGNMENT
     for buffer, size in ((SEND, send), (RECV, recv)):

@@ -26,14 +26,14 @@ class _Scratch:
         self._tenants: dict[int, set[Hashable]] = {}
 
     def allocate(self, size: int, tenants: Iterable[Hashable]) -> Region:
-        room = max(size + -size % ALIGNMENT, ALIGNMENT)
+        length = max(size + -size % ALIGNMENT, ALIGNMENT)
         start = 0
         for taken, end in sorted(self._ends.items()):
-            if start + room <= taken:
+            if start + length <= taken:
                 break
             start = end
-        self._ends[start], self._tenants[start] = start + room, set(tenants)
-        self.top = max(self.top, start + room)
+        self._ends[start], self._tenants[start] = start + length, set(tenants)
+        self.top = max(self.top, start + length)
         return Region(SCRATCH, start, size)
 
     def tenants(self, region: Region) -> set[Hashable]:
@@ -231,9 +231,9 @@ class Placement:
         """Scratch for this round alone: for each piece a slot as large, where `window` slots take turns."""
         largest = max(piece.size for piece in pieces)
         window = min(window, len(pieces))
-        room = self.scratch.allocate(window * largest, [("until", self.now)])
-        self.busy.append(room)
-        return [Region(room.buffer, room.start + i % window * largest, piece.size) for i, piece in enumerate(pieces)]
+        slots = self.scratch.allocate(window * largest, [("until", self.now)])
+        self.busy.append(slots)
+        return [Region(slots.buffer, slots.start + i % window * largest, piece.size) for i, piece in enumerate(pieces)]
 
     def unpack(self, blocks: Sequence[Block]) -> None:
         """Bring home what came among others, so that the scratch in which they came is soon free again."""

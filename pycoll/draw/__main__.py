@@ -1,4 +1,4 @@
-"""Draws what an algorithm does, step by step.
+"""Draws an algorithm step by step.
 
 Without -o as text; .svg is a sheet with all steps, .html a page to play them.  --all makes a site of all algorithms.
 """
@@ -27,18 +27,20 @@ def parser() -> Parser:
     """The command line's grammar."""
     options = Parser(prog="python -m pycoll.draw", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
-    options.add_argument("-a", "--algorithm", metavar="NAME", help="one of the primitive's")
+    options.add_argument("-a", "--algorithm", metavar="NAME", help="the name of an algorithm of the primitive")
     options.add_argument("--all", action="store_true", help="every algorithm of every primitive, into the folder -o")
-    options.add_argument("-n", "--ranks", type=int, default=4, help="(%(default)s)")
-    options.add_argument("-r", "--root", type=int, help="(0)")
-    options.add_argument("-s", "--segments", type=int, help="of pipelined algorithms (2)")
-    options.add_argument("--hosts", metavar="H,H,...", help="each rank's host: 0,0,1,1 (two halves where it matters)")
-    options.add_argument("-o", "--output", type=Path, help="a file that ends in .svg or .html; with --all, a folder")
+    options.add_argument("-n", "--ranks", type=int, default=4, help="number of ranks (%(default)s)")
+    options.add_argument("-r", "--root", type=int, help="rank of the root (0)")
+    options.add_argument("-s", "--segments", type=int, help="segments of pipelined algorithms (2)")
+    options.add_argument(
+        "--hosts", metavar="H,H,...", help="the host of each rank: 0,0,1,1 (two halves where it matters)"
+    )
+    options.add_argument("-o", "--output", type=Path, help="a .svg or .html file; with --all, a folder")
     return options
 
 
 def parse(argv: Sequence[str] | None) -> tuple[Setting, Algorithm | None, Path | None]:
-    """What is to be drawn (no algorithm: all), and where to; what is wrong ends the program."""
+    """The film to draw (no algorithm: all) and the output file; errors end the program."""
     grammar = parser()
     options = grammar.parse_args(argv)
     try:

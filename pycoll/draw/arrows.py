@@ -35,7 +35,7 @@ Span = tuple[float, float]  # the middles of those rows
 
 
 def rows(message: Message, row_of: dict[Block, int]) -> Rows | None:
-    """The rows of a message's blocks, if they stand together; it has none, or they do not: None."""
+    """The rows of the blocks of a message if they are adjacent, or else None."""
     found = {row_of[block] for block in message.blocks if block in row_of}
     return (min(found), max(found)) if found and len(found) == max(found) - min(found) + 1 else None
 
@@ -47,7 +47,7 @@ def is_straight(message: Message, start: Rows | None, end: Rows | None) -> bool:
 
 
 def height(messages: list[Message], rightward: bool) -> float:
-    """How much room these messages need on their side as arcs."""
+    """The height that these messages need on their side as arcs."""
     far = [abs(one.to - one.source) for one in messages if (one.to > one.source) == rightward]
     return FIRST + RISE * max(far) + LETTERS if far else 0
 

@@ -1,4 +1,4 @@
-"""From a schedule's symbolic run to frames: step by step, which messages go, and what each rank then holds."""
+"""Turns the symbolic run of a schedule into frames: the messages of each step, and the blocks held after it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANY = 8  # ranks that can be drawn block by block; more are rows of a matrix
 
 
 class Message(NamedTuple):
-    """What one rank sends another in a step; `combined` on arrival, or else put in the place of what was there."""
+    """A message in a step; its blocks are `combined` on arrival with those held, or else replace them."""
 
     source: int
     to: int
@@ -26,7 +26,7 @@ class Message(NamedTuple):
 
 @dataclass
 class Frame:
-    """What happens in one step: one of the rounds along the critical path, as the proof counts them.
+    """The messages and local moves of one step: one of the rounds along the critical path, as the proof counts them.
 
     Step 0 is the start.  A `local` frame has no messages but the local moves that ranks make after that step.
     """
@@ -44,7 +44,7 @@ class Frame:
 
 
 class Cell(NamedTuple):
-    """A block at a rank: what it holds, and whether this frame wrote it, the primitive promises it, any use is left."""
+    """A block at a rank: its value, and whether this frame wrote it, it is finished, and it is still needed."""
 
     value: Value
     new: bool
@@ -57,10 +57,10 @@ State = list[dict[Block, Cell]]  # of each rank
 
 @dataclass(frozen=True)
 class Film:
-    """All frames of one algorithm on so many ranks, and what the proof counted meanwhile.
+    """All frames of one algorithm on so many ranks, and the counts of the proof.
 
-    Bytes in `counts` are in units of the whole vector's; `told` has the bytes of the counts that ranks tell each other
-    beforehand, where blocks differ in length.
+    Bytes in `counts` are in units of the whole vector's; `counts_traffic` has the bytes of the counts that ranks
+    exchange beforehand, where blocks differ in length.
     """
 
     algorithm: Algorithm
@@ -69,7 +69,7 @@ class Film:
     segments: int
     hosts: Hosts
     counts: Counts
-    told: Counts | None
+    counts_traffic: Counts | None
     frames: list[Frame]
 
     @property
@@ -87,12 +87,12 @@ class Film:
         """What each rank is promised to end with."""
         if self.hears:
             return [set(range(self.size))] * self.size
-        told = {counts_of(teller) for teller in self.algorithm.count_sources(self.size, self.root)}
+        exchanged = {counts_of(source) for source in self.algorithm.count_sources(self.size, self.root)}
         wants = self.algorithm.primitive.wants
-        return [told | set(wants(rank, self.size, self.root, self.parts)) for rank in range(self.size)]
+        return [exchanged | set(wants(rank, self.size, self.root, self.parts)) for rank in range(self.size)]
 
     def finished(self, rank: int, block: Block, held: dict[Block, Value]) -> bool:
-        """Whether the rank, holding all this, has what it is promised under that name."""
+        """Whether the rank, which holds these blocks, has the promised value of this block."""
         if self.hears:
             return len(held) == self.size
         if block not in self.wanted[rank] or held[block].origin != block:
@@ -160,22 +160,22 @@ def _before(moves: Round, live: set[Block]) -> set[Block]:
 
 
 def film(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> Film:
-    """Prove the algorithm and keep what was to be seen; ProofError if it breaks a promise."""
+    """Prove the algorithm and record its frames; ProofError if it is wrong."""
     seen: list[Seen] = []
     counts_from = algorithm.count_sources(size, root)
-    counts_blocks = {counts_of(teller) for teller in counts_from}
+    counts_blocks = {counts_of(source) for source in counts_from}
     parts = algorithm.parts(size, segments, hosts)
 
     def counted(nbytes: Callable[[Block], float], watch: Callable[[Seen], object] | None = None) -> Counts:
         return prove(algorithm, size, root, segments, nbytes, hosts, watch)
 
     counts = counted(lambda block: 0 if block in counts_blocks else 1 / parts, seen.append)
-    told = counted(lambda block: 8 * size if block in counts_blocks else 0) if counts_from else None
-    return Film(algorithm, size, root, segments, hosts, counts, told, _frames(seen, size, algorithm))
+    counts_traffic = counted(lambda block: 8 * size if block in counts_blocks else 0) if counts_from else None
+    return Film(algorithm, size, root, segments, hosts, counts, counts_traffic, _frames(seen, size, algorithm))
 
 
 def _frames(seen: list[Seen], size: int, algorithm: Algorithm) -> list[Frame]:
-    """Frames in the order of steps; what a rank does by itself comes after the messages of the same step."""
+    """Frames in the order of steps; local moves come after the messages of the same step."""
     frames: dict[tuple[int, bool], Frame] = {}
     heard: list[set[int]] = [set() for _ in range(size)]
     for place, one in enumerate(seen):

@@ -25,7 +25,7 @@ class Setting(NamedTuple):
     hosts: tuple[int, ...] | None = None
 
     def film(self, algorithm: Algorithm) -> Film:
-        """An algorithm's film; it is given what it knows of."""
+        """The film of an algorithm, with the hosts and segments that it takes."""
         root = self.root if algorithm.primitive.rooted else 0
         hosts = self.hosts or halves(self.size) if algorithm.knows_hosts else self.hosts
         return film(algorithm, self.size, root, self.segments if algorithm.pipelined else 1, hosts)
@@ -112,7 +112,7 @@ def _card(film: Film) -> str:
 
 
 def _costs(films: Sequence[Film]) -> str:
-    """The formulas of some algorithms, beside what was counted."""
+    """The formulas of some algorithms, beside the counts."""
     table = []
     for one in films:
         doc = documented(one.algorithm)

@@ -32,8 +32,8 @@ def _order(block: Block) -> tuple[int, int, tuple[Any, ...]]:
     match block:
         case int():
             return 1, block, ()
-        case (str(), int(teller)) if block == counts_of(teller):
-            return 0, teller, ()
+        case (str(), int(source)) if block == counts_of(source):
+            return 0, source, ()
         case tuple():
             return 2, 0, block
     return 3, 0, (str(block),)
@@ -54,7 +54,7 @@ def _by_place(film: Film, states: list[State]) -> Layout:
     rows: list[list[dict[Block, int]]] = [[] for _ in states]
     passing = 0
     for rank in range(size):
-        fixed: dict[Block, int] = {counts_of(teller): row for row, teller in enumerate(counts_from)}
+        fixed: dict[Block, int] = {counts_of(source): row for row, source in enumerate(counts_from)}
         for place, wanted in enumerate((False, True)):
             start = len(counts_from) + place * size
             places = (primitive.wants if wanted else primitive.holds)(rank, size, film.root, film.parts)

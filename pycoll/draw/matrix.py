@@ -11,7 +11,7 @@ AGAIN = 16  # columns after which the ranks are named again
 
 
 def act(frame: Frame, rank: int, out: str = "\u2192", back: str = "\u2190") -> str:
-    """Whom a rank sends to and receives from, or how many; a plus where it combines what it receives."""
+    """The ranks that a rank sends to and receives from, or their number; a plus where it combines."""
     sent = [message.to for message in frame.messages if message.source == rank]
     received = [message for message in frame.messages if message.to == rank]
     sign = "+" if any(message.combined for message in received) else back
@@ -27,7 +27,7 @@ def _who(ranks: list[int]) -> str:
 
 
 def share(film: Film) -> list[list[float]]:
-    """How much of what it is promised each rank has, by frame and rank; of a rank that is promised nothing, none."""
+    """The share of the promised blocks that each rank has, by frame and rank; 0 if it is promised none."""
     return [
         [
             sum(block in blocks and film.finished(rank, block, blocks) for block in wanted) / max(1, len(wanted))

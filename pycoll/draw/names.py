@@ -13,12 +13,12 @@ from .frames import Film, Message
 
 
 def block_name(film: Film, block: Block, arrow: str = "\u2192") -> str:
-    """A block in a cell: a part's or a rank's number, what goes from whom to whom, whose copy of which part."""
+    """A block in a cell: the number of a part or rank, source and target, or owner and part."""
     match block:
         case int():
             return "all" if film.algorithm.primitive.cuts and film.parts == 1 else str(block)
-        case (str(), int(teller)) if block == counts_of(teller):
-            return f"#{teller}"
+        case (str(), int(source)) if block == counts_of(source):
+            return f"#{source}"
         case (int(source), int(to)) if exchanges(film):
             return f"{source}{arrow}{to}"
         case (int(source), int(part)):
@@ -36,7 +36,7 @@ def row_name(film: Film, block: Block) -> str:
             return f"part {block}" if film.parts > 1 else "vector"
         case int():
             return f"block {block}"
-        case (str(), int(teller)) if block == counts_of(teller):
+        case (str(), int(source)) if block == counts_of(source):
             return "counts"
     return block_name(film, block)
 
@@ -88,21 +88,26 @@ def number(value: float) -> str:
 
 
 def amount(vector: float, nbytes: float = 0) -> str:
-    """Bytes as a multiple of the vector's, and those that come on top."""
+    """Bytes as a multiple of those of the vector, and further bytes."""
     terms = [f"{number(vector)} Z".removeprefix("1 ")] if vector else []
     return " + ".join([*terms, f"{number(nbytes)} B"] if nbytes else terms) or "0"
 
 
+def _exchanged(film: Film, field: Callable[[Counts], Sequence[float]]) -> Sequence[float]:
+    """What each rank sends, receives or combines of the counts of blocks."""
+    return field(film.counts_traffic) if film.counts_traffic else [0] * film.size
+
+
 def by_rank(film: Film, field: Callable[[Counts], Sequence[float]]) -> list[str]:
     """What each rank sends, receives or combines."""
-    told = field(film.told) if film.told else [0] * film.size
-    return [amount(vector, nbytes) for vector, nbytes in zip(field(film.counts), told)]
+    exchanged = _exchanged(film, field)
+    return [amount(vector, nbytes) for vector, nbytes in zip(field(film.counts), exchanged)]
 
 
 def busiest(film: Film, field: Callable[[Counts], Sequence[float]]) -> str:
     """The most that a rank sends, receives or combines, for long vectors."""
-    told = field(film.told) if film.told else [0] * film.size
-    return amount(*max(zip(field(film.counts), told)))
+    exchanged = _exchanged(film, field)
+    return amount(*max(zip(field(film.counts), exchanged)))
 
 
 def _of_ranks(film: Film, field: Callable[[Counts], Sequence[float]]) -> str:
@@ -112,10 +117,10 @@ def _of_ranks(film: Film, field: Callable[[Counts], Sequence[float]]) -> str:
 
 def cost(film: Film) -> str:
     """What the proof counts along the critical path, in the notation of the formulas."""
-    counts, told = film.counts, film.told.beta if film.told else 0
+    counts, exchanged = film.counts, film.counts_traffic.beta if film.counts_traffic else 0
     terms = [
         (counts.alpha, "alpha"),
-        (told, "beta"),
+        (exchanged, "beta"),
         (counts.beta, "Z*beta"),
         (counts.gamma, "Z*gamma"),
     ]
@@ -123,7 +128,7 @@ def cost(film: Film) -> str:
 
 
 def facts(film: Film) -> list[tuple[str, str, str]]:
-    """What is measured, the docstring's formula for it, and what the proof counts here; of the busiest rank."""
+    """Each quantity, its formula in the docstring, and the count of the proof; for the busiest rank."""
     formulas, counts = documented(film.algorithm), film.counts
     each = " a rank" if len(set(counts.messages)) == 1 else " at the busiest rank"
     here = {"Rounds": str(counts.rounds), "Messages": f"{max(counts.messages)}{each}"}
@@ -147,7 +152,7 @@ NOTATION = (
 
 
 def setting(film: Film) -> str:
-    """On how many ranks, and what else was given."""
+    """The number of ranks, and the other parameters."""
     algorithm, given = film.algorithm, [f"{film.size} rank" + ("s" if film.size != 1 else "")]
     given += [f"root {film.root}"] if algorithm.primitive.rooted else []
     given += [f"{film.segments} segment" + ("s" if film.segments != 1 else "")] if algorithm.pipelined else []
@@ -167,7 +172,7 @@ def summary(film: Film) -> str:
 
 
 def caption(film: Film) -> list[str]:
-    """A few lines of text: what it costs, by formula and counted."""
+    """A few lines of text: the costs, by formula and as counted."""
     lines = []
     for name, formula, counted in facts(film):
         lines.append(f"{name}: {counted}" + (f"  [{formula}]" if formula not in ("", counted.split()[0]) else ""))

@@ -37,7 +37,7 @@ def document(title: str, body: str, script: str = "") -> str:
 
 
 def page(film: Film) -> str:
-    """One film: the player, what it costs, and the algorithm's own text."""
+    """One film: the player, its costs, and the docstring of the algorithm."""
     title = f"{film.algorithm} on {setting(film)}"
     body = [tag("h1", words(title)), *introduction(film), player([film]), described(film)]
     return document(title, "".join(body), style("player.js"))
@@ -115,7 +115,7 @@ def _said(film: Film, index: int) -> str:
 
 
 def described(film: Film) -> str:
-    """The formulas beside what was counted, what each rank does, limits, source and schedule."""
+    """The formulas beside the counts, the work of each rank, limits, source and schedule."""
     doc = documented(film.algorithm)
     cells = [
         [words(name), tag("code", words(formula)) if formula else "", words(here)]

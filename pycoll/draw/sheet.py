@@ -45,7 +45,7 @@ def markers() -> str:
 
 
 def played(film: Film) -> list[tuple[str, float, float]]:
-    """SVG elements with width and height: each frame of its own, or one matrix whose columns are the frames."""
+    """SVG elements with width and height: one for each frame, or one matrix whose columns are the frames."""
     if film.size > MANY:
         return [matrix(film)]
     drawing = Drawing(film)
@@ -60,8 +60,8 @@ def legend(film: Film) -> list[str]:
         return ["a block is drawn for each rank that has been heard of", LEGEND]
     if film.algorithm.primitive.reduces:
         return ["stripes: whose contributions, in the order in which they were combined", LEGEND]
-    told = ["#1: what rank 1 knows of how long blocks are"] if film.told else []
-    return ["colours: whose block it is", *told, LEGEND]
+    counts = ["#1: the counts of blocks from rank 1"] if film.counts_traffic else []
+    return ["colours: whose block it is", *counts, LEGEND]
 
 
 def sheet(film: Film) -> str:

@@ -42,7 +42,7 @@ class Drawing:
         return [first + row * ROW + GAP * sum(gap <= row for gap in gaps) for row in range(len(self.layout.names))]
 
     def spare(self, index: int) -> tuple[float, float]:
-        """How much of the room for arcs, above and below, one frame does not need."""
+        """The unused height, above and below, of the space for arcs in one frame."""
         here, (_, _, _, top, bottom) = self._arcs(index), self.columns
         return top - TITLE - height(here, rightward=True), self.height - 8 - bottom - height(here, rightward=False)
 

@@ -55,9 +55,9 @@ def _key(film: Film) -> str:
         return "Cells say of whom a rank has heard; * when it has heard of all."
     if film.algorithm.primitive.reduces:
         return f"0>1 [+2]: part 2 is combined on arrival; 0+1: whose contributions, in order; {KEY}."
-    told = "#1: what rank 1 knows of how long blocks are; " if film.told else ""
+    counts = "#1: the counts of blocks from rank 1; " if film.counts_traffic else ""
     what = "part" if film.algorithm.primitive.cuts else "block"
-    return f"{told}0>1 [2]: {what} 2 goes from rank 0 to rank 1; {KEY}."
+    return f"{counts}0>1 [2]: {what} 2 goes from rank 0 to rank 1; {KEY}."
 
 
 def _matrix(film: Film) -> list[str]:

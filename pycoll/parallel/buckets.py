@@ -12,6 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.primitives import names
 from pycoll.trace import under_way
 
 from .flat import Array, Arrays, Layout, as_given, by_dtype, check_averaged, empty
@@ -25,7 +26,7 @@ class Bucket:
     checkpoints.
     """
 
-    def __init__(self, index: int, arrays: Arrays, comm: MPI.Intracomm, algorithm: str | None) -> None:
+    def __init__(self, index: int, arrays: Arrays, comm: MPI.Intracomm, algorithm: names.Allreduce | None) -> None:
         layout = Layout(arrays)
         self.index, self.comm = index, comm
         self.vector = empty(next(iter(arrays.values())), layout.size)
@@ -97,11 +98,11 @@ def assign(arrays: Arrays, limit: int, first_limit: int) -> list[list[str]]:
     order = {name: place for place, name in enumerate(reversed(list(arrays)))}
     buckets: list[list[str]] = []
     for group in by_dtype(dict(reversed(list(arrays.items())))).values():
-        filled, room = 0, 0
+        filled, available = 0, 0
         for name, array in group.items():
-            if filled + array.nbytes > room or not room:
+            if filled + array.nbytes > available or not available:
                 buckets.append([])
-                filled, room = 0, limit if room else first_limit
+                filled, available = 0, limit if available else first_limit
             buckets[-1].append(name)
             filled += array.nbytes
     return sorted(buckets, key=lambda names: max(order[name] for name in names))

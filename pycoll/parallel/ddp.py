@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.primitives import names
 from pycoll.trace import Passes, phase
 
 from ..runtime.interruptions import interruptions_delayed
@@ -50,7 +51,7 @@ class DistributedDataParallel(Driver):
         first_bucket_bytes: int | None = None,
         hook: Hook = average,
         find_unused: bool = False,
-        algorithm: str | None = "ring",
+        algorithm: names.Allreduce | None = "ring",
     ) -> None:
         self.parameters = check_arrays("parameters", parameters)
         self.buffers = check_arrays("buffers", {} if buffers is None else buffers, trained=False)

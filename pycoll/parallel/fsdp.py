@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from pycoll.primitives import names
 from pycoll.trace import phase
 
 from ..runtime.interruptions import interruptions_delayed
@@ -57,7 +58,7 @@ class FullyShardedDataParallel(Driver):
         param_dtype: Any = None,
         reduce_dtype: Any = None,
         offload: bool = False,
-        algorithm: str | None = None,
+        algorithm: names.Sharding | None = None,
     ) -> None:
         parameters = check_arrays("parameters", parameters)
         check_algorithm(algorithm, "allgather", "reduce_scatter")

@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.primitives import names
 from pycoll.trace import under_way
 
 from .flat import Array, Arrays, Layout, by_dtype, copy, empty
@@ -54,7 +55,7 @@ class Unit:
         param_dtype: np.dtype | None,
         reduce_dtype: np.dtype | None,
         offload: bool,
-        algorithm: str | None,
+        algorithm: names.Sharding | None,
     ) -> None:
         self.layout = Layout(arrays)
         self.names = list(arrays)
@@ -177,8 +178,8 @@ class Slots:
         self._vectors: dict[int, Array] = {}
         for first in range(self._count):
             numbers = range(first, len(units), self._count)
-            room = max(units[number].padded * units[number].dtypes[what].itemsize for number in numbers)
-            memory = units[first].buffer(room, np.uint8)
+            nbytes = max(units[number].padded * units[number].dtypes[what].itemsize for number in numbers)
+            memory = units[first].buffer(nbytes, np.uint8)
             for number in numbers:
                 dtype = units[number].dtypes[what]
                 self._vectors[number] = memory[: units[number].padded * dtype.itemsize].view(dtype)

@@ -40,7 +40,7 @@ def ring(rank: int, size: int) -> Schedule:
     Rounds: 2*p-1
     Messages: 2
     Cost: (2*p-1)*alpha
-    Source: the "double ring" barrier of Open MPI's coll/base.
+    Source: the "double ring" barrier in coll/base of Open MPI.
     """
     if size == 1:
         return

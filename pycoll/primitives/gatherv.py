@@ -31,7 +31,7 @@ def tree(rank: int, size: int, root: int) -> Schedule:
 
 @algorithm(needs_counts=True)
 def ring(rank: int, size: int, root: int) -> Schedule:
-    """The root broadcasts the counts down a tree; then blocks go up a chain, a rank's own first.
+    """The root broadcasts the counts down a tree; then blocks go up a chain, that of the rank itself first.
 
     Rounds: lg(p)+p-1
     Messages: at most lg(p)+p-1

@@ -25,7 +25,7 @@ def recursive_halving(rank: int, size: int) -> Schedule:
 
 
 def inside_reduce_scatter(lanes: Lanes, part: Callable[[int], Sequence[Block]]) -> Schedule:
-    """Two levels: each rank in a lane ends with the host's sum of that lane's blocks: pairwise exchange."""
+    """Two levels: each rank in a lane ends with the sum of the blocks of that lane over its host: pairwise exchange."""
     for to, source in lanes.pairs():
         moves: list[Move] = []
         if to < lanes.count:

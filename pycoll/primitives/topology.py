@@ -40,7 +40,7 @@ def binomial(rank: int, size: int, root: int) -> Node:
 
 
 class Level(NamedTuple):
-    """One level of repeated halving: my half and the other; who tells me of that, and whom I tell of mine."""
+    """One level of repeated halving: my half, the other half, its source for me, and my targets in it."""
 
     mine: range
     other: range

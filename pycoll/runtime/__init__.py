@@ -1,1 +1,1 @@
-"""What runs a call: the channel of a communicator, executables, tasks in flight; GPUs; what is recorded of it."""
+"""Runs calls: the channel of a communicator, executables, tasks in flight, GPUs, and the recording of traces."""

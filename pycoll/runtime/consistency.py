@@ -80,7 +80,7 @@ def compare(
 
 
 def mismatch(received: list[Any]) -> MismatchError:
-    """The error that says what does not match."""
+    """The error that names the differences."""
     return MismatchError(f"the ranks' calls do not fit together: {'; '.join(differences(received))}")
 
 

@@ -1,4 +1,4 @@
-"""From the arguments of a call to what is to be run: check, choose an algorithm, compile, bind."""
+"""Turns the arguments of a call into an executable: check, choose an algorithm, compile, bind."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Prepared:
         return self.bind(self.program(), self.buffers, self.operation, keep=self.bind.form == "persistent")
 
     def program(self) -> Program:
-        """What this rank does."""
+        """The program of this rank."""
         return native.program(self.key, self._form()) if self.native else compiled(self.key)
 
     def plan(self, call: Call, send: Any, recv: Any, executable: Executable | None = None) -> Plan | None:
@@ -155,11 +155,11 @@ class Prepared:
         return "nonblocking" if self.bind.form == "blocking" and settings.TIMEOUT else self.bind.form
 
     def open(self) -> None:
-        """Do what comes before the collective proper now."""
+        """Run the part that precedes the collective."""
         self.task(self.openings()).run()
 
     def body(self, executable: Executable) -> Iterator[Executable]:
-        """The collective proper, with what is to be done on this rank before and after."""
+        """The collective, with the work on this rank before and after it."""
         for load in self.buffers.before:
             load()
         yield executable
@@ -192,7 +192,7 @@ def _answer(result: Any, recv: Any) -> Callable[[Any], Any]:
 
 
 def prepare(call: Call, channel: Channel) -> Prepared:
-    """Check the arguments and choose an algorithm; raises what `pycoll.api.collectives` says."""
+    """Check the arguments and choose an algorithm; see `pycoll.api.collectives` for the errors."""
     channel.check_usable()
     bind = Binder(channel, call.form)
     try:
@@ -295,7 +295,7 @@ def _algorithm(
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
-    if choice.reason == SHORT:
+    if choice.reason == SHORT and not isinstance(call.op, str):  # MPI does not take names
         keys = [(primitive, id(call.op), name) for name in names_of(buffers.dtype)] if operation else [primitive]
         channel.short |= dict.fromkeys(keys, native_up_to(primitive, channel.facts.library))
     if not commutative and not algorithm.ordered:

@@ -48,7 +48,7 @@ class Executable:
         tag: list[int] | None = None,
     ) -> None:
         self.program, self.calls, self.requests, self.scratch = program, calls, requests, scratch
-        self.marks = marks  # of steps that are a GPU's and waited for
+        self.marks = marks  # of steps on a GPU that are waited for
         self.tag = tag  # of its messages, where each run has another
         self.tracer: Tracer | None = None  # what records its runs
         self.known: list[tuple[Plan, tuple[int, int]]] = []  # where calls find it

@@ -110,7 +110,7 @@ class Plan:
         return self.like.at(send if self.gives else None, recv if self.gets else None)
 
     def _run_eagerly(self, inside: Any, outside: Any, send: Any, recv: Any) -> None:
-        """Run it by way of the stage."""
+        """Run it on the stage, with copies of the arrays."""
         executable = self.running = self.eager or self._bound_to_stage()
         if self.gives:
             copyto(inside, send)

@@ -326,7 +326,7 @@ def progress_thread(interval: float = INTERVAL, longest: float = 1e-3) -> Progre
     """Start a background thread in which collectives in flight go on while the program computes.
 
     It looks at them every `interval` seconds, and less often, down to every `longest`, while nothing comes: the
-    program needs the cores too.  It combines with NumPy's default error state.  RuntimeError if MPI was
+    program needs the cores too.  It combines in the default error state of NumPy.  RuntimeError if MPI was
     not started with MPI_THREAD_MULTIPLE, or if there is one already.  Start it before there is anything in flight.
     """
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:

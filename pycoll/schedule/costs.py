@@ -70,7 +70,7 @@ def evaluate(
 ) -> float:
     """A docstring's formula for p ranks on h hosts (p by default), Z bytes, S segments; where it is a bound, the bound.
 
-    Formulas are the package's own source text, never a caller's.
+    Formulas come from the source of the package, never from a caller.
     """
     if p == 1:
         return 0.0

@@ -5,8 +5,8 @@ unless each rank ends with exactly the contributions that its primitive promises
 where the algorithm says so, the same on all ranks down to the order of combination (hence the same bits),
 with no deadlock and nothing left unreceived.  What it counted on the way comes back as `Counts`.
 
-A round runs only together with the matching rounds of all its partners.  That is stricter than MPI's
-rendezvous, and it is what lets the compiler cut messages into windows of segments without deadlock: see
+A round runs only together with the matching rounds of all its partners.  That is stricter than the
+rendezvous of MPI, and it is what lets the compiler cut messages into windows of segments without deadlock: see
 `pycoll.compiler.lower`.
 """
 
@@ -97,7 +97,11 @@ class _Run:
             }
             if rank in algorithm.count_sources(size, root):
                 held[counts_of(rank)] = self.values.leaf(rank, counts_of(rank))
-            rounds = list(islice(algorithm.schedule(rank, size, root, segments, hosts), MOST_ROUNDS + 1))
+            schedule = algorithm.schedule(rank, size, root, segments, hosts)
+            if not isinstance(schedule, Iterable):
+                why = f"the schedule is not a generator, because it has no yield: it returns {schedule!r}"
+                raise ProofError(f"rank {rank}: {why}")
+            rounds = list(islice(schedule, MOST_ROUNDS + 1))
             self.ranks.append(_Rank(held, rounds, heard=1 << rank))
             if len(rounds) > MOST_ROUNDS:
                 raise ProofError(f"rank {rank} has more than {MOST_ROUNDS} rounds: does its schedule ever end?")

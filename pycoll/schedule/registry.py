@@ -201,11 +201,11 @@ class Algorithm:
         return f"{self.primitive.name}.{self.name}"
 
 
-NATIVE = "native"  # the name under which MPI's own collective is called: no schedule
+NATIVE = "native"  # stands for the collective of MPI, which has no schedule
 
 
 def _no_schedule() -> Schedule:
-    raise ValueError("MPI's own collective has no schedule")
+    raise ValueError("the collective of MPI has no schedule")
 
 
 @cache

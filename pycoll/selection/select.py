@@ -21,8 +21,8 @@ SHORT = "by the rules for calls of pycoll.Comm, where MPI takes less time than P
 class SelectionKey(NamedTuple):
     """What a choice depends on, which is the same on all ranks.
 
-    `nbytes` are those of the vector, or of one rank's block; `native` says that MPI's own collective would do what
-    pycoll's algorithms do, `drop_in` that this is so and the call one of `pycoll.Comm`.
+    `nbytes` are those of the vector, or of the block of one rank.  `native` says that the collective of MPI gives the
+    same results as the algorithms of pycoll, `drop_in` that it does and that the call is one of `pycoll.Comm`.
     """
 
     primitive: str
@@ -42,7 +42,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class CommFacts:
-    """What all ranks of a communicator know of each other; communicators made from it inherit this."""
+    """Facts that all ranks of a communicator know about each other; communicators made from it inherit them."""
 
     hosts: tuple[int, ...]  # the host of each rank, as a number
     one_tuning_file: bool = True  # all ranks have the same tuning file, or none
@@ -64,7 +64,7 @@ class CommFacts:
 def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choices, tuned: Tuned | None) -> Choice:
     """The choice for a call that asks for the algorithm `asked`, or None.
 
-    `choices` are the communicator's own, `tuned` is the measurement that fits it.
+    `choices` are those of the communicator, `tuned` is the measurement that fits it.
     """
     primitive, nbytes, commutative, may_be_native, drop_in = key
     if asked is not None:

@@ -45,8 +45,10 @@ class Candidate(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Candidate:
-        """The inverse of `str`."""
+        """The inverse of `str`; ValueError if it is not one of those."""
         name, _, segment = text.partition("/")
+        if segment and not segment.isdecimal():
+            raise ValueError(f"{text!r}, which is not an algorithm/segment")
         return cls(name, int(segment) if segment else None)
 
 
@@ -182,11 +184,11 @@ def read(path: Path) -> TuningFile:
     except OSError as error:
         raise InvalidTuningFile(f"it cannot be read ({error.strerror})") from None
     except ValueError as error:
-        raise InvalidTuningFile(f"it is no JSON ({error})") from None
+        raise InvalidTuningFile(f"it is not JSON ({error})") from None
     except RecursionError:
         raise InvalidTuningFile("it is nested too deeply") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise InvalidTuningFile(f"it is no tuning file: its format is not {FORMAT!r}")
+        raise InvalidTuningFile(f"it is not a tuning file: its format is not {FORMAT!r}")
     if document.get("version") != VERSION:
         raise InvalidTuningFile(f"it has version {document.get('version')!r}, this pycoll reads version {VERSION}")
     measurements = document.get("measurements")
@@ -195,29 +197,57 @@ def read(path: Path) -> TuningFile:
     for number, one in enumerate(measurements):
         try:
             _check(one)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise InvalidTuningFile(f"measurement {number} is broken ({error!r})") from None
+        except ValueError as error:
+            raise InvalidTuningFile(f"measurement {number} is broken: {error}") from None
     return TuningFile(path, document, int.from_bytes(hashlib.sha256(content).digest()[:8], "little", signed=True))
 
 
-def _check(measurement: Document) -> None:
-    for key, kind in (("mpi", str), ("ranks", int), ("hosts", int), ("environment", dict)):
-        if not isinstance(measurement[key], kind):
-            raise TypeError(f"{key} is {measurement[key]!r}")
+_KINDS = {str: "a string", int: "an integer", dict: "an object", list: "a list"}  # in the words of JSON
+
+
+def _check(measurement: Any) -> None:
+    """ValueError that says what is wrong with a measurement."""
+    _check_kind("it is", measurement, dict)
+    for key, kind in (("mpi", str), ("ranks", int), ("hosts", int), ("environment", dict), ("primitives", dict)):
+        if key not in measurement:
+            raise ValueError(f"it has no {key!r}")
+        _check_kind(f"its {key!r} is", measurement[key], kind)
     for primitive, points in measurement["primitives"].items():
+        known = [*algorithms_of(primitive), NATIVE]
         if PRIMITIVES[primitive].varies:
             raise ValueError(f"ranks do not know the sizes of {primitive} alike")
-        known = [*algorithms_of(primitive), NATIVE]
+        _check_points(primitive, points)
         sizes = [point.nbytes for point in _points(points)]
         integers = all(isinstance(nbytes, int) and 0 <= nbytes < 1 << 63 for nbytes in sizes)
         if not sizes or not integers or sizes != sorted(set(sizes)):
-            raise ValueError(f"the sizes of {primitive} are {sizes}")
+            raise ValueError(f"the sizes of {primitive} are {sizes}, not nonnegative integers in increasing order")
         for nbytes, seconds in _points(points):
             for candidate, time in seconds.items():
                 if candidate.algorithm not in known or (candidate.segment is not None and candidate.segment < 1):
                     raise ValueError(f"{primitive} has no {candidate}")
                 if not (isinstance(time, float) and 0 < time < math.inf):
                     raise ValueError(f"{primitive} of {nbytes} bytes took {candidate} {time!r} seconds")
+
+
+def _check_points(primitive: str, points: Any) -> None:
+    """ValueError if `_points` cannot read them."""
+    _check_kind(f"the points of {primitive} are", points, list)
+    for point in points:
+        _check_kind(f"a point of {primitive} is", point, dict)
+        missing = [key for key in ("nbytes", "seconds") if key not in point]
+        if missing:
+            raise ValueError(f"a point of {primitive} has no {missing[0]!r}")
+        _check_kind(f"the 'seconds' of a point of {primitive} is", point["seconds"], dict)
+        for name in point["seconds"]:
+            try:
+                Candidate.parse(name)
+            except ValueError as error:
+                raise ValueError(f"a point of {primitive} has {error}") from None
+
+
+def _check_kind(what: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"{what} {value!r}, not {_KINDS[kind]}")
 
 
 def _points(points: list[Document]) -> list[Point]:

@@ -140,8 +140,10 @@ def _check_delays(delays: Mapping[int, float], ranks: int) -> None:
     if not all(isinstance(rank, Integral) and isinstance(delay, Real) for rank, delay in pairs):
         raise TypeError(f"delays={delays!r} is not a mapping from ranks to seconds")
     for rank, delay in delays.items():
-        if not 0 <= rank < ranks or not 0 <= delay < float("inf"):
-            raise ValueError(f"delays={dict(delays)!r}: rank {rank} of {ranks}, {delay} s")
+        if not 0 <= rank < ranks:
+            raise ValueError(f"delays={dict(delays)!r}: there is no rank {rank}, the ranks are 0 to {ranks - 1}")
+        if not 0 <= delay < float("inf"):
+            raise ValueError(f"delays={dict(delays)!r}: rank {rank} cannot start {delay} s late")
 
 
 make_callable(__name__, simulate)

@@ -1,4 +1,4 @@
-"""Simulates a collective on any number of ranks, by one algorithm or by all, and says what it takes.
+"""Simulates a collective on any number of ranks, by one algorithm or by all, and prints its costs.
 
 --plot draws time against ranks and against bytes.  Under mpiexec, --calibrate fits the network to the one there is.
 """
@@ -23,26 +23,30 @@ def parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
     options = Parser(prog="python -m pycoll.simulate", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
-    options.add_argument("-a", "--algorithm", default="all", help="names, with commas between (%(default)s)")
-    options.add_argument("-n", "--ranks", type=int, default=16, help="(%(default)s)")
-    options.add_argument("-b", "--nbytes", type=nbytes, default="1M", help="of the whole vector: 64K, 1M (%(default)s)")
-    options.add_argument("-r", "--root", type=int, default=0, help="(%(default)s)")
-    options.add_argument("-s", "--segments", type=int, help="of pipelined algorithms (as pycoll would choose)")
-    options.add_argument("-p", "--ranks-per-host", type=int, default=1, help="(%(default)s)")
+    options.add_argument("-a", "--algorithm", default="all", help="names, separated by commas (%(default)s)")
+    options.add_argument("-n", "--ranks", type=int, default=16, help="number of ranks (%(default)s)")
     options.add_argument(
-        "--delay", action="append", type=_delay, default=[], metavar="RANK:SECONDS", help="a rank that starts late"
+        "-b", "--nbytes", type=nbytes, default="1M", help="bytes of the whole vector: 64K, 1M (%(default)s)"
     )
-    options.add_argument("--network", type=Path, metavar="FILE", help="as --calibrate writes it")
+    options.add_argument("-r", "--root", type=int, default=0, help="rank of the root (%(default)s)")
+    options.add_argument("-s", "--segments", type=int, help="segments of pipelined algorithms (as pycoll chooses)")
+    options.add_argument("-p", "--ranks-per-host", type=int, default=1, help="ranks on each host (%(default)s)")
+    options.add_argument(
+        "--delay", action="append", type=_delay, default=[], metavar="RANK:SECONDS", help="let a rank start late"
+    )
+    options.add_argument("--network", type=Path, metavar="FILE", help="a network that --calibrate wrote")
     options.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="one of the network's parameters: gamma, oversubscription, between.alpha, inside.beta, ...",
+        help="a parameter of the network: gamma, oversubscription, between.alpha, inside.beta, ...",
     )
-    options.add_argument("--plot", type=Path, metavar="FILE", help="time against ranks and bytes: .png, .svg or .pdf")
+    options.add_argument(
+        "--plot", type=Path, metavar="FILE", help="plot time against ranks and bytes: .png, .svg or .pdf"
+    )
     options.add_argument("--calibrate", action="store_true", help="measure the network, under mpiexec")
-    options.add_argument("-o", "--output", type=Path, help="where --calibrate writes the network")
+    options.add_argument("-o", "--output", type=Path, help="file that --calibrate writes the network to")
     return options
 
 
@@ -51,7 +55,7 @@ def _delay(text: str) -> tuple[int, float]:
     try:
         return int(rank), float(seconds)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rank and seconds such as 3:0.001") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rank and seconds, for example 3:0.001") from None
 
 
 def _algorithms(primitive: str, names: str) -> list[Algorithm]:
@@ -59,18 +63,18 @@ def _algorithms(primitive: str, names: str) -> list[Algorithm]:
     return list(catalogue.values()) if names == "all" else [find_schedule(primitive, name) for name in names.split(",")]
 
 
-def _row(name: str, told: Simulated) -> dict[str, Any]:
-    busiest = max(told.links, key=lambda link: told.links[link].busy, default=None)
+def _row(name: str, result: Simulated) -> dict[str, Any]:
+    busiest = max(result.links, key=lambda link: result.links[link].busy, default=None)
     return {
         "algorithm": name,
-        "time (us)": told.time * 1e6,
-        "messages, most": int(told.messages.max()),
-        "sent, most (B)": int(told.sent.max()),
-        "busy, most (us)": told.busy.max() * 1e6,
-        "waiting, most (us)": told.waiting.max() * 1e6,
+        "time (us)": result.time * 1e6,
+        "messages, most": int(result.messages.max()),
+        "sent, most (B)": int(result.sent.max()),
+        "busy, most (us)": result.busy.max() * 1e6,
+        "waiting, most (us)": result.waiting.max() * 1e6,
         "busiest link": busiest,
-        "its bytes": told.links[busiest].nbytes if busiest else None,
-        "its use (%)": 100 * told.links[busiest].busy / told.time if busiest and told.time else None,
+        "its bytes": result.links[busiest].nbytes if busiest else None,
+        "its use (%)": 100 * result.links[busiest].busy / result.time if busiest and result.time else None,
     }
 
 
@@ -105,7 +109,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _calibrated(options: argparse.Namespace) -> Path | None:
-    """Where to write what --calibrate finds; nothing else goes with it."""
+    """The output file of --calibrate; ValueError if it is given with other options."""
     if options.primitive or options.network or options.set or options.plot:
         raise ValueError("--calibrate measures the network: there is nothing to simulate with it")
     output: Path | None = options.output

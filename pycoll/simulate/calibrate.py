@@ -31,7 +31,7 @@ FRAME = 64 << 10  # what a host hands to its link at a time, where there is no s
 
 @dataclass
 class _Pair:
-    """One of the two ranks that send each other messages, while those of the other pairs do the same."""
+    """One of a pair of ranks that exchange messages, while the other pairs do the same."""
 
     comm: MPI.Intracomm  # of all pairs
     both: MPI.Intracomm  # of the two
@@ -40,7 +40,7 @@ class _Pair:
     longest: int
 
     def timed(self, what: Callable[[], object]) -> float:
-        """The median seconds of what all do, each time after a pause, in which shapers forget what was before."""
+        """The median seconds of a call, made by all ranks, each after a pause, in which traffic shapers recover."""
         spent = []
         for _ in range(REPEATS):
             self.comm.Barrier()
@@ -52,7 +52,7 @@ class _Pair:
         return float(np.median(spent))
 
     def agreed(self, seconds: float) -> float:
-        """The median of the pairs' first ranks' numbers, on all."""
+        """The median over the first ranks of all pairs, on all ranks."""
         return float(np.nanmedian(self.comm.allgather(seconds if self.first else np.nan)))
 
     def ping_pong(self, nbytes: int) -> float:
@@ -162,7 +162,7 @@ def _frame(pair: _Pair, beta: float) -> int:
 
 
 def _gamma() -> float:
-    """Seconds per byte that NumPy takes to combine what is in the caches, as segments are."""
+    """Seconds per byte that NumPy takes to combine data in the caches, where segments are."""
     vector, result = np.ones(1 << 16, np.float32), np.ones(1 << 16, np.float32)
     spent = []
     for _ in range(REPEATS * 10):
@@ -173,7 +173,7 @@ def _gamma() -> float:
 
 
 def _measured(comm: MPI.Intracomm, pairs: list[tuple[int, int]], longest: int) -> Link | None:
-    """The link between the ranks of these pairs, told to all; the others sleep until then."""
+    """Measure the link between the ranks of these pairs, and return it on all ranks; the others sleep meanwhile."""
     if not pairs:
         return None
     ranks = [rank for pair in pairs for rank in pair]

@@ -56,7 +56,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Network:
-    """Hosts with a link each, ranks inside them, and what is between them.
+    """Hosts with a link each, the ranks inside them, and the switches between them.
 
     Where no numbers are given they are of the order of a cluster with 100 Gbit/s between its hosts: an example, not a
     measurement.
@@ -84,7 +84,7 @@ class Network:
 
 
 def write(network: Network, path: str | Path, **more: Any) -> None:
-    """Write a network, and what else is to be known of it, as JSON."""
+    """Write a network, and facts about it, as JSON."""
     write_json(path, {"network": asdict(network), **more})
 
 

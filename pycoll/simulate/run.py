@@ -42,7 +42,7 @@ def sizes(algorithm: Algorithm, ranks: int, nbytes: int, segments: int, hosts: H
 
 
 class Cluster:
-    """The ports that messages pass: a host's, a switch's, or inside a host each rank's own."""
+    """The ports that messages pass: of a host, of a switch, or of each rank inside a host."""
 
     def __init__(self, network: Network, ranks: int, hosts: Hosts) -> None:
         self.network = network
@@ -108,7 +108,7 @@ class Ranks:
                 gc.enable()
 
     def handle(self, now: float, _: int, target: int | Port | Message) -> None:
-        """Let happen what is to happen now."""
+        """Handle one event."""
         if type(target) is int:
             self.next_round(target, now)
         elif type(target) is Message:
@@ -263,7 +263,7 @@ class Ranks:
             self.end_receive(message, message.receive, now)
 
     def end_receive(self, message: Message, wanted: tuple[float, int], now: float) -> None:
-        """A message has come that is waited for: the receiver does what is not done with its earlier segments yet."""
+        """An awaited message has arrived: the receiver processes the segments that it has not processed yet."""
         since, reduced = wanted
         rank, overhead = message.to, message.link.overhead
         last = overhead + min(reduced, self.longest) * self.gamma

@@ -28,7 +28,7 @@ Compute = Callable[[int], float]  # seconds that a worker's next step takes
 
 
 class Pace(NamedTuple):
-    """How training goes on."""
+    """The speed of training."""
 
     gradients: float  # applied in a second, of all workers
     staleness: float  # mean number of steps (async: of updates) by which the parameters of a step were behind
@@ -89,7 +89,7 @@ class _Server:
         heappush(self.events, (port.free + self.network.between.alpha, what, worker, number))
 
     def computed(self, worker: int, step: int, now: float) -> None:
-        """A worker pushes, and goes on."""
+        """A worker pushes, and continues."""
         self.pass_port(self.incoming, now, PUSHED, worker, step)
         self.begin(worker, now)
 
@@ -141,7 +141,7 @@ def computing(seconds: float, slow: float, jitter: float, seed: int = 0) -> Comp
 
 
 def growing(workers: Sequence[int], nbytes: int, network: Network) -> list[dict[str, Any]]:
-    """What a step costs by either, without computing."""
+    """The communication time of a step by either method."""
     rows = []
     for count in workers:
         seconds = {
@@ -190,13 +190,17 @@ def main(argv: Sequence[str]) -> None:
     """Print both tables."""
     tabulate = optional("tabulate").tabulate
     parser = Parser(prog="python -m pycoll.simulate.training", description=__doc__, allow_abbrev=False)
-    parser.add_argument("-n", "--workers", type=_numbers(int), default="4,8,16,32", help="(%(default)s)")
-    parser.add_argument("-b", "--nbytes", type=nbytes, default="100M", help="of the gradients (%(default)s)")
-    parser.add_argument("--compute", type=float, default=0.1, help="seconds of a step's computing (%(default)s)")
-    parser.add_argument("--slow", type=_numbers(float), default="1,1.5,2,4,8", help="worker 0's steps (%(default)s)")
-    parser.add_argument("--jitter", type=float, default=0.0, help="mean random share on top of all steps (%(default)s)")
-    parser.add_argument("--bounds", type=_numbers(int), default="1,4", help="of staleness (%(default)s)")
-    parser.add_argument("--network", type=Path, metavar="FILE", help="of `python -m pycoll.simulate --calibrate`")
+    parser.add_argument(
+        "-n", "--workers", type=_numbers(int), default="4,8,16,32", help="numbers of workers (%(default)s)"
+    )
+    parser.add_argument("-b", "--nbytes", type=nbytes, default="100M", help="bytes of the gradients (%(default)s)")
+    parser.add_argument("--compute", type=float, default=0.1, help="seconds of computation in a step (%(default)s)")
+    parser.add_argument(
+        "--slow", type=_numbers(float), default="1,1.5,2,4,8", help="factors by which worker 0 is slower (%(default)s)"
+    )
+    parser.add_argument("--jitter", type=float, default=0.0, help="mean random share added to each step (%(default)s)")
+    parser.add_argument("--bounds", type=_numbers(int), default="1,4", help="bounds of staleness (%(default)s)")
+    parser.add_argument("--network", type=Path, metavar="FILE", help="file of `python -m pycoll.simulate --calibrate`")
     options = parser.parse_args(argv)
     try:
         network = read(options.network) if options.network else Network()

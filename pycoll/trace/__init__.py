@@ -1,8 +1,8 @@
-"""Traces of runs: what each rank did when, as Chrome trace JSON for https://ui.perfetto.dev, and what follows from it.
+"""Traces of runs, as Chrome trace JSON for https://ui.perfetto.dev, and summaries of them.
 
 ``PYCOLL_TRACE=DIR``, or ``with pycoll.trace(DIR):`` on all ranks of COMM_WORLD, records each collective, message,
 combination, copy and wait, and the phases of the drivers of `pycoll.parallel`; ``with pycoll.trace.phase("forward"):``
-adds the program's own.  ``python -m pycoll.trace DIR`` prints a summary.
+adds phases of the program.  ``python -m pycoll.trace DIR`` prints a summary.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["Passes", "now", "phase", "since_last", "trace", "under_way"]
 
 @contextlib.contextmanager
 def trace(directory: str | os.PathLike[str], events: int = EVENTS) -> Iterator[None]:
-    """Record what this rank does within it, in `directory`; all ranks of COMM_WORLD together.
+    """Record the work of this rank in a `with` block, in `directory`; all ranks of COMM_WORLD together.
 
     Each rank keeps its last `events` events, 40 bytes each, in a file of its own there, which holds them even if the
     rank is killed.  At the end rank 0 puts the last of all ranks into ``trace.json``; after an exception the rank
     that it was raised on does, with what the others have done so far.  Persistent collectives are recorded if they were
-    made within it; the program's own messages (`pycoll.send`) are not.  OSError if the directory cannot be written to,
+    made within it; messages of the program (`pycoll.send`) are not.  OSError if the directory cannot be written to,
     RuntimeError if there is a trace already.
     """
     from .session import begin  # which loads MPI

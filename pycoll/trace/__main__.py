@@ -1,4 +1,4 @@
-"""What a trace says: where time went, who waited for whom, the slowest rank, what was overlapped.
+"""Summarises a trace: where time was spent, which ranks waited for which, the slowest rank, and the overlap.
 
 -o writes it as a picture (.svg), or anew for https://ui.perfetto.dev (.json), which the job itself does at its end.
 """
@@ -23,17 +23,17 @@ FORMATS = (".svg", ".json")
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; what is wrong ends the program."""
+    """Read the command line; errors end the program."""
     options = Parser(prog="python -m pycoll.trace", description=__doc__, allow_abbrev=False)
-    options.add_argument("directory", type=Path, metavar="DIR", help="where the trace is")
-    options.add_argument("-o", "--output", type=Path, help="a file that ends in .svg or .json")
-    options.add_argument("--from", type=float, default=0.0, dest="begin", metavar="MS", help="where the picture begins")
-    options.add_argument("--to", type=float, dest="end", metavar="MS", help="where it ends")
+    options.add_argument("directory", type=Path, metavar="DIR", help="folder of the trace")
+    options.add_argument("-o", "--output", type=Path, help="a .svg or .json file to write")
+    options.add_argument("--from", type=float, default=0.0, dest="begin", metavar="MS", help="begin of the picture")
+    options.add_argument("--to", type=float, dest="end", metavar="MS", help="end of the picture")
     given = options.parse_args(argv)
     if given.output and given.output.suffix not in FORMATS:
         options.error(f"-o {given.output} does not end in {' or '.join(FORMATS)}")
     if not 0 <= given.begin < math.inf or (given.end is not None and not given.begin < given.end < math.inf):
-        options.error(f"--from {given.begin:g} --to {given.end}: that is no stretch of time")
+        options.error(f"--from {given.begin:g} --to {given.end}: the end must be after the begin")
     if (given.begin or given.end is not None) and not (given.output and given.output.suffix == ".svg"):
         options.error("--from and --to are for a picture: -o with .svg")
     try:

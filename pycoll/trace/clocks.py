@@ -17,7 +17,7 @@ QUESTIONS = 16
 
 
 class Measurement(NamedTuple):
-    """How far a rank's clock is ahead of rank 0's, at some time by its own clock; all in ns."""
+    """How far the clock of a rank is ahead of that of rank 0, at some time by the former; all in ns."""
 
     rank: int
     time: int
@@ -26,7 +26,7 @@ class Measurement(NamedTuple):
 
 
 def measure(comm: Any, wait: Callable[[Any], object]) -> list[Measurement]:
-    """All ranks together; the measurements are rank 0's.  `wait` waits for one of MPI's requests, or raises."""
+    """Measure on all ranks together; rank 0 gets the measurements.  `wait` waits for a request of MPI, or raises."""
     if comm.rank == 0:
         return [_ask(comm, rank, wait) for rank in range(1, comm.size)]
     question, time = np.empty(1, np.int64), np.empty(1, np.int64)

@@ -12,11 +12,11 @@ from .clocks import Clock
 
 
 class InvalidTrace(ValueError):
-    """What is no trace; the message says why."""
+    """A folder that does not hold a trace; the message says why."""
 
 
 class Message(NamedTuple):
-    """A rank's half of a message: what it sends to or receives from another, as the `ordinal`-th between the two."""
+    """One end of a message: the `ordinal`-th that this rank sends to or receives from the other."""
 
     outgoing: bool
     peer: int
@@ -27,7 +27,7 @@ class Message(NamedTuple):
 
 @dataclass(eq=False)
 class Program:
-    """What the numbers of a program mean: a step is (what it does, in which round, message's number or bytes)."""
+    """The meaning of the numbers of a program: a step is (action, round, number of the message or bytes)."""
 
     name: str
     comm: str
@@ -89,7 +89,7 @@ class Collective:
 
 @dataclass
 class Rank:
-    """All that one rank did; what overlaps with other things is `under_way`."""
+    """All activities of one rank; those that may overlap others are `under_way`."""
 
     number: int
     about: dict[str, Any]

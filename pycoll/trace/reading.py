@@ -1,4 +1,4 @@
-"""Reads what ranks have recorded from their files, and puts it on rank 0's clock."""
+"""Reads the events of all ranks from their files, with times on the clock of rank 0."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(directory: Path, most: int | None = None) -> Trace:
     except (KeyError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, InvalidTrace):
             raise
-        raise InvalidTrace(f"{directory}: what is there is no trace ({type(error).__name__})") from None
+        raise InvalidTrace(f"{directory}: it does not hold a trace ({type(error).__name__})") from None
 
 
 def recorded_ranks(directory: Path) -> list[int]:
@@ -55,7 +55,9 @@ def _read(directory: Path, lowest: int, most: int | None) -> Trace:
             missing.append(number)
             continue
         ring, recorded = _ring(events_path(directory, number), most and most // about["ranks"])
-        lines = _lines(meanings_path(directory, number))  # now, since a rank that still runs tells before it records
+        lines = _lines(
+            meanings_path(directory, number)
+        )  # after the ring: a rank that still runs writes meanings before events
         clock = fitted(measured[number]) if measured[number] else _unmeasured(lines[0], about)
         ranks[number] = Rank(number, lines[0], clock, recorded - len(ring))
         rings[number] = lines, ring
@@ -88,7 +90,7 @@ def _ring(path: Path, most: int | None) -> tuple[np.ndarray, int]:
 
 
 class _Sorter:
-    """Makes of one rank's numbers what they mean."""
+    """Decodes the recorded numbers of one rank."""
 
     def __init__(self, rank: Rank, lines: list[dict[str, Any]], start: int) -> None:
         self._rank, self._start = rank, start

@@ -1,4 +1,4 @@
-"""Begins and ends a trace: opens the ranks' files, measures their clocks, puts what they recorded together."""
+"""Begins and ends a trace: opens the files of the ranks, measures their clocks, and merges the events."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class Session:
     def _measure(self, wait: Callable[[MPI.Request], object]) -> None:
         for measured in measure(self._comm, wait):
             if self._recorder:
-                self._recorder.tell(clock=measured)
+                self._recorder.write(clock=measured)
 
     def end(self, failed: bool = False) -> None:
-        """Write what is still to be written; without the other ranks if something has failed."""
+        """Write the remaining data; without the other ranks if an error has occurred."""
         assert self._recorder
         if os.getpid() != self._process:  # a child that this one has forked
             return

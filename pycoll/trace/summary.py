@@ -1,4 +1,4 @@
-"""What follows from a trace: where time went, who waited for whom, who was the slowest, what was overlapped."""
+"""Summaries of a trace: where time was spent, which ranks waited for which, the slowest rank, and the overlap."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def waited_for(rank: Rank) -> Counter[int]:
 
 
 def _share_out(wait: Event, steps: list[Event], waited: Counter[int]) -> None:
-    """Of a wait for what is in flight, the time before each message is spent waiting for that."""
+    """Attribute a wait for several messages to their senders: the time before each message to its own."""
     since = wait.begin
     for step in _within(wait, steps):
         if step.message and step.what == "wait":
@@ -122,7 +122,7 @@ class Overlap(NamedTuple):
 
 
 def overlap(rank: Rank) -> Overlap:
-    """How much communication went on while the rank computed."""
+    """The overlap of communication with the computation of a rank."""
     loose = [one for one in rank.collectives if not one.blocks]
     flying = union((one.begin, one.end) for one in loose)
     passes = union((one.begin, one.end) for one in rank.phases if one.what.startswith(COMPUTING))

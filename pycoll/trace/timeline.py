@@ -32,7 +32,7 @@ COLOURS = {
 
 
 class Bar(NamedTuple):
-    """Something that a rank did, with its name and what kind of thing it is."""
+    """An activity of a rank, with its name and kind."""
 
     begin: int
     end: int

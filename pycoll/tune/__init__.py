@@ -1,1 +1,1 @@
-"""Measures collectives side by side; ``python -m pycoll.tune`` writes what it finds into a tuning file."""
+"""Measures collectives side by side; ``python -m pycoll.tune`` writes the results into a tuning file."""

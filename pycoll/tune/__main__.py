@@ -31,7 +31,7 @@ from .progressbar import shown
 from .timing import race, shares
 
 NATIVE_HINT = """\
-native is MPI's own collective. While it blocks, nonblocking collectives on other communicators do not go on: a program
+native is the collective of MPI. While it blocks, nonblocking collectives on other communicators do not go on: a program
 in which one rank waits for such a one before a blocking collective, and another rank after it, needs --no-native."""
 PASSES = 3  # over all points: machines have better and worse minutes
 SEGMENTS = (64 << 10, 256 << 10, 1 << 20)  # tried besides those that are set
@@ -41,13 +41,17 @@ CLOSE = 1.5  # algorithms that took at most as many times the fastest one's time
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The command line; what is wrong with it ends the program."""
+    """Read the command line; errors end the program."""
     parser = argparse.ArgumentParser(prog="python -m pycoll.tune", description=__doc__)
     add_primitives(parser, MEASURED)
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=f"(default: {tuning_file.default_path()})")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, help=f"the tuning file ({tuning_file.default_path()})"
+    )
     add_sizes(parser, "8", "64M", 2)
-    parser.add_argument("--no-native", action="store_true", help="leave MPI's own collectives out")
-    parser.add_argument("--budget", type=float, default=300.0, help="about how many seconds it takes (%(default)s)")
+    parser.add_argument("--no-native", action="store_true", help="leave the collectives of MPI out")
+    parser.add_argument(
+        "--budget", type=float, default=300.0, help="seconds of measurement, approximately (%(default)s)"
+    )
     options = parser.parse_args(argv)
     options.primitives = options.primitives or MEASURED
     try:
@@ -69,7 +73,7 @@ class Tuner:
         self._tried: dict[tuple[str, int], list[Candidate]] = {}  # the same in each pass
 
     def seconds(self, primitive: str, size: int, budget: float) -> tuple[int, dict[str, float]]:
-        """One point: the bytes by which an algorithm is chosen, and what each candidate took."""
+        """One point: the bytes by which an algorithm is chosen, and the time of each candidate."""
         case = Case(self.comm, primitive, size)
         case.zero()
         known = {name: Candidate(name) for name in [*algorithms_of(primitive), *[NATIVE] * self.with_native]}
@@ -85,7 +89,7 @@ class Tuner:
         return case.chosen_by, found
 
     def _in_segments(self, close: list[Candidate], found: dict[str, float], size: int) -> list[Candidate]:
-        """The two best algorithms of pycoll's, in segments."""
+        """The two best algorithms of pycoll, in segments."""
         ours = sorted((one for one in close if one.algorithm != NATIVE), key=lambda one: found[str(one)])[:2]
         return [one._replace(segment=segment) for one in ours for segment in self.segments if segment < size]
 
@@ -98,7 +102,7 @@ class Tuner:
             self.channel.tuned = tuned
 
     def _first(self, call: Call, candidate: Candidate) -> Call:
-        """The call, which gets this candidate as if a tuning file said so; called again it gets the same at once."""
+        """The call with this candidate, as if a tuning file named it; later calls get the same."""
         channel, only = self.channel, tuning_file.FixedChoice(candidate)
 
         def choose_and_call() -> None:
@@ -145,7 +149,7 @@ def disturbing(primitives: list[str]) -> str | None:
 
 
 def main(argv: list[str]) -> None:
-    """Measure, and add what was found to the file."""
+    """Measure, and add the results to the file."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
     with printed_once(comm):

@@ -1,7 +1,7 @@
-"""What is measured: a collective's buffers, pycoll's call and MPI's own on the same input.
+"""What is measured: the buffers of a collective, and the calls of pycoll and of MPI on the same input.
 
-Buffers are NumPy's or CuPy's.  On a GPU there are two yardsticks: MPI's own collective on these buffers, if MPI is
-CUDA-aware, and what users do if it is not: copy to the host, call MPI, copy back.
+Buffers are arrays of NumPy or CuPy.  On a GPU there are two references: the collective of MPI on these buffers, if MPI
+is CUDA-aware, and what users do if it is not: copy to the host, call MPI, copy back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pycoll.schedule.registry import PRIMITIVES
 MEASURED = [name for name, primitive in PRIMITIVES.items() if not primitive.varies]
 FORMS = {"blocking": "{}", "nonblocking": "i{}", "persistent": "{}_init"}  # and what pycoll calls them
 OPERATIONS = ("sum", "prod", "min", "max", "avg")
-ARGUMENTS = ("same", "fresh", "typed")  # the same arrays each time, new views elsewhere, mpi4py's [array, type]
+ARGUMENTS = ("same", "fresh", "typed")  # the same arrays each time, new views elsewhere, [array, type]
 ADDRESSES, STEP = 1024, 64  # at which new views begin, and how many bytes lie between two; more than pycoll keeps
 IN_PLACE = ("allgather", "allreduce", "alltoall", "reduce_scatter", "scan")  # where every rank can work in place
 
@@ -65,16 +65,16 @@ class Case:
         self.count = total if shape.cuts else max(1, total // size)
         self.nbytes = self.count * dtype.itemsize * (1 if shape.cuts else size)
 
-        def room(wanted: object, all_blocks: bool) -> Any:
+        def allocate(wanted: object, all_blocks: bool) -> Any:
             more = ADDRESSES * STEP // dtype.itemsize if arguments == "fresh" else 0
             count = self.count * (size if all_blocks else 1)
             return xp.zeros(count + more, dtype)[:count] if wanted else None
 
-        self.send = room(shape.holds(rank, size, root, 1), shape.takes_all)
+        self.send = allocate(shape.holds(rank, size, root, 1), shape.takes_all)
         inside = in_place and shape.takes_all and not shape.gives_all  # the input of reduce_scatter
         gets = shape.wants(rank, size, root, 1) or primitive == "exscan"  # with a buffer that stays as it is at rank 0
-        self.ours = room(gets, shape.gives_all or inside)
-        self.native = room(gets, shape.gives_all or inside)
+        self.ours = allocate(gets, shape.gives_all or inside)
+        self.native = allocate(gets, shape.gives_all or inside)
         if primitive == "bcast" and rank == root:
             self.send = None
 
@@ -117,7 +117,7 @@ class Case:
         return ({"op": op} if self.shape.reduces else {}) | ({"root": self.root} if self.shape.rooted else {})
 
     def call(self, algorithm: str | None, form: str = "blocking", between: Call | None = None) -> Call:
-        """The collective by one of pycoll's algorithms (None: the one that pycoll would choose), in one of `FORMS`.
+        """The collective by an algorithm of pycoll (None: the one that pycoll would choose), in one of `FORMS`.
 
         `between` is called between start and wait.
         """
@@ -157,7 +157,7 @@ class Case:
             return MPI.BYTE
 
     def call_native(self, form: str = "blocking", between: Call | None = None) -> Call | None:
-        """MPI's own collective on the same input, in the same form; None where MPI has no such datatype or form."""
+        """The collective of MPI on the same input, in the same form; None where MPI has no such datatype or form."""
         return self._native_on(self.send, self.native, form, between)
 
     def _native_on(self, send: Any, recv: Any, form: str = "blocking", between: Call | None = None) -> Call | None:
@@ -218,7 +218,7 @@ class Case:
         self._persistent.clear()
 
     def call_staged(self) -> Call:
-        """The same by way of pinned memory of the host's: copied there, MPI's own collective, copied back."""
+        """The collective of MPI, staged: copy to pinned host memory, call MPI, copy back."""
         send, recv = hosts = [
             None if array is None else pinned(array.nbytes).view(self.dtype) for array in (self.send, self.native)
         ]
@@ -237,7 +237,7 @@ class Case:
         return copy_call_copy
 
     def call_naive(self) -> Call:
-        """Another of pycoll's algorithms on MPI's buffers, to compare with where there is nothing of MPI's."""
+        """The naive algorithm on the buffers of MPI, as a reference where MPI has no such collective."""
         given = self._options(self.op) | {"comm": self.comm, "algorithm": "naive"}
         return partial(getattr(pycoll, self.primitive), *self._arguments(self.send, self.native), **given)
 

@@ -1,4 +1,4 @@
-"""Where and with what a result was measured."""
+"""The machine and the software of a measurement."""
 
 from __future__ import annotations
 

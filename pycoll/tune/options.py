@@ -13,7 +13,7 @@ def nbytes(text: str) -> int:
     """A number of bytes: ``8``, ``64K``, ``1M``, ``2G``."""
     match = re.fullmatch(r"(\d+)([KMG]?)(i?B)?", text.strip(), re.IGNORECASE)
     if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 8, 64K or 1M")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size, for example 8, 64K or 1M")
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
 
 
@@ -26,7 +26,7 @@ def size_label(nbytes: int) -> str:
 
 
 def sizes(least: int, most: int, factor: int = 2, step: int | None = None) -> list[int]:
-    """From the least to the most, by a factor, or by a step if one is given; ValueError if there is no way."""
+    """Sizes from the least to the most, by a factor, or by a step if given; ValueError for numbers out of range."""
     if not 1 <= least <= most:
         raise ValueError(f"--minbytes {least} and --maxbytes {most}: not 1 <= minbytes <= maxbytes")
     if step is not None:
@@ -42,7 +42,7 @@ def sizes(least: int, most: int, factor: int = 2, step: int | None = None) -> li
 
 
 def add_primitives(parser: argparse._ActionsContainer, known: Sequence[str], default: str = "all") -> None:
-    """Add the names of what is measured; one that is not known ends the program."""
+    """Add the names of primitives as arguments; an unknown name ends the program."""
 
     def primitive(name: str) -> str:
         if name not in known:
@@ -59,9 +59,13 @@ def points(primitives: Sequence[str], sizes: Sequence[int]) -> list[tuple[str, i
 
 
 def add_sizes(parser: argparse.ArgumentParser, least: str, most: str, factor: int) -> None:
-    """Options for what `sizes` takes, with these defaults."""
-    parser.add_argument("-b", "--minbytes", type=nbytes, default=least, metavar="SIZE", help="(%(default)s)")
-    parser.add_argument("-e", "--maxbytes", type=nbytes, default=most, metavar="SIZE", help="(%(default)s)")
+    """Add the options of `sizes`, with these defaults."""
     parser.add_argument(
-        "-f", "--stepfactor", type=int, default=factor, metavar="F", help="from size to size (%(default)s)"
+        "-b", "--minbytes", type=nbytes, default=least, metavar="SIZE", help="smallest size (%(default)s)"
+    )
+    parser.add_argument(
+        "-e", "--maxbytes", type=nbytes, default=most, metavar="SIZE", help="largest size (%(default)s)"
+    )
+    parser.add_argument(
+        "-f", "--stepfactor", type=int, default=factor, metavar="F", help="factor between sizes (%(default)s)"
     )

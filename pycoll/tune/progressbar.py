@@ -1,4 +1,4 @@
-"""Shows on stderr how far a measurement is: a bar on a terminal, else a line now and then; on rank 0 alone."""
+"""Shows the progress of a measurement on stderr of rank 0: a bar on a terminal, or else a line now and then."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def shown(items: Sequence[Item], comm: MPI.Intracomm, what: str) -> Iterator[Ite
         else:
             yield from tqdm(items, desc=what, unit="point", leave=False)
             return
-    start = told = time.monotonic()
+    start = printed = time.monotonic()
     for number, item in enumerate(items):
         yield item
         now = time.monotonic()
-        if now - told > INTERVAL or number + 1 == len(items):
-            told = now
+        if now - printed > INTERVAL or number + 1 == len(items):
+            printed = now
             print(f"{what}: {number + 1} of {len(items)} points, {now - start:.0f} s", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""How it is measured: side by side, in turn, each after one of its own and a barrier; a time is the slowest rank's."""
+"""Times calls in alternation, each after an untimed call and a barrier; a time is that of the slowest rank."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def alternate(
     least: int = 5,
     before: Mapping[str, Call] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Seconds of each call: one for each iteration, the slowest rank's.
+    """Seconds of each call on the slowest rank, one for each iteration.
 
-    One of each call is timed in turn, until the medians are stable, which needs at least `least` times, or about
-    `budget` seconds are over, but at least twice; or `iterations` times.  The order changes, since what came before
-    may matter.  `before` has what is called untimed before each, if not the same.
+    The calls are timed in turn `iterations` times, or until the medians are stable, which needs at least `least` times,
+    or until about `budget` seconds have passed, but at least twice.  The order is random, because a call may influence
+    the next one.  `before` has the untimed calls, if they are others than the timed ones.
     """
     pairs = [((before or {}).get(name, call), call) for name, call in calls.items()]
     orders = np.random.default_rng(0)  # the same on all ranks
@@ -51,7 +51,7 @@ def alternate(
 
 
 def _rounds(done: int, left: float, spent: float) -> int:
-    """How many rounds come next: one alone, to see what it costs, then as many as there is time for."""
+    """The next number of rounds: first one, to estimate its time, then as many as there is time for."""
     if done < 2:
         return 1
     return int(np.clip(left * done / spent, 1, ROUNDS))
@@ -65,9 +65,9 @@ def _round(comm: MPI.Intracomm, pairs: list[tuple[Call, Call]], order: np.ndarra
 
 
 def _one(comm: MPI.Intracomm, first: Call, call: Call) -> float:
-    """After one of the same, so that caches hold what it leaves in them, not what another leaves.
+    """The seconds of a call, after an untimed one (`first`), so that the caches hold its own data.
 
-    What comes next waits until all ranks are done: a root that was done early would send into their messages.
+    The next call begins when all ranks have finished: a root that finished early would disturb their messages.
     """
     first()
     comm.Barrier()
@@ -86,7 +86,7 @@ def _slowest(comm: MPI.Intracomm, times: list[np.ndarray], took: float) -> tuple
 
 
 def _spread(times: np.ndarray) -> float:
-    """How wide the median's confidence interval of 95 % is, by order statistics, as a share of the median."""
+    """The width of the 95 % confidence interval of the median, by order statistics, as a share of the median."""
     ordered = np.sort(times)
     n = len(ordered)
     half = 0.98 * np.sqrt(n)

@@ -7,6 +7,16 @@ def test_it_says_what_all_ranks_run_on():
     job = run(2, ["-m", "pycoll.info"], 60)
     assert job.code == 0, job.output
     assert job.output.count("pycoll: ") == 1 and "\nranks: 2\n" in job.output
+    assert "warning" not in job.output
+
+
+def test_it_warns_of_unknown_variables():
+    job = run(2, ["-m", "pycoll.info"], 60, environment={"PYCOLL_ALREDUCE": "ring"})
+    assert job.code == 0, job.output
+    warning = (
+        "warning: the environment variable PYCOLL_ALREDUCE is not known and has no effect; is it PYCOLL_ALLREDUCE?"
+    )
+    assert job.output.count(warning) == 1, job.output
 
 
 def test_help_is_printed_once():

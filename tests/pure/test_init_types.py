@@ -1,13 +1,19 @@
 """What type checkers accept and reject, and that the stub file that they read is what programs see."""
 
+import ast
+import inspect
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
 import pycoll
+from pycoll.api import comm_derived
 from pycoll.arguments.ops import _BY_NAME, OpName
+from pycoll.primitives import names
+from pycoll.schedule.registry import NATIVE, PRIMITIVES, algorithms_of
 
 ACCEPTED = """
 import numpy as np
@@ -25,6 +31,18 @@ for name in pycoll.algorithms("allreduce"):
 with pycoll.trace("DIR", events=1000), pycoll.trace.phase("forward"):
     pass
 network: Network = pycoll.simulate.Network(pycoll.simulate.Link(alpha=1e-6))
+pycoll.allreduce(a, algorithm=pycoll.AlgorithmName(input()))
+pycoll.reduce_scatter(a, algorithm="pairwise")
+pycoll.iallgather(a, algorithm="bruck").wait()
+pycoll.bcast_init(a, algorithm="native").Start()
+comm = pycoll.Comm(MPI.COMM_WORLD)
+comm.Allreduce(a, a, op="max", algorithm="ring")
+request: pycoll.Request = comm.Iallreduce(a, a, op="max", algorithm="ring")
+plain: pycoll.Request = comm.Ibcast([a, MPI.DOUBLE], 0)
+pycoll.waitall([request, plain, comm.Ibarrier(algorithm="tree")])
+persistent: pycoll.Persistent = comm.Allreduce_init(a, a, MPI.SUM, MPI.INFO_NULL, algorithm="ring")
+with comm.Gatherv_init(a, None, root=1, algorithm="tree") as gathering:
+    gathering.Start()
 seconds: float = pycoll.simulate("bcast", algorithm="ring", ranks=4, nbytes=8, network=network).time
 {attributes}
 """
@@ -32,7 +50,18 @@ seconds: float = pycoll.simulate("bcast", algorithm="ring", ranks=4, nbytes=8, n
 REJECTED = """
 import numpy as np
 import pycoll
+from mpi4py import MPI
 a = np.ones(4)
+comm = pycoll.Comm(MPI.COMM_WORLD)
+pycoll.allreduce(a, algorithm="rign")  # "algorithm"
+pycoll.bcast(a, algorithm="double_tree")  # "algorithm"
+pycoll.iallreduce(a, algorithm="rign")  # "algorithm"
+pycoll.allreduce_init(a, algorithm="rign")  # "algorithm"
+comm.Allreduce(a, a, algorithm="rign")  # "algorithm"
+comm.Iallreduce(a, a, algorithm="rign")  # "algorithm"
+comm.Iallreduce(a, a, op="summ")  # "op"
+comm.Allreduce_init(a, a, algorithm="rign")  # "algorithm"
+comm.Iallreduce(a, y=a)  # "y"
 pycoll.allreduze(a)  # attribute "allreduze"
 pycoll.allreduce(a, algoritm="ring")  # "algoritm"
 pycoll.allreduce(a, op="summ")  # "op"
@@ -77,6 +106,37 @@ def test_wrong_programs_are_rejected(tmp_path):
 
 def test_the_names_of_operations_are_those_that_there_are():
     assert set(get_args(OpName)) == set(_BY_NAME)
+
+
+@pytest.mark.parametrize("primitive", PRIMITIVES)
+def test_the_names_of_algorithms_are_those_that_there_are(primitive):
+    any_name, listed = get_args(getattr(names, primitive.title().replace("_", "")))
+    assert any_name is names.AlgorithmName
+    assert {*get_args(listed)} == {*algorithms_of(primitive), NATIVE}
+
+
+def test_sharding_takes_what_both_of_its_primitives_have():
+    assert set(get_args(get_args(names.Sharding)[1])) == {*algorithms_of("allgather")} & {
+        *algorithms_of("reduce_scatter")
+    }
+
+
+def test_the_declared_methods_of_communicators_are_those_that_there_are():
+    tree = ast.parse(Path(comm_derived.__file__).read_text())
+    declared = {node.name: node.args for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    made = {
+        name: method
+        for name, method in vars(pycoll.Comm).items()
+        if (name.startswith("I") and not name.startswith("Idup")) or name.endswith("_init")
+    }
+    assert declared.keys() == made.keys() and len(made) == 34
+    for name, args in declared.items():
+        parameters = inspect.signature(made[name]).parameters.values()
+        keywords = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+        positional = [one for one in parameters if one.name not in keywords]
+        assert [one.arg for one in args.args] == [one.name for one in positional], name
+        assert [one.arg for one in args.kwonlyargs] == keywords == ["algorithm"], name
+        assert len(args.defaults) == sum(one.default is not one.empty for one in positional), name
 
 
 @pytest.mark.parametrize("first", ["", "import pycoll.trace, pycoll.simulate;", "from pycoll import trace, simulate;"])

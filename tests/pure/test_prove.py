@@ -48,6 +48,18 @@ def test_only_some_ranks_are_told_of_when_many_wait():
     assert len(lines) == 10 and lines[-1] == "  ... and 12 more ranks wait"
 
 
+def without_yield(rank, size):
+    Send((rank + 1) % size, [rank])
+
+
+def test_a_schedule_that_is_not_a_generator():
+    why = (
+        "allgather.wrong on 3 ranks: rank 0: the schedule is not a generator, because it has no yield: it returns None"
+    )
+    assert words("allgather", without_yield, 3) == why
+    assert examine(made("allgather", without_yield), [3]).problems == [why]
+
+
 def through_a_partner(rank, size):
     """Rank 0's round fits with that of rank 1, which fits with that of rank 2, which no one answers."""
     if rank == 0:

@@ -82,7 +82,7 @@ class ParameterServer(Driver):
         for array in self.parameters.values():
             pycoll.bcast(array, comm=self.comm)
         self._mode, self._server_updates = mode, update == "server"
-        self._values = self._room()  # the parameters, or the averaged gradients
+        self._values = self._allocate()  # the parameters, or the averaged gradients
         self.optimizer: Optimizer | None = None
         self._server: Server | None = None
         if self.roles.server is not None:
@@ -93,7 +93,7 @@ class ParameterServer(Driver):
             self.optimizer = optimizer(self.parameters)
         bound = None if mode == "async" else staleness
         workers = len(self.roles.workers)
-        self._link = Link(self.comm, self.roles.servers, workers, self._room, self._take, bound, self._wait)
+        self._link = Link(self.comm, self.roles.servers, workers, self._allocate, self._take, bound, self._wait)
         self._begin()
         self._created = now()
 
@@ -144,7 +144,7 @@ class ParameterServer(Driver):
 
     @phase("push")
     def _push(self, gradients: Arrays) -> None:
-        vectors = self._link.free_room()
+        vectors = self._link.free_vectors()
         self._pack(gradients, vectors)
         group = self.roles.group
         if group.size > 1:
@@ -237,8 +237,8 @@ class ParameterServer(Driver):
             assert self.optimizer
             self.optimizer.step(self._views(answer))
             return answer
-        self._values, room = answer, self._values
-        return room
+        self._values, unused = answer, self._values
+        return unused
 
     def _hand_on(self) -> None:
         """Broadcast an answer from the rank that pulls to the other ranks of its worker."""
@@ -260,7 +260,7 @@ class ParameterServer(Driver):
 
         until(done, f"the worker on rank {self.comm.rank}", both)
 
-    def _room(self) -> Vectors:
+    def _allocate(self) -> Vectors:
         groups = by_dtype(self.parameters).values()
         return [empty(next(iter(group.values())), layout.size) for group, layout in zip(groups, self._layouts.values())]
 

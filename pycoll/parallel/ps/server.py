@@ -56,10 +56,10 @@ class Server:
         self._workers, self._comm = workers, comm
         self.clocks = np.zeros(len(workers), np.int64)
         self._header = np.empty(1, np.int64)
-        self._arriving = self._room()
+        self._arriving = self._allocate()
         self._under_way: UnderWay = []
 
-    def _room(self) -> Vectors:
+    def _allocate(self) -> Vectors:
         return [empty(vector, len(vector)) for vector in self.values]
 
     def in_steps(self) -> Waiting:
@@ -69,7 +69,7 @@ class Server:
         """
         working, step = list(range(len(self._workers))), 0
         while working:
-            total, ranks, step = self._free_room(), 0, step + 1
+            total, ranks, step = self._free_vectors(), 0, step + 1
             for worker in list(working):
                 leader = self._workers[worker][0]
                 state = f"in step {step} it waits for rank {leader} (worker) to push"
@@ -128,13 +128,13 @@ class Server:
         if not self.optimizer:
             return gradient
         self.optimizer.step(keyed(gradient))
-        copies = self._free_room()
+        copies = self._free_vectors()
         for to, value in zip(copies, self.values):
             np.copyto(to, value)
         return copies
 
-    def _free_room(self) -> Vectors:
-        return free_room(self._under_way) or self._room()
+    def _free_vectors(self) -> Vectors:
+        return free_vectors(self._under_way) or self._allocate()
 
     def _reply(self, workers: list[int], vectors: Vectors) -> None:
         clocks = self.clocks.copy()
@@ -154,7 +154,7 @@ class Server:
         self.clocks[:] = 0
 
 
-def free_room(under_way: UnderWay) -> Vectors | None:
+def free_vectors(under_way: UnderWay) -> Vectors | None:
     """Vectors that have been sent, and may be used again; None if there are none."""
     for number, (vectors, requests) in enumerate(under_way):
         if pycoll.testall(requests)[0]:

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 import pycoll
 
-from .server import CLOCKS, GRADIENT, HEADER, LEAVES, REPLY, UnderWay, Vectors, free_room
+from .server import CLOCKS, GRADIENT, HEADER, LEAVES, REPLY, UnderWay, Vectors, free_vectors
 
 AHEAD = 1  # pushes that may be unanswered when a step begins, where there is no bound
 
@@ -35,14 +35,14 @@ class Link:
         comm: MPI.Intracomm,
         servers: Sequence[int],
         workers: int,
-        room: Callable[[], Vectors],
+        allocate: Callable[[], Vectors],
         take: Callable[[Vectors], Vectors],
         bound: int | None,
         wait: Callable[[list[MPI.Request], Callable[[], str]], object],
     ) -> None:
         self._comm, self._servers, self._bound = comm, servers, bound
-        self._room, self._take, self._wait = room, take, wait
-        self._incoming, self._arriving = room(), np.zeros((len(servers), workers), np.int64)
+        self._allocate, self._take, self._wait = allocate, take, wait
+        self._incoming, self._arriving = allocate(), np.zeros((len(servers), workers), np.int64)
         self._clocks = self._arriving.copy()
         self._answer: list[MPI.Request] = []  # the receives of the next answer
         self._pushed: UnderWay = []
@@ -54,9 +54,9 @@ class Link:
         """How many steps the updates of the slowest worker are behind those of all steps before this one."""
         return max(0, self.step - int(self._clocks.min()))
 
-    def free_room(self) -> Vectors:
+    def free_vectors(self) -> Vectors:
         """Vectors that are not being sent."""
-        return free_room(self._pushed) or self._room()
+        return free_vectors(self._pushed) or self._allocate()
 
     def push(self, gradient: Vectors) -> None:
         """Start to send a gradient, which must not change meanwhile."""

@@ -28,7 +28,7 @@ class Facts(NamedTuple):
     """The facts that decide."""
 
     setting: str  # PYCOLL_CUDA_AWARE
-    library: str  # as MPI_Get_library_version tells
+    library: str  # from MPI_Get_library_version
     says: bool | None  # MPIX_Query_cuda_support or MPIX_GPU_query_support; None without either
     loaded: frozenset[str]  # file names of the libraries in this process
     environment: Mapping[str, str]
@@ -39,7 +39,7 @@ def judge(facts: Facts) -> Support:
     if facts.setting in ("0", "1"):
         return Support(facts.setting == "1", f"PYCOLL_CUDA_AWARE={facts.setting} says so", doubtful=False)
     if facts.setting not in ("", "auto"):
-        raise ValueError(f"environment variable PYCOLL_CUDA_AWARE={facts.setting!r} is none of auto, 0, 1")
+        raise ValueError(f"environment variable PYCOLL_CUDA_AWARE={facts.setting!r} is not one of: auto, 0, 1")
     uses_ucx, no_cuda = _uses_ucx(facts), _ucx_without_cuda(facts)
     if facts.says and (not uses_ucx or not no_cuda):
         return Support(True, "the MPI library says so" + (", and UCX has its CUDA modules loaded" if uses_ucx else ""))
@@ -49,14 +49,16 @@ def judge(facts: Facts) -> Support:
     if not uses_ucx or no_cuda:
         return Support(False, f"the MPI library {says}" + (f", and UCX {no_cuda}" if uses_ucx else ""))
     if "Open MPI" in facts.library and facts.environment.get("OMPI_MCA_pml") == "ucx":
-        return Support(True, "messages go by UCX (OMPI_MCA_pml=ucx), which has its CUDA modules loaded")
+        return Support(True, "messages travel through UCX (OMPI_MCA_pml=ucx), which has its CUDA modules loaded")
     if "MPICH" in facts.library and facts.environment.get("MPIR_CVAR_NOLOCAL") == "1":
-        return Support(True, "all messages go by UCX (MPIR_CVAR_NOLOCAL=1), which has its CUDA modules loaded")
-    return Support(False, f"the MPI library {says}; UCX could, but not all messages go by it for sure")
+        return Support(True, "all messages travel through UCX (MPIR_CVAR_NOLOCAL=1), which has its CUDA modules loaded")
+    return Support(
+        False, f"the MPI library {says}; UCX can read GPU memory, but some messages may not travel through it"
+    )
 
 
 def _uses_ucx(facts: Facts) -> bool:
-    """Whether messages may go by UCX."""
+    """Whether messages may travel through UCX."""
     if "Open MPI" in facts.library and not _admits(facts.environment.get("OMPI_MCA_pml", ""), {"ucx"}):
         return False
     return any(name.startswith("libucp") for name in facts.loaded)
@@ -67,7 +69,7 @@ def _ucx_without_cuda(facts: Facts) -> str:
     if not any(name.startswith("libuct_cuda") for name in facts.loaded):
         return "has no CUDA module loaded"
     transports = facts.environment.get("UCX_TLS", "")
-    # without cuda_copy UCX cannot tell GPU memory from host memory
+    # without cuda_copy UCX cannot distinguish GPU memory from host memory
     if not _admits(transports, {"cuda", "cuda_copy", "all"}):
         return f"does not use cuda_copy (UCX_TLS={transports})"
     return ""
@@ -98,7 +100,7 @@ def _ask_library(libraries: Mapping[str, str]) -> bool | None:
             library = ctypes.CDLL(path)
         except OSError:
             continue
-        if hasattr(library, "MPIX_GPU_query_support"):  # MPICH's, which knows of the GPUs it found too
+        if hasattr(library, "MPIX_GPU_query_support"):  # of MPICH, which also checks for GPUs
             supported = ctypes.c_int(0)
             if library.MPIX_GPU_query_support(0, ctypes.byref(supported)) == 0:  # 0 is MPIX_GPU_SUPPORT_CUDA
                 return bool(supported.value)

@@ -64,7 +64,7 @@ class Staged(OnDevice):
     """Buffers of which at least one is on a GPU, mirrored in pinned host memory, where NumPy combines."""
 
     def __init__(self, device: int, buffers: Sequence[Any], send: int | None, recv: int | None) -> None:
-        self._sizes = send, recv  # in bytes; None for a buffer in the host's memory
+        self._sizes = send, recv  # in bytes; None for a buffer in host memory
         on_device = {buffer for buffer, nbytes in zip((SEND, RECV), self._sizes) if nbytes is not None}
         super().__init__(device, buffers, on_device, ("pinned", device))
 
@@ -109,7 +109,7 @@ def is_direct() -> bool:
 def _warn(reason: str) -> None:
     warnings.warn(
         f"buffers on GPUs are staged through host memory, because MPI is not known to be CUDA-aware: {reason}; "
-        "PYCOLL_CUDA_AWARE=1 (or 0) overrules this, `python -m pycoll.info` tells more",
+        "PYCOLL_CUDA_AWARE=1 (or 0) overrules this, see `python -m pycoll.info`",
         RuntimeWarning,
         stacklevel=2,
     )

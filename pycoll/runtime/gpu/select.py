@@ -14,7 +14,7 @@ from ...arguments.device_arrays import cupy
 
 
 def select_device(comm: MPI.Intracomm | None = None) -> int:
-    """Make one of the GPUs that this rank sees the current one, each rank of a host another; its number.
+    """Select a GPU for this rank, a different one for each rank of a host; returns its number.
 
     All ranks of `comm` (COMM_WORLD by default) call it together, before they use a GPU.  A rank sees what
     CUDA_VISIBLE_DEVICES lets it see, which may be a GPU of its own already.  Where a host has more ranks than GPUs they

@@ -93,7 +93,7 @@ class Passes:
     """The forward and the backward pass, as seen by a driver that receives gradients only.
 
     The backward pass lasts from the first gradient of a step until `over`, the forward pass from the end of the phase
-    before (the optimizer's, or the driver's own) until the first gradient.  Where the program has phases of its own at
+    before (of the optimizer, or of the driver) until the first gradient.  Where the program has phases of its own at
     that moment, nothing is recorded; of drivers that take turns, those of the first.
     """
 

@@ -50,19 +50,19 @@ class Recorder:
             WeakKeyDictionary()
         )  # the numbers they have
         self.began = now()
-        self.tell(rank=rank, ranks=size, wall=time.time_ns() - now(), **about)
+        self.write(rank=rank, ranks=size, wall=time.time_ns() - now(), **about)
 
-    def tell(self, **what: Any) -> None:
-        """Write down something about the trace."""
+    def write(self, **what: Any) -> None:
+        """Write a line about the trace."""
         with self._lock:
             if not self._meanings.closed:
                 self._meanings.write(json.dumps(what, separators=(",", ":")) + "\n")
 
     def number(self, count: int = 1, /, **meaning: Any) -> int:
-        """The first of so many new numbers, and what they mean."""
+        """Reserve so many numbers, and write down their meaning; returns the first."""
         with self._lock:
             first, self._numbers = self._numbers, self._numbers + count
-        self.tell(number=first, **meaning)
+        self.write(number=first, **meaning)
         return first
 
     def named(self, kind: str, name: str) -> int:
@@ -81,7 +81,7 @@ class Recorder:
                 HEADER.pack_into(self._ring, 0, self._count)
 
     def stop(self) -> None:
-        """Record nothing from now on; the ring's file is cut to what is in it."""
+        """Stop recording; the file of the ring is cut to its events."""
         with self._lock:
             if self._ring:
                 self._ring.close()

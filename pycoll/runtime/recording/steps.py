@@ -74,7 +74,7 @@ RECORDING = {getattr(Tracer, name).__code__ for name in ("_begin", "_came", "_en
 
 
 class _TracedWait:
-    """What a program in flight waits for; recorded is the test that finds it complete."""
+    """A request that a program in flight waits for; the test that finds it complete is recorded."""
 
     def __init__(self, tracer: Tracer, request: Any) -> None:
         self._tracer, self._request = tracer, request
@@ -127,7 +127,7 @@ def ranks_in(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...]:
 
 
 def _number(to: Recorder, program: Program, nbytes: int, size: int, comm: _Identity) -> int:
-    """The number of a program on a communicator, after writing down what its steps mean, once."""
+    """The number of a program on a communicator; the first time, the meaning of its steps is written down."""
     numbers = to.programs.setdefault(program, {})
     key = (comm.name, nbytes)
     if key not in numbers:
@@ -141,7 +141,7 @@ def _number(to: Recorder, program: Program, nbytes: int, size: int, comm: _Ident
 
 
 def _meanings(program: Program) -> list[tuple[str, int, int | None]]:
-    """(what it does, in which round, message or bytes) for each step."""
+    """(action, round, message or bytes) for each step."""
     found, now_in = [], 0
     for step in program.steps:
         what, concerns = _meaning(step)

@@ -84,9 +84,9 @@ def test_another_number_of_ranks_is_added(tuned, tmp_path):
 @pytest.mark.parametrize(
     "change, reason",
     [
-        (lambda text: text[:-20], "no JSON"),
+        (lambda text: text[:-20], "not JSON"),
         (lambda text: text.replace('"mpi": "', '"mpi": "Other '), "it was measured with Other .*; this is"),
-        (lambda text: text.replace("pycoll tuning", "else"), "no tuning file"),
+        (lambda text: text.replace("pycoll tuning", "else"), "not a tuning file"),
     ],
 )
 def test_refused_files_are_warned_of_once(tuned, tmp_path, change, reason):
@@ -114,7 +114,7 @@ def test_a_file_of_something_else_is_not_overwritten(tmp_path):
     path = tmp_path / "precious.json"
     path.write_text('{"answer": 42}')
     job = run(2, ["-m", "pycoll.tune", "barrier", "-o", str(path)])
-    assert job.code != 0 and "no tuning file" in job.output and "Traceback" not in job.output
+    assert job.code != 0 and "not a tuning file" in job.output and "Traceback" not in job.output
     assert path.read_text() == '{"answer": 42}'
 
 
@@ -139,7 +139,7 @@ def test_a_warning_that_is_an_error_ends_the_job(tmp_path):
     (tmp_path / "tuning.json").write_text("{")
     program = "import warnings, pycoll; warnings.simplefilter('error'); pycoll.abort_on_exception(); pycoll.attach()"
     job = run(2, ["-c", program], environment={"PYCOLL_TUNING": str(tmp_path / "tuning.json")})
-    assert job.code != 0 and not job.timed_out and "is not used: it is no JSON" in job.output
+    assert job.code != 0 and not job.timed_out and "is not used: it is not JSON" in job.output
 
 
 @pytest.mark.slow

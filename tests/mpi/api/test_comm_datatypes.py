@@ -272,6 +272,13 @@ def test_operations_of_the_user_in_place(affine):
         check(method, make, FORMS)
 
 
+def test_algorithms_do_not_run_on_elements_without_a_dtype(affine):
+    send, recv = ([np.zeros((4, 2), "i4"), TYPES["contiguous"]] for _ in range(2))
+    with pytest.raises(TypeError, match="algorithm='tree': allreduce of elements that NumPy has no dtype for"):
+        OURS.Allreduce(send, recv, affine, algorithm="tree")
+    OURS.Allreduce(send, recv, affine, algorithm="native")
+
+
 def test_operations_that_do_not_commute_and_choices(affine):
     comm = OURS.Dup()
     values, result = np.full(3, 2**32 + RANK), np.zeros(3, int)

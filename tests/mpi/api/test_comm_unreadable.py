@@ -100,6 +100,16 @@ def test_reduce_scatter_without_counts(host):
     np.testing.assert_array_equal(recv, SIZE * send[start : start + RANK + 1])
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_an_algorithm_that_cannot_run(form):
+    send, recv = np.ones(4), np.zeros(4)
+    why = "algorithm='ring': allreduce of a buffer in memory that only MPI may be able to read.*algorithm='native'"
+    with pytest.raises(TypeError, match=why):
+        run(OURS, "Allreduce", form, [WithInterface(send), WithInterface(recv)], algorithm="ring")
+    run(OURS, "Allreduce", form, [WithInterface(send), WithInterface(recv)], algorithm="native")
+    np.testing.assert_array_equal(recv, SIZE)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_messages(kind):
     send, right, left = np.arange(4) + 10 * RANK, (RANK + 1) % SIZE, (RANK - 1) % SIZE

@@ -44,6 +44,17 @@ FORMS = [
 ]
 
 
+@pytest.mark.parametrize("op, result", [("sum", SIZE), ("max", 1), ("prod", 1)])
+def test_operations_may_be_names(comm, op, result):
+    for _ in range(3):
+        for reduction in comm.Allreduce, comm.Scan, comm.Iallreduce:
+            one, came = np.ones(1), np.zeros(1)
+            request = reduction(one, came, op)
+            if request is not None:
+                request.Wait()
+            assert came[0] == (result if reduction != comm.Scan or op != "sum" else RANK + 1)
+
+
 @pytest.mark.parametrize("turn", range(3))
 def test_ranks_decide_alike_however_they_write_their_arguments(comm, turn):
     for step in range(8):

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -99,20 +100,42 @@ def test_a_new_measurement_replaces_one_of_its_kind(file):
 @pytest.mark.parametrize(
     "text, reason",
     [
-        ("{", "no JSON"),
-        ("\0\xff", "no JSON"),
-        ("[]", "no tuning file"),
-        ('{"format": "pycoll bench", "version": 1}', "no tuning file"),
+        ("{", "not JSON"),
+        ("\0\xff", "not JSON"),
+        ("[]", "not a tuning file"),
+        ('{"format": "pycoll bench", "version": 1}', "not a tuning file"),
         (json.dumps(document(version=2)), "version 2"),
         ("[" * 100_000, "nested too deeply"),
         *((json.dumps(document(measurements=wrong)), "its measurements are not a list") for wrong in (None, 5, {}, "")),
         (json.dumps({"format": "pycoll tuning", "version": 1}), "its measurements are not a list"),
-        (json.dumps(document(measurements=[5])), "measurement 0 is broken"),
-        (json.dumps(document(measurements=[{**MEASUREMENT, "primitives": []}])), "measurement 0 is broken"),
-        (json.dumps(document(measurements=[{**MEASUREMENT, "primitives": {"bcast": 5}}])), "measurement 0 is broken"),
-        (json.dumps(document(measurements=[{**MEASUREMENT, "ranks": "4"}])), "measurement 0 is broken.*ranks"),
-        (json.dumps(document(measurements=[MEASUREMENT, {"mpi": "MPI 1"}])), "measurement 1 is broken.*ranks"),
-        (json.dumps(document()).replace("allreduce", "allredcue"), "allredcue"),
+        *(
+            (json.dumps(document(measurements=[wrong])), f"measurement 0 is broken: {re.escape(why)}$")
+            for wrong, why in [
+                (5, "it is 5, not an object"),
+                ([], "it is [], not an object"),
+                ({}, "it has no 'mpi'"),
+                ({**MEASUREMENT, "ranks": "4"}, "its 'ranks' is '4', not an integer"),
+                ({**MEASUREMENT, "environment": None}, "its 'environment' is None, not an object"),
+                ({**MEASUREMENT, "primitives": []}, "its 'primitives' is [], not an object"),
+                ({**MEASUREMENT, "primitives": {"bcast": 5}}, "the points of bcast are 5, not a list"),
+                ({**MEASUREMENT, "primitives": {"bcast": [8]}}, "a point of bcast is 8, not an object"),
+                ({**MEASUREMENT, "primitives": {"bcast": [{}]}}, "a point of bcast has no 'nbytes'"),
+                ({**MEASUREMENT, "primitives": {"bcast": [{"nbytes": 8}]}}, "a point of bcast has no 'seconds'"),
+                (
+                    {**MEASUREMENT, "primitives": {"bcast": [{"nbytes": 8, "seconds": 1.0}]}},
+                    "the 'seconds' of a point of bcast is 1.0, not an object",
+                ),
+                (
+                    {**MEASUREMENT, "primitives": {"bcast": [{"nbytes": 8, "seconds": {"ring/much": 1.0}}]}},
+                    "a point of bcast has 'ring/much', which is not an algorithm/segment",
+                ),
+            ]
+        ),
+        (
+            json.dumps(document(measurements=[MEASUREMENT, {"mpi": "MPI 1"}])),
+            "measurement 1 is broken: it has no 'ranks'",
+        ),
+        (json.dumps(document()).replace("allreduce", "allredcue"), "'allredcue' is not one of: bcast"),
         (json.dumps(document()).replace("allreduce", "alltoallv"), "alltoallv"),
         (json.dumps(document()).replace('"ring"', '"rings"'), "allreduce has no rings"),
         (json.dumps(document()).replace("ring/4096", "ring/0"), "allreduce has no ring/0"),

@@ -25,7 +25,7 @@ STEPS = [("start", 0, 1), ("start", 0, 0), ("wait", 0, 1), ("combine", 0, 800), 
 
 
 class Ranks:
-    """Two ranks that record what they are told, with the clock of rank 1 ahead by `offset(time)`."""
+    """Two ranks that record given events, with the clock of rank 1 ahead by `offset(time)`."""
 
     def __init__(self, directory, offset=lambda time: 0, capacity=100):
         self.directory, self.offset = directory, offset
@@ -116,7 +116,7 @@ def test_clocks_are_aligned(tmp_path, drift):
 
     ranks = Ranks(tmp_path, ahead)
     for time in (0, 1000 * MS):
-        ranks.recorders[0].tell(clock=Measurement(1, time + ahead(time), ahead(time), 1000))
+        ranks.recorders[0].write(clock=Measurement(1, time + ahead(time), ahead(time), 1000))
     trace = one_that_is_late(ranks).read()
     begins = [trace.ranks[rank].collectives[0].begin for rank in range(2)]
     assert begins == pytest.approx([0, 5 * MS], abs=0 if not drift else 100)

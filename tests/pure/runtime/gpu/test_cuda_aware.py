@@ -53,5 +53,5 @@ def test_what_speaks_for_a_cuda_aware_mpi(library, says, loaded, environment, aw
 
 
 def test_a_wrong_setting():
-    with pytest.raises(ValueError, match="PYCOLL_CUDA_AWARE='yes' is none of auto, 0, 1"):
+    with pytest.raises(ValueError, match="PYCOLL_CUDA_AWARE='yes' is not one of: auto, 0, 1"):
         judge(Facts("yes", MPICH, None, frozenset(), {}))

@@ -1,0 +1,42 @@
+"""The names of the algorithms of each primitive, for type checkers, which then reject ``algorithm="rign"``.
+
+A name that is known only when the program runs is written ``pycoll.AlgorithmName(name)``.
+The tests compare these types with the registry.
+"""
+
+from typing import Literal, NewType
+
+AlgorithmName = NewType("AlgorithmName", str)
+"""The name of an algorithm, read from a command line or registered by the program."""
+
+Bcast = AlgorithmName | Literal["naive", "tree", "ring", "two_level", "scatter_allgather", "native"]
+Scatter = AlgorithmName | Literal["naive", "tree", "ring", "native"]
+Gather = AlgorithmName | Literal["naive", "tree", "ring", "native"]
+Reduce = AlgorithmName | Literal["naive", "tree", "ring", "rabenseifner", "native"]
+Allgather = AlgorithmName | Literal["naive", "tree", "ring", "two_level", "bruck", "neighbor", "native"]
+Allreduce = (
+    AlgorithmName
+    | Literal[
+        "naive",
+        "tree",
+        "ring",
+        "recursive_doubling",
+        "rabenseifner",
+        "double_tree",
+        "two_level",
+        "ring_whole",
+        "native",
+    ]
+)
+ReduceScatter = AlgorithmName | Literal["naive", "tree", "ring", "recursive_halving", "pairwise", "two_level", "native"]
+Alltoall = AlgorithmName | Literal["naive", "tree", "ring", "pairwise", "native"]
+Barrier = AlgorithmName | Literal["naive", "tree", "ring", "dissemination", "native"]
+Scan = AlgorithmName | Literal["naive", "tree", "ring", "native"]
+Exscan = AlgorithmName | Literal["naive", "tree", "ring", "native"]
+Scatterv = AlgorithmName | Literal["naive", "tree", "ring", "native"]
+Gatherv = AlgorithmName | Literal["naive", "tree", "ring", "native"]
+Allgatherv = AlgorithmName | Literal["naive", "tree", "ring", "two_level", "bruck", "neighbor", "native"]
+Alltoallv = AlgorithmName | Literal["naive", "pairwise", "tree", "ring", "native"]
+Alltoallw = AlgorithmName | Literal["naive", "pairwise", "native"]
+
+Sharding = AlgorithmName | Literal["naive", "tree", "ring", "two_level"]  # of both allgather and reduce_scatter
