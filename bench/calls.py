@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
-from itertools import cycle
+from collections.abc import Callable
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -29,56 +29,57 @@ from .results import document, table
 
 ADDRESSES, STEP = 1024, 16  # of new views, and how many elements lie between two
 BLOCK = 2e-3  # seconds that calls in a row take
-Row = Callable[[Any, "Buffers", dict[str, Any]], object]
+CALLS = (
+    "Allreduce(x, y)",
+    "Allreduce(a[i:j], b[i:j])",
+    "Allreduce([x, FLOAT], [y, FLOAT])",
+    "Allreduce(IN_PLACE, [y, FLOAT])",
+    "Allreduce(IN_PLACE, y)",
+    "Bcast(a[i:j])",
+    "Allgatherv(x, [r, counts])",
+    "Reduce_scatter_block(IN_PLACE, y)",
+    "Iallreduce(x, y).Wait()",
+    "Barrier()",
+)
+Loop = Callable[[int], None]
 
 
-class Buffers:
-    """What the calls of one size have as arguments."""
+class Program:
+    """A program that makes such a call on vectors of one size, many times in a row."""
 
-    def __init__(self, comm: MPI.Intracomm, size: int) -> None:
-        self.count = max(comm.size, size // 4 // comm.size * comm.size)  # float32 elements
-        self.x, self.y = np.ones(self.count, np.float32), np.zeros(self.count, np.float32)
-        length = self.count + ADDRESSES * STEP
-        self.a, self.b = np.ones(length, np.float32), np.zeros(length, np.float32)
-        self.blocks = np.zeros(self.count * comm.size, np.float32)
-        self.counts = [self.count] * comm.size
-        self._starts: Iterator[int] = cycle(range(0, ADDRESSES * STEP, STEP))
+    def __init__(self, ranks: int, size: int) -> None:
+        self.count = max(ranks, size // 4 // ranks * ranks)  # float32 elements
+        room = self.count + ADDRESSES * STEP
+        self.y = np.zeros(self.count, np.float32)
+        self._names = {
+            "x": np.ones(self.count, np.float32),
+            "y": self.y,
+            "a": np.ones(room, np.float32),
+            "b": np.zeros(room, np.float32),
+            "r": np.zeros(self.count * ranks, np.float32),
+            "counts": [self.count] * ranks,
+            "FLOAT": MPI.FLOAT,
+            "IN_PLACE": MPI.IN_PLACE,
+            "windows": self._windows,
+        }
+        self._starts = cycle(range(0, ADDRESSES * STEP, STEP))
 
-    def window(self) -> slice:
-        """Another place in `a` and `b` than that of the calls before."""
-        start = next(self._starts)
-        return slice(start, start + self.count)
+    def _windows(self, times: int) -> list[tuple[int, int]]:
+        """Other places in `a` and `b` than those of the calls before."""
+        return [(start, start + self.count) for start in islice(self._starts, times)]
+
+    def loop(self, comm: MPI.Intracomm, call: str, algorithm: str | None) -> Loop:
+        """A function that makes the call so many times."""
+        if algorithm:
+            name, rest = call.split("(", 1)
+            arguments, rest = rest.split(")", 1)
+            call = f"{name}({arguments + ', ' if arguments else ''}algorithm={algorithm!r}){rest}"
+        names = self._names | {"comm": comm}
+        exec(f"def loop(times):\n    for i, j in windows(times):\n        comm.{call}", names)
+        found: Loop = names["loop"]
+        return found
 
 
-def _new_views(comm: Any, at: Buffers, named: dict[str, Any]) -> None:
-    window = at.window()
-    comm.Allreduce(at.a[window], at.b[window], **named)
-
-
-ROWS: dict[str, tuple[str, Row]] = {
-    "Allreduce(x, y)": ("Allreduce", lambda comm, at, named: comm.Allreduce(at.x, at.y, **named)),
-    "Allreduce(a[i:j], b[i:j])": ("Allreduce", _new_views),
-    "Allreduce([x, FLOAT], [y, FLOAT])": (
-        "Allreduce",
-        lambda comm, at, named: comm.Allreduce([at.x, MPI.FLOAT], [at.y, MPI.FLOAT], **named),
-    ),
-    "Allreduce(IN_PLACE, [y, FLOAT])": (
-        "Allreduce",
-        lambda comm, at, named: comm.Allreduce(MPI.IN_PLACE, [at.y, MPI.FLOAT], **named),
-    ),
-    "Allreduce(IN_PLACE, y)": ("Allreduce", lambda comm, at, named: comm.Allreduce(MPI.IN_PLACE, at.y, **named)),
-    "Bcast(a[i:j])": ("Bcast", lambda comm, at, named: comm.Bcast(at.a[at.window()], **named)),
-    "Allgatherv(x, [r, counts])": (
-        "Allgatherv",
-        lambda comm, at, named: comm.Allgatherv(at.x, [at.blocks, at.counts], **named),
-    ),
-    "Reduce_scatter_block(IN_PLACE, y)": (
-        "Reduce_scatter_block",
-        lambda comm, at, named: comm.Reduce_scatter_block(MPI.IN_PLACE, at.y, **named),
-    ),
-    "Iallreduce(x, y).Wait()": ("Allreduce", lambda comm, at, named: comm.Iallreduce(at.x, at.y, **named).Wait()),
-    "Barrier()": ("Barrier", lambda comm, at, named: comm.Barrier(**named)),
-}
 COLUMNS = {
     "call": ("call", ""),
     "bytes": ("bytes", ""),
@@ -90,40 +91,39 @@ COLUMNS = {
 }
 
 
-def measure(comm: MPI.Intracomm, ours: pycoll.Comm, row: str, size: int, seconds: float) -> dict[str, Any]:
+def measure(comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, seconds: float) -> dict[str, Any]:
     """Median microseconds of one call, made in each of three ways."""
-    method, call = ROWS[row]
-    primitive = primitive_called(method)
+    method = call.split("(")[0]
+    primitive = primitive_called(method[1:].capitalize() if method.startswith("I") else method)
     chosen_by = size // comm.size if primitive == "reduce_scatter" else size
-    named = {"algorithm": choose(primitive, chosen_by, comm.size)}
-    at = Buffers(comm, size)
-    ways: dict[str, tuple[Any, dict[str, Any]]] = {"mpi": (comm, {}), "named": (ours, named), "comm": (ours, {})}
-    in_a_row = {name: _in_a_row(comm, lambda w=way: call(w[0], at, w[1])) for name, way in ways.items()}
-    spent: dict[str, list[float]] = {name: [] for name in ways}
+    program = Program(comm.size, size)
+    loops = {
+        "mpi": program.loop(comm, call, None),
+        "named": program.loop(ours, call, choose(primitive, chosen_by, comm.size)),
+        "comm": program.loop(ours, call, None),
+    }
+    times = {name: _in_a_row(comm, loop) for name, loop in loops.items()}
+    spent: dict[str, list[float]] = {name: [] for name in loops}
     orders = np.random.default_rng(0)
-    for _ in range(max(5, round(seconds / BLOCK / len(ways)))):
-        for name in orders.permutation(list(ways)):
-            at.y[...] = 0  # what is reduced in place grows
-            which, given = ways[name]
-            times = in_a_row[name]
+    for _ in range(max(5, round(seconds / BLOCK / len(loops)))):
+        for name in orders.permutation(list(loops)):
+            program.y[...] = 0  # what is reduced in place grows
             comm.Barrier()
             start = time.perf_counter()
-            for _ in range(times):
-                call(which, at, given)
-            spent[name].append((time.perf_counter() - start) / times)
-    slowest = {name: np.array(comm.allgather(times)).max(axis=0) for name, times in spent.items()}
-    medians = {name: float(np.median(times)) * 1e6 for name, times in slowest.items()}
+            loops[name](times[name])
+            spent[name].append((time.perf_counter() - start) / times[name])
+    slowest = {name: np.array(comm.allgather(found)).max(axis=0) for name, found in spent.items()}
+    medians = {name: float(np.median(found)) * 1e6 for name, found in slowest.items()}
     ratios = {f"mpi_{name}": medians["mpi"] / medians[name] for name in ("named", "comm")}
-    return {"call": row, "bytes": at.count * 4 if primitive != "barrier" else 0, **medians, **ratios}
+    nbytes = 0 if primitive == "barrier" else program.count * 4
+    return {"call": call, "bytes": nbytes, **medians, **ratios}
 
 
-def _in_a_row(comm: MPI.Intracomm, call: Callable[[], object]) -> int:
+def _in_a_row(comm: MPI.Intracomm, loop: Loop) -> int:
     """How many calls take about `BLOCK` seconds; the same on all ranks."""
-    for _ in range(5):
-        call()
+    loop(5)
     start = time.perf_counter()
-    for _ in range(5):
-        call()
+    loop(5)
     took = (time.perf_counter() - start) / 5
     return int(comm.allreduce(max(1, round(BLOCK / took)), MPI.MIN))
 
@@ -143,14 +143,14 @@ def main(argv: list[str]) -> int:
             options.sizes = [nbytes(text) for text in options.sizes.split(",")]
         except (ValueError, argparse.ArgumentTypeError) as error:
             parser.error(f"--sizes: {error}")
-        rows = [row for row in ROWS if options.calls in row]
-        if not rows:
-            parser.error(f"--calls {options.calls!r} is in none of: {', '.join(ROWS)}")
+        calls = [call for call in CALLS if options.calls in call]
+        if not calls:
+            parser.error(f"--calls {options.calls!r} is in none of: {', '.join(CALLS)}")
     ours = pycoll.Comm(comm)
     records = []
-    for row in rows:
-        for size in options.sizes if row != "Barrier()" else [0]:
-            records.append(measure(comm, ours, row, size, options.seconds))
+    for call in calls:
+        for size in options.sizes if call != "Barrier()" else [0]:
+            records.append(measure(comm, ours, call, size, options.seconds))
     if comm.rank == 0:
         print(table(records, COLUMNS))
         if options.json:

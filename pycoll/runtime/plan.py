@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .channel import Channel
 
 MOST_IDLE = 16  # executables of tasks that are kept in each plan
-MOST_SEEN = 1024  # addresses that are remembered in each plan
+MOST_SEEN = 128  # addresses that are remembered in each plan
 EAGER = 1 << 14  # bytes of a buffer up to which copying costs less than making an executable
 
 copyto = np.copyto
@@ -80,15 +80,11 @@ class Plan:
         """Run it on buffers for which there is no executable; False if they take a closer look."""
         if not self.on_host or (self.gives and self.gets and _overlap(send, recv, *places)):
             return False
-        if places in self.seen:
+        if self.seen_before(places):
             executable = self.running = self.channel.bind(self.program, self.buffers(send, recv), self.operation)
             self.keep(executable, places)
             executable.run()
-            return True
-        if len(self.seen) == MOST_SEEN:
-            self.seen.clear()
-        self.seen.add(places)
-        if self.stage:
+        elif self.stage:
             self._run_eagerly(*self.stage, send, recv)
         else:
             executable = self.running = self.channel.bind_once(self.lowered, self.buffers(send, recv), self.operation)
@@ -98,6 +94,18 @@ class Plan:
                 if not executable.failed:
                     executable.free()
         return True
+
+    def seen_before(self, places: tuple[int, int]) -> bool:
+        """Whether buffers in these places are worth an executable of their own: they are not there for the first time.
+
+        For short messages it saves little, so they must be the same in two calls running.
+        """
+        if places in self.seen:
+            return True
+        if self.stage or len(self.seen) == MOST_SEEN:
+            self.seen.clear()
+        self.seen.add(places)
+        return False
 
     def _bound_to_stage(self) -> Executable:
         assert self.stage
