@@ -55,7 +55,7 @@ from .short import Limits, moved, nonblocking, reduced
 CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # of mpi4py.MPI, where `python -m pycoll.run` puts objects of this class
 
 
-_mpi = MPI.Intracomm
+_mpi, _SUM, ndarray = MPI.Intracomm, MPI.SUM, np.ndarray
 _NONE: Limits = {}
 
 
@@ -71,6 +71,7 @@ class Comm(DerivedMethods):
 
     unfinished: Unfinished | None = None  # set by Idup; cleared at first use
     _limits: Limits = _NONE  # up to how many bytes calls go to MPI at once; the channel's, once it has been used
+    _sums: Limits = _NONE  # the same for Allreduce with MPI.SUM, by dtype
     _private: Any = None  # the communicator that they go to
     _ranks: int = 1
 
@@ -119,7 +120,10 @@ class Comm(DerivedMethods):
 
     def Bcast(self, buf: Any, root: int = 0, *, algorithm: names.Bcast | None = None) -> None:
         """Copy the `buf` of the root to all ranks, as in mpi4py."""
-        if algorithm is None and moved(self._limits, "bcast", buf):
+        if type(buf) is ndarray and buf.nbytes <= self._limits.get("bcast", -1):  # see Allreduce
+            if algorithm is None and not tasks:
+                return _mpi.Bcast(self._private, buf, root)
+        elif algorithm is None and moved(self._limits, "bcast", buf):
             return _mpi.Bcast(self._private, buf, root)
         self._run("Bcast", "bcast", None, buf, None, root, algorithm)
 
@@ -195,7 +199,11 @@ class Comm(DerivedMethods):
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Allreduce | None = None
     ) -> None:
         """Combine the `sendbuf` of all ranks in the `recvbuf` of every rank, as in mpi4py."""
-        if algorithm is None and reduced(self._limits, "allreduce", recvbuf, op):
+        # the most frequent call of all is looked at here, because calling a function would take as long again
+        if type(recvbuf) is ndarray and op is _SUM and recvbuf.nbytes <= self._sums.get(recvbuf.dtype, -1):
+            if algorithm is None and not tasks:
+                return _mpi.Allreduce(self._private, sendbuf, recvbuf)
+        elif algorithm is None and reduced(self._limits, "allreduce", recvbuf, op):
             return _mpi.Allreduce(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
         self._run("Allreduce", "allreduce", sendbuf, recvbuf, op, 0, algorithm)
 
@@ -266,7 +274,8 @@ class Comm(DerivedMethods):
             _native(self, method, why, given | {"buf": recvbuf})
 
     def _know(self, channel: Channel) -> None:
-        self._limits, self._private, self._ranks = channel.short, channel.comm, channel.size
+        self._limits, self._sums = channel.short, channel.short_sums
+        self._private, self._ranks = channel.comm, channel.size
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
         """Split the communicator by color, as in mpi4py; returns a `pycoll.Comm`."""

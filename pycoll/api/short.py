@@ -39,6 +39,8 @@ def reduced(limits: Limits, primitive: str, buffer: Any, op: Any, blocks: int = 
     if type(buffer) is ndarray:
         nbytes: int = buffer.nbytes
         name = buffer.dtype
+    elif type(buffer) is list and len(buffer) == 2 and type(buffer[0]) is ndarray:
+        nbytes, name = buffer[0].nbytes, id(buffer[1])
     else:
         nbytes, name = _listed(buffer, blocks)
     return nbytes <= limits.get((primitive, id(op), name), -1) * blocks and not tasks

@@ -42,6 +42,7 @@ class Channel:
         self.plans: dict[Any, Plan] = {}  # by the kinds of calls
         # up to how many bytes calls of `pycoll.Comm` go to MPI: (primitive, id of op, dtype) or primitive -> bytes
         self.short: dict[Hashable, int] = {}
+        self.short_sums: dict[Hashable, int] = {}  # the same for all-reduce with MPI.SUM: dtype -> bytes
         self.broken: RuntimeError | None = None  # why it cannot be used any more
         self._executables: dict[tuple[Any, ...], Executable] = {}  # the most recently used one stands last
         self._requests = 0  # of all executables
@@ -151,6 +152,7 @@ class Channel:
         """Look at all arguments anew."""
         self.plans.clear()
         self.short.clear()
+        self.short_sums.clear()
         for executable in list(self._executables.values()):
             executable.known.clear()
 

@@ -297,7 +297,10 @@ def _algorithm(
     algorithm = find(primitive, choice.algorithm)
     if choice.reason == SHORT and not isinstance(call.op, str):  # MPI does not take names
         keys = [(primitive, id(call.op), name) for name in names_of(buffers.dtype)] if operation else [primitive]
-        channel.short |= dict.fromkeys(keys, native_up_to(primitive, channel.facts.library))
+        limit = native_up_to(primitive, channel.facts.library)
+        channel.short |= dict.fromkeys(keys, limit)
+        if primitive == "allreduce" and call.op is MPI.SUM:
+            channel.short_sums[buffers.dtype] = limit
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
         raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")

@@ -1,0 +1,134 @@
+"""Plans: calls of one kind whose buffers are elsewhere each time, between calls of other kinds."""
+
+import gc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mpi4py import MPI
+
+import pycoll
+from pycoll.runtime.attach import attach
+from pycoll.runtime.plan import EAGER, MOST_IDLE, MOST_SEEN
+from tests.drawn import examples
+from tests.mpi.native import RANK, SIZE, WORLD
+
+pytestmark = pytest.mark.mpi
+OURS = pycoll.Comm(WORLD)
+LONG = EAGER // 4 + 5  # float32 elements that are no short message
+ROOM = 64  # addresses
+
+
+def window(area, start, count):
+    return area[start : start + count]
+
+
+@examples(20)
+@given(st.data())
+def test_calls_in_any_order_at_any_address(data):
+    """Each result is that of its own input, whichever executable, stage or address serves the call."""
+    a, b = np.zeros(LONG + ROOM, np.float32), np.zeros(LONG + ROOM, np.float32)
+    for _ in range(data.draw(st.integers(1, 30), "calls")):
+        count = data.draw(st.sampled_from((0, 1, 5, LONG)), "count")
+        x, y = (window(area, data.draw(st.integers(0, 3), "place"), count) for area in (a, b))
+        number = data.draw(st.integers(0, 99), "number")
+        form = data.draw(
+            st.sampled_from(("plain", "typed", "counted", "in place", "nonblocking", "new", "bcast")), "form"
+        )
+        a[:], b[:] = number + RANK, -1
+        expected = np.full(count, number * SIZE + SIZE * (SIZE - 1) / 2, np.float32)
+        if form == "plain":
+            OURS.Allreduce(x, y)
+        elif form == "typed":
+            OURS.Allreduce([x, MPI.FLOAT], [y, MPI.FLOAT])
+        elif form == "counted":
+            OURS.Allreduce([x, count, MPI.FLOAT], (y, MPI.FLOAT))
+        elif form == "in place":
+            y[:] = x
+            OURS.Allreduce(MPI.IN_PLACE, [y, MPI.FLOAT])
+        elif form == "nonblocking":
+            OURS.Iallreduce(x, y).Wait()
+        elif form == "new":
+            y[:] = pycoll.allreduce(x)
+        else:
+            y[:] = x
+            pycoll.bcast(y, SIZE - 1)
+            expected = np.full(count, number + SIZE - 1, np.float32)
+        np.testing.assert_array_equal(y, expected)
+        np.testing.assert_array_equal(a, number + RANK)
+        assert (b == -1).sum() == b.size - count, "what lies beside the buffer stays"
+
+
+@pytest.mark.parametrize("count", [3, LONG])
+def test_a_buffer_that_is_not_as_it_was(count):
+    area, y = np.ones((count, 2), np.float32), np.zeros(count, np.float32)
+    for _ in range(3):
+        pycoll.allreduce(np.ones(count, np.float32), y)
+    assert (pycoll.allreduce(area[:, 0], y) == SIZE).all(), "an input with gaps"
+    with pytest.raises(ValueError, match="recvbuf is not C-contiguous"):
+        pycoll.allreduce(y, area[:, 1])
+    y.flags.writeable = False
+    with pytest.raises(ValueError, match="recvbuf is read-only"):
+        pycoll.allreduce(np.ones(count, np.float32), y)
+    both = np.ones(2 * count, np.float32)
+    with pytest.raises(ValueError, match="overlap"):
+        pycoll.allreduce(both[1 : count + 1], both[:count])
+
+
+@pytest.mark.parametrize("count", [5, LONG])
+def test_results_that_are_no_receive_buffer_as_given(count):
+    for number in range(4):
+        send = np.full(SIZE * count, number, np.float32)
+        assert (pycoll.reduce_scatter(MPI.IN_PLACE, send) == number * SIZE).all()
+        assert pycoll.reduce_scatter(MPI.IN_PLACE, send).shape == (count,)
+        result = pycoll.reduce(np.full(count, number, np.float32), np.zeros(count, np.float32))
+        assert (result == number * SIZE).all() if RANK == 0 else result is None
+        blocks = np.zeros((SIZE, count), np.float32)
+        assert pycoll.allgatherv(np.full(count, RANK, np.float32), [blocks, [count] * SIZE]) is blocks
+        assert (blocks.T == np.arange(SIZE)).all()
+        one, other = (pycoll.allreduce(np.full(count, number, np.float32)) for _ in range(2))
+        assert one is not other and (one == other).all()
+
+
+def test_gaps_between_blocks_stay():
+    counts, displs = [2] * SIZE, [3 * rank for rank in range(SIZE)]
+    for number in range(4):
+        room = np.full(3 * SIZE, -1.0)
+        OURS.Allgatherv(np.full(2, float(number)), [room, (counts, displs)])
+        assert (room.reshape(SIZE, 3) == [number, number, -1]).all()
+
+
+def test_addresses_that_come_again_get_an_executable():
+    comm = WORLD.Dup()
+    channel = attach(comm)
+    areas = [(np.ones(LONG), np.zeros(LONG)) for _ in range(3)]
+    for _ in range(3):
+        for send, recv in areas:
+            assert (pycoll.allreduce(send, recv, comm=comm) == SIZE).all()
+    (plan,) = channel.plans.values()
+    assert len(plan.bound) == 3
+    a, b = np.ones(LONG + 8 * MOST_SEEN), np.zeros(LONG + 8 * MOST_SEEN)
+    for start in [*range(4 * MOST_SEEN)] * 2:
+        pycoll.allreduce(window(a, start, LONG), window(b, start, LONG), comm=comm)
+    assert len(plan.bound) <= 4 and len(plan.seen) <= MOST_SEEN, "addresses that do not are not kept"
+    comm.Free()
+
+
+def test_many_short_ones_in_flight():
+    comm = WORLD.Dup()
+    channel = attach(comm)
+    for turn in range(3):
+        results = [np.zeros(7) for _ in range(3 * MOST_IDLE)]
+        requests = [
+            pycoll.iallreduce(np.full(7, float(number + turn)), result, comm=comm)
+            for number, result in enumerate(results)
+        ]
+        gc.collect()
+        for request in requests[:: 1 if turn % 2 else -1]:
+            request.wait()
+        for number, result in enumerate(results):
+            assert (result == (number + turn) * SIZE).all()
+    (plan,) = channel.plans.values()
+    assert len(plan.idle) <= MOST_IDLE
+    comm.Free()
