@@ -30,6 +30,7 @@ from mpi4py import MPI
 from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.mpi_arguments import read
 from ..arguments.ops import OpName
+from ..arguments.signature import BASIC
 from ..base.settings import logger
 from ..primitives import names
 from ..runtime.attach import (
@@ -50,7 +51,7 @@ from ..selection.choices import Choices, primitive_called
 from .collectives import allgather, run
 from .comm_derived import DerivedMethods
 from .requests import derived, initialize, start
-from .short import Limits, moved, nonblocking, reduced
+from .short import Limits, moved, nonblocking, reduced, varying
 
 CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # of mpi4py.MPI, where `python -m pycoll.run` puts objects of this class
 
@@ -121,7 +122,7 @@ class Comm(DerivedMethods):
     def Bcast(self, buf: Any, root: int = 0, *, algorithm: names.Bcast | None = None) -> None:
         """Copy the `buf` of the root to all ranks, as in mpi4py."""
         if type(buf) is ndarray and buf.nbytes <= self._limits.get("bcast", -1):  # see Allreduce
-            if algorithm is None and not tasks:
+            if algorithm is None and not tasks and buf.dtype in BASIC:
                 return _mpi.Bcast(self._private, buf, root)
         elif algorithm is None and moved(self._limits, "bcast", buf):
             return _mpi.Bcast(self._private, buf, root)
@@ -129,49 +130,49 @@ class Comm(DerivedMethods):
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatter | None = None) -> None:
         """Give each rank its block of the `sendbuf` of the root, as in mpi4py."""
-        if algorithm is None and moved(self._limits, "scatter", recvbuf):
+        if algorithm is None and moved(self._limits, "scatter", recvbuf, 1, sendbuf):
             return _mpi.Scatter(self._private, sendbuf, recvbuf, root)
         self._run("Scatter", "scatter", sendbuf, recvbuf, None, root, algorithm)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatterv | None = None) -> None:
         """Give each rank its block, of a length of its own, of the `sendbuf` of the root, as in mpi4py."""
-        if algorithm is None and "scatterv" in self._limits and not tasks:
+        if algorithm is None and varying(self._limits, "scatterv", sendbuf, recvbuf):
             return _mpi.Scatterv(self._private, sendbuf, recvbuf, root)
         self._run("Scatterv", "scatterv", sendbuf, recvbuf, None, root, algorithm)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gather | None = None) -> None:
         """Collect a block from each rank in the `recvbuf` of the root, as in mpi4py."""
-        if algorithm is None and moved(self._limits, "gather", sendbuf):
+        if algorithm is None and moved(self._limits, "gather", sendbuf, 1, recvbuf):
             return _mpi.Gather(self._private, sendbuf, recvbuf, root)
         self._run("Gather", "gather", sendbuf, recvbuf, None, root, algorithm)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gatherv | None = None) -> None:
         """Collect blocks of different lengths in the `recvbuf` of the root, as in mpi4py."""
-        if algorithm is None and "gatherv" in self._limits and not tasks:
+        if algorithm is None and varying(self._limits, "gatherv", sendbuf, recvbuf):
             return _mpi.Gatherv(self._private, sendbuf, recvbuf, root)
         self._run("Gatherv", "gatherv", sendbuf, recvbuf, None, root, algorithm)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgather | None = None) -> None:
         """Collect a block from each rank in the `recvbuf` of every rank, as in mpi4py."""
-        if algorithm is None and moved(self._limits, "allgather", recvbuf, self._ranks):
+        if algorithm is None and moved(self._limits, "allgather", recvbuf, self._ranks, sendbuf):
             return _mpi.Allgather(self._private, sendbuf, recvbuf)
         self._run("Allgather", "allgather", sendbuf, recvbuf, None, 0, algorithm)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgatherv | None = None) -> None:
         """Collect blocks of different lengths in the `recvbuf` of every rank, as in mpi4py."""
-        if algorithm is None and "allgatherv" in self._limits and not tasks:
+        if algorithm is None and varying(self._limits, "allgatherv", sendbuf, recvbuf):
             return _mpi.Allgatherv(self._private, sendbuf, recvbuf)
         self._run("Allgatherv", "allgatherv", sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoall | None = None) -> None:
         """Exchange a block between every two ranks, as in mpi4py."""
-        if algorithm is None and moved(self._limits, "alltoall", recvbuf, self._ranks):
+        if algorithm is None and moved(self._limits, "alltoall", recvbuf, self._ranks, sendbuf):
             return _mpi.Alltoall(self._private, sendbuf, recvbuf)
         self._run("Alltoall", "alltoall", sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallv | None = None) -> None:
         """Exchange blocks of different lengths between every two ranks, as in mpi4py."""
-        if algorithm is None and "alltoallv" in self._limits and not tasks:
+        if algorithm is None and varying(self._limits, "alltoallv", sendbuf, recvbuf):
             return _mpi.Alltoallv(self._private, sendbuf, recvbuf)
         self._run("Alltoallv", "alltoallv", sendbuf, recvbuf, None, 0, algorithm)
 

@@ -15,6 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arguments.arrays import IN_PLACE
+from ..arguments.signature import BASIC
 from ..runtime.progress import tasks
 from ..schedule.registry import PRIMITIVES
 from .requests import NativeRequest
@@ -25,13 +26,28 @@ _ON_HOST = frozenset((ndarray, bytes, bytearray, array.array))
 OTHER_FORM = 1 << 63  # more bytes than any limit
 
 
-def moved(limits: Limits, primitive: str, buffer: Any, blocks: int = 1) -> bool:
-    """Whether a call that moves data is short, by a buffer of so many blocks."""
+def moved(limits: Limits, primitive: str, buffer: Any, blocks: int = 1, other: Any = None) -> bool:
+    """Whether a call that moves data is short, by a buffer of so many blocks; mpi4py must know the dtypes of both."""
     if type(buffer) is ndarray:
         nbytes: int = buffer.nbytes
+        name: Hashable = buffer.dtype
     else:
-        nbytes, _ = _listed(buffer, blocks)
-    return nbytes <= limits.get(primitive, -1) * blocks and not tasks
+        nbytes, name = _listed(buffer, blocks)
+    return nbytes <= limits.get(primitive, -1) * blocks and not tasks and name in BASIC and is_known(other)
+
+
+def varying(limits: Limits, primitive: str, sendbuf: Any, recvbuf: Any) -> bool:
+    """Whether a call whose ranks do not know each other's counts goes to MPI; mpi4py must know the dtypes."""
+    return primitive in limits and not tasks and is_known(sendbuf) and is_known(recvbuf)
+
+
+def is_known(buffer: Any) -> bool:
+    """Whether mpi4py knows the dtype of a buffer in a usual form."""
+    if type(buffer) is ndarray:
+        return buffer.dtype in BASIC
+    if type(buffer) is list or type(buffer) is tuple:
+        return len(buffer) > 1 and (id(buffer[-1]) in BASIC or is_known(buffer[0]))
+    return buffer is None or buffer is IN_PLACE
 
 
 def reduced(limits: Limits, primitive: str, buffer: Any, op: Any, blocks: int = 1) -> bool:
@@ -60,19 +76,22 @@ def nonblocking(native: Callable[..., MPI.Request], primitive: str) -> Callable[
     """What begins a nonblocking call of `pycoll.Comm` by this method of mpi4py, if it is short."""
     at = {"bcast": 0, "gather": 0, "reduce": 0}.get(primitive, 1)  # the argument that decides how long it is
     blocks_of_all = primitive in ("allgather", "alltoall")
-    varies, reduces = PRIMITIVES[primitive].varies or primitive == "barrier", PRIMITIVES[primitive].reduces
+    varies, reduces = PRIMITIVES[primitive].varies, PRIMITIVES[primitive].reduces
 
     def begin(comm: Any, *args: Any) -> NativeRequest | None:
-        if varies:
+        if primitive == "barrier":
             short = primitive in comm._limits and not tasks
-        elif len(args) <= at:
+        elif varies:
+            short = len(args) > 1 and varying(comm._limits, primitive, args[0], args[1])
+        elif len(args) <= min(at, 1) or (primitive != "bcast" and len(args) < 2):
             return None
         elif reduces:
             inside = primitive == "reduce_scatter" and args[0] is IN_PLACE
             op = args[2] if len(args) > 2 else MPI.SUM
             short = reduced(comm._limits, primitive, args[at], op, comm._ranks if inside else 1)
         else:
-            short = moved(comm._limits, primitive, args[at], comm._ranks if blocks_of_all else 1)
+            other = args[1 - at] if primitive != "bcast" else None
+            short = moved(comm._limits, primitive, args[at], comm._ranks if blocks_of_all else 1, other)
         return NativeRequest(native(comm._private, *args)) if short else None
 
     return begin

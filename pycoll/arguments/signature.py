@@ -47,6 +47,10 @@ def is_array(buffer: Any) -> bool:
     return type(buffer) is not Absent
 
 
+# the dtypes of arrays that mpi4py takes without a datatype beside them, and the identities of datatypes
+BASIC = frozenset((*_DTYPES, *_DTYPES.values()))
+
+
 def names_of(dtype: np.dtype) -> tuple[Hashable, ...]:
     """What may stand for a dtype in a call: the dtype itself, the identities of datatypes."""
     return (dtype, *(name for name, other in _DTYPES.items() if other == dtype))

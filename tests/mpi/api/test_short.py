@@ -185,3 +185,24 @@ def test_the_first_call_of_a_kind_with_a_count(comm):
     everything = np.zeros(SIZE * 2, int)
     comm.Allgather([np.full(2, RANK), 2, MPI.INT64_T], [everything, 2, MPI.INT64_T])
     assert everything.tolist() == [rank for rank in range(SIZE) for _ in range(2)]
+
+
+@pytest.mark.parametrize("dtype", [[("a", "i4"), ("b", "f8")], ">f4", "S3", "M8[s]", "f2", "g"])
+def test_dtypes_that_mpi4py_does_not_know_are_moved_in_every_call(comm, dtype):
+    values = np.zeros(3 * 16, np.uint8)
+    for turn in range(3):
+        comm.Bcast(np.zeros(3))  # makes the limits known
+        comm.Allgather(np.zeros(1), np.zeros(SIZE))
+        comm.Allgatherv(np.zeros(1), [np.zeros(SIZE), [1] * SIZE])
+        buf = values.view(dtype).copy() if np.dtype(dtype).itemsize in (3, 12, 2, 4, 8, 16) else None
+        if RANK == 0:
+            buf.view(np.uint8)[:] = turn + 1
+        comm.Bcast(buf)
+        assert (buf.view(np.uint8) == turn + 1).all()
+        comm.Ibcast(buf).Wait()
+        everything = np.zeros((SIZE, *buf.shape), dtype)
+        comm.Allgather(buf, everything)
+        assert (everything.view(np.uint8) == turn + 1).all()
+        comm.Allgatherv(buf, [np.zeros_like(everything), [buf.size] * SIZE])
+        comm.Iallgather(buf, everything).Wait()
+        comm.Gatherv(buf, [everything, [buf.size] * SIZE] if RANK == 0 else None)
