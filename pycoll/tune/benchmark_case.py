@@ -17,6 +17,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.arguments.device_copies import pinned
 from pycoll.arguments.ops import resolve
+from pycoll.arguments.signature import BASIC
 from pycoll.runtime import native
 from pycoll.schedule.registry import PRIMITIVES
 
@@ -55,6 +56,7 @@ class Case:
         self._persistent: list[Any] = []
         self.arguments = arguments
         self._starts: Iterator[int] = repeat(0)
+        self._areas: dict[int, Any] = {}  # what the buffers are parts of, by the id of a buffer
         self.shape = shape = PRIMITIVES[primitive]
         rank, size = comm.rank, comm.size
         self.count = self.nbytes = 0
@@ -66,9 +68,13 @@ class Case:
         self.nbytes = self.count * dtype.itemsize * (1 if shape.cuts else size)
 
         def allocate(wanted: object, all_blocks: bool) -> Any:
-            more = ADDRESSES * STEP // dtype.itemsize if arguments == "fresh" else 0
+            if not wanted:
+                return None
             count = self.count * (size if all_blocks else 1)
-            return xp.zeros(count + more, dtype)[:count] if wanted else None
+            area = xp.zeros(count + (ADDRESSES * STEP // dtype.itemsize if arguments == "fresh" else 0), dtype)
+            buffer = area[:count]
+            self._areas[id(buffer)] = area
+            return buffer
 
         self.send = allocate(shape.holds(rank, size, root, 1), shape.takes_all)
         inside = in_place and shape.takes_all and not shape.gives_all  # the input of reduce_scatter
@@ -148,7 +154,10 @@ class Case:
         """A buffer as a call has it."""
         if array is None:
             return None
-        return array.base[start : start + array.size] if self.arguments == "fresh" else [array, self._datatype()]
+        if self.arguments == "typed":
+            return [array, self._datatype()]
+        area = self._areas.get(id(array))
+        return array[:] if area is None else area[start : start + array.size]
 
     def _datatype(self) -> MPI.Datatype:
         try:
@@ -170,7 +179,7 @@ class Case:
                 native.datatype(self.dtype)
             except ValueError:
                 return None
-        elif self.xp is np and self.arguments == "same":  # what is moved is bytes
+        elif self.xp is np and (self.arguments == "same" or self.dtype not in BASIC):  # what is moved is bytes
             send, recv = (None if array is None else array.view(np.uint8) for array in (send, recv))
         operation = resolve(self.op)
         begin = self._calling(function, send, recv, self._options(self._op()))
