@@ -42,11 +42,11 @@ def varying(limits: Limits, primitive: str, sendbuf: Any, recvbuf: Any) -> bool:
 
 
 def is_known(buffer: Any) -> bool:
-    """Whether mpi4py knows the dtype of a buffer in a usual form."""
+    """Whether mpi4py knows the dtype of a buffer in a usual form, which is in host memory."""
     if type(buffer) is ndarray:
         return buffer.dtype in BASIC
     if type(buffer) is list or type(buffer) is tuple:
-        return len(buffer) > 1 and (id(buffer[-1]) in BASIC or is_known(buffer[0]))
+        return len(buffer) > 1 and type(buffer[0]) in _ON_HOST and (id(buffer[-1]) in BASIC or is_known(buffer[0]))
     return buffer is None or buffer is IN_PLACE
 
 

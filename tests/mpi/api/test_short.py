@@ -1,5 +1,6 @@
 """Calls of `pycoll.Comm` that are so short that they are left to MPI, with the caller's own arguments."""
 
+import sys
 from dataclasses import replace
 from functools import partial
 
@@ -206,3 +207,27 @@ def test_dtypes_that_mpi4py_does_not_know_are_moved_in_every_call(comm, dtype):
         comm.Allgatherv(buf, [np.zeros_like(everything), [buf.size] * SIZE])
         comm.Iallgather(buf, everything).Wait()
         comm.Gatherv(buf, [everything, [buf.size] * SIZE] if RANK == 0 else None)
+
+
+class OnlyMPI:
+    """Memory that only MPI can read, as far as pycoll knows."""
+
+    def __init__(self, array):
+        self.array = array
+        self.__cuda_array_interface__ = array.__array_interface__ | {"data": (array.ctypes.data, False)}
+
+
+@pytest.mark.skipif("cupy" in sys.modules, reason="CuPy, or what stands in for it, can read such arrays")
+def test_ranks_without_a_send_buffer_leave_other_memory_to_mpi_alike(comm):
+    from pycoll.arguments.device_arrays import gpu_possible
+
+    if gpu_possible():
+        pytest.skip("CuPy can read such arrays")
+    for turn in range(3):
+        comm.Scatterv([np.ones(SIZE), [1] * SIZE] if RANK == 0 else None, np.zeros(1))  # makes the limits known
+        comm.Iscatterv([np.ones(SIZE), [1] * SIZE] if RANK == 0 else None, np.zeros(1)).Wait()
+        blocks, block = np.full(SIZE, float(turn)), np.zeros(1)
+        send = [OnlyMPI(blocks), [1] * SIZE] if RANK == 0 else None
+        comm.Scatterv(send, [OnlyMPI(block), 1, MPI.DOUBLE])
+        assert block[0] == turn
+        comm.Iscatterv(send, [OnlyMPI(block), 1, MPI.DOUBLE]).Wait()
