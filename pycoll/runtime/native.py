@@ -132,6 +132,9 @@ def bound(
     def spec(array: Any, places: Extents | None, in_blocks: bool) -> list[Any] | None:
         if array is None:
             return None
+        if places and primitive.varies and not in_blocks:
+            (start, size), *_ = places
+            return [MPI.buffer.fromaddress(address(array) + start, size), type_]
         memory = MPI.buffer.fromaddress(address(array), array.nbytes)
         if places is None or not (primitive.varies and in_blocks):
             return [memory, type_]

@@ -231,3 +231,26 @@ def test_ranks_without_a_send_buffer_leave_other_memory_to_mpi_alike(comm):
         comm.Scatterv(send, [OnlyMPI(block), 1, MPI.DOUBLE])
         assert block[0] == turn
         comm.Iscatterv(send, [OnlyMPI(block), 1, MPI.DOUBLE]).Wait()
+
+
+@pytest.mark.parametrize("name", ["Scatterv", "Iscatterv", "Gatherv", "Allgatherv", "Iallgatherv"])
+def test_a_count_that_is_less_than_the_array(comm, name):
+    blocks, block = np.full((SIZE, 3), -1), np.full(3, -1)
+    for count in (0, 2, 3):
+        sending = name.lower().endswith("scatterv")
+        (blocks if sending else block)[:] = 7
+        whole = [blocks, ([count] * SIZE, [3 * rank for rank in range(SIZE)]), MPI.INT64_T]
+        part = [block, count, MPI.INT64_T]
+        if "Allgatherv".lower() in name.lower():
+            arguments = part, whole
+        else:
+            at_root = whole if RANK == 0 else None
+            arguments = (at_root, part) if sending else (part, at_root)
+        request = getattr(comm, name)(*arguments)
+        if request:
+            request.Wait()
+        if sending:
+            assert block.tolist() == [7] * count + [-1] * (3 - count)
+        elif RANK == 0:
+            assert (blocks[:, :count] == 7).all() and (blocks[:, count:] == -1).all()
+        blocks[:], block[:] = -1, -1
