@@ -16,7 +16,7 @@ import pytest
 from tests.launch import COUNTS
 
 os.environ["PYCOLL_TUNING"] = "off"  # the tests expect the rules, whatever the user has measured
-os.environ["PYCOLL_NATIVE"] = "0"  # they test pycoll's schedules; tests/mpi/api/test_short.py tests what is left to MPI
+os.environ["PYCOLL_NATIVE"] = "0"  # they test the schedules; tests/mpi/api/test_short.py covers calls left to MPI
 
 # nothing that depends on time or on files: all ranks must draw the same examples
 for _profile, _examples in {"pycoll": 100, "quick": 20}.items():

@@ -75,6 +75,7 @@ def _listed(spec: Any, blocks: int) -> tuple[int, Hashable]:
 def nonblocking(native: Callable[..., MPI.Request], primitive: str) -> Callable[..., NativeRequest | None]:
     """What begins a nonblocking call of `pycoll.Comm` by this method of mpi4py, if it is short."""
     at = {"bcast": 0, "gather": 0, "reduce": 0}.get(primitive, 1)  # the argument that decides how long it is
+    buffers = 1 if primitive == "bcast" else 2  # the first arguments
     blocks_of_all = primitive in ("allgather", "alltoall")
     varies, reduces = PRIMITIVES[primitive].varies, PRIMITIVES[primitive].reduces
 
@@ -83,14 +84,14 @@ def nonblocking(native: Callable[..., MPI.Request], primitive: str) -> Callable[
             short = primitive in comm._limits and not tasks
         elif varies:
             short = len(args) > 1 and varying(comm._limits, primitive, args[0], args[1])
-        elif len(args) <= min(at, 1) or (primitive != "bcast" and len(args) < 2):
+        elif len(args) < buffers:
             return None
         elif reduces:
             inside = primitive == "reduce_scatter" and args[0] is IN_PLACE
             op = args[2] if len(args) > 2 else MPI.SUM
             short = reduced(comm._limits, primitive, args[at], op, comm._ranks if inside else 1)
         else:
-            other = args[1 - at] if primitive != "bcast" else None
+            other = args[1 - at] if buffers == 2 else None
             short = moved(comm._limits, primitive, args[at], comm._ranks if blocks_of_all else 1, other)
         return NativeRequest(native(comm._private, *args)) if short else None
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..compiler.blocks import Extents, side_by_side
 from ..schedule.registry import Primitive
 from .arrays import IN_PLACE, Action, Array, as_array, check_writeable, copying, finishing, recv_array
-from .memory import address, allocate_like, bounds, device_of
+from .memory import address, allocate_like, bounds, device_of, overlap
 from .memory_kinds import HOST, Memory
 
 
@@ -235,8 +235,7 @@ def _check_pair(send: Array, recv: Array, needed: int) -> None:
 
 def check_apart(send: Array, recv: Array, hint: str = "") -> None:
     """ValueError if two contiguous arrays overlap."""
-    ours, theirs = address(recv), address(send)
-    if ours < theirs + send.nbytes and theirs < ours + recv.nbytes:
+    if overlap(address(recv), recv.nbytes, address(send), send.nbytes):
         raise ValueError(f"sendbuf and recvbuf overlap in memory{hint}")
 
 

@@ -27,6 +27,11 @@ def address(array: Any) -> int:
     return MPI.Get_address(array) if isinstance(array, np.ndarray) else array.data.ptr
 
 
+def overlap(start: int, nbytes: int, other: int, other_nbytes: int) -> bool:
+    """Whether two pieces of memory, given by their addresses and lengths, share a byte."""
+    return start < other + other_nbytes and other < start + nbytes
+
+
 def bounds(array: Any) -> tuple[int, int]:
     """The addresses of an array's first byte and of the one after its last."""
     start = end = address(array)

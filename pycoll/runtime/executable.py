@@ -49,7 +49,7 @@ class Executable:
     ) -> None:
         self.program, self.calls, self.requests, self.scratch = program, calls, requests, scratch
         self.marks = marks  # of steps on a GPU that are waited for
-        self.tag = tag  # of its messages, where each run has another
+        self.tag = [] if tag is None else tag  # of its messages, where each run has another
         self.tracer: Tracer | None = None  # what records its runs
         self.known: list[tuple[Plan, tuple[int, int]]] = []  # where calls find it
         self.failed = False  # a run ended early, so that messages may be pending

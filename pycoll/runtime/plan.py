@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arguments.check_buffers import CheckedBuffers
-from ..arguments.memory import address
+from ..arguments.memory import address, overlap
 from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
 from ..arguments.signature import is_array
@@ -78,7 +78,7 @@ class Plan:
 
     def _run_elsewhere(self, send: Any, recv: Any, places: tuple[int, int]) -> bool:
         """Run it on buffers for which there is no executable; False if they take a closer look."""
-        if not self.on_host or (self.gives and self.gets and _overlap(send, recv, *places)):
+        if not self.on_host or (self.gives and self.gets and overlap(places[0], send.nbytes, places[1], recv.nbytes)):
             return False
         if self.seen_before(places):
             executable = self.running = self.channel.bind(self.program, self.buffers(send, recv), self.operation)
@@ -143,7 +143,9 @@ class Plan:
             return False
         if self.gets and not (recv.flags.carray if self.writes else recv.flags.c_contiguous):
             return False
-        return not (self.gives and self.gets and _overlap(send, recv, self.address(send), self.address(recv)))
+        if not (self.gives and self.gets):
+            return True
+        return not overlap(self.address(send), send.nbytes, self.address(recv), recv.nbytes)
 
     def _bound_parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
         buffers = self.buffers(send, recv)
@@ -152,8 +154,7 @@ class Plan:
 
     def _staged_parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
         executable, inside, outside = stage = self.idle.pop() if self.idle else self._new_stage(send, recv)
-        if executable.tag is not None:
-            executable.tag[:] = (tag,)
+        executable.tag[:] = (tag,)
         if self.gives:
             copyto(inside, send)
         if self.fills:
@@ -224,7 +225,3 @@ def _like(area: np.ndarray, array: np.ndarray) -> np.ndarray:
 def _is_whole(array: Any, used: Any) -> bool:
     """Whether all of the caller's array is used, and nothing else."""
     return used is None or (is_array(array) and address(array) == address(used) and array.nbytes == used.nbytes)
-
-
-def _overlap(send: Any, recv: Any, start: int, other: int) -> bool:
-    return bool(start < other + recv.nbytes and other < start + send.nbytes)

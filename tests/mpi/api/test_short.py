@@ -85,7 +85,9 @@ def test_ranks_decide_alike_however_they_write_their_arguments(comm, turn):
 
 
 def test_only_short_calls_are_left_to_mpi(comm):
-    assert pycoll.explain("allreduce", nbytes=8, comm=comm).algorithm != "native", "functions run pycoll's schedules"
+    assert pycoll.explain("allreduce", nbytes=8, comm=comm).algorithm != "native", (
+        "functions run the schedules of pycoll"
+    )
     for count in (2, native_up_to("allreduce") // 8):
         send, recv = np.ones(count), np.zeros(count)
         assert messages(partial(comm.Allreduce, send, recv)) == 0 and (recv == SIZE).all()
