@@ -22,7 +22,7 @@ from .requests import NativeRequest
 
 ndarray = np.ndarray
 Limits = dict[Hashable, int]
-_ON_HOST = frozenset((ndarray, bytes, bytearray, array.array))
+_ON_HOST = frozenset((ndarray, bytes, bytearray, memoryview, array.array, MPI.buffer))
 OTHER_FORM = 1 << 63  # more bytes than any limit
 
 

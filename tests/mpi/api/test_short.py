@@ -9,6 +9,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll.api.short import moved
 from pycoll.runtime.attach import attach
 from pycoll.selection.rules import native_up_to
 from tests.mpi.native import RANK, SIZE, WORLD
@@ -256,3 +257,14 @@ def test_a_count_that_is_less_than_the_array(comm, name):
         elif RANK == 0:
             assert (blocks[:, :count] == 7).all() and (blocks[:, count:] == -1).all()
         blocks[:], block[:] = -1, -1
+
+
+def test_memory_of_mpi_goes_to_mpi_at_once(comm):
+    """As the demos of mpi4py allocate it."""
+    room = MPI.Alloc_mem(16)
+    comm.Bcast(np.zeros(2))  # makes the limit known
+    assert moved(comm._limits, "bcast", [room, 16, MPI.BYTE])
+    room[:] = bytes([RANK + 1]) * 16
+    comm.Bcast([room, 16, MPI.BYTE], root=SIZE - 1)
+    assert bytes(room) == bytes([SIZE]) * 16
+    MPI.Free_mem(room)
