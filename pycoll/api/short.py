@@ -8,6 +8,7 @@ that come later.  Whoever looks there decides as `pycoll.selection.select` does,
 from __future__ import annotations
 
 import array
+import mmap
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -22,7 +23,7 @@ from .requests import NativeRequest
 
 ndarray = np.ndarray
 Limits = dict[Hashable, int]
-_ON_HOST = frozenset((ndarray, bytes, bytearray, memoryview, array.array, MPI.buffer))
+_ON_HOST = frozenset((ndarray, bytes, bytearray, memoryview, array.array, mmap.mmap, MPI.buffer))
 OTHER_FORM = 1 << 63  # more bytes than any limit
 
 
