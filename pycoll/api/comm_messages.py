@@ -6,6 +6,7 @@ Where MPI is not CUDA-aware, they are staged through host memory.  Without CuPy 
 from __future__ import annotations
 
 import functools
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from ..arguments.device_arrays import UnreadableMemory, device_array, gpu_possib
 from ..arguments.streams import wait_for_caller
 from ..runtime.gpu.memory import is_direct
 from . import pointtopoint
+
+_mpi = MPI.Intracomm
 
 
 def _must_be_staged(spec: Any) -> bool:
@@ -41,12 +44,19 @@ def _loaded(spec: Any, writable: bool) -> BufferView:
 
 
 class DeviceMessages(MPI.Intracomm):
-    """The messages of mpi4py, which may have buffers on a GPU."""
+    """The messages of mpi4py, which may have buffers on a GPU where CuPy is installed.
+
+    Elsewhere the methods are those of mpi4py, since a function of Python around a message takes as long as the message.
+    """
+
+
+class _Methods(_mpi):
+    """The methods where CuPy is installed."""
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a message, as in mpi4py."""
         if not _must_be_staged(buf):
-            return super().Send(buf, dest, tag)
+            return _mpi.Send(self, buf, dest, tag)
         pointtopoint.send(_loaded(buf, False).whole(), dest, tag, comm=self)
 
     def Recv(
@@ -54,7 +64,7 @@ class DeviceMessages(MPI.Intracomm):
     ) -> None:
         """Receive a message, as in mpi4py."""
         if not _must_be_staged(buf):
-            return super().Recv(buf, source, tag, status)
+            return _mpi.Recv(self, buf, source, tag, status)
         side = _loaded(buf, True)
         pointtopoint.recv(side.whole(), source, tag, status, comm=self)
         for store in side.store:
@@ -63,7 +73,7 @@ class DeviceMessages(MPI.Intracomm):
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:
         """Start to send a message, as in mpi4py; complete it by its own methods or by those of pycoll."""
         if not _must_be_staged(buf):
-            return super().Isend(buf, dest, tag)
+            return _mpi.Isend(self, buf, dest, tag)
         return pointtopoint.isend(_loaded(buf, False).whole(), dest, tag, comm=self)
 
     def Irecv(self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> MPI.Request:
@@ -72,7 +82,7 @@ class DeviceMessages(MPI.Intracomm):
         TypeError for a datatype with gaps on a GPU.
         """
         if not _must_be_staged(buf):
-            return super().Irecv(buf, source, tag)
+            return _mpi.Irecv(self, buf, source, tag)
         side = _loaded(buf, True)
         if side.store:
             raise TypeError("Irecv: a datatype with gaps cannot be received on a GPU, since MPI is not CUDA-aware")
@@ -90,7 +100,7 @@ class DeviceMessages(MPI.Intracomm):
     ) -> None:
         """Send a message and receive another, as in mpi4py."""
         if not (_must_be_staged(sendbuf) or _must_be_staged(recvbuf)):
-            return super().Sendrecv(sendbuf, dest, sendtag, recvbuf, source, recvtag, status)
+            return _mpi.Sendrecv(self, sendbuf, dest, sendtag, recvbuf, source, recvtag, status)
         request = self.Isend(sendbuf, dest, sendtag)
         self.Recv(recvbuf, source, recvtag, status)
         request.Wait()
@@ -109,9 +119,19 @@ def _refusing(name: str) -> Any:
     return method
 
 
-for _name in (
+_REFUSING = (
     *("Bsend", "Ssend", "Rsend", "Ibsend", "Issend", "Irsend", "Sendrecv_replace"),
     *("Send_init", "Bsend_init", "Ssend_init", "Rsend_init", "Recv_init", "Isendrecv", "Isendrecv_replace"),
-):
-    if hasattr(MPI.Intracomm, _name):
-        setattr(DeviceMessages, _name, _refusing(_name))
+)
+
+
+def serve_devices() -> None:
+    """Let the messages have buffers on a GPU."""
+    for name in ("Send", "Recv", "Isend", "Irecv", "Sendrecv"):
+        setattr(DeviceMessages, name, getattr(_Methods, name))
+    for name in filter(partial(hasattr, MPI.Intracomm), _REFUSING):
+        setattr(DeviceMessages, name, _refusing(name))
+
+
+if gpu_possible():
+    serve_devices()

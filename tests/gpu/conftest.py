@@ -5,6 +5,7 @@ Each test runs on the real CuPy where there is a GPU, and on a stand-in everywhe
 
 import pytest
 
+from pycoll.api import comm_messages
 from pycoll.runtime.gpu import cuda_aware
 
 from . import standin
@@ -33,6 +34,7 @@ def xp(request):
         yield cupy
         return
     with standin.installed() as stand_in:
+        comm_messages.serve_devices()  # as where CuPy is installed
         yield stand_in
 
 

@@ -1,0 +1,16 @@
+"""The messages of a communicator where CuPy is not installed."""
+
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from pycoll.api.comm_messages import DeviceMessages
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.mark.parametrize("name", ["Send", "Recv", "Isend", "Irecv", "Sendrecv", "Send_init"])
+def test_they_are_those_of_mpi4py(name):
+    if "Send" in vars(DeviceMessages):
+        pytest.skip("there is CuPy, or the stand-in for it")
+    assert getattr(pycoll.Comm, name) is getattr(MPI.Intracomm, name)
