@@ -2,7 +2,8 @@
 
 Each call is made by the communicator of mpi4py, by `pycoll.Comm` with the algorithm that the rules name, and by
 `pycoll.Comm` with none named.  They are called many times in a row, as in a program's loop, in turn with each other; a
-time is the slowest rank's.  New views begin at another address each time: more addresses than pycoll keeps.
+time is the slowest rank's.  A view ``a[i:j]`` is one of 32 windows, again and again, as where a program works through
+its blocks; ``a[k:l]`` begins at another address each time, for more addresses than pycoll keeps.
 """
 
 from __future__ import annotations
@@ -27,15 +28,17 @@ from pycoll.tune.options import nbytes
 
 from .results import document, table
 
-ADDRESSES, STEP = 1024, 16  # of new views, and how many elements lie between two
+WINDOWS, ADDRESSES, STEP = 32, 1024, 16  # of views, and how many elements lie between two
 BLOCK = 2e-3  # seconds that calls in a row take
 CALLS = (
     "Allreduce(x, y)",
     "Allreduce(a[i:j], b[i:j])",
+    "Allreduce(a[k:l], b[k:l])",
     "Allreduce([x, FLOAT], [y, FLOAT])",
     "Allreduce(IN_PLACE, [y, FLOAT])",
     "Allreduce(IN_PLACE, y)",
     "Bcast(a[i:j])",
+    "Bcast(a[k:l])",
     "Allgatherv(x, [r, counts])",
     "Reduce_scatter_block(IN_PLACE, y)",
     "Iallreduce(x, y).Wait()",
@@ -62,11 +65,12 @@ class Program:
             "IN_PLACE": MPI.IN_PLACE,
             "windows": self._windows,
         }
-        self._starts = cycle(range(0, ADDRESSES * STEP, STEP))
+        again, anew = cycle(range(WINDOWS)), cycle(range(ADDRESSES))
+        self._starts = ((STEP * window, STEP * place) for window, place in zip(again, anew))
 
-    def _windows(self, times: int) -> list[tuple[int, int]]:
-        """Other places in `a` and `b` than those of the calls before."""
-        return [(start, start + self.count) for start in islice(self._starts, times)]
+    def _windows(self, times: int) -> list[tuple[int, int, int, int]]:
+        """Places in `a` and `b`: one of the windows, and one where no call has been for long."""
+        return [(i, i + self.count, k, k + self.count) for i, k in islice(self._starts, times)]
 
     def loop(self, comm: MPI.Intracomm, call: str, algorithm: str | None) -> Loop:
         """A function that makes the call so many times."""
@@ -75,7 +79,7 @@ class Program:
             arguments, rest = rest.split(")", 1)
             call = f"{name}({arguments + ', ' if arguments else ''}algorithm={algorithm!r}){rest}"
         names = self._names | {"comm": comm}
-        exec(f"def loop(times):\n    for i, j in windows(times):\n        comm.{call}", names)
+        exec(f"def loop(times):\n    for i, j, k, l in windows(times):\n        comm.{call}", names)
         found: Loop = names["loop"]
         return found
 
@@ -151,10 +155,11 @@ def main(argv: list[str]) -> int:
     for call in calls:
         for size in options.sizes if call != "Barrier()" else [0]:
             records.append(measure(comm, ours, call, size, options.seconds))
+    where = environment(comm)
     if comm.rank == 0:
         print(table(records, COLUMNS))
         if options.json:
-            write_json(options.json, document(environment(comm), records))
+            write_json(options.json, document(where, records))
     return 0
 
 
