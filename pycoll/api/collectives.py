@@ -12,33 +12,23 @@ wrong or unequal dtypes, or for an operation that the dtype does not have; Value
 fit, buffers that are read-only, not contiguous or overlapping, a root out of range, an unknown algorithm or
 operation.
 
-Repeated calls with the same array objects skip most of these checks: their dtype and whether they are
-writeable are looked at again, but strides that were assigned to between two calls (which NumPy deprecates)
-are not seen.
+Calls of one kind, whose buffers differ only in their contents and addresses, skip most of these checks.  Arrays of up
+to 4 KiB that own their memory and are passed again and again are referred to weakly, so that `numpy.ndarray.resize`
+refuses them; strides that are assigned to between two such calls (which NumPy deprecates) are not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from ..arguments.check_buffers import check_buffers
-from ..arguments.mpi_arguments import read_varying
 from ..arguments.ops import OpName
-from ..arguments.signature import Key, kind_of
-from ..base import settings
-from ..base.errors import CollectiveInterrupted, MismatchError
 from ..primitives import names
-from ..runtime.attach import attach, channels, is_new
-from ..runtime.channel import Channel
-from ..runtime.dispatch import Call, Prepared, Reader, prepare
-from ..runtime.executable import Executable
-from ..runtime.interruptions import interruptions_delayed
-from ..runtime.progress import going_on, tasks
 from ..schedule.registry import algorithms_of
+from .call import run, run_varying
 
 
 def algorithms(primitive: str) -> list[names.AlgorithmName]:
@@ -231,7 +221,7 @@ def scatterv(
     `recvbuf`.  Raises TypeError or ValueError for counts and displacements that are no lists of `size` integers, or
     lead out of the buffer.  Algorithms: see `pycoll.primitives.scatterv`.
     """
-    return run("scatterv", sendbuf, recvbuf, None, root, comm, algorithm, None, read_varying)
+    return run("scatterv", sendbuf, recvbuf, None, root, comm, algorithm, None, run_varying)
 
 
 def gatherv(
@@ -249,7 +239,7 @@ def gatherv(
     sendbuf=MPI.IN_PLACE the root's block is in its place already.  Returns the root's array, None elsewhere.
     Errors as in `scatterv`.  Algorithms: see `pycoll.primitives.gatherv`.
     """
-    return run("gatherv", sendbuf, recvbuf, None, root, comm, algorithm, None, read_varying)
+    return run("gatherv", sendbuf, recvbuf, None, root, comm, algorithm, None, run_varying)
 
 
 def allgatherv(
@@ -260,7 +250,7 @@ def allgatherv(
     `recvbuf` as in `gatherv`, on all ranks with the same counts.  Returns its array.  Errors as in `scatterv`.
     Algorithms: see `pycoll.primitives.allgatherv`.
     """
-    return run("allgatherv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
+    return run("allgatherv", sendbuf, recvbuf, None, 0, comm, algorithm, None, run_varying)
 
 
 def alltoallv(
@@ -272,7 +262,7 @@ def alltoallv(
     allocates `recvbuf`, and with sendbuf=MPI.IN_PLACE its blocks are replaced.  Returns `recvbuf`'s array.  Errors
     as in `scatterv`.  Algorithms: see `pycoll.primitives.alltoallv`.
     """
-    return run("alltoallv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
+    return run("alltoallv", sendbuf, recvbuf, None, 0, comm, algorithm, None, run_varying)
 
 
 def alltoallw(
@@ -284,7 +274,7 @@ def alltoallw(
     element of each datatype at the buffer's start; with sendbuf=MPI.IN_PLACE the blocks of `recvbuf` are replaced.
     Returns `recvbuf`'s array.  Errors as in `scatterv`.  Algorithms: see `pycoll.primitives.alltoallw`.
     """
-    return run("alltoallw", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
+    return run("alltoallw", sendbuf, recvbuf, None, 0, comm, algorithm, None, run_varying)
 
 
 def barrier(*, comm: MPI.Intracomm | None = None, algorithm: names.Barrier | None = None) -> None:
@@ -296,84 +286,3 @@ def barrier(*, comm: MPI.Intracomm | None = None, algorithm: names.Barrier | Non
 
 
 _EMPTY = np.empty(0, np.uint8)
-
-
-def run(
-    primitive: str,
-    sendbuf: Any,
-    recvbuf: Any,
-    op: Any,
-    root: int,
-    comm: MPI.Intracomm | None,
-    algorithm: str | None,
-    recvcounts: Any = None,
-    read: Reader = check_buffers,
-) -> Any:
-    """Run by the plan for such calls, if there is one; else check the arguments first."""
-    comm = MPI.COMM_WORLD if comm is None else comm
-    kind, send, recv = kind_of(primitive, sendbuf, recvbuf, op, root, algorithm, recvcounts, read)
-    try:
-        plan = channels[comm.handle].plans.get(kind)
-    except (AttributeError, KeyError, TypeError):  # a new or closed communicator, arguments of wrong types
-        plan = None
-    if plan is not None and not tasks:
-        if plan.allocates:
-            recv = recvbuf = np.empty(*plan.allocates)
-        try:
-            if plan.run(send, recv):
-                return recvbuf if plan.answer is None else plan.answer(recv)
-        except BaseException as error:
-            if plan.running and plan.running.failed:
-                _abandon(channels[comm.handle], f"{primitive} on rank {comm.rank}", error, plan, sendbuf, recvbuf)
-            raise
-        recvbuf = None if plan.allocates else recvbuf
-    call = Call(primitive, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read)
-    return _run_carefully(call, kind, send, recv)
-
-
-def _run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
-    """Check the arguments, and run; the next such call will look for the plan of its kind."""
-    if is_new(call.comm):
-        with interruptions_delayed():  # which must not come before the collective proper
-            attach(call.comm)
-            return _run_carefully(call, kind, send, recv)
-    channel = attach(call.comm)
-    prepared = prepare(call, channel)
-    if settings.TIMEOUT or (tasks and not prepared.native):
-        prepared.task(prepared.parts()).run()
-    elif prepared.simple and not tasks:
-        executable = prepared.executable()
-        if kind and channel.plan(kind) is None and (plan := prepared.plan(call, send, recv, executable)):
-            channel.remember(kind, plan)
-        _run_parts(prepared, [executable])
-    else:
-        with going_on():  # there is something in flight only if MPI blocks
-            _run_parts(prepared, prepared.parts())
-    return prepared.buffers.result
-
-
-def _run_parts(prepared: Prepared, parts: Iterable[Executable]) -> None:
-    """Run part by part; an exception of a signal handler ends the collective only where it cannot continue."""
-    delayed: BaseException | None = None
-    executable, started, ended = None, False, False
-    try:
-        for executable in parts:
-            started = True
-            try:
-                executable.run()
-            except BaseException as error:
-                if executable.failed:
-                    raise
-                delayed = delayed or error
-        ended = True
-    except BaseException as error:
-        if started and not ended and not isinstance(error, MismatchError):
-            _abandon(prepared.channel, prepared.name, error, executable, prepared)
-        raise
-    if delayed:
-        raise delayed
-
-
-def _abandon(channel: Channel, name: str, error: BaseException, *kept: object) -> None:
-    """Make the communicator unusable: messages of this rank were started that may still come."""
-    channel.abandon(CollectiveInterrupted(f"{name} was interrupted by {error!r}"), *kept)

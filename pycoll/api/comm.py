@@ -30,7 +30,7 @@ from mpi4py import MPI
 from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.mpi_arguments import read
 from ..arguments.ops import OpName
-from ..arguments.signature import BASIC
+from ..arguments.signature import BASIC, Key
 from ..base.settings import logger
 from ..primitives import names
 from ..runtime.attach import (
@@ -45,13 +45,16 @@ from ..runtime.attach import (
     shrink,
 )
 from ..runtime.channel import Channel
+from ..runtime.dispatch import Call
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import drain, tasks, until
 from ..selection.choices import Choices, primitive_called
-from .collectives import allgather, run
+from .call import run, run_carefully
+from .collectives import allgather
 from .comm_derived import DerivedMethods
-from .requests import derived, initialize, start
-from .short import Limits, moved, nonblocking, reduced, varying
+from .derived import derived
+from .requests import initialize, start
+from .short import Limits, moved, moved_to_or_from_root, nonblocking, reduced, varying
 
 CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # of mpi4py.MPI, where `python -m pycoll.run` puts objects of this class
 
@@ -72,7 +75,7 @@ class Comm(DerivedMethods):
 
     unfinished: Unfinished | None = None  # set by Idup; cleared at first use
     _limits: Limits = _NONE  # up to how many bytes calls go to MPI at once; the channel's, once it has been used
-    _sums: Limits = _NONE  # the same for Allreduce with MPI.SUM, by dtype
+    _sums: Limits = _NONE  # the same for Allreduce with MPI.SUM, by dtype or the identity of a datatype
     _private: Any = None  # the communicator that they go to
     _ranks: int = 1
 
@@ -117,70 +120,71 @@ class Comm(DerivedMethods):
         """Wait until all ranks have called, as in mpi4py."""
         if algorithm is None and "barrier" in self._limits and not tasks:
             return _mpi.Barrier(self._private)
-        self._run("Barrier", "barrier", None, None, None, 0, algorithm)
+        run("Barrier", None, None, None, 0, self, algorithm, None, _carefully)
 
     def Bcast(self, buf: Any, root: int = 0, *, algorithm: names.Bcast | None = None) -> None:
         """Copy the `buf` of the root to all ranks, as in mpi4py."""
-        if type(buf) is ndarray and buf.nbytes <= self._limits.get("bcast", -1):  # see Allreduce
-            if algorithm is None and not tasks and buf.dtype in BASIC:
+        if algorithm is None and not tasks:
+            if type(buf) is ndarray:  # see Allreduce
+                if buf.nbytes <= self._limits.get("bcast", -1) and buf.dtype in BASIC:
+                    return _mpi.Bcast(self._private, buf, root)
+            elif moved(self._limits, "bcast", buf):
                 return _mpi.Bcast(self._private, buf, root)
-        elif algorithm is None and moved(self._limits, "bcast", buf):
-            return _mpi.Bcast(self._private, buf, root)
-        self._run("Bcast", "bcast", None, buf, None, root, algorithm)
+        run("Bcast", None, buf, None, root, self, algorithm, None, _carefully)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatter | None = None) -> None:
         """Give each rank its block of the `sendbuf` of the root, as in mpi4py."""
-        if algorithm is None and moved(self._limits, "scatter", recvbuf, 1, sendbuf):
+        if algorithm is None and moved_to_or_from_root(self._limits, "scatter", recvbuf, sendbuf, self._ranks):
             return _mpi.Scatter(self._private, sendbuf, recvbuf, root)
-        self._run("Scatter", "scatter", sendbuf, recvbuf, None, root, algorithm)
+        run("Scatter", sendbuf, recvbuf, None, root, self, algorithm, None, _carefully)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatterv | None = None) -> None:
         """Give each rank its block, of a length of its own, of the `sendbuf` of the root, as in mpi4py."""
         if algorithm is None and varying(self._limits, "scatterv", sendbuf, recvbuf):
             return _mpi.Scatterv(self._private, sendbuf, recvbuf, root)
-        self._run("Scatterv", "scatterv", sendbuf, recvbuf, None, root, algorithm)
+        run("Scatterv", sendbuf, recvbuf, None, root, self, algorithm, None, _carefully)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gather | None = None) -> None:
         """Collect a block from each rank in the `recvbuf` of the root, as in mpi4py."""
-        if algorithm is None and moved(self._limits, "gather", sendbuf, 1, recvbuf):
+        if algorithm is None and moved_to_or_from_root(self._limits, "gather", sendbuf, recvbuf, self._ranks):
             return _mpi.Gather(self._private, sendbuf, recvbuf, root)
-        self._run("Gather", "gather", sendbuf, recvbuf, None, root, algorithm)
+        run("Gather", sendbuf, recvbuf, None, root, self, algorithm, None, _carefully)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gatherv | None = None) -> None:
         """Collect blocks of different lengths in the `recvbuf` of the root, as in mpi4py."""
         if algorithm is None and varying(self._limits, "gatherv", sendbuf, recvbuf):
             return _mpi.Gatherv(self._private, sendbuf, recvbuf, root)
-        self._run("Gatherv", "gatherv", sendbuf, recvbuf, None, root, algorithm)
+        run("Gatherv", sendbuf, recvbuf, None, root, self, algorithm, None, _carefully)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgather | None = None) -> None:
         """Collect a block from each rank in the `recvbuf` of every rank, as in mpi4py."""
         if algorithm is None and moved(self._limits, "allgather", recvbuf, self._ranks, sendbuf):
             return _mpi.Allgather(self._private, sendbuf, recvbuf)
-        self._run("Allgather", "allgather", sendbuf, recvbuf, None, 0, algorithm)
+        run("Allgather", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgatherv | None = None) -> None:
         """Collect blocks of different lengths in the `recvbuf` of every rank, as in mpi4py."""
         if algorithm is None and varying(self._limits, "allgatherv", sendbuf, recvbuf):
             return _mpi.Allgatherv(self._private, sendbuf, recvbuf)
-        self._run("Allgatherv", "allgatherv", sendbuf, recvbuf, None, 0, algorithm)
+        run("Allgatherv", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoall | None = None) -> None:
         """Exchange a block between every two ranks, as in mpi4py."""
         if algorithm is None and moved(self._limits, "alltoall", recvbuf, self._ranks, sendbuf):
             return _mpi.Alltoall(self._private, sendbuf, recvbuf)
-        self._run("Alltoall", "alltoall", sendbuf, recvbuf, None, 0, algorithm)
+        run("Alltoall", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallv | None = None) -> None:
         """Exchange blocks of different lengths between every two ranks, as in mpi4py."""
         if algorithm is None and varying(self._limits, "alltoallv", sendbuf, recvbuf):
             return _mpi.Alltoallv(self._private, sendbuf, recvbuf)
-        self._run("Alltoallv", "alltoallv", sendbuf, recvbuf, None, 0, algorithm)
+        run("Alltoallv", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
     def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallw | None = None) -> None:
         """Exchange blocks of different lengths and datatypes between every two ranks, as in mpi4py."""
         if algorithm is None and "alltoallw" in self._limits and not tasks:
             return _mpi.Alltoallw(self._private, sendbuf, recvbuf)
-        self._run("Alltoallw", "alltoallw", sendbuf, recvbuf, None, 0, algorithm)
+        run("Alltoallw", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
     def Reduce(
         self,
@@ -192,21 +196,25 @@ class Comm(DerivedMethods):
         algorithm: names.Reduce | None = None,
     ) -> None:
         """Combine the `sendbuf` of all ranks in the `recvbuf` of the root, as in mpi4py."""
-        if algorithm is None and reduced(self._limits, "reduce", sendbuf, op):
+        if algorithm is None and reduced(self._limits, "reduce", recvbuf if sendbuf is MPI.IN_PLACE else sendbuf, op):
             return _mpi.Reduce(self._private, sendbuf, recvbuf, op, root)  # type: ignore[arg-type]  # no name
-        self._run("Reduce", "reduce", sendbuf, recvbuf, op, root, algorithm)
+        run("Reduce", sendbuf, recvbuf, op, root, self, algorithm, None, _carefully)
 
     def Allreduce(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Allreduce | None = None
     ) -> None:
         """Combine the `sendbuf` of all ranks in the `recvbuf` of every rank, as in mpi4py."""
-        # the most frequent call of all is looked at here, because calling a function would take as long again
-        if type(recvbuf) is ndarray and op is _SUM and recvbuf.nbytes <= self._sums.get(recvbuf.dtype, -1):
-            if algorithm is None and not tasks:
-                return _mpi.Allreduce(self._private, sendbuf, recvbuf)
-        elif algorithm is None and reduced(self._limits, "allreduce", recvbuf, op):
-            return _mpi.Allreduce(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
-        self._run("Allreduce", "allreduce", sendbuf, recvbuf, op, 0, algorithm)
+        if algorithm is None and not tasks:
+            # the most frequent calls of all are looked at here, because calling a function would take as long again
+            if op is _SUM and type(recvbuf) is ndarray:
+                short = recvbuf.nbytes <= self._sums.get(recvbuf.dtype, -1)
+            elif op is _SUM and type(recvbuf) is list and len(recvbuf) == 2 and type(recvbuf[0]) is ndarray:
+                short = recvbuf[0].nbytes <= self._sums.get(id(recvbuf[1]), -1)
+            else:
+                short = reduced(self._limits, "allreduce", recvbuf, op)
+            if short:
+                return _mpi.Allreduce(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
+        run("Allreduce", sendbuf, recvbuf, op, 0, self, algorithm, None, _carefully)
 
     def Reduce_scatter_block(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.ReduceScatter | None = None
@@ -216,7 +224,7 @@ class Comm(DerivedMethods):
             self._limits, "reduce_scatter", recvbuf, op, self._ranks if sendbuf is MPI.IN_PLACE else 1
         ):
             return _mpi.Reduce_scatter_block(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
-        self._run("Reduce_scatter_block", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm)
+        run("Reduce_scatter_block", sendbuf, recvbuf, op, 0, self, algorithm, None, _carefully)
 
     def Reduce_scatter(
         self,
@@ -234,9 +242,9 @@ class Comm(DerivedMethods):
         if recvcounts is None:
             with interruptions_delayed():  # which must not come between the two collectives
                 counts = _counts(self, sendbuf, recvbuf)
-                self._run("Reduce_scatter", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, counts)
+                run("Reduce_scatter", sendbuf, recvbuf, op, 0, self, algorithm, counts, _carefully)
         else:
-            self._run("Reduce_scatter", "reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, recvcounts)
+            run("Reduce_scatter", sendbuf, recvbuf, op, 0, self, algorithm, recvcounts, _carefully)
 
     def Scan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Scan | None = None
@@ -244,7 +252,7 @@ class Comm(DerivedMethods):
         """Combine the `sendbuf` of the ranks up to this one, as in mpi4py."""
         if algorithm is None and reduced(self._limits, "scan", recvbuf, op):
             return _mpi.Scan(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
-        self._run("Scan", "scan", sendbuf, recvbuf, op, 0, algorithm)
+        run("Scan", sendbuf, recvbuf, op, 0, self, algorithm, None, _carefully)
 
     def Exscan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Exscan | None = None
@@ -252,27 +260,7 @@ class Comm(DerivedMethods):
         """Combine the `sendbuf` of the ranks before this one, as in mpi4py."""
         if algorithm is None and reduced(self._limits, "exscan", recvbuf, op):
             return _mpi.Exscan(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
-        self._run("Exscan", "exscan", sendbuf, recvbuf, op, 0, algorithm)
-
-    def _run(
-        self,
-        method: str,
-        primitive: str,
-        sendbuf: Any,
-        recvbuf: Any,
-        op: Any,
-        root: int,
-        algorithm: str | None,
-        recvcounts: Any = None,
-    ) -> None:
-        try:
-            run(primitive, sendbuf, recvbuf, op, root, self, algorithm, recvcounts, read)
-            if self._limits is _NONE:
-                self._know(channels[self.handle])
-        except NeedsNativeMPI as why:
-            why.check_algorithm(algorithm)
-            given = {"sendbuf": sendbuf, "recvbuf": recvbuf, "op": op, "root": root, "recvcounts": recvcounts}
-            _native(self, method, why, given | {"buf": recvbuf})
+        run("Exscan", sendbuf, recvbuf, op, 0, self, algorithm, None, _carefully)
 
     def _know(self, channel: Channel) -> None:
         self._limits, self._sums = channel.short, channel.short_sums
@@ -364,6 +352,19 @@ class Comm(DerivedMethods):
         return child, request
 
 
+def _carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> None:
+    """Check the arguments of a method, and run it; by MPI where only MPI can."""
+    method = call.primitive
+    comm: Any = call.comm
+    try:
+        run_carefully(call._replace(primitive=primitive_called(method), read=read), kind, send, recv)
+        if comm._limits is _NONE:
+            comm._know(channels[comm.handle])
+    except NeedsNativeMPI as why:
+        why.check_algorithm(call.algorithm)
+        _native(comm, method, why, call._asdict() | {"buf": call.recvbuf})
+
+
 @interruptions_delayed()
 def _native(comm: Comm, method: str, why: NeedsNativeMPI, given: dict[str, Any]) -> Any:
     """Run the collective of MPI with those of the arguments that it takes.
@@ -423,28 +424,40 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more:
     """Give the class a nonblocking or a persistent form of one of its methods."""
     primitive = primitive_called(method)
 
-    def begun(self: Comm, info: MPI.Info = MPI.INFO_NULL, **given: Any) -> Any:
-        if not isinstance(info, MPI.Info):
-            raise TypeError(f"info must be an MPI.Info, not {info!r}")
-        if method == "Reduce_scatter" and given["recvcounts"] is None:
-            with interruptions_delayed():
-                given["recvcounts"] = _counts(self, given["sendbuf"], given["recvbuf"])
-                return begun_with(self, given)
-        return begun_with(self, given)
-
-    def begun_with(self: Comm, given: dict[str, Any]) -> Any:
+    def begun(
+        self: Comm,
+        sendbuf: Any = None,
+        recvbuf: Any = None,
+        op: Any = None,
+        root: int = 0,
+        algorithm: str | None = None,
+        recvcounts: Any = None,
+    ) -> Any:
         try:
-            under_way = begin(primitive, read, self, **given)
+            under_way = begin(primitive, read, self, sendbuf, recvbuf, op, root, algorithm, recvcounts)
         except NeedsNativeMPI as why:
-            why.check_algorithm(given["algorithm"])
-            return _native(self, name, why, given | {"buf": given["recvbuf"]})
+            why.check_algorithm(algorithm)
+            given = {"sendbuf": sendbuf, "recvbuf": recvbuf, "op": op, "root": root, "recvcounts": recvcounts}
+            return _native(self, name, why, given | {"buf": recvbuf})
+        if self._limits is _NONE:
+            self._know(channels[self.handle])
         under_way.forget_result()
         return under_way
 
+    def begun_with_counts(self: Comm, info: MPI.Info = MPI.INFO_NULL, **given: Any) -> Any:
+        if not isinstance(info, MPI.Info):
+            raise TypeError(f"info must be an MPI.Info, not {info!r}")
+        if method != "Reduce_scatter" or given["recvcounts"] is not None:
+            return begun(self, **given)
+        with interruptions_delayed():
+            given["recvcounts"] = _counts(self, given["sendbuf"], given["recvbuf"])
+            return begun(self, **given)
+
+    way = begun_with_counts if more or method == "Reduce_scatter" else begun
     at_once = None
     if kind == "Nonblocking" and method != "Reduce_scatter":
         at_once = nonblocking(getattr(_mpi, name), primitive)
-    setattr(Comm, name, derived(getattr(Comm, method), begun, name, kind, more, at_once))
+    setattr(Comm, name, derived(getattr(Comm, method), way, name, kind, more, at_once))
 
 
 for _method in (*_BLOCKING, *_REDUCING):

@@ -14,7 +14,8 @@ from ..arguments.check_buffers import check_buffers
 from ..arguments.mpi_arguments import read_varying
 from ..schedule.registry import PRIMITIVES
 from . import collectives
-from .requests import Persistent, Request, derived, initialize, start
+from .derived import derived
+from .requests import Persistent, Request, initialize, start
 
 P = ParamSpec("P")
 

@@ -5,9 +5,7 @@ A request is no `MPI.Request`: MPI would take it for one that is complete, so th
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from threading import get_ident
 from types import TracebackType
 from typing import Any
@@ -15,11 +13,12 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from ..arguments.check_buffers import check_buffers
 from ..arguments.memory_kinds import HOST
 from ..arguments.signature import kind_of
 from ..base import settings
 from ..runtime import progress
-from ..runtime.attach import attach, attached, check_communicator
+from ..runtime.attach import attach, attached, channels, check_communicator, is_new
 from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
 from ..runtime.executable import Executable
@@ -47,10 +46,14 @@ class _Waited:
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until it is complete; True."""
+        task = self.task
+        if task.done and task.error is None:
+            self.active = False
+            return True
         try:
-            recorded_wait(self.task.finish)
+            recorded_wait(task.finish)
         finally:
-            self.active = not self.task.done
+            self.active = not task.done
         return True
 
     def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
@@ -297,10 +300,14 @@ def start(
 ) -> Request:
     """Start a collective that does not block; arguments as its blocking form has."""
     comm = MPI.COMM_WORLD if comm is None else comm
-    channel = _channel(comm)
-    kind, send, recv = kind_of(primitive, sendbuf, recvbuf, op, root, algorithm, recvcounts, read)
-    key = kind and (*kind, "nonblocking")
-    plan = channel.plan(key)
+    channel = _channel(comm) if is_new(comm) else channels[comm.handle]
+    lists = read is not check_buffers
+    kind, send, recv = kind_of(primitive, sendbuf, recvbuf, op, root, algorithm, recvcounts, lists)
+    key = kind and (*kind, read)
+    try:
+        plan = channel.plans.get(key)
+    except TypeError:  # an argument of a wrong type, which cannot be hashed
+        key = plan = None
     if plan is not None and not settings.TIMEOUT:
         if plan.allocates:
             recv = np.empty(*plan.allocates)
@@ -324,55 +331,19 @@ def start(
 
 
 @interruptions_delayed()
-def initialize(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, **given: Any) -> Persistent:
+def initialize(
+    primitive: str,
+    read: Reader,
+    comm: MPI.Intracomm | None = None,
+    sendbuf: Any = None,
+    recvbuf: Any = None,
+    op: Any = None,
+    root: int = 0,
+    algorithm: str | None = None,
+    recvcounts: Any = None,
+) -> Persistent:
     """Make a persistent collective; all ranks of the communicator call this together."""
     comm = MPI.COMM_WORLD if comm is None else comm
     free_dropped()
-    call = Call(primitive, comm, read=read, form="persistent", **given)
+    call = Call(primitive, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read, "persistent")
     return Persistent(prepare(call, attach(comm)))
-
-
-def derived(
-    blocking: Callable[..., Any],
-    begin: Callable[..., Any],
-    name: str,
-    kind: str,
-    more: Sequence[inspect.Parameter] = (),
-    at_once: Callable[..., Any] | None = None,
-) -> Callable[..., Any]:
-    """The form of a blocking function that hands its arguments, by name, to `begin`; `more` of them come last.
-
-    `at_once` may begin a call whose arguments are given by their places, and return None for those that it does not.
-    """
-    parameters = list(inspect.signature(blocking).parameters.values())
-    named = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
-    signature = inspect.Signature([*named, *more, *parameters[len(named) :]])
-    defaults = {key: p.default for key, p in signature.parameters.items() if p.default is not p.empty}
-    positional = [p.name for p in (*named, *more)]
-    # the keywords that may follow so many positional arguments
-    keywords = [signature.parameters.keys() - positional[:given] for given in range(len(positional) + 1)]
-
-    @functools.wraps(blocking)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        if at_once and not kwargs and (begun := at_once(*args)):
-            return begun
-        given = defaults | dict(zip(positional, args)) | kwargs
-        too_many = len(args) > len(positional)
-        if too_many or len(given) != len(signature.parameters) or (kwargs and not kwargs.keys() <= keywords[len(args)]):
-            _refuse(name, signature, args, kwargs)
-        if "buf" in given:
-            given["recvbuf"] = given.pop("buf")
-        return begin(**given)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{kind} `{blocking.__name__}`, with its arguments and errors."
-    function.__signature__ = signature  # type: ignore[attr-defined]
-    return function
-
-
-def _refuse(name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """TypeError that says which of the arguments does not fit the signature."""
-    unknown = [keyword for keyword in kwargs if keyword not in signature.parameters]
-    if unknown:
-        raise TypeError(f"{name}() got an unexpected keyword argument {unknown[0]!r}")
-    signature.bind(*args, **kwargs)

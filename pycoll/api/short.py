@@ -16,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arguments.arrays import IN_PLACE
-from ..arguments.signature import BASIC
+from ..arguments.signature import BASIC, ITEMSIZES
 from ..runtime.progress import tasks
 from ..schedule.registry import PRIMITIVES
 from .requests import NativeRequest
@@ -29,12 +29,25 @@ OTHER_FORM = 1 << 63  # more bytes than any limit
 
 def moved(limits: Limits, primitive: str, buffer: Any, blocks: int = 1, other: Any = None) -> bool:
     """Whether a call that moves data is short, by a buffer of so many blocks; mpi4py must know the dtypes of both."""
-    if type(buffer) is ndarray:
+    kind = type(buffer)
+    if kind is ndarray:
         nbytes: int = buffer.nbytes
         name: Hashable = buffer.dtype
+    elif kind is list and len(buffer) == 3 and type(buffer[0]) in _ON_HOST and type(buffer[1]) is int:
+        name = id(buffer[2])
+        nbytes = buffer[1] * ITEMSIZES.get(name, OTHER_FORM) * blocks
     else:
         nbytes, name = _listed(buffer, blocks)
-    return nbytes <= limits.get(primitive, -1) * blocks and not tasks and name in BASIC and is_known(other)
+    if nbytes > limits.get(primitive, -1) * blocks or tasks or name not in BASIC:
+        return False
+    return other is None or is_known(other)
+
+
+def moved_to_or_from_root(limits: Limits, primitive: str, buffer: Any, whole: Any, ranks: int) -> bool:
+    """The same for scatter and gather: by a rank's own buffer or, where the root has none, by that of all blocks."""
+    if buffer is IN_PLACE:
+        return moved(limits, primitive, whole, ranks)
+    return moved(limits, primitive, buffer, 1, whole)
 
 
 def varying(limits: Limits, primitive: str, sendbuf: Any, recvbuf: Any) -> bool:
@@ -44,9 +57,10 @@ def varying(limits: Limits, primitive: str, sendbuf: Any, recvbuf: Any) -> bool:
 
 def is_known(buffer: Any) -> bool:
     """Whether mpi4py knows the dtype of a buffer in a usual form, which is in host memory."""
-    if type(buffer) is ndarray:
+    kind = type(buffer)
+    if kind is ndarray:
         return buffer.dtype in BASIC
-    if type(buffer) is list or type(buffer) is tuple:
+    if kind is list or kind is tuple:
         return len(buffer) > 1 and type(buffer[0]) in _ON_HOST and (id(buffer[-1]) in BASIC or is_known(buffer[0]))
     return buffer is None or buffer is IN_PLACE
 
@@ -68,32 +82,35 @@ def _listed(spec: Any, blocks: int) -> tuple[int, Hashable]:
     if (type(spec) is list or type(spec) is tuple) and len(spec) > 1 and type(spec[0]) in _ON_HOST:
         if len(spec) == 2 and type(spec[0]) is ndarray:
             return spec[0].nbytes, id(spec[1])
-        if len(spec) == 3 and type(spec[1]) is int and isinstance(spec[2], MPI.Datatype):
-            return spec[1] * spec[2].size * blocks, id(spec[2])
+        if len(spec) == 3 and type(spec[1]) is int:
+            return spec[1] * ITEMSIZES.get(id(spec[2]), OTHER_FORM) * blocks, id(spec[2])
     return OTHER_FORM, None
 
 
 def nonblocking(native: Callable[..., MPI.Request], primitive: str) -> Callable[..., NativeRequest | None]:
     """What begins a nonblocking call of `pycoll.Comm` by this method of mpi4py, if it is short."""
-    at = {"bcast": 0, "gather": 0, "reduce": 0}.get(primitive, 1)  # the argument that decides how long it is
-    buffers = 1 if primitive == "bcast" else 2  # the first arguments
-    blocks_of_all = primitive in ("allgather", "alltoall")
     varies, reduces = PRIMITIVES[primitive].varies, PRIMITIVES[primitive].reduces
 
     def begin(comm: Any, *args: Any) -> NativeRequest | None:
+        limits, ranks = comm._limits, comm._ranks
         if primitive == "barrier":
-            short = primitive in comm._limits and not tasks
+            short = primitive in limits and not tasks
+        elif primitive == "bcast":
+            short = moved(limits, primitive, args[0])
         elif varies:
-            short = len(args) > 1 and varying(comm._limits, primitive, args[0], args[1])
-        elif len(args) < buffers:
-            return None
+            short = varying(limits, primitive, args[0], args[1])
         elif reduces:
-            inside = primitive == "reduce_scatter" and args[0] is IN_PLACE
-            op = args[2] if len(args) > 2 else MPI.SUM
-            short = reduced(comm._limits, primitive, args[at], op, comm._ranks if inside else 1)
+            inside = args[0] is IN_PLACE
+            deciding = args[0] if primitive == "reduce" and not inside else args[1]
+            short = reduced(
+                limits, primitive, deciding, args[2], ranks if inside and primitive == "reduce_scatter" else 1
+            )
+        elif primitive == "gather":
+            short = moved_to_or_from_root(limits, primitive, args[0], args[1], ranks)
+        elif primitive == "scatter":
+            short = moved_to_or_from_root(limits, primitive, args[1], args[0], ranks)
         else:
-            other = args[1 - at] if buffers == 2 else None
-            short = moved(comm._limits, primitive, args[at], comm._ranks if blocks_of_all else 1, other)
+            short = moved(limits, primitive, args[1], ranks, args[0])
         return NativeRequest(native(comm._private, *args)) if short else None
 
     return begin

@@ -32,6 +32,17 @@ def overlap(start: int, nbytes: int, other: int, other_nbytes: int) -> bool:
     return start < other + other_nbytes and other < start + nbytes
 
 
+def apart(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two contiguous arrays in host memory share no byte."""
+    owner, another = one.base, other.base
+    if owner is another is None:
+        return one is not other
+    owner, another = one if owner is None else owner, other if another is None else another
+    if owner is not another and type(owner) is type(another) is np.ndarray and owner.base is another.base is None:
+        return True
+    return not overlap(MPI.Get_address(one), one.nbytes, MPI.Get_address(other), other.nbytes)
+
+
 def bounds(array: Any) -> tuple[int, int]:
     """The addresses of an array's first byte and of the one after its last."""
     start = end = address(array)

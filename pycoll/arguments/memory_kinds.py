@@ -6,7 +6,9 @@ from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 import numpy as np
+from mpi4py import MPI
 
+from ..compiler.align import LINE
 from ..compiler.program import Program, Step
 
 
@@ -39,8 +41,10 @@ class Memory:
         return program
 
     def allocate(self, nbytes: int) -> Any:
-        """Memory for scratch."""
-        return np.empty(nbytes, np.uint8)
+        """Memory for scratch, which begins where a cache line does."""
+        area = np.empty(nbytes + LINE, np.uint8)
+        start = -MPI.Get_address(area) % LINE
+        return area[start : start + nbytes]
 
     def launcher(self, bases: list[int], dtype: np.dtype, operation: Any, size: int) -> Launcher | None:
         """Launches the steps on a GPU of a program that is bound to these addresses; None for host memory."""

@@ -1,12 +1,13 @@
 """A quick look at the buffers of a call, which identifies calls of one kind.
 
 Only the usual forms are read: contiguous arrays of NumPy or CuPy, None, MPI.IN_PLACE, and lists, as in mpi4py, of an
-array, counts and a predefined datatype.  Everything else is left to `pycoll.arguments.check_buffers` and
-`pycoll.arguments.mpi_arguments`, which check every call for which nothing is kept.
+array or plain memory, counts and a predefined datatype.  Everything else is left to `pycoll.arguments.check_buffers`
+and `pycoll.arguments.mpi_arguments`, which check every call for which nothing is kept.
 """
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,10 +16,10 @@ from mpi4py import MPI
 
 from .arrays import IN_PLACE
 from .buffer_spec import dtype_of
-from .check_buffers import check_buffers
 from .device_arrays import is_device_array
 
 ndarray = np.ndarray
+_BYTES = (mmap.mmap, bytearray, MPI.buffer)  # memory without a dtype
 MOST_COUNTS = 4096  # that are compared from call to call
 
 
@@ -49,6 +50,7 @@ def is_array(buffer: Any) -> bool:
 
 # the dtypes of arrays that mpi4py takes without a datatype beside them, and the identities of datatypes
 BASIC = frozenset((*_DTYPES, *_DTYPES.values()))
+ITEMSIZES = {name: dtype.itemsize for name, dtype in _DTYPES.items()}  # of datatypes, by identity
 
 
 def names_of(dtype: np.dtype) -> tuple[Hashable, ...]:
@@ -67,13 +69,16 @@ def signature(buffer: Any, lists: bool) -> Seen:
         return NONE, None
     if buffer is IN_PLACE:
         return INSIDE, None
-    if lists and type(buffer) in (list, tuple) and 2 <= len(buffer) <= 4 and type(buffer[0]) is ndarray:
-        return _listed(buffer)
+    if lists and type(buffer) in (list, tuple) and 2 <= len(buffer) <= 4:
+        if type(buffer[0]) is ndarray:
+            return _listed(buffer, buffer[0])
+        if type(buffer[0]) in _BYTES and len(buffer[0]):
+            return _listed(buffer, np.frombuffer(buffer[0], np.uint8))
     return (buffer, "on a GPU") if is_device_array(buffer) else UNUSUAL
 
 
-def _listed(spec: Sequence[Any]) -> Seen:
-    array, dtype = spec[0], _DTYPES.get(id(spec[-1]))
+def _listed(spec: Sequence[Any], array: np.ndarray) -> Seen:
+    dtype = _DTYPES.get(id(spec[-1]))
     if dtype is None:
         more = spec[1:]
     elif dtype is array.dtype or dtype == array.dtype:
@@ -101,16 +106,16 @@ def _counted(counts: Any) -> Hashable:
 
 
 def kind_of(
-    primitive: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, algorithm: str | None, recvcounts: Any, read: Any
+    name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, algorithm: str | None, recvcounts: Any, lists: bool
 ) -> tuple[Key | None, Any, Any]:
     """A key for calls of this kind, and the two arrays; the key is None for forms that are not read here.
 
     Calls of one kind differ in nothing but what the buffers contain and where they are.
     """
-    lists = read is not check_buffers
     send, sends = (sendbuf, None) if type(sendbuf) is ndarray else signature(sendbuf, lists)
     recv, recvs = (recvbuf, None) if type(recvbuf) is ndarray else signature(recvbuf, lists)
-    if send is None or recv is None or recvcounts is not None:
+    counts = None if recvcounts is None else _counted(recvcounts)
+    if send is None or recv is None or (recvcounts is not None and counts is None):
         return None, send, recv
-    kind = primitive, algorithm, root, id(op), read, send.dtype, send.shape, sends, recv.dtype, recv.shape, recvs
+    kind = (name, algorithm, root, id(op), send.dtype, send.shape, recv.dtype, recv.shape, sends, recvs, counts)
     return kind, send, recv

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..schedule.moves import Block, Recv, Round, Send
 from ..schedule.registry import Algorithm, Hosts, counts_of
 from .lower import compile_rounds
-from .program import RECV, SCRATCH, SEND, Apply, CopyBytes, Layout, Program, Region, Step
+from .program import RECV, SEND, Layout, Program, Region
 
 COUNT_BYTES = 8  # of a count, when ranks exchange counts
 
@@ -38,8 +38,7 @@ class ProgramKey(NamedTuple):
     stays in the root's send buffer.  `segments` is a pipelined algorithm's number of them, `longest` the
     longest message in bytes.  `counts` are the bytes of blocks as other ranks sent them, row by row.  If the
     algorithm needs counts, a key without them is the part that exchanges them.  `hosts` are the ranks' hosts,
-    if the algorithm depends on them.  With `copied` the rank works out of place, on a copy of its input, which lies
-    in its receive buffer.
+    if the algorithm depends on them.
     """
 
     algorithm: Algorithm
@@ -55,7 +54,6 @@ class ProgramKey(NamedTuple):
     recvs: Extents | None = None
     counts: tuple[int, ...] | None = None
     hosts: Hosts = None
-    copied: bool = False
 
     @property
     def counts_missing(self) -> bool:
@@ -112,34 +110,12 @@ def _table_of_counts(call: ProgramKey) -> Layout:
 @lru_cache(maxsize=512)
 def compiled(call: ProgramKey) -> Program:
     """The program of one rank; no message ends in the middle of an element."""
-    if call.copied:
-        return _on_a_copy(compiled(call._replace(copied=False, in_place=False)), call.length * call.itemsize)
     rounds = list(call.algorithm.schedule(call.rank, call.size, call.root, call.segments, call.hosts))
     if call.algorithm.needs_counts:
         first = sum(map(_carries_counts, rounds))
         rounds = rounds[:first] if call.counts_missing else rounds[first:]
     program = compile_rounds(rounds, layout(call), max(1, call.longest // call.itemsize) * call.itemsize)
     return replace(program, name=str(call.algorithm))
-
-
-def _on_a_copy(program: Program, nbytes: int) -> Program:
-    """The program with its input copied from the receive buffer to scratch first.
-
-    What comes in need not wait there until the input has been sent.
-    """
-
-    def moved(region: Region) -> Region:
-        return Region(SCRATCH, program.scratch + region.start, region.size) if region.buffer == SEND else region
-
-    steps: list[Step] = [CopyBytes(Region(RECV, 0, nbytes), Region(SCRATCH, program.scratch, nbytes))]
-    for step in program.steps:
-        if isinstance(step, Apply):
-            step = Apply(*map(moved, step))
-        elif isinstance(step, CopyBytes):
-            step = CopyBytes(*map(moved, step))
-        steps.append(step)
-    messages = [message._replace(region=moved(message.region)) for message in program.messages]
-    return replace(program, steps=steps, messages=messages, scratch=program.scratch + nbytes)
 
 
 def _carries_counts(moves: Round) -> bool:

@@ -22,8 +22,9 @@ from ..compiler.program import BLOCKING, Program
 from ..selection.choices import Choices
 from ..selection.select import CommFacts
 from ..selection.tuning_file import Tuned
-from .executable import Executable, bind, freed_at_its_end, lowered
-from .plan import EAGER, Plan
+from .bind import bind, lowered
+from .executable import Executable, freed_at_its_end
+from .plan import STAGED, Plan
 
 KEPT = 256  # executables kept for each communicator
 KEPT_REQUESTS = 8192  # and how many requests they may have together
@@ -42,7 +43,7 @@ class Channel:
         self.plans: dict[Any, Plan] = {}  # by the kinds of calls
         # up to how many bytes calls of `pycoll.Comm` go to MPI: (primitive, id of op, dtype) or primitive -> bytes
         self.short: dict[Hashable, int] = {}
-        self.short_sums: dict[Hashable, int] = {}  # the same for all-reduce with MPI.SUM: dtype -> bytes
+        self.short_sums: dict[Hashable, int] = {}  # the same for all-reduce with MPI.SUM: name of dtype -> bytes
         self.broken: RuntimeError | None = None  # why it cannot be used any more
         self._executables: dict[tuple[Any, ...], Executable] = {}  # the most recently used one stands last
         self._requests = 0  # of all executables
@@ -87,32 +88,47 @@ class Channel:
         its own too, so that others can run meanwhile.
         """
         program, memory = lowered(program, buffers, operation), buffers.memory
+        addresses = (address(buffers.send), address(buffers.recv))
         if tag is not None:
-            return bind(self.comm, program, buffers, operation, memory.allocate(program.scratch), tag)
+            return bind(self.comm, program, buffers, addresses, operation, memory.allocate(program.scratch), tag)
         if self._epoch != hooks.epoch:
             self.clear()
         scratch = self._shared_scratch(memory, program.scratch)
         if operation and not operation.predefined:  # its handle may be freed and used again, so nothing is kept
-            return freed_at_its_end(bind(self.comm, program, buffers, operation, scratch, BLOCKING))
-        addresses = (address(buffers.send), address(buffers.recv))
+            return freed_at_its_end(bind(self.comm, program, buffers, addresses, operation, scratch, BLOCKING))
         key = (program, memory.scratch, *addresses, buffers.dtype, operation and operation.name)
         executable = self._executables.pop(key, None)
         if executable is None:
-            executable = bind(self.comm, program, buffers, operation, scratch, BLOCKING)
+            executable = bind(self.comm, program, buffers, addresses, operation, scratch, BLOCKING)
             self._make_room(len(executable.requests))
             self._requests += len(executable.requests)
         self._executables[key] = executable
         return executable
 
-    def bind_once(self, program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Executable:
-        """The program, which is `lowered`, bound to buffers in the memory of the host for a single run."""
-        self._last_scratch = self._shared_scratch(HOST, program.scratch)
-        return bind(self.comm, program, buffers, operation, self._last_scratch, BLOCKING)
+    def bind_once(
+        self,
+        program: Program,
+        buffers: CheckedBuffers,
+        addresses: tuple[int, int],
+        operation: Operation | None,
+    ) -> Executable:
+        """The program, which is `lowered`, bound to addresses in the memory of the host for a single run.
 
-    def bind_for_any_tag(self, program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Executable:
-        """The same, with scratch of its own, and a tag that is given at each run."""
-        program, memory = lowered(program, buffers, operation), buffers.memory
-        return bind(self.comm, program, buffers, operation, memory.allocate(program.scratch), None)
+        `buffers` need to have arrays only for the native collective of MPI.
+        """
+        self._last_scratch = self._shared_scratch(HOST, program.scratch)
+        return bind(self.comm, program, buffers, addresses, operation, self._last_scratch, BLOCKING)
+
+    def bind_for_any_tag(
+        self,
+        program: Program,
+        buffers: CheckedBuffers,
+        addresses: tuple[int, int],
+        operation: Operation | None,
+    ) -> Executable:
+        """The same for many runs, with scratch of its own, and a tag that is given at each run."""
+        scratch = buffers.memory.allocate(program.scratch)
+        return bind(self.comm, program, buffers, addresses, operation, scratch, None)
 
     def _shared_scratch(self, memory: Memory, nbytes: int) -> Any:
         """Scratch memory in sizes of powers of two; each lives as long as an executable that uses it."""
@@ -159,7 +175,7 @@ class Channel:
     def stage(self) -> tuple[np.ndarray, np.ndarray]:
         """Memory that short send and receive buffers are copied to and from."""
         if self._stage is None:
-            self._stage = np.empty(EAGER, np.uint8), np.empty(EAGER, np.uint8)
+            self._stage = HOST.allocate(STAGED), HOST.allocate(STAGED)
         return self._stage
 
     def _drop(self, key: tuple[Any, ...]) -> None:

@@ -36,9 +36,6 @@ from .progress import Task
 Reader = Callable[[Primitive, Any, Any, int, int, int, Any], CheckedBuffers]
 
 
-COPIED = 512 << 10  # bytes up to which an all-reduce in place is quicker on a copy
-
-
 class Call(NamedTuple):
     """The arguments of one call of a collective, as the caller gave them.
 
@@ -266,7 +263,6 @@ def _program_key(
     itemsize = buffers.dtype.itemsize if operation else 1
     length = buffers.count * buffers.dtype.itemsize // itemsize
     several = channel.facts.host_count > 1
-    primitive, on_host = chosen.primitive.name, is_host(buffers.send) and is_host(buffers.recv)
     return ProgramKey(
         algorithm=chosen,
         rank=call.comm.rank,
@@ -280,7 +276,6 @@ def _program_key(
         sends=buffers.sends,
         recvs=buffers.recvs,
         hosts=channel.facts.hosts if chosen.knows_hosts else None,
-        copied=buffers.in_place and primitive == "allreduce" and on_host and length * itemsize <= COPIED,
     )
 
 
@@ -300,7 +295,7 @@ def _algorithm(
         limit = native_up_to(primitive, channel.facts.library)
         channel.short |= dict.fromkeys(keys, limit)
         if primitive == "allreduce" and call.op is MPI.SUM:
-            channel.short_sums[buffers.dtype] = limit
+            channel.short_sums |= dict.fromkeys(names_of(buffers.dtype), limit)
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
         raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")

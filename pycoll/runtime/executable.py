@@ -1,36 +1,23 @@
 """Executables: programs bound to addresses, each step a call without arguments.
 
 An executable knows the caller's memory by address, so it keeps no array alive.  It runs only in calls that bring arrays
-with just these addresses, lengths and dtypes.  For buffers in GPU memory a launcher makes the calls of the steps that
-run on the GPU.
+with just these addresses, lengths and dtypes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from mpi4py import MPI
 
-from ..arguments.check_buffers import CheckedBuffers
-from ..arguments.memory import address
-from ..arguments.memory_kinds import Launcher
-from ..arguments.ops import Operation, real_dtype
-from ..base.counters import counted
 from ..base.errors import with_hint
-from ..compiler.program import RECV, Apply, Collective, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait
-from . import native
-from .recording import recorder
+from ..compiler.program import Finish, Program, Step, Wait
 from .recording.steps import RECORDING, Tracer
 
 if TYPE_CHECKING:
     from ..arguments.streams import Mark
     from .plan import Plan
-
-_BYTE = np.dtype(np.uint8)
 
 Calls = list[Callable[[], object]]
 
@@ -151,114 +138,3 @@ def freed_at_its_end(executable: Executable) -> Executable:
     """The same, whose last calls free its requests."""
     executable.calls.extend(request.Free for request in executable.requests)
     return executable
-
-
-def lowered(program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Program:
-    """The program with the division that a mean ends with, for the memory that the buffers lie in."""
-    if operation and operation.mean and buffers.recv is not None and buffers.count:
-        program = _with_division(program, buffers.count * buffers.dtype.itemsize)
-    return buffers.memory.lowered(program)
-
-
-@lru_cache(maxsize=512)
-def _with_division(program: Program, nbytes: int) -> Program:
-    return replace(program, steps=[*program.steps, Divide(Region(RECV, 0, nbytes))])
-
-
-def bind(
-    comm: MPI.Intracomm,
-    program: Program,
-    buffers: CheckedBuffers,
-    operation: Operation | None,
-    scratch: Any,
-    tag: int | None,
-) -> Executable:
-    """The program, which is `lowered`, bound to these buffers, with requests for all its messages.
-
-    Without a tag they get the one that is in `Executable.tag` when they are started.
-    """
-    bases = [address(buffers.send), address(buffers.recv), address(scratch)]
-    requests: list[Any] = []
-    tags: list[int] = []
-    for outgoing, peer, region, _ in program.messages:
-        memory = [from_address(bases[region.buffer] + region.start, region.size), MPI.BYTE]
-        if tag is None:
-            requests.append(Message(comm.Isend if outgoing else comm.Irecv, memory, peer, tags))
-        else:
-            requests.append((comm.Send_init if outgoing else comm.Recv_init)(memory, peer, tag))
-    if program.steps and type(program.steps[0]) is Collective and program.steps[0].form != "blocking":
-        requests.append(native.request(comm, program.steps[0], buffers, operation))
-    launcher = buffers.memory.launcher(bases, buffers.dtype, operation, comm.size)
-    marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish} if launcher else None
-    call = _host_call(comm, program, requests, bases, buffers, operation)
-    if launcher:
-        call = _device_call(launcher, marks or {}, call)
-    calls = [call(number, step) for number, step in enumerate(program.steps)]
-    executable = Executable(program, calls, requests, scratch, marks, tags)
-    if recorder.current:
-        executable.record(Tracer(recorder.current, comm, program, buffers.mean_size(comm.size), tag or 0))
-    return executable
-
-
-from_address = MPI.buffer.fromaddress
-Binder = Callable[[int, Any], Callable[[], object]]  # from a step and its number to a call without arguments
-
-
-def _host_call(
-    comm: MPI.Intracomm,
-    program: Program,
-    requests: list[Any],
-    bases: list[int],
-    buffers: CheckedBuffers,
-    operation: Operation | None,
-) -> Binder:
-    """What makes each step of a program a call on the host; it is quick, because calls wait for it."""
-    arrays: dict[Region, np.ndarray] = {}  # NumPy looks for no overlaps where operand and result are one object
-
-    def array(region: Region, dtype: np.dtype = buffers.dtype) -> np.ndarray:
-        memory: Any = from_address(bases[region.buffer] + region.start, region.size)
-        return np.frombuffer(memory, dtype)
-
-    def same(region: Region) -> np.ndarray:
-        found = arrays.get(region)
-        if found is None:
-            found = arrays[region] = array(region)
-        return found
-
-    def call(number: int, step: Any) -> Callable[[], object]:
-        kind = type(step)
-        bound: Callable[[], object]
-        if kind is Wait:
-            bound = requests[step.message].Wait
-        elif kind is Start:
-            message = program.messages[step.message]
-            bound = requests[step.message].Start
-            if message.outgoing:
-                bound = counted(bound, message.region.size)
-        elif kind is Apply:
-            assert operation
-            bound = operation.bound(same(step.left), same(step.right), same(step.out))
-        elif kind is CopyBytes:
-            bound = partial(np.copyto, array(step.to, _BYTE), array(step.source, _BYTE))
-        elif kind is Divide:
-            # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
-            result = array(step.region, real_dtype(buffers.dtype))
-            bound = partial(np.divide, result, comm.size, out=result)
-        else:
-            assert kind is Collective, f"{step} is a step for a GPU"
-            blocking = step.form == "blocking"
-            bound = native.bound(comm, step, buffers, operation) if blocking else requests[0].Start
-        return bound
-
-    return call
-
-
-def _device_call(launcher: Launcher, marks: dict[int, Mark], on_host: Binder) -> Binder:
-    """The same where a GPU does some of the steps."""
-
-    def call(number: int, step: Any) -> Callable[[], object]:
-        if type(step) is Finish:
-            return marks[step.step].Wait
-        return launcher.call(step, marks.get(number)) if launcher.does(step) else on_host(number, step)
-
-    return call

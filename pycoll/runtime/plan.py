@@ -1,12 +1,13 @@
 """Plans: what calls with buffers of one kind have in common, which is all but the addresses.
 
-A call whose buffers lie where those of an earlier one lay runs the executable of that call.  Other short messages are
-copied through buffers of the channel, as in an eager protocol of MPI, so that one executable serves all addresses.  For
-other long messages an executable is made.
+Short messages are copied through buffers of the channel, as in an eager protocol of MPI, so that one executable serves
+all addresses.  For long ones there is an executable for each place where buffers lay in several calls.  Buffers in
+other places are copied too, or, if they are longer still, an executable is made for the call.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,48 +16,169 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arguments.check_buffers import CheckedBuffers
-from ..arguments.memory import address, overlap
+from ..arguments.memory import address, apart, overlap
 from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
 from ..arguments.signature import is_array
 from ..compiler.program import Program, is_native
-from .executable import Executable, freed_at_its_end, lowered
+from .bind import lowered
+from .executable import Executable, freed_at_its_end
 
 if TYPE_CHECKING:
     from .channel import Channel
 
 MOST_IDLE = 16  # executables of tasks that are kept in each plan
+MOST_SCRATCH = 1 << 12  # and how many bytes of scratch each of them may have
 MOST_SEEN = 128  # addresses that are remembered in each plan
-EAGER = 1 << 14  # bytes of a buffer up to which copying costs less than making an executable
+EAGER = 1 << 12  # bytes of a buffer up to which copying costs as little as looking at addresses
+STAGED = 1 << 16  # and up to which it costs less than making an executable
 
-copyto = np.copyto
+
+def _nobody() -> object:
+    return _nobody
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Plan:
     """What is to be done for the calls of one kind: a program, and executables of it."""
 
     name: str  # for messages to people
     channel: Channel
     program: Program
-    lowered: Program  # for the memory that the buffers lie in
     like: CheckedBuffers  # the buffers of such a call, without the arrays
     operation: Operation | None
     op: object  # the caller's, kept so that its id is not used again
     gives: bool  # the send buffer is read
     gets: bool  # the receive buffer is used
     writes: bool  # the receive buffer is written, by the host
-    on_host: bool
-    address: Callable[[Any], int]
-    stage: tuple[Any, Any] | None = None  # arrays that stand in for the caller's, if these are short
-    fills: bool = False  # the receive buffer is read, too
-    bound: dict[tuple[int, int], Executable] = field(default_factory=dict)
-    eager: Executable | None = None  # bound to the stage
-    idle: list[tuple[Executable, Any, Any]] = field(default_factory=list)  # of tasks, each with a stage of its own
-    seen: set[tuple[int, int]] = field(default_factory=set)  # where buffers were for which there was no executable
+    fills: bool  # the receive buffer is read, too
     running: Executable | None = None
     allocates: tuple[tuple[int, ...], np.dtype] | None = None  # shape and dtype of a receive buffer that is not given
     answer: Callable[[Any], Any] | None = None  # the result, where it is not the receive buffer as it was given
+
+    def run(self, send: Any, recv: Any) -> bool:
+        """Run it on these buffers; False if they take a closer look."""
+        raise NotImplementedError
+
+    def parts(self, send: Any, recv: Any) -> Iterator[Executable] | None:
+        """What a task is to run on these buffers; None if they take a closer look."""
+        if not self._fits(send, recv):
+            return None
+        return self._parts(send, recv, 0 if is_native(self.program) else self.channel.next_tag())
+
+    def _fits(self, send: Any, recv: Any) -> bool:
+        """Whether these buffers are as they must be."""
+        if self.gives and not send.flags.c_contiguous:
+            return False
+        if self.gets and not (recv.flags.carray if self.writes else recv.flags.c_contiguous):
+            return False
+        return not (self.gives and self.gets) or apart(send, recv)
+
+    def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
+        raise NotImplementedError
+
+    def buffers(self, send: Any, recv: Any) -> CheckedBuffers:
+        """Such arrays as buffers."""
+        return self.like.at(send if self.gives else None, recv if self.gets else None)
+
+    def keep(self, executable: Executable, places: tuple[int, int]) -> None:
+        """Use this executable for buffers in these places."""
+
+    def forget(self, places: tuple[int, int]) -> None:
+        """The executable for buffers in these places is freed."""
+
+
+@dataclass(kw_only=True)
+class StagedPlan(Plan):
+    """For short buffers in the memory of the host, which are copied: the copies are what programs work on.
+
+    Arrays that are there in two calls running, as in a loop, get an executable of their own, if they own their memory.
+    """
+
+    inside: Any  # stands in for the send buffer
+    outside: Any  # stands in for the receive buffer
+    executable: Executable | None = None  # for the two
+    idle: list[tuple[Executable, Any, Any]] = field(default_factory=list)  # of tasks, each with its own copies
+    last: tuple[int, int] = (0, 0)  # the identities of the arrays of the last call
+    usual: Executable | None = None  # for arrays that are there again and again, which these refer to
+    usual_send: Callable[[], Any] = _nobody
+    usual_recv: Callable[[], Any] = _nobody
+    tries: int = 8  # how many more arrays may become the usual ones
+
+    def run(self, send: Any, recv: Any) -> bool:
+        """Run it on these buffers; False if they take a closer look."""
+        if recv is self.usual_recv() and send is self.usual_send() and recv.flags.carray:
+            executable = self.running = self.usual
+            executable.run()  # type: ignore[union-attr]
+            return True
+        if not self._fits(send, recv):
+            return False
+        if self.tries and self.gets and recv.base is None and (not self.gives or send.base is None):
+            self._look_for_usual(send, recv)
+        executable = self.running = self.executable or self._bound()
+        if self.gives:
+            self.inside[...] = send
+        if self.fills:
+            self.outside[...] = recv
+        try:
+            executable.run()
+        finally:  # after what a signal handler raised, too
+            if self.writes:
+                recv[...] = self.outside
+        return True
+
+    def _look_for_usual(self, send: Any, recv: Any) -> None:
+        """Bind the program to these arrays, which own their memory, if those of the last call were the same."""
+        now = id(send), id(recv)
+        if now == self.last:
+            self.tries -= 1
+            self.usual = self.channel.bind(self.program, self.buffers(send, recv), self.operation)
+            self.usual.known.append((self, (0, 0)))
+            self.usual_recv = weakref.ref(recv)
+            self.usual_send = weakref.ref(send) if self.gives else lambda: send
+        self.last = now
+
+    def forget(self, places: tuple[int, int]) -> None:
+        """An executable is freed."""
+        self.executable, self.usual_recv = None, _nobody
+
+    def _bound(self) -> Executable:
+        self.executable = self.channel.bind(self.program, self.like.at(self.inside, self.outside), self.operation)
+        self.executable.known.append((self, (0, 0)))
+        return self.executable
+
+    def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
+        executable, inside, outside = stage = self.idle.pop() if self.idle else self._new_stage(send, recv)
+        executable.tag[:] = (tag,)
+        if self.gives:
+            inside[...] = send
+        if self.fills:
+            outside[...] = recv
+        yield executable
+        if self.writes:
+            recv[...] = outside
+        if len(self.idle) < MOST_IDLE:
+            self.idle.append(stage)
+
+    def _new_stage(self, send: Any, recv: Any) -> tuple[Executable, Any, Any]:
+        inside = np.empty_like(send) if self.gives else None
+        outside = np.empty_like(recv) if self.gets else None
+        buffers, places = self.like.at(inside, outside), (address(inside), address(outside))
+        program = lowered(self.program, buffers, self.operation)
+        return self.channel.bind_for_any_tag(program, buffers, places, self.operation), inside, outside
+
+
+@dataclass(kw_only=True)
+class PlacedPlan(Plan):
+    """For long buffers, and for those in GPU memory."""
+
+    on_host: bool
+    address: Callable[[Any], int]
+    lowered: Program  # the program, for the memory that the buffers lie in
+    bound: dict[tuple[int, int], Executable] = field(default_factory=dict)  # by the addresses of the buffers
+    seen: set[tuple[int, int]] = field(default_factory=set)  # addresses for which there was no executable
+    staged: StagedPlan | None = None  # for these, if the buffers are not too long
+    idle: dict[tuple[int, int], Executable] = field(default_factory=dict)  # of tasks, by the addresses of the buffers
 
     def run(self, send: Any, recv: Any) -> bool:
         """Run it on these buffers; False if they take a closer look."""
@@ -69,10 +191,9 @@ class Plan:
             if not (recv.flags.carray if self.writes else recv.flags.c_contiguous):
                 return False
             other = self.address(recv)
-        executable = self.bound.get((start, other))
+        executable = self.running = self.bound.get((start, other))
         if executable is None:
             return self._run_elsewhere(send, recv, (start, other))
-        self.running = executable
         executable.run()
         return True
 
@@ -80,106 +201,52 @@ class Plan:
         """Run it on buffers for which there is no executable; False if they take a closer look."""
         if not self.on_host or (self.gives and self.gets and overlap(places[0], send.nbytes, places[1], recv.nbytes)):
             return False
-        if self.seen_before(places):
+        if places in self.seen:
             executable = self.running = self.channel.bind(self.program, self.buffers(send, recv), self.operation)
             self.keep(executable, places)
             executable.run()
-        elif self.stage:
-            self._run_eagerly(*self.stage, send, recv)
-        else:
-            executable = self.running = self.channel.bind_once(self.lowered, self.buffers(send, recv), self.operation)
-            try:
-                executable.run()
-            finally:
-                if not executable.failed:
-                    executable.free()
-        return True
-
-    def seen_before(self, places: tuple[int, int]) -> bool:
-        """Whether buffers in these places are worth an executable of their own: they are not there for the first time.
-
-        For short messages it saves little, so they must be the same in two calls running.
-        """
-        if places in self.seen:
             return True
-        if self.stage or len(self.seen) == MOST_SEEN:
+        if len(self.seen) == MOST_SEEN:
             self.seen.clear()
         self.seen.add(places)
-        return False
-
-    def _bound_to_stage(self) -> Executable:
-        assert self.stage
-        self.eager = self.channel.bind(self.program, self.like.at(*self.stage), self.operation)
-        self.keep(self.eager, (address(self.stage[0]), address(self.stage[1])))
-        return self.eager
-
-    def buffers(self, send: Any, recv: Any) -> CheckedBuffers:
-        """Such arrays as buffers."""
-        return self.like.at(send if self.gives else None, recv if self.gets else None)
-
-    def _run_eagerly(self, inside: Any, outside: Any, send: Any, recv: Any) -> None:
-        """Run it on the stage, with copies of the arrays."""
-        executable = self.running = self.eager or self._bound_to_stage()
-        if self.gives:
-            copyto(inside, send)
-        if self.fills:
-            copyto(outside, recv)
+        if self.staged:
+            try:
+                return self.staged.run(send, recv)
+            finally:
+                self.running = self.staged.running
+        buffers = self.buffers(send, recv) if is_native(self.program) else self.like
+        executable = self.running = self.channel.bind_once(self.lowered, buffers, places, self.operation)
         try:
             executable.run()
-        finally:  # after what a signal handler raised, too
-            if self.writes:
-                copyto(recv, outside)
+        finally:
+            if not executable.failed:
+                executable.free()
+        return True
 
-    def parts(self, send: Any, recv: Any) -> Iterator[Executable] | None:
-        """What a task is to run on these buffers; None if they take a closer look."""
-        if not self.fits(send, recv):
-            return None
-        tag = 0 if is_native(self.program) else self.channel.next_tag()
-        return self._staged_parts(send, recv, tag) if self.stage else self._bound_parts(send, recv, tag)
-
-    def fits(self, send: Any, recv: Any) -> bool:
-        """Whether these buffers are as they must be."""
-        if self.gives and not send.flags.c_contiguous:
-            return False
-        if self.gets and not (recv.flags.carray if self.writes else recv.flags.c_contiguous):
-            return False
-        if not (self.gives and self.gets):
-            return True
-        return not overlap(self.address(send), send.nbytes, self.address(recv), recv.nbytes)
-
-    def _bound_parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
-        buffers = self.buffers(send, recv)
-        yield freed_at_its_end(self.channel.bind(self.program, buffers, self.operation, tag))
+    def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
+        places = address(send) if self.gives else 0, address(recv) if self.gets else 0
+        if is_native(self.program):
+            yield freed_at_its_end(self.channel.bind(self.program, self.buffers(send, recv), self.operation, tag))
+            return
+        executable = self.idle.pop(places, None) or self.channel.bind_for_any_tag(
+            self.lowered, self.like, places, self.operation
+        )
+        executable.tag[:] = (tag,)
+        yield executable
+        if self.lowered.scratch <= MOST_SCRATCH:
+            if len(self.idle) == MOST_IDLE:
+                self.idle.clear()
+            self.idle[places] = executable
         del send, recv  # they are needed up to here
 
-    def _staged_parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
-        executable, inside, outside = stage = self.idle.pop() if self.idle else self._new_stage(send, recv)
-        executable.tag[:] = (tag,)
-        if self.gives:
-            copyto(inside, send)
-        if self.fills:
-            copyto(outside, recv)
-        yield executable
-        if self.writes:
-            copyto(recv, outside)
-        if len(self.idle) < MOST_IDLE:
-            self.idle.append(stage)
-
-    def _new_stage(self, send: Any, recv: Any) -> tuple[Executable, Any, Any]:
-        inside = np.empty_like(send) if self.gives else None
-        outside = np.empty_like(recv) if self.gets else None
-        buffers = self.like.at(inside, outside)
-        return self.channel.bind_for_any_tag(self.program, buffers, self.operation), inside, outside
-
     def keep(self, executable: Executable, places: tuple[int, int]) -> None:
-        """Find it again for buffers in these places."""
+        """Use this executable for buffers in these places."""
         self.bound[places] = executable
         executable.known.append((self, places))
 
     def forget(self, places: tuple[int, int]) -> None:
         """The executable for buffers in these places is freed."""
-        if self.bound.pop(places, None) is self.eager:
-            self.eager = None
+        self.bound.pop(places, None)
 
 
 def make_plan(
@@ -197,24 +264,37 @@ def make_plan(
     `send` and `recv` are the caller's arrays, or what stands for none.
     """
     gives, gets = buffers.send is not None, buffers.recv is not None
-    if not (_is_whole(send, buffers.send) and _is_whole(recv, buffers.recv)):
+    if not (_is_begun(send, buffers.send) and _is_begun(recv, buffers.recv)):
         return None
     if buffers.in_place and gets and not buffers.read_only and is_array(send) and is_array(recv):
         return None  # one array twice
     on_host = buffers.memory is HOST
-    plan = Plan(
-        *(name, channel, program, lowered(program, buffers, operation), buffers.at(None, None), operation, op),
-        gives=gives,
-        gets=gets,
-        writes=gets and on_host and not buffers.read_only,
-        on_host=on_host,
-        address=MPI.Get_address if on_host else address,
-    )
-    plan.fills = gets and (buffers.in_place or buffers.has_gaps())
-    if on_host and max(send.nbytes if gives else 0, recv.nbytes if gets else 0) <= EAGER:
+    alike: dict[str, Any] = {
+        "name": name,
+        "channel": channel,
+        "program": program,
+        "like": buffers.at(None, None),
+        "operation": operation,
+        "op": op,
+        "gives": gives,
+        "gets": gets,
+        "writes": gets and on_host and not buffers.read_only,
+        "fills": gets and (buffers.in_place or buffers.has_gaps()),
+    }
+    sizes = [array.nbytes for array, used in ((send, gives), (recv, gets)) if used]
+    wanted = [array.nbytes for array in (buffers.send, buffers.recv) if array is not None]
+    longest, staged = max(sizes, default=0), None
+    if on_host and sizes == wanted and longest <= STAGED:
         inside, outside = channel.stage()
-        plan.stage = _like(inside, send) if gives else None, _like(outside, recv) if gets else None
-    return plan
+        staged = StagedPlan(
+            **alike, inside=_like(inside, send) if gives else None, outside=_like(outside, recv) if gets else None
+        )
+        if longest <= EAGER:
+            return staged
+        staged.tries = 0  # the addresses are looked at before
+    found = MPI.Get_address if on_host else address
+    low = lowered(program, buffers, operation)
+    return PlacedPlan(**alike, on_host=on_host, address=found, lowered=low, staged=staged)
 
 
 def _like(area: np.ndarray, array: np.ndarray) -> np.ndarray:
@@ -222,6 +302,6 @@ def _like(area: np.ndarray, array: np.ndarray) -> np.ndarray:
     return area[: array.nbytes].view(array.dtype).reshape(array.shape)
 
 
-def _is_whole(array: Any, used: Any) -> bool:
-    """Whether all of the caller's array is used, and nothing else."""
-    return used is None or (is_array(array) and address(array) == address(used) and array.nbytes == used.nbytes)
+def _is_begun(array: Any, used: Any) -> bool:
+    """Whether nothing but the beginning of the caller's array is used, or all of it."""
+    return used is None or (is_array(array) and address(array) == address(used) and array.nbytes >= used.nbytes)

@@ -67,7 +67,10 @@ class Task:
                     request = waits[self._at]
                     if request is None:
                         self._working = True
-                        self._do(calls[self._at])
+                        try:
+                            calls[self._at]()
+                        except (ArithmeticError, Warning) as error:  # the other ranks wait for what comes after
+                            self.error = self.error or error
                     elif wait:
                         request.Wait()
                     elif not request.Test():
@@ -84,12 +87,6 @@ class Task:
             if not isinstance(error, Exception):
                 raise
         return True
-
-    def _do(self, call: Callable[[], object]) -> None:
-        try:
-            call()
-        except (ArithmeticError, Warning) as error:  # the other ranks wait for what comes after
-            self.error = self.error or error
 
     def _next_part(self) -> None:
         self._executable, self._at = next(self._parts, None), 0

@@ -56,7 +56,7 @@ def _allgather(nbytes: int, size: int) -> str:
 
 
 def _allreduce(nbytes: int, size: int) -> str:
-    if nbytes <= (1024 if size == 2 else 64) * KIB:
+    if nbytes <= 64 * KIB:
         return "recursive_doubling"
     power_of_two = size & (size - 1) == 0
     return "rabenseifner" if nbytes <= 4096 * KIB and power_of_two and size > 2 else "ring"

@@ -228,10 +228,13 @@ def fail():
 def call():
     if form == "nonblocking":
         pycoll.iallreduce(send, recv, algorithm="ring", comm=comm).wait()
+    elif form == "elsewhere":
+        pycoll.allreduce(send[:], recv, algorithm="ring", comm=comm)
     else:
         pycoll.allreduce(send, recv, algorithm="ring", comm=comm)
 
-call()
+for _ in range(4):
+    call()
 original = type(channel).bind
 
 def with_a_failing_step(*arguments, **given):
@@ -240,8 +243,9 @@ def with_a_failing_step(*arguments, **given):
     executable.calls[last] = fail
     return executable
 
-if form == "again":  # found by its arguments
-    next(iter(channel._executables.values())).calls[1] = fail
+if form in ("again", "elsewhere"):  # found by the kind of the call
+    for executable in channel._executables.values():
+        executable.calls[1] = fail
 else:
     channel.forget_plans()
     channel.bind = with_a_failing_step
@@ -249,7 +253,7 @@ try:
     call()
 except OSError as error:
     print("raised", flush=True)
-if form != "again":
+if form in ("first", "nonblocking"):
     del channel.bind
 for _ in range(2):
     try:
@@ -263,7 +267,7 @@ comm.Free()
 """
 
 
-@pytest.mark.parametrize("form", ["first", "again", "nonblocking"])
+@pytest.mark.parametrize("form", ["first", "again", "elsewhere", "nonblocking"])
 def test_an_error_in_the_middle_makes_the_communicator_unusable(form):
     """Messages of this rank were started that may still come, and would be taken for those of a later call."""
     job = run(2, ["-c", BROKEN, form])

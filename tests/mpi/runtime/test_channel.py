@@ -13,6 +13,7 @@ from pycoll.base.settings import configure
 from pycoll.compiler.blocks import compiled
 from pycoll.runtime.attach import attach, channels
 from pycoll.runtime.channel import KEPT, SMALL
+from pycoll.runtime.plan import EAGER
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -104,15 +105,20 @@ def test_one_array_whose_dtype_changes():
         pycoll.allreduce(send, recv)
 
 
-def test_one_array_that_changes_between_calls():
-    send, recv = np.ones(4), np.empty(4)
-    for step in range(3):
+@pytest.mark.parametrize("count", [4, EAGER])
+def test_one_array_that_changes_between_calls(count):
+    send, recv = np.ones(count), np.empty(count)
+    for step in range(4):
         send[...] = step
-        np.testing.assert_array_equal(pycoll.allreduce(send, recv), np.full(4, step * SIZE))
-    for array in (send, recv):  # which moves it
-        array.resize(1000, refcheck=False)
+        np.testing.assert_array_equal(pycoll.allreduce(send, recv), np.full(count, step * SIZE))
+    for array in (send, recv):  # which moves it, or is refused as long as pycoll refers to it
+        if count * array.itemsize <= EAGER:
+            with pytest.raises(ValueError, match="resize"):
+                array.resize(1000, refcheck=False)
+        else:
+            array.resize(3 * count, refcheck=False)
     send[...] = 7
-    np.testing.assert_array_equal(pycoll.allreduce(send, recv), np.full(1000, 7 * SIZE))
+    np.testing.assert_array_equal(pycoll.allreduce(send, recv), np.full(send.size, 7 * SIZE))
 
 
 @pytest.mark.skipif(SIZE > 4, reason="the same with fewer ranks")

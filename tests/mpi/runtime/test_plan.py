@@ -1,6 +1,7 @@
 """Plans: calls of one kind whose buffers are elsewhere each time, between calls of other kinds."""
 
 import gc
+import mmap
 
 import numpy as np
 import pytest
@@ -10,14 +11,15 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.runtime.attach import attach
-from pycoll.runtime.plan import EAGER, MOST_IDLE, MOST_SEEN
+from pycoll.runtime.plan import EAGER, MOST_IDLE, MOST_SEEN, STAGED
 from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 OURS = pycoll.Comm(WORLD)
-LONG = EAGER // 4 + 5  # float32 elements that are no short message
+MIDDLE, LONG = EAGER // 4 + 5, STAGED // 4 + 5  # float32 elements that are no short message
 ROOM = 64  # addresses
+USUAL = {count: (np.zeros(count, np.float32), np.zeros(count, np.float32)) for count in (0, 1, 5, MIDDLE, LONG)}
 
 
 def window(area, start, count):
@@ -30,16 +32,40 @@ def test_calls_in_any_order_at_any_address(data):
     """Each result is that of its own input, whichever executable, stage or address serves the call."""
     a, b = np.zeros(LONG + ROOM, np.float32), np.zeros(LONG + ROOM, np.float32)
     for _ in range(data.draw(st.integers(1, 30), "calls")):
-        count = data.draw(st.sampled_from((0, 1, 5, LONG)), "count")
+        count = data.draw(st.sampled_from((0, 1, 5, MIDDLE, LONG)), "count")
         x, y = (window(area, data.draw(st.integers(0, 3), "place"), count) for area in (a, b))
         number = data.draw(st.integers(0, 99), "number")
         form = data.draw(
-            st.sampled_from(("plain", "typed", "counted", "in place", "nonblocking", "new", "bcast")), "form"
+            st.sampled_from(
+                (
+                    "plain",
+                    "usual",
+                    "usual in place",
+                    "gaps",
+                    "typed",
+                    "counted",
+                    "in place",
+                    "nonblocking",
+                    "new",
+                    "bcast",
+                )
+            ),
+            "form",
         )
         a[:], b[:] = number + RANK, -1
         expected = np.full(count, number * SIZE + SIZE * (SIZE - 1) / 2, np.float32)
         if form == "plain":
             OURS.Allreduce(x, y)
+        elif form == "usual":
+            mine, result = USUAL[count]
+            mine[:] = x
+            y[:] = pycoll.allreduce(mine, result)
+        elif form == "usual in place":
+            mine, result = USUAL[count]
+            result[:] = x
+            y[:] = pycoll.allreduce(MPI.IN_PLACE, result)
+        elif form == "gaps":
+            pycoll.allreduce(np.stack([x, x + 1], axis=1)[:, 0], y)
         elif form == "typed":
             OURS.Allreduce([x, MPI.FLOAT], [y, MPI.FLOAT])
         elif form == "counted":
@@ -60,7 +86,7 @@ def test_calls_in_any_order_at_any_address(data):
         assert (b == -1).sum() == b.size - count, "what lies beside the buffer stays"
 
 
-@pytest.mark.parametrize("count", [3, LONG])
+@pytest.mark.parametrize("count", [3, MIDDLE, LONG])
 def test_a_buffer_that_is_not_as_it_was(count):
     area, y = np.ones((count, 2), np.float32), np.zeros(count, np.float32)
     for _ in range(3):
@@ -68,6 +94,10 @@ def test_a_buffer_that_is_not_as_it_was(count):
     assert (pycoll.allreduce(area[:, 0], y) == SIZE).all(), "an input with gaps"
     with pytest.raises(ValueError, match="recvbuf is not C-contiguous"):
         pycoll.allreduce(y, area[:, 1])
+    for _ in range(3):
+        OURS.Allreduce(np.ones(count, np.float32), y)
+    with pytest.raises(ValueError, match="sendbuf is not contiguous"):
+        OURS.Allreduce(area[:, 0], y)
     y.flags.writeable = False
     with pytest.raises(ValueError, match="recvbuf is read-only"):
         pycoll.allreduce(np.ones(count, np.float32), y)
@@ -76,7 +106,7 @@ def test_a_buffer_that_is_not_as_it_was(count):
         pycoll.allreduce(both[1 : count + 1], both[:count])
 
 
-@pytest.mark.parametrize("count", [5, LONG])
+@pytest.mark.parametrize("count", [5, MIDDLE, LONG])
 def test_results_that_are_no_receive_buffer_as_given(count):
     for number in range(4):
         send = np.full(SIZE * count, number, np.float32)
@@ -132,3 +162,18 @@ def test_many_short_ones_in_flight():
     (plan,) = channel.plans.values()
     assert len(plan.idle) <= MOST_IDLE
     comm.Free()
+
+
+@pytest.mark.parametrize("nbytes", [40, 4 * MIDDLE, 4 * LONG])
+def test_the_beginning_of_plain_memory(nbytes):
+    """As in the demos of mpi4py."""
+    room = 2 * nbytes
+    for number in range(4):
+        for memory in (mmap.mmap(-1, room), bytearray(room), MPI.Alloc_mem(room)):
+            values = np.frombuffer(memory, np.uint8)
+            values[:] = RANK
+            OURS.Bcast([memory, nbytes, MPI.BYTE], number % SIZE)
+            assert (values[:nbytes] == number % SIZE).all() and (values[nbytes:] == RANK).all()
+            values[:] = number
+            OURS.Allreduce(MPI.IN_PLACE, [memory, nbytes // 4, MPI.INT])
+            assert (values[:nbytes:4] == number * SIZE).all() and (values[nbytes:] == number).all()

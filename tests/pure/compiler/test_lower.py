@@ -67,7 +67,6 @@ def run(
     eager=False,
     seed=0,
     hosts=None,
-    copied=False,
 ):
     """Run all ranks' programs and compare; returns the most scratch that any rank needed, in bytes."""
     primitive = algorithm.primitive
@@ -84,11 +83,7 @@ def run(
     memory = [buffers(primitive, data, rank, root, count, inside[rank]) for rank in range(size)]
     before = [send.copy() for send, _ in memory]
     programs = [
-        compiled(
-            ProgramKey(
-                *(algorithm, rank, size, root, count, 8, inside[rank], segments, segment), hosts=hosts, copied=copied
-            )
-        )
+        compiled(ProgramKey(*(algorithm, rank, size, root, count, 8, inside[rank], segments, segment), hosts=hosts))
         for rank in range(size)
     ]
     order = list(range(size))
@@ -132,14 +127,6 @@ def test_drawn_machines(algorithm, data):
         seed=data.draw(st.integers(0, 99), "seed"),
         hosts=hosts if algorithm.knows_hosts else None,
     )
-
-
-@pytest.mark.parametrize("algorithm", [one for one in EVEN if one.primitive.name == "allreduce"], ids=str)
-@pytest.mark.parametrize("eager", [False, True])
-def test_all_reduce_in_place_on_a_copy(algorithm, eager):
-    for size in (1, 2, 3, 4, 5, 8):
-        for count, segment in ((0, 1 << 20), (1, 8), (7, 16), (16, 1 << 20)):
-            run(algorithm, size, 0, count, segment, 3, in_place=True, eager=eager, copied=True)
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])

@@ -1,0 +1,116 @@
+"""The way of a blocking call: to the plan for calls of its kind, or first through a check of all arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ..arguments.arrays import IN_PLACE
+from ..arguments.mpi_arguments import read_varying
+from ..arguments.signature import INSIDE, NONE, Key, kind_of
+from ..base import settings
+from ..base.errors import CollectiveInterrupted, MismatchError
+from ..runtime.attach import attach, channels, is_new
+from ..runtime.channel import Channel
+from ..runtime.dispatch import Call, Prepared, prepare
+from ..runtime.executable import Executable
+from ..runtime.interruptions import interruptions_delayed
+from ..runtime.progress import going_on, tasks
+
+ndarray = np.ndarray
+Careful = Callable[[Call, Key | None, Any, Any], Any]
+
+
+def run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
+    """Check the arguments, and run; the next such call will find the plan of its kind."""
+    if is_new(call.comm):
+        with interruptions_delayed():  # which must not come before the collective proper
+            attach(call.comm)
+            return run_carefully(call, kind, send, recv)
+    channel = attach(call.comm)
+    prepared = prepare(call, channel)
+    if settings.TIMEOUT or (tasks and not prepared.native):
+        prepared.task(prepared.parts()).run()
+    elif prepared.simple and not tasks:
+        executable = prepared.executable()
+        if kind and channel.plan(kind) is None and (plan := prepared.plan(call, send, recv, executable)):
+            channel.remember(kind, plan)
+        _run_parts(prepared, [executable])
+    else:
+        with going_on():  # there is something in flight only if MPI blocks
+            _run_parts(prepared, prepared.parts())
+    return prepared.buffers.result
+
+
+def run_varying(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
+    """The same where buffers are given with counts."""
+    return run_carefully(call._replace(read=read_varying), kind, send, recv)
+
+
+def run(
+    name: str,
+    sendbuf: Any,
+    recvbuf: Any,
+    op: Any,
+    root: int,
+    comm: MPI.Intracomm | None,
+    algorithm: str | None,
+    recvcounts: Any = None,
+    carefully: Careful = run_carefully,
+) -> Any:
+    """Run the collective of this name by the plan for such calls; `carefully` if there is none."""
+    comm = MPI.COMM_WORLD if comm is None else comm
+    send, recv = sendbuf, recvbuf
+    if type(send) is not ndarray:
+        send = NONE if send is None else INSIDE if send is IN_PLACE else None
+    if send is not None and type(recv) is ndarray and recvcounts is None:
+        kind: Key | None = (name, algorithm, root, id(op), send.dtype, send.shape, recv.dtype, recv.shape)
+    else:
+        lists = carefully is not run_carefully
+        kind, send, recv = kind_of(name, sendbuf, recvbuf, op, root, algorithm, recvcounts, lists)
+    try:
+        plan = channels[comm.handle].plans.get(kind)
+    except (AttributeError, KeyError, TypeError):  # a new or closed communicator, arguments of wrong types
+        plan = None
+    if plan is not None and not tasks:
+        if plan.allocates:
+            recv = recvbuf = np.empty(*plan.allocates)
+        try:
+            if plan.run(send, recv):
+                return recvbuf if plan.answer is None else plan.answer(recv)
+        except BaseException as error:
+            if plan.running and plan.running.failed:
+                _abandon(channels[comm.handle], f"{name} on rank {comm.rank}", error, plan, sendbuf, recvbuf)
+            raise
+        recvbuf = None if plan.allocates else recvbuf
+    return carefully(Call(name, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts), kind, send, recv)
+
+
+def _run_parts(prepared: Prepared, parts: Iterable[Executable]) -> None:
+    """Run part by part; an exception of a signal handler ends the collective only where it cannot continue."""
+    delayed: BaseException | None = None
+    executable, started, ended = None, False, False
+    try:
+        for executable in parts:
+            started = True
+            try:
+                executable.run()
+            except BaseException as error:
+                if executable.failed:
+                    raise
+                delayed = delayed or error
+        ended = True
+    except BaseException as error:
+        if started and not ended and not isinstance(error, MismatchError):
+            _abandon(prepared.channel, prepared.name, error, executable, prepared)
+        raise
+    if delayed:
+        raise delayed
+
+
+def _abandon(channel: Channel, name: str, error: BaseException, *kept: object) -> None:
+    """Make the communicator unusable: messages of this rank were started that may still come."""
+    channel.abandon(CollectiveInterrupted(f"{name} was interrupted by {error!r}"), *kept)

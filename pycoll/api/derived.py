@@ -1,0 +1,52 @@
+"""Makes the nonblocking and the persistent form of a blocking function: other functions with its parameters."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def derived(
+    blocking: Callable[..., Any],
+    begin: Callable[..., Any],
+    name: str,
+    kind: str,
+    more: Sequence[inspect.Parameter] = (),
+    at_once: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
+    """The form of a blocking function that hands its arguments, by name, to `begin`; `more` of them come last.
+
+    `at_once` may begin a call that names no algorithm, and return None for those that it does not.  It gets the
+    arguments by their places.
+    """
+    parameters = list(inspect.signature(blocking).parameters.values())
+    named = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    signature = inspect.Signature([*named, *more, *parameters[len(named) :]])
+    names: dict[str, Any] = {f"default_{p.name}": p.default for p in signature.parameters.values()}
+    names |= {"begin": begin, "at_once": at_once}
+    # from source text, as in dataclasses, so that Python itself binds the arguments, which is quickest
+    exec(_source(name, signature, ", ".join(p.name for p in named) if at_once else ""), names)
+    function: Callable[..., Any] = functools.wraps(blocking)(names[name])
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{kind} `{blocking.__name__}`, with its arguments and errors."
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
+
+
+def _source(name: str, signature: inspect.Signature, for_at_once: str) -> str:
+    """The text of the function."""
+    wanted, keywords = [], False
+    for p in signature.parameters.values():
+        if p.kind is p.KEYWORD_ONLY and not keywords:
+            wanted.append("*")
+            keywords = True
+        wanted.append(p.name if p.default is p.empty else f"{p.name}=default_{p.name}")
+    passed = ", ".join(f"{'recvbuf' if p == 'buf' else p}={p}" for p in signature.parameters)
+    lines = [f"def {name}({', '.join(wanted)}):"]
+    if for_at_once:
+        lines.append(f"    if algorithm is None and (begun := at_once({for_at_once})):")
+        lines.append("        return begun")
+    lines.append(f"    return begin({passed})")
+    return "\n".join(lines)

@@ -1,0 +1,182 @@
+"""Binds programs to addresses: requests for their messages, calls without arguments for their steps.
+
+It is quick, because long buffers in new places wait for it.  For buffers in GPU memory a launcher makes the calls of
+the steps that run on the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ..arguments.check_buffers import CheckedBuffers
+from ..arguments.memory import address
+from ..arguments.memory_kinds import Launcher
+from ..arguments.ops import Operation, real_dtype
+from ..base.counters import counted
+from ..compiler.align import LINE, aligned
+from ..compiler.program import RECV, Apply, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait, is_native
+from . import native
+from .executable import Calls, Executable, Message
+from .recording import recorder
+from .recording.steps import Tracer
+
+if TYPE_CHECKING:
+    from ..arguments.streams import Mark
+
+from_address = MPI.buffer.fromaddress
+frombuffer: Callable[..., np.ndarray] = np.frombuffer
+_BYTE = np.dtype(np.uint8)
+Maker = Callable[[list[Any], list[np.ndarray]], Callable[[], object]]  # of a step's call, from requests and arrays
+
+
+def lowered(program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Program:
+    """The program with the division that a mean ends with, for the memory that the buffers lie in."""
+    if operation and operation.mean and buffers.recv is not None and buffers.count:
+        program = _with_division(program, buffers.count * buffers.dtype.itemsize)
+    return buffers.memory.lowered(program)
+
+
+@lru_cache(maxsize=512)
+def _with_division(program: Program, nbytes: int) -> Program:
+    return replace(program, steps=[*program.steps, Divide(Region(RECV, 0, nbytes))])
+
+
+class Template:
+    """The steps of a program that the host does, as far as they depend on no address."""
+
+    def __init__(
+        self,
+        program: Program,
+        dtype: np.dtype,
+        operation: Operation | None,
+        size: int,
+        steps: Sequence[Step] | None = None,
+    ) -> None:
+        self._program, self._dtype, self._operation, self._size = program, dtype, operation, size
+        # NumPy looks for no overlaps where operand and result are one object, so there is one array for each region
+        self._arrays: dict[tuple[Region, np.dtype], int] = {}
+        self._makers = [self._maker(step) for step in (program.steps if steps is None else steps)]
+
+    def calls(self, bases: Sequence[int], requests: list[Any]) -> Calls:
+        """Calls without arguments for the steps, on buffers at these addresses."""
+        arrays = [
+            frombuffer(from_address(bases[buffer] + start, size), dtype)
+            for (buffer, start, size), dtype in self._arrays
+        ]
+        return [make(requests, arrays) for make in self._makers]
+
+    def _array(self, region: Region, dtype: np.dtype) -> int:
+        return self._arrays.setdefault((region, dtype), len(self._arrays))
+
+    def _maker(self, step: Step) -> Maker:
+        match step:
+            case Wait(number):
+                return lambda requests, arrays: requests[number].Wait
+            case Start(number):
+                outgoing, _, region, _ = self._program.messages[number]
+                if outgoing:
+                    return lambda requests, arrays: counted(requests[number].Start, region.size)
+                return lambda requests, arrays: requests[number].Start
+            case Apply(left, right, out):
+                assert self._operation
+                bound = self._operation.bound
+                one, other, result = (self._array(region, self._dtype) for region in (left, right, out))
+                return lambda requests, arrays: bound(arrays[one], arrays[other], arrays[result])
+            case CopyBytes(source, to):
+                one, other = self._array(source, _BYTE), self._array(to, _BYTE)
+                # as np.copyto(), in less time
+                return lambda requests, arrays: partial(arrays[other].__setitem__, ..., arrays[one])
+        assert type(step) is Divide, f"{step} is no step for the host"
+        # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
+        mean = self._array(step.region, real_dtype(self._dtype))
+        return lambda requests, arrays: partial(np.divide, arrays[mean], self._size, out=arrays[mean])
+
+
+@lru_cache(maxsize=512)
+def _template(
+    program: Program, offsets: tuple[int, ...], dtype: np.dtype, operation: Operation | None, size: int
+) -> tuple[Program, Template]:
+    """A program as it must be for buffers with these offsets in cache lines, and a template for it."""
+    if operation and operation.predefined:
+        program = aligned(program, offsets, dtype.itemsize)
+    return program, Template(program, dtype, operation, size)
+
+
+def bind(
+    comm: MPI.Intracomm,
+    program: Program,
+    buffers: CheckedBuffers,
+    bases: Sequence[int],
+    operation: Operation | None,
+    scratch: Any,
+    tag: int | None,
+) -> Executable:
+    """The program, which is `lowered`, bound to buffers at the addresses `bases`, with requests for all its messages.
+
+    Without a tag they get the one that is in `Executable.tag` when they are started.
+    """
+    bases = (*bases, address(scratch))
+    requests: list[Any] = []
+    tags: list[int] = []
+    for outgoing, peer, (buffer, start, size), _ in program.messages:
+        memory = [from_address(bases[buffer] + start, size), MPI.BYTE]
+        if tag is None:
+            requests.append(Message(comm.Isend if outgoing else comm.Irecv, memory, peer, tags))
+        else:
+            requests.append((comm.Send_init if outgoing else comm.Recv_init)(memory, peer, tag))
+    marks = None
+    if is_native(program):
+        calls = [_native_call(comm, program, buffers, operation, requests)]
+        calls += Template(program, buffers.dtype, operation, comm.size, program.steps[1:]).calls(bases, requests)
+    elif launcher := buffers.memory.launcher(list(bases), buffers.dtype, operation, comm.size):
+        marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish}
+        calls = _device_calls(launcher, marks, program, buffers.dtype, operation, comm.size, bases, requests)
+    else:
+        offsets = tuple([base % LINE for base in bases])
+        find = _template if operation is None or operation.predefined else _template.__wrapped__
+        program, template = find(program, offsets, buffers.dtype, operation, comm.size)
+        calls = template.calls(bases, requests)
+    executable = Executable(program, calls, requests, scratch, marks, tags)
+    if recorder.current:
+        executable.record(Tracer(recorder.current, comm, program, buffers.mean_size(comm.size), tag or 0))
+    return executable
+
+
+def _native_call(
+    comm: MPI.Intracomm, program: Program, buffers: CheckedBuffers, operation: Operation | None, requests: list[Any]
+) -> Callable[[], object]:
+    """The collective of MPI, or its start."""
+    step: Any = program.steps[0]
+    if step.form == "blocking":
+        return native.bound(comm, step, buffers, operation)
+    requests.append(native.request(comm, step, buffers, operation))
+    start: Callable[[], object] = requests[0].Start
+    return start
+
+
+def _device_calls(
+    launcher: Launcher,
+    marks: dict[int, Mark],
+    program: Program,
+    dtype: np.dtype,
+    operation: Operation | None,
+    size: int,
+    bases: Sequence[int],
+    requests: list[Any],
+) -> Calls:
+    """The calls where a GPU does some of the steps."""
+    calls: Calls = []
+    for number, step in enumerate(program.steps):
+        if type(step) is Finish:
+            calls.append(marks[step.step].Wait)
+        elif launcher.does(step):
+            calls.append(launcher.call(step, marks.get(number)))
+        else:
+            calls += Template(program, dtype, operation, size, [step]).calls(bases, requests)
+    return calls
