@@ -72,16 +72,23 @@ def sizes_of(*several: Curves) -> list[int]:
     return sorted({size for found in several for records in found.values() for size in records})
 
 
-def summary(found: Curves) -> str:
-    """The fastest algorithm in each range of sizes, and how it compares with MPI."""
+def ranges(found: Curves) -> list[Record]:
+    """The fastest algorithm of pycoll in each range of sizes, and how it compares with MPI."""
     best = [(size, name) for size in sizes_of(found) if (name := fastest(found, size))]
-    parts = []
+    rows = []
     for name, run in groupby(best, key=lambda pair: pair[1]):
         sizes = [size for size, _ in run]
-        first, last = size_label(sizes[0]), size_label(sizes[-1])
-        text = f"{name} {f'from {first} to {last}' if len(sizes) > 1 else f'at {first}' if sizes[0] else ''}".rstrip()
-        if ratios := [against for size in sizes if (against := ratio(found, name, size))]:
-            bounds = dict.fromkeys(f"{bound:.2f}" for bound in (min(ratios), max(ratios)))
-            text += f" ({' to '.join(bounds)} times the speed of MPI)"
-        parts.append(text)
-    return f"fastest of pycoll: {', '.join(parts)}" if parts else "nothing was timed"
+        ratios = [against for size in sizes if (against := ratio(found, name, size))]
+        rows.append(
+            {
+                "sizes": _between([size_label(sizes[0]), size_label(sizes[-1])]) if sizes[0] else None,
+                "fastest": name,
+                "ratio": _between([f"{bound:.2f}" for bound in (min(ratios), max(ratios))]) if ratios else None,
+            }
+        )
+    return rows
+
+
+def _between(bounds: Sequence[str]) -> str:
+    """Two bounds as a range, or one value."""
+    return " to ".join(dict.fromkeys(bounds))

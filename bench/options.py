@@ -61,7 +61,10 @@ def parser() -> argparse.ArgumentParser:
     how.add_argument("-w", "--warmup_iters", type=int, default=1, help="untimed iterations before (%(default)s)")
     how.add_argument("-c", "--check", type=int, choices=[0, 1], default=1, help="compare the results (%(default)s)")
     how.add_argument("--validate-only", action="store_true", help="compare the results, measure nothing")
-    how.add_argument("--budget", type=float, default=120.0, help="seconds of measurement, approximately (%(default)s)")
+    how.add_argument("--budget", type=float, default=12.0, help="seconds of measurement, approximately (%(default)s)")
+    how.add_argument(
+        "--quick", action="store_true", help="a first look: 3 seconds, few sizes up to 1 MiB"
+    )
 
     out = one.add_argument_group("where it goes")
     out.add_argument("--json", metavar="FILE", help="also write the records there")
@@ -73,6 +76,8 @@ def parser() -> argparse.ArgumentParser:
 def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     """The command line for so many ranks; what is wrong with it ends the program."""
     one = parser()
+    if "--quick" in argv:
+        one.set_defaults(budget=3.0, maxbytes=1 << 20, stepfactor=8)
     options = one.parse_args(argv)
     if options.op == "avg" and {"scan", "exscan"} & set(options.primitives):
         one.error("--op avg is none of scan's and exscan's")

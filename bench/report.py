@@ -24,7 +24,7 @@ from pycoll.base.files import write_atomically
 from pycoll.tune.options import size_label
 
 from . import plots
-from .curves import MPI, Curves, Document, curves, fastest, ratio, sizes_of, summary, variants
+from .curves import MPI, Curves, Document, curves, fastest, ranges, ratio, sizes_of, variants
 from .results import FORMAT, VERSION
 
 Block = str | tuple[str, Figure]  # Markdown, or a plot and its name
@@ -127,17 +127,23 @@ def cell(found: Curves, name: str, size: int) -> str:
     return f"★ {text}" if fastest(found, size, found) == name else text
 
 
-def by_algorithm(found: Mapping[str, Curves]) -> str:
-    """Times and ratios of one way to call a primitive: a row for each size and file, a column for each algorithm."""
+def fastest_by_size(found: Mapping[str, Curves]) -> str:
+    """The fastest algorithm in each range of sizes: a row for each range and file."""
     several = len(found) > 1
-    names = sorted(dict.fromkeys(name for each in found.values() for name in each), key=lambda name: name == MPI)
     rows = [
-        [size_label(size), *([label] if several else []), *(cell(each, name, size) for name in names)]
-        for size in sizes_of(*found.values())
+        [*([label] if several else []), row["sizes"] or "-", row["fastest"], row["ratio"] or "-"]
         for label, each in found.items()
-        if size in sizes_of(each)
+        for row in ranges(each)
     ]
-    return table(["size", *(["file"] if several else []), *names], rows, left=1 + several)
+    headings = [*(["file"] if several else []), "sizes", "fastest of pycoll", "MPI / time"]
+    return table(headings, rows, left=2 + several) if rows else "Nothing was timed."
+
+
+def by_algorithm(found: Curves) -> str:
+    """Times and ratios of one way to call a primitive: a row for each size, MPI first, a column for each algorithm."""
+    names = sorted(found, key=lambda name: name != MPI)
+    rows = [[size_label(size), *(cell(found, name, size) for name in names)] for size in sizes_of(found)]
+    return table(["size", *names], rows)
 
 
 def scalable(named: Mapping[str, Document]) -> list[list[Document]]:
@@ -177,9 +183,13 @@ def about(named: Mapping[str, Document], primitive: str) -> Iterator[Block]:
     titles = variants(named.values(), [primitive])
     for variant, title in titles.items():
         found = {label: each for label, document in named.items() if (each := curves(document, variant))}
+        if len(titles) > 1:
+            yield f"### {title}"
+        yield fastest_by_size(found)
         for label, each in found.items():
-            yield f"{f'{title}, {label}' if len(named) > 1 else title}: {summary(each)}."
-        yield by_algorithm(found)
+            if len(found) > 1:
+                yield f"#### {label}"
+            yield by_algorithm(each)
     for place, documents in enumerate(scalable(named)):
         if figure := plots.by_ranks(documents, primitive):
             yield f"### {primitive} by ranks"

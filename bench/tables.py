@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .curves import curves, variants
-from .curves import summary as fastest_by_size
+from .curves import curves, ranges, variants
 from .results import Columns, table
 
 FRONT: Columns = {
@@ -26,6 +25,12 @@ MEASURED: Columns = {
 }
 WRONG: Columns = {"wrong": ("\n#wrong", "")}
 OVERLAP: Columns = {"overlap": ("overlap\n(%)", ".0f")}
+FASTEST: Columns = {
+    "call": ("call", ""),
+    "sizes": ("sizes", ""),
+    "fastest": ("fastest of pycoll", ""),
+    "ratio": ("mpi / time", ""),
+}
 COPIED: Columns = {"copied": ("copied\n(B)", "")}
 
 
@@ -49,6 +54,9 @@ def nccl_table(records: list[dict], options: argparse.Namespace) -> str:
 def summary(records: list[dict]) -> str:
     """For each primitive, and way to call it, the fastest algorithm by ranges of sizes, and its ratio to MPI."""
     document = {"records": records}
-    return "\n".join(
-        f"{title}: {fastest_by_size(curves(document, one))}" for one, title in variants([document]).items()
-    )
+    rows = [
+        {"call": title, **row}
+        for variant, title in variants([document]).items()
+        for row in ranges(curves(document, variant))
+    ]
+    return table(rows, FASTEST)

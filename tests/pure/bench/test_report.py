@@ -57,19 +57,18 @@ def table_rows(text, heading=""):
 
 def test_table_has_medians_ratios_and_the_fastest(made):
     rows = table_rows(made(one=document()), "## allreduce")
-    assert rows[0] == ["size", "tree", "ring", "MPI"]
-    assert rows[2:] == [
-        ["8 B", "★ 5.00 (2.00)", "9.00 (1.11)", "10.0"],
-        ["1 KiB", "★ 8.00 (1.25)", "12.0 (0.83)", "10.0"],
-        ["1 MiB", "400 (0.03)", "100 (0.10)", "★ 10.0"],
+    start = rows.index(["size", "MPI", "tree", "ring"])
+    assert rows[start + 2 :] == [
+        ["8 B", "10.0", "★ 5.00 (2.00)", "9.00 (1.11)"],
+        ["1 KiB", "10.0", "★ 8.00 (1.25)", "12.0 (0.83)"],
+        ["1 MiB", "★ 10.0", "400 (0.03)", "100 (0.10)"],
     ]
 
 
 def test_summary_names_ranges_of_sizes(made):
-    assert (
-        "allreduce: fastest of pycoll: tree from 8 B to 1 KiB (1.25 to 2.00 times the speed of MPI), "
-        "ring at 1 MiB (0.10 times the speed of MPI)." in made(one=document())
-    )
+    rows = table_rows(made(one=document()), "## allreduce")
+    assert rows[0] == ["sizes", "fastest of pycoll", "MPI / time"]
+    assert rows[2:4] == [["8 B to 1 KiB", "tree", "1.25 to 2.00"], ["1 MiB", "ring", "0.10"]]
 
 
 def test_environments_are_a_row_for_each_file(made):
@@ -80,14 +79,14 @@ def test_environments_are_a_row_for_each_file(made):
 
 def test_wrong_results_are_shown_and_never_the_fastest(made):
     text = made(one=document(records=[record("tree", 8, 1.0, wrong=3), record("ring", 8, 9.0)]))
-    assert table_rows(text, "## allreduce")[2] == ["8 B", "WRONG 1.00 (10.00)", "★ 9.00 (1.11)", "10.0"]
-    assert "fastest of pycoll: ring at 8 B" in text
+    rows = table_rows(text, "## allreduce")
+    assert rows[2] == ["8 B", "ring", "1.11"] and rows[-1] == ["8 B", "10.0", "WRONG 1.00 (10.00)", "★ 9.00 (1.11)"]
 
 
 def test_validated_only(made):
     text = made(one=document(records=[record("tree", 8, None, native=None), record("ring", 8, None, wrong=1)]))
     assert table_rows(text, "## allreduce")[2] == ["8 B", "ok", "WRONG"]
-    assert "nothing was timed" in text
+    assert "Nothing was timed" in text
 
 
 def test_no_mpi_of_its_own_is_taken_from_what_was_timed_beside():
