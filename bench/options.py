@@ -62,9 +62,7 @@ def parser() -> argparse.ArgumentParser:
     how.add_argument("-c", "--check", type=int, choices=[0, 1], default=1, help="compare the results (%(default)s)")
     how.add_argument("--validate-only", action="store_true", help="compare the results, measure nothing")
     how.add_argument("--budget", type=float, default=12.0, help="seconds of measurement, approximately (%(default)s)")
-    how.add_argument(
-        "--quick", action="store_true", help="a first look: 3 seconds, few sizes up to 1 MiB"
-    )
+    how.add_argument("--quick", action="store_true", help="a first look: 3 seconds, few sizes up to 1 MiB")
 
     out = one.add_argument_group("where it goes")
     out.add_argument("--json", metavar="FILE", help="also write the records there")
