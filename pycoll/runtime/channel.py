@@ -24,7 +24,7 @@ from ..selection.select import CommFacts
 from ..selection.tuning_file import Tuned
 from .bind import bind, lowered
 from .executable import Executable, freed_at_its_end
-from .plan import STAGED, Plan
+from .plan import Plan
 
 KEPT = 256  # executables kept for each communicator
 KEPT_REQUESTS = 8192  # and how many requests they may have together
@@ -49,7 +49,7 @@ class Channel:
         self._requests = 0  # of all executables
         self._epoch = hooks.epoch
         self._small = HOST.allocate(SMALL)
-        self._stage: tuple[np.ndarray, np.ndarray] | None = None
+        self._stages: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by their bytes
         self._scratch: weakref.WeakValueDictionary[tuple[Hashable, int], Any] = weakref.WeakValueDictionary()
         self._last_scratch: Any = None  # kept, so that the next call need not allocate it
         self._tags = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - BLOCKING
@@ -172,11 +172,11 @@ class Channel:
         for executable in list(self._executables.values()):
             executable.known.clear()
 
-    def stage(self) -> tuple[np.ndarray, np.ndarray]:
-        """Memory that short send and receive buffers are copied to and from."""
-        if self._stage is None:
-            self._stage = HOST.allocate(STAGED), HOST.allocate(STAGED)
-        return self._stage
+    def stage(self, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
+        """Memory of so many bytes each that short send and receive buffers are copied to and from."""
+        if nbytes not in self._stages:
+            self._stages[nbytes] = HOST.allocate(nbytes), HOST.allocate(nbytes)
+        return self._stages[nbytes]
 
     def _drop(self, key: tuple[Any, ...]) -> None:
         executable = self._executables.pop(key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,7 +104,7 @@ class StagedPlan(Plan):
     usual: Executable | None = None  # for arrays that are there again and again, which these refer to
     usual_send: Callable[[], Any] = _nobody
     usual_recv: Callable[[], Any] = _nobody
-    tries: int = 8  # how many more arrays may become the usual ones
+    tries: int  # how many more arrays may become the usual ones
 
     def run(self, send: Any, recv: Any) -> bool:
         """Run it on these buffers; False if they take a closer look."""
@@ -177,7 +178,8 @@ class PlacedPlan(Plan):
     lowered: Program  # the program, for the memory that the buffers lie in
     bound: dict[tuple[int, int], Executable] = field(default_factory=dict)  # by the addresses of the buffers
     seen: set[tuple[int, int]] = field(default_factory=set)  # addresses for which there was no executable
-    staged: StagedPlan | None = None  # for these, if the buffers are not too long
+    stage: Callable[[Any, Any], StagedPlan] | None  # makes a plan for these, if the buffers are not too long
+    staged: StagedPlan | None = None  # made when it is first needed
     idle: dict[tuple[int, int], Executable] = field(default_factory=dict)  # of tasks, by the addresses of the buffers
 
     def run(self, send: Any, recv: Any) -> bool:
@@ -209,11 +211,12 @@ class PlacedPlan(Plan):
         if len(self.seen) == MOST_SEEN:
             self.seen.clear()
         self.seen.add(places)
-        if self.staged:
+        if self.stage:
+            staged = self.staged = self.staged or self.stage(send, recv)
             try:
-                return self.staged.run(send, recv)
+                return staged.run(send, recv)
             finally:
-                self.running = self.staged.running
+                self.running = staged.running
         buffers = self.buffers(send, recv) if is_native(self.program) else self.like
         executable = self.running = self.channel.bind_once(self.lowered, buffers, places, self.operation)
         try:
@@ -283,18 +286,27 @@ def make_plan(
     }
     sizes = [array.nbytes for array, used in ((send, gives), (recv, gets)) if used]
     wanted = [array.nbytes for array in (buffers.send, buffers.recv) if array is not None]
-    longest, staged = max(sizes, default=0), None
-    if on_host and sizes == wanted and longest <= STAGED:
-        inside, outside = channel.stage()
-        staged = StagedPlan(
-            **alike, inside=_like(inside, send) if gives else None, outside=_like(outside, recv) if gets else None
-        )
-        if longest <= EAGER:
-            return staged
-        staged.tries = 0  # the addresses are looked at before
-    found = MPI.Get_address if on_host else address
-    low = lowered(program, buffers, operation)
-    return PlacedPlan(**alike, on_host=on_host, address=found, lowered=low, staged=staged)
+    longest, copied = max(sizes, default=0), on_host and sizes == wanted
+    if copied and longest <= EAGER:
+        return _staged(alike, True, send, recv)
+    return PlacedPlan(
+        **alike,
+        on_host=on_host,
+        address=MPI.Get_address if on_host else address,
+        lowered=lowered(program, buffers, operation),
+        stage=partial(_staged, alike, False) if copied and longest <= STAGED else None,
+    )
+
+
+def _staged(alike: dict[str, Any], eager: bool, send: Any, recv: Any) -> StagedPlan:
+    """A plan for copies of buffers like these."""
+    inside, outside = alike["channel"].stage(EAGER if eager else STAGED)
+    return StagedPlan(
+        **alike,
+        inside=_like(inside, send) if alike["gives"] else None,
+        outside=_like(outside, recv) if alike["gets"] else None,
+        tries=8 if eager else 0,  # the addresses of longer ones are looked at before
+    )
 
 
 def _like(area: np.ndarray, array: np.ndarray) -> np.ndarray:

@@ -61,7 +61,9 @@ def test_an_error_inside_is_raised_instead(handled):
         raise ValueError("made up")
 
 
-def test_ctrl_c_is_delayed_too():
+def test_ctrl_c_is_delayed_too(request):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     done = []
     with pytest.raises(KeyboardInterrupt), interruptions_delayed():
         signal.raise_signal(signal.SIGINT)
