@@ -54,7 +54,7 @@ from .collectives import allgather
 from .comm_derived import DerivedMethods
 from .derived import derived
 from .requests import initialize, start
-from .short import Limits, moved, moved_to_or_from_root, nonblocking, reduced, varying
+from .short import Limits, gathered, moved, moved_to_or_from_root, nonblocking, reduced, varying
 
 CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # of mpi4py.MPI, where `python -m pycoll.run` puts objects of this class
 
@@ -126,7 +126,7 @@ class Comm(DerivedMethods):
         """Copy the `buf` of the root to all ranks, as in mpi4py."""
         if algorithm is None and not tasks:
             if type(buf) is ndarray:  # see Allreduce
-                if buf.nbytes <= self._limits.get("bcast", -1) and buf.dtype in BASIC:
+                if buf.nbytes <= self._limits.get("bcast", -1) and buf.dtype in BASIC and buf.flags.aligned:
                     return _mpi.Bcast(self._private, buf, root)
             elif moved(self._limits, "bcast", buf):
                 return _mpi.Bcast(self._private, buf, root)
@@ -164,7 +164,7 @@ class Comm(DerivedMethods):
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgatherv | None = None) -> None:
         """Collect blocks of different lengths in the `recvbuf` of every rank, as in mpi4py."""
-        if algorithm is None and varying(self._limits, "allgatherv", sendbuf, recvbuf):
+        if algorithm is None and gathered(self._limits, sendbuf, recvbuf, self._ranks):
             return _mpi.Allgatherv(self._private, sendbuf, recvbuf)
         run("Allgatherv", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
@@ -207,13 +207,16 @@ class Comm(DerivedMethods):
         if algorithm is None and not tasks:
             # the most frequent calls of all are looked at here, because calling a function would take as long again
             if op is _SUM and type(recvbuf) is ndarray:
-                short = recvbuf.nbytes <= self._sums.get(recvbuf.dtype, -1)
+                short = recvbuf.nbytes <= self._sums.get(recvbuf.dtype, -1) and sendbuf is not recvbuf
             elif op is _SUM and type(recvbuf) is list and len(recvbuf) == 2 and type(recvbuf[0]) is ndarray:
                 short = recvbuf[0].nbytes <= self._sums.get(id(recvbuf[1]), -1)
             else:
                 short = reduced(self._limits, "allreduce", recvbuf, op)
             if short:
-                return _mpi.Allreduce(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
+                try:
+                    return _mpi.Allreduce(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
+                except KeyError:  # mpi4py does not know the format of an array that is not aligned
+                    pass
         run("Allreduce", sendbuf, recvbuf, op, 0, self, algorithm, None, _carefully)
 
     def Reduce_scatter_block(

@@ -17,8 +17,9 @@ from mpi4py import MPI
 
 from ..arguments.arrays import IN_PLACE
 from ..arguments.signature import BASIC, ITEMSIZES
-from ..runtime.progress import tasks
+from ..runtime.progress import background, tasks
 from ..schedule.registry import PRIMITIVES
+from ..selection.rules import UNLIMITED
 from .requests import NativeRequest
 
 ndarray = np.ndarray
@@ -32,7 +33,7 @@ def moved(limits: Limits, primitive: str, buffer: Any, blocks: int = 1, other: A
     kind = type(buffer)
     if kind is ndarray:
         nbytes: int = buffer.nbytes
-        name: Hashable = buffer.dtype
+        name: Hashable = buffer.dtype if buffer.flags.aligned else None
     elif kind is list and len(buffer) == 3 and type(buffer[0]) in _ON_HOST and type(buffer[1]) is int:
         name = id(buffer[2])
         nbytes = buffer[1] * ITEMSIZES.get(name, OTHER_FORM) * blocks
@@ -55,11 +56,25 @@ def varying(limits: Limits, primitive: str, sendbuf: Any, recvbuf: Any) -> bool:
     return primitive in limits and not tasks and is_known(sendbuf) and is_known(recvbuf)
 
 
+def gathered(limits: Limits, sendbuf: Any, recvbuf: Any, ranks: int) -> bool:
+    """The same for all-gather, whose ranks know all counts: by the mean length of a block."""
+    limit = limits.get("allgatherv", -1)
+    if limit < UNLIMITED:
+        if type(recvbuf) not in (list, tuple) or len(recvbuf) < 2 or type(recvbuf[0]) is not ndarray:
+            return False
+        counts, itemsize = recvbuf[1], ITEMSIZES.get(id(recvbuf[-1]), recvbuf[0].itemsize)
+        if type(counts) is not list or len(counts) != ranks or not all(type(count) is int for count in counts):
+            return False
+        if sum(counts) * itemsize // ranks > limit:
+            return False
+    return varying(limits, "allgatherv", sendbuf, recvbuf)
+
+
 def is_known(buffer: Any) -> bool:
     """Whether mpi4py knows the dtype of a buffer in a usual form, which is in host memory."""
     kind = type(buffer)
     if kind is ndarray:
-        return buffer.dtype in BASIC
+        return buffer.dtype in BASIC and buffer.flags.aligned
     if kind is list or kind is tuple:
         return len(buffer) > 1 and type(buffer[0]) in _ON_HOST and (id(buffer[-1]) in BASIC or is_known(buffer[0]))
     return buffer is None or buffer is IN_PLACE
@@ -69,7 +84,7 @@ def reduced(limits: Limits, primitive: str, buffer: Any, op: Any, blocks: int = 
     """Whether a reduction is short, by a buffer of so many blocks."""
     if type(buffer) is ndarray:
         nbytes: int = buffer.nbytes
-        name = buffer.dtype
+        name = buffer.dtype if buffer.flags.aligned else None
     elif type(buffer) is list and len(buffer) == 2 and type(buffer[0]) is ndarray:
         nbytes, name = buffer[0].nbytes, id(buffer[1])
     else:
@@ -92,11 +107,15 @@ def nonblocking(native: Callable[..., MPI.Request], primitive: str) -> Callable[
     varies, reduces = PRIMITIVES[primitive].varies, PRIMITIVES[primitive].reduces
 
     def begin(comm: Any, *args: Any) -> NativeRequest | None:
+        if background:  # which looks after tasks alone
+            return None
         limits, ranks = comm._limits, comm._ranks
         if primitive == "barrier":
             short = primitive in limits and not tasks
         elif primitive == "bcast":
             short = moved(limits, primitive, args[0])
+        elif primitive == "allgatherv":
+            short = gathered(limits, args[0], args[1], ranks)
         elif varies:
             short = varying(limits, primitive, args[0], args[1])
         elif reduces:

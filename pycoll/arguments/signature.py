@@ -97,11 +97,12 @@ def _counted(counts: Any) -> Hashable:
     """Counts or displacements, or a pair of them, as a hashable value; None for forms that are not read here."""
     if type(counts) is int:
         return counts
-    if type(counts) is ndarray and counts.dtype.kind == "i" and counts.size <= MOST_COUNTS:
+    if type(counts) is ndarray and counts.dtype.kind in "iu" and counts.ndim == 1 and counts.size <= MOST_COUNTS:
         return tuple(counts.tolist())
     if type(counts) in (list, tuple) and len(counts) <= MOST_COUNTS:
         found = tuple(one if type(one) is int else _counted(one) for one in counts)
-        return None if None in found else found
+        # a tuple of two may be a count and a displacement, where a list is two counts
+        return None if None in found else ("tuple", *found) if type(counts) is tuple else found
     return None
 
 

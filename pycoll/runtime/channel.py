@@ -91,8 +91,7 @@ class Channel:
         addresses = (address(buffers.send), address(buffers.recv))
         if tag is not None:
             return bind(self.comm, program, buffers, addresses, operation, memory.allocate(program.scratch), tag)
-        if self._epoch != hooks.epoch:
-            self.clear()
+        self.renew()
         scratch = self._shared_scratch(memory, program.scratch)
         if operation and not operation.predefined:  # its handle may be freed and used again, so nothing is kept
             return freed_at_its_end(bind(self.comm, program, buffers, addresses, operation, scratch, BLOCKING))
@@ -184,6 +183,11 @@ class Channel:
             plan.forget(places)
         self._requests -= len(executable.requests)
         executable.free()
+
+    def renew(self) -> None:
+        """Free all executables if a new epoch has begun."""
+        if self._epoch != hooks.epoch:
+            self.clear()
 
     def clear(self) -> None:
         """Free all executables."""

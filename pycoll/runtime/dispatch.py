@@ -31,6 +31,7 @@ from .executable import Executable, freed_at_its_end
 from .gpu.memory import memory_of
 from .plan import Plan, make_plan
 from .progress import Task
+from .recording import recorder
 
 # (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> CheckedBuffers
 Reader = Callable[[Primitive, Any, Any, int, int, int, Any], CheckedBuffers]
@@ -142,11 +143,17 @@ class Prepared:
             return None
         if allocates:
             plan.allocates = recv.shape, recv.dtype
-        elif buffers.result is not call.recvbuf:
+        elif buffers.result is not call.recvbuf and call.read is not read:  # whose callers return nothing
+            if not (buffers.result is None or buffers.result is recv or self._ends_in_block()):
+                return None
             plan.answer = _answer(buffers.result, recv)
         if executable:
             plan.keep(executable, (address(buffers.send), address(buffers.recv)))
         return plan
+
+    def _ends_in_block(self) -> bool:
+        """Whether the result is the beginning of the receive buffer."""
+        return self.buffers.in_place and self.key.algorithm.primitive.name == "reduce_scatter"
 
     def _form(self) -> str:
         return "nonblocking" if self.bind.form == "blocking" and settings.TIMEOUT else self.bind.form
@@ -191,6 +198,7 @@ def _answer(result: Any, recv: Any) -> Callable[[Any], Any]:
 def prepare(call: Call, channel: Channel) -> Prepared:
     """Check the arguments and choose an algorithm; see `pycoll.api.collectives` for the errors."""
     channel.check_usable()
+    channel.renew()
     bind = Binder(channel, call.form)
     try:
         buffers, operation = _check(call)
@@ -290,7 +298,9 @@ def _algorithm(
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
-    if choice.reason == SHORT and not isinstance(call.op, str):  # MPI does not take names
+    # what is traced is recorded, what was measured decides, and other operations may be freed
+    at_once = choice.reason == SHORT and channel.tuned is None and not recorder.current
+    if at_once and (operation is None or id(call.op) in _CONSTANTS):
         keys = [(primitive, id(call.op), name) for name in names_of(buffers.dtype)] if operation else [primitive]
         limit = native_up_to(primitive, channel.facts.library)
         channel.short |= dict.fromkeys(keys, limit)
@@ -316,6 +326,7 @@ def native_is_same(channel: Channel, primitive: str, nbytes: int, dtype: np.dtyp
     return alike and small and channel.facts.host_memory and goes_on and not (settings.TIMEOUT or settings.CHECK)
 
 
+_CONSTANTS = frozenset(id(op) for op in vars(MPI).values() if isinstance(op, MPI.Op))
 _logged: set[tuple[Any, ...]] = set()
 
 

@@ -40,6 +40,7 @@ class Executable:
         self.tracer: Tracer | None = None  # what records its runs
         self.known: list[tuple[Plan, tuple[int, int]]] = []  # where calls find it
         self.failed = False  # a run ended early, so that messages may be pending
+        self.interrupted = 0  # how many runs raised an exception after they had begun
         self._waits: list[Any] | None = None
 
     @property
@@ -77,6 +78,7 @@ class Executable:
             self._finish(rest, call, error)
 
     def _finish(self, rest: Iterator[Callable[[], object]], call: object, error: BaseException) -> None:
+        self.interrupted += 1
         self.failed = True  # unless all calls are made
         caught = error
         while not _broke_off(call, caught):

@@ -121,11 +121,15 @@ class StagedPlan(Plan):
             self.inside[...] = send
         if self.fills:
             self.outside[...] = recv
+        interrupted = executable.interrupted
         try:
             executable.run()
-        finally:  # after what a signal handler raised, too
-            if self.writes:
+        except BaseException:
+            if self.writes and executable.interrupted != interrupted:  # it has run nevertheless
                 recv[...] = self.outside
+            raise
+        if self.writes:
+            recv[...] = self.outside
         return True
 
     def _look_for_usual(self, send: Any, recv: Any) -> None:
@@ -282,11 +286,13 @@ def make_plan(
         "gives": gives,
         "gets": gets,
         "writes": gets and on_host and not buffers.read_only,
-        "fills": gets and (buffers.in_place or buffers.has_gaps()),
+        "fills": gets and buffers.in_place,
     }
     sizes = [array.nbytes for array, used in ((send, gives), (recv, gets)) if used]
     wanted = [array.nbytes for array in (buffers.send, buffers.recv) if array is not None]
-    longest, copied = max(sizes, default=0), on_host and sizes == wanted
+    # memory between the blocks may change meanwhile, and NumPy does not copy fields that a dtype hides
+    safe = not buffers.has_gaps() and not any(array.dtype.type is np.void for array in (send, recv) if is_array(array))
+    longest, copied = max(sizes, default=0), on_host and sizes == wanted and safe
     if copied and longest <= EAGER:
         return _staged(alike, True, send, recv)
     return PlacedPlan(

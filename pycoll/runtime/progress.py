@@ -21,7 +21,7 @@ from mpi4py import MPI
 from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
 from ..base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, with_hint
-from ..compiler.program import Collective, Program, Start
+from ..compiler.program import Collective, Program, Start, is_native
 from .executable import Executable
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ class Task:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Where it is, to be compared."""
-        return id(self), id(self._executable), self._at
+        """Where it is, to be compared.  In a collective of MPI, of which nobody knows how far it is, always elsewhere."""
+        inside = self._executable and is_native(self._executable.program)
+        return id(self), id(self._executable), time.monotonic_ns() if inside else self._at
 
     def advance(self, wait: bool = False) -> bool:
         """Go on as far as that needs no waiting, or with `wait` to the end; whether it is complete."""

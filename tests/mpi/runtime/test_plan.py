@@ -177,3 +177,66 @@ def test_the_beginning_of_plain_memory(nbytes):
             values[:] = number
             OURS.Allreduce(MPI.IN_PLACE, [memory, nbytes // 4, MPI.INT])
             assert (values[:nbytes:4] == number * SIZE).all() and (values[nbytes:] == number).all()
+
+
+def test_blocks_of_several_calls_in_one_array():
+    """Memory between the blocks of a call belongs to the other calls in flight."""
+    for number in range(4):
+        room = np.full((2, SIZE), -1.0)
+        requests = [
+            OURS.Iallgatherv(
+                np.full(1, 10.0 * number + part), [room, ([1] * SIZE, [part * SIZE + rank for rank in range(SIZE)])]
+            )
+            for part in range(2)
+        ]
+        pycoll.waitall(requests[::-1])
+        assert (room.T == [10.0 * number, 10.0 * number + 1]).all()
+
+
+def test_a_count_and_a_displacement_are_no_counts():
+    for _ in range(3):
+        for counts in ([1] * SIZE, (1, 1)):
+            given = [np.arange(SIZE + 1.0), counts, MPI.DOUBLE]
+            expected = 1.0 if type(counts) is tuple else 0.0
+            block = np.full(1, -1.0)
+            if type(counts) is tuple:
+                OURS.Bcast(given, 0)
+                continue
+            OURS.Scatterv(given if RANK == 0 else None, block)
+            assert block[0] == RANK + expected
+
+
+def test_fields_that_a_dtype_hides():
+    whole = np.dtype([("a", "i4"), ("h", "i4"), ("c", "i4")])
+    for number in range(4):
+        base = np.zeros(3, whole)
+        base["a"], base["h"] = number + RANK, 100 + RANK
+        pycoll.bcast(base[["a", "c"]], 0)
+        assert (base["a"] == number).all() and (base["h"] == 100).all(), "each call moves whole elements"
+
+
+def test_results_where_buffers_are_plain_memory():
+    for _ in range(3):
+        for memory in (bytearray(8 * SIZE), np.zeros(8 * SIZE, np.uint8)):
+            found = pycoll.allgatherv(np.full(1, RANK + 1.0), [memory, [1] * SIZE, MPI.DOUBLE])
+            assert np.frombuffer(memory, np.float64).tolist() == [rank + 1.0 for rank in range(SIZE)]
+            assert found is memory or np.shares_memory(found, np.frombuffer(memory, np.uint8))
+            OURS.Allgatherv(np.full(1, RANK + 1.0), [memory, [1] * SIZE, MPI.DOUBLE])
+
+
+def test_one_count_in_an_array():
+    given = np.arange(2.0) + RANK
+    for _ in range(3):
+        room = np.zeros((SIZE, 2))
+        OURS.Allgather([given, np.array(2), MPI.DOUBLE], [room, np.array(2), MPI.DOUBLE])
+        assert (room[:, 0] == np.arange(SIZE)).all()
+
+
+def test_plans_are_kept_after_a_new_epoch():
+    comm = WORLD.Dup()
+    channel = attach(comm)
+    with pycoll.traffic():
+        for _ in range(2):
+            pycoll.iallreduce(np.ones(3), comm=comm).wait()
+        assert len(channel.plans) == 1
+    comm.Free()

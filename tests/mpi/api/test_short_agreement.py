@@ -1,0 +1,70 @@
+"""Ranks that look at a call in different ways must let it go the same way."""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from pycoll.runtime.attach import attach
+from pycoll.selection.rules import native_up_to
+from tests.mpi.api.test_short import comm  # noqa: F401 (a fixture)
+from tests.mpi.native import RANK, SIZE
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture(params=[1, 30_000])
+def count(request):
+    return request.param
+
+
+def test_allgatherv_by_the_mean_length_of_a_block(comm, count):  # noqa: F811
+    for wanted in (1, count, count):
+        room = np.zeros(SIZE * wanted)
+        given = np.full(wanted, RANK + 1.0)
+        in_flight = pycoll.iallreduce(np.ones(3), comm=comm)
+        if RANK:
+            in_flight.Wait()
+        comm.Allgatherv(given if RANK else memoryview(given), [room, [wanted] * SIZE])
+        in_flight.Wait()
+        assert (room.reshape(SIZE, wanted)[:, 0] == np.arange(1, SIZE + 1)).all()
+
+
+def test_limits_are_not_kept_for_operations_that_may_be_freed(comm):  # noqa: F811
+    copy = MPI.Op(MPI.SUM)
+    comm.Allreduce(np.ones(2), np.zeros(2), copy)
+    assert not any(isinstance(key, tuple) and key[1] == id(copy) for key in attach(comm).short)
+
+
+def test_nothing_is_kept_where_a_file_has_measurements(comm, monkeypatch):  # noqa: F811
+    channel = attach(comm)
+    comm.Bcast(np.ones(2))
+    assert channel.short.get("bcast") == native_up_to("bcast", channel.facts.library)
+    channel.forget_plans()
+    monkeypatch.setattr(channel, "tuned", type("Tuned", (), {"best": lambda *_: None, "nbytes": ()})())
+    comm.Bcast(np.ones(2))
+    assert "bcast" not in channel.short
+
+
+def test_an_array_that_is_not_aligned(comm):  # noqa: F811
+    area = np.zeros(41, np.uint8)
+    odd = np.ndarray(10, "i4", area, 1)
+    for number in range(3):
+        odd[:] = number + RANK
+        comm.Bcast(odd if RANK == 0 else np.empty(10, "i4"), 0)
+        comm.Allreduce(odd, np.empty(10, "i4"))
+        result = np.ndarray(10, "i4", np.zeros(41, np.uint8), 1)
+        comm.Allreduce(np.full(10, number, "i4"), result if RANK == 0 else np.empty(10, "i4"))
+        assert RANK or (result == number * SIZE).all()
+
+
+def test_background_progress_has_tasks(comm):  # noqa: F811
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        pytest.skip("no MPI_THREAD_MULTIPLE")
+    x, y = np.ones(4), np.zeros(4)
+    comm.Allreduce(x, y)
+    with pycoll.progress_thread():
+        request = comm.Iallreduce(x, y)
+        assert type(request) is pycoll.api.requests.Request
+        request.Wait()
+    assert (y == SIZE).all()
