@@ -55,7 +55,7 @@ class Task:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Where it is, to be compared.  In a collective of MPI, of which nobody knows how far it is, always elsewhere."""
+        """Where it is, to be compared; another place each time in a collective of MPI, which says nothing."""
         inside = self._executable and is_native(self._executable.program)
         return id(self), id(self._executable), time.monotonic_ns() if inside else self._at
 
