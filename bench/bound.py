@@ -13,6 +13,7 @@ from pathlib import Path
 
 from .report import Refused, load
 from .results import table
+from .usage import typed
 
 COLUMNS = {
     "file": ("file", ""),
@@ -56,8 +57,8 @@ def compared(path: Path, bits_per_second: float) -> list[dict]:
 
 def main(argv: list[str]) -> None:
     """Print the comparison."""
-    parser = argparse.ArgumentParser(prog="python -m bench.bound", description=__doc__)
-    parser.add_argument("results", nargs="+", type=Path, help="files of `python -m bench --json`")
+    parser = argparse.ArgumentParser(prog=typed("python -m bench.bound"), description=typed(__doc__))
+    parser.add_argument("results", nargs="+", type=Path, help=typed("files of `python -m bench --json`"))
     parser.add_argument("--rate", type=rate, required=True, help="bits per second of the link of each host: 100M, 10G")
     options = parser.parse_args(argv)
     try:

@@ -27,6 +27,7 @@ from pycoll.tune.environment import environment
 from pycoll.tune.options import nbytes
 
 from .results import document, table
+from .usage import typed
 
 WINDOWS, ADDRESSES, STEP = 32, 1024, 16  # of views, and how many elements lie between two
 BLOCK = 2e-3  # seconds that calls in a row take
@@ -136,7 +137,7 @@ def main(argv: list[str]) -> int:
     """Measure and print."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
-    parser = Parser(prog="python -m bench.calls", description=__doc__)
+    parser = Parser(prog=typed("python -m bench.calls"), description=typed(__doc__))
     parser.add_argument("--sizes", default="64,4K,64K,1M", help="bytes, separated by commas (%(default)s)")
     parser.add_argument("--calls", default="", help="only calls whose names contain this (all)")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each call and size (%(default)s)")

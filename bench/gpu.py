@@ -21,6 +21,7 @@ from pycoll.base.files import write_json
 from pycoll.runtime.gpu.cuda_aware import support
 
 from .results import table
+from .usage import typed
 
 YARDSTICKS = ("mpi", "staged")
 
@@ -99,9 +100,9 @@ def compared(path: Path, bandwidth: dict[int, float]) -> list[dict]:
 
 def main(argv: list[str]) -> None:
     """Measure the copy bandwidth, and compare."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
+    parser = argparse.ArgumentParser(prog=typed("python -m bench.gpu"), description=typed(__doc__))
     parser.add_argument(
-        "results", nargs="*", type=Path, help="files of `python -m bench allreduce --device cuda --json`"
+        "results", nargs="*", type=Path, help=typed("files of `python -m bench allreduce --device cuda --json`")
     )
     parser.add_argument("--json", metavar="FILE", help="also write the bandwidths and the comparison there")
     options = parser.parse_args(argv)

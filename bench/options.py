@@ -15,13 +15,15 @@ from pycoll.arguments.ops import kind_of
 from pycoll.tune.benchmark_case import ARGUMENTS, MEASURED, OPERATIONS
 from pycoll.tune.options import add_primitives, nbytes, sizes
 
+from .usage import typed
+
 DESCRIPTION = "Times the collectives of pycoll and of MPI: mpiexec -n 4 python -m bench [primitive ...]"
 SPECIAL = ("all", "best", "auto", "native")
 
 
 def parser() -> argparse.ArgumentParser:
     """All options."""
-    one = argparse.ArgumentParser(prog="python -m bench", description=DESCRIPTION)
+    one = argparse.ArgumentParser(prog=typed("python -m bench"), description=typed(DESCRIPTION))
     add_primitives(one, MEASURED)
 
     what = one.add_argument_group("what is measured")

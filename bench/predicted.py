@@ -31,6 +31,7 @@ from pycoll.tune.timing import alternate, shares
 
 from .results import table
 from .starts import Starts
+from .usage import typed
 
 SIMULATED = 25  # calls of each algorithm, at most
 PRIMITIVES = ("bcast", "allgather", "allreduce")
@@ -105,7 +106,7 @@ def record(point: Point, network: Network, times: np.ndarray, late: np.ndarray) 
 
 def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
     """The command line; what is wrong with it ends the program."""
-    parser = Parser(prog="python -m bench.predicted", description=__doc__)
+    parser = Parser(prog=typed("python -m bench.predicted"), description=typed(__doc__))
     add_primitives(parser, MEASURED, ", ".join(PRIMITIVES))
     add_sizes(parser, "64K", "4M", 4)
     parser.add_argument("--network", metavar="FILE", type=Path, help="file of `python -m pycoll.simulate --calibrate`")

@@ -26,6 +26,7 @@ from pycoll.tune.options import size_label
 from . import plots
 from .curves import MPI, Curves, Document, curves, fastest, ranges, ratio, sizes_of, variants
 from .results import FORMAT, VERSION
+from .usage import typed
 
 Block = str | tuple[str, Figure]  # Markdown, or a plot and its name
 ENVIRONMENT: dict[str, Any] = {"ranks": int, "hosts": list, "mpi": str, "cpu": str}  # what must be there
@@ -65,7 +66,7 @@ def load(path: Path) -> Document:
 
 def _flaw(document: Any) -> str | None:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        return "not a result of python -m bench"
+        return typed("not a result of python -m bench")
     if document.get("version") != VERSION:
         return f"version {document.get('version')} of the format, where this program reads version {VERSION}"
     if not isinstance(document.get("records"), list):
@@ -223,8 +224,8 @@ def render(blocks: Iterable[Block], kind: str) -> dict[str, bytes]:
 
 def main(argv: Sequence[str]) -> None:
     """Read the files, and write the report if all can be read."""
-    parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
-    parser.add_argument("results", nargs="+", type=Path, help="files of `python -m bench --json`")
+    parser = argparse.ArgumentParser(prog=typed("python -m bench.report"), description=typed(__doc__))
+    parser.add_argument("results", nargs="+", type=Path, help=typed("files of `python -m bench --json`"))
     parser.add_argument(
         "-o", dest="directory", metavar="DIR", type=Path, required=True, help="folder of the report, created if need be"
     )

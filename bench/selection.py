@@ -26,6 +26,7 @@ from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import alternate, race, shares
 
 from .results import table
+from .usage import typed
 
 CLOSE = 1.1  # what counts as good as the best
 COLUMNS = {
@@ -73,7 +74,7 @@ def main(argv: list[str]) -> None:
     """Measure and print."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
-    parser = argparse.ArgumentParser(prog="python -m bench.selection", description=__doc__)
+    parser = argparse.ArgumentParser(prog=typed("python -m bench.selection"), description=typed(__doc__))
     add_primitives(parser, MEASURED)
     add_sizes(parser, "8", "64M", 3)
     parser.add_argument(

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$root # bench is not installed with pycoll
+export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$root # for python -m bench
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun ignores SLURM_CPUS_PER_TASK
 
 fail() {

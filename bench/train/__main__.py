@@ -21,6 +21,7 @@ from pycoll.base.files import write_json
 from pycoll.tune.environment import environment
 
 from ..results import table
+from ..usage import typed
 from .compare import COLUMNS, compare
 from .data import CLASSES, digits, synthetic
 from .epochs import train
@@ -37,7 +38,9 @@ LINE = (
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line; what is wrong with it ends the program."""
     show = argparse.ArgumentDefaultsHelpFormatter
-    parser = argparse.ArgumentParser(prog="python -m bench.train", description=__doc__, formatter_class=show)
+    parser = argparse.ArgumentParser(
+        prog=typed("python -m bench.train"), description=typed(__doc__), formatter_class=show
+    )
     parser.add_argument("--driver", choices=TRAINERS, default="ddp")
     parser.add_argument("--compare", action="store_true", help="one process and all drivers, side by side")
     parser.add_argument("--json", metavar="FILE", help="also write the results there")

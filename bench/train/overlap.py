@@ -25,6 +25,7 @@ from pycoll.base.files import write_json
 from pycoll.parallel import DistributedDataParallel
 from pycoll.tune.environment import environment
 
+from ..usage import typed
 from .data import CLASSES, Data, synthetic
 from .model import Perceptron
 
@@ -126,7 +127,9 @@ def measure(step: Step, comm: MPI.Intracomm, rounds: int) -> dict[str, np.ndarra
 def main(argv: list[str]) -> int:
     """Measure and print."""
     show = argparse.ArgumentDefaultsHelpFormatter
-    parser = argparse.ArgumentParser("python -m bench.train.overlap", description=__doc__, formatter_class=show)
+    parser = argparse.ArgumentParser(
+        typed("python -m bench.train.overlap"), description=typed(__doc__), formatter_class=show
+    )
     parser.add_argument("--hidden", type=int, default=256, help="width of the layers")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--bucket-kb", type=int, default=256, metavar="KIB")

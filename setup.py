@@ -1,0 +1,12 @@
+"""The packages: pycoll/, and bench/ as pycoll.bench.  Everything else is in setup.cfg."""
+
+from setuptools import find_packages, setup
+
+setup(
+    packages=[
+        *find_packages(include=["pycoll", "pycoll.*"]),
+        "pycoll.bench",
+        *(f"pycoll.bench.{name}" for name in find_packages("bench")),
+    ],
+    package_dir={"pycoll.bench": "bench"},
+)
