@@ -1,0 +1,23 @@
+"""An all-reduce algorithm of your own.  The name of the file says which primitive its algorithms are for."""
+
+from pycoll.schedule.moves import AFTER, Recv, Reduce, Schedule, Send
+from pycoll.schedule.registry import algorithm
+
+
+@algorithm()
+def chain(rank: int, size: int) -> Schedule:
+    """Reduce along the ranks from the last to rank 0, then send the result back along them.
+
+    Rounds: 2*(p-1)
+    Messages: 2 if p > 2 else 1
+    Sent: (2 if p > 2 else 1)*Z
+    Received: (2 if p > 2 else 1)*Z
+    Cost: 2*(p-1)*alpha + 2*(p-1)*Z*beta + (p-1)*Z*gamma
+    """
+    if rank < size - 1:
+        yield (Reduce(rank + 1, [0], AFTER),)
+    if rank > 0:
+        yield (Send(rank - 1, [0]),)
+        yield (Recv(rank - 1, [0]),)
+    if rank < size - 1:
+        yield (Send(rank + 1, [0]),)
