@@ -3,6 +3,8 @@
 Run it with ``mpiexec -n 4 python examples/ddp.py``.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from mpi4py import MPI
 
@@ -29,16 +31,18 @@ def initial() -> dict[str, np.ndarray]:
     }
 
 
-def backward(p: dict[str, np.ndarray], points: np.ndarray, inside: np.ndarray):
-    """The gradient of each parameter, the last one first; yields the loss at the end."""
-    hidden = np.maximum(points @ p["w1"] + p["b1"], 0)
-    error = hidden @ p["w2"] + p["b2"] - inside
+def backward(
+    parameters: dict[str, np.ndarray], points: np.ndarray, inside: np.ndarray
+) -> Iterator[tuple[str, np.ndarray]]:
+    """The gradient of each parameter, the last one first, as soon as it is computed; then the loss."""
+    hidden = np.maximum(points @ parameters["w1"] + parameters["b1"], 0)
+    error = hidden @ parameters["w2"] + parameters["b2"] - inside
     yield "b2", error.mean(axis=0)
     yield "w2", hidden.T @ error / len(points)
-    through = (error @ p["w2"].T) * (hidden > 0)
+    through = (error @ parameters["w2"].T) * (hidden > 0)
     yield "b1", through.mean(axis=0)
     yield "w1", points.T @ through / len(points)
-    yield "loss", float(np.square(error).mean() / 2)
+    yield "loss", np.square(error).mean() / 2
 
 
 pycoll.abort_on_exception()
@@ -48,11 +52,12 @@ losses = []
 with DistributedDataParallel(parameters, bucket_bytes=600) as ddp:  # small buckets, for this small network
     optimizer = SGD(parameters, lr=0.2, momentum=0.9)
     for step in range(STEPS):
-        *gradients, (_, loss) = backward(parameters, *batch(step, rank))
-        for name, gradient in gradients:
-            ddp.ready(name, gradient)  # a full bucket is averaged from here on
+        for name, value in backward(parameters, *batch(step, rank)):
+            if name == "loss":
+                losses.append(value)
+            else:
+                ddp.ready(name, value)  # a full bucket is averaged while the next gradients are computed
         optimizer.step(ddp.synchronize())
-        losses.append(loss)
 
 # one process with the batches of all ranks gets the same parameters
 alone = initial()

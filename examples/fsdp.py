@@ -13,14 +13,12 @@ LAYERS, WIDTH, STEPS, BATCH = 4, 32, 40, 16  # samples per rank
 
 
 def initial() -> dict[str, np.ndarray]:
-    """A residual network; each layer is a unit, after the part of the names before the last dot."""
-    random = np.random.default_rng(0)
-    weights = {f"layer{n}.weight": random.normal(size=(WIDTH, WIDTH)) / WIDTH for n in range(LAYERS)}
-    return {
-        name: array
-        for n in range(LAYERS)
-        for name, array in ((f"layer{n}.weight", weights[f"layer{n}.weight"]), (f"layer{n}.bias", np.zeros(WIDTH)))
-    }
+    """A residual network.  The parameters of a layer, whose names differ after the last dot, make a unit."""
+    parameters = {}
+    for layer in range(LAYERS):
+        weight = np.random.default_rng(layer).normal(size=(WIDTH, WIDTH)) / WIDTH
+        parameters |= {f"layer{layer}.weight": weight, f"layer{layer}.bias": np.zeros(WIDTH)}
+    return parameters
 
 
 pycoll.abort_on_exception()

@@ -1,4 +1,4 @@
-"""Simulate all-reduce algorithms on a model of a network, and find where the ring becomes the fastest.
+"""Simulate all-reduce algorithms on a model of a network, and find the fastest for each size.
 
 Run it with ``python examples/simulation.py``; no MPI is needed.
 """
@@ -6,7 +6,7 @@ Run it with ``python examples/simulation.py``; no MPI is needed.
 import pycoll
 from pycoll.simulate import Link, Network
 
-RANKS = 64
+RANKS = 48
 NETWORK = Network(between=Link(alpha=2e-6, beta=1 / 12.5e9, overhead=5e-7), gamma=1e-10)
 ALGORITHMS = ["tree", "recursive_doubling", "rabenseifner", "ring"]
 
@@ -24,8 +24,8 @@ for nbytes in (64, 16 << 10, 1 << 20, 64 << 20):
     seconds = times(nbytes)
     fastest[nbytes] = min(seconds, key=seconds.__getitem__)
     print(f"{nbytes:9} bytes: " + ", ".join(f"{name} {1e6 * value:.1f} us" for name, value in seconds.items()))
-assert fastest[64] == "recursive_doubling"  # the fewest rounds
-assert fastest[64 << 20] in ("ring", "rabenseifner")  # the fewest bytes
+# short vectors: the fewest rounds; long vectors: the fewest bytes
+assert list(fastest.values()) == ["recursive_doubling", "recursive_doubling", "rabenseifner", "rabenseifner"]
 
 # a rank that starts late holds up all others
 late = pycoll.simulate("allreduce", algorithm="ring", ranks=8, nbytes=1 << 20, network=NETWORK, delays={3: 1e-3})

@@ -18,9 +18,9 @@ pycoll.abort_on_exception()
 rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 mine = np.sort(numbers(rank))
 
-# samples from all ranks, as many as each has elements to represent
+# all ranks get samples of all ranks, one for each hundred elements
 counts = [len(numbers(who)) // 100 for who in range(size)]
-samples = pycoll.allgatherv(mine[::100][: counts[rank]], [None, counts])
+samples = pycoll.allgatherv(mine[::100][: counts[rank]].copy(), [None, counts])
 splitters = np.quantile(samples, np.arange(1, size) / size)
 
 # every rank learns how many elements it gets from each other rank, then the elements are exchanged

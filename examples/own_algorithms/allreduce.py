@@ -13,6 +13,7 @@ def chain(rank: int, size: int) -> Schedule:
     Sent: (2 if p > 2 else 1)*Z
     Received: (2 if p > 2 else 1)*Z
     Cost: 2*(p-1)*alpha + 2*(p-1)*Z*beta + (p-1)*Z*gamma
+    Source: this example.
     """
     if rank < size - 1:
         yield (Reduce(rank + 1, [0], AFTER),)

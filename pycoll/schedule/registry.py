@@ -233,6 +233,8 @@ def algorithm(
             valid = ", ".join(PRIMITIVES)
             raise ValueError(f"{generator.__name__} is in a file named {file}, which is not one of: {valid}")
         primitive = PRIMITIVES[file]
+        if generator.__module__ != (catalogue := f"pycoll.primitives.{file}"):
+            importlib.import_module(catalogue)  # now, because `algorithms_of` imports it only if there are none yet
         wanted = ("rank", "size", "root", "segments", "hosts")
         parameters = tuple(name for name in inspect.signature(generator).parameters if name in wanted)
         name = generator.__name__

@@ -4,13 +4,14 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[2]
 KINDS = ["pure", "mpi", "gpu", "jobs"]
-OUTSIDE = ["bench", "tests"]  # what is no part of the package
+OUTSIDE = ["bench", "examples", "tests"]  # what is no part of the package
 
 
 def sources(folder):
     """The names that test files in a folder of this name may begin with: modules, packages, and its own."""
     above = TESTS.parent if folder.parts[:1] and folder.parts[0] in OUTSIDE else TESTS.parent / "pycoll"
     modules = [path.stem.strip("_") for path in (above / folder).glob("*.py")]
+    modules += [] if folder.parts else OUTSIDE
     return [*modules, *(path.parent.name for path in (above / folder).glob("*/__init__.py")), folder.name]
 
 

@@ -1,0 +1,71 @@
+"""The programs in examples/, each run as its docstring says."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.launch import run
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples"
+LIMIT = 120.0  # seconds; they take one or two
+
+# ranks, and a line that rank 0 prints, as a regular expression
+QUICK = {
+    "algorithms": (2, r"allreduce ring +rank 0 sends 2 messages, 800000 bytes"),
+    "buffers": (2, r"two arrays in 1 message of rank 0, 160 bytes"),
+    "ddp": (2, r"loss 0\.\d+ -> 0\.\d+; difference from one process \S+"),
+    "overlap": (2, r"all-reduces in flight after computing each of 8 blocks: 0(, \d)+"),
+    "own_algorithm": (2, r"chain is proved for up to 12 ranks, and right on 2"),
+    "parameter_server": (2, r"bounded: error \S+, at most \d of 3 steps behind"),
+    "varying": (2, r"21000 numbers are sorted; lengths of the buckets: \d+, \d+"),
+}
+SLOW = {
+    "checks": (2, r"CollectiveTimeout: barrier by .* it waits for rank 1 .*"),
+    "compare_with_mpi": (2, r"scan \(us\): mpi \d+, naive \d+, tree \d+, ring \d+"),
+    "drop_in": (2, r"largest eigenvalue .*; rank 0 sent 200 messages"),
+    "fsdp": (2, r"loss .*; rank 0 keeps 2112 of 4224 parameters"),
+    "gpu": (2, r"skipped: .*|averaged on GPU \d+, .*: 0\.5"),
+    "persistent": (2, r"200 steps on 2 ranks, 400 equations: largest error \S+"),
+    "simulation": (1, r"fastest: recursive_doubling, .*"),
+    "tracing": (2, r"20 calls of allreduce\.ring with 400000 bytes, .*"),
+    "user_defined": (2, r"refused: algorithm='ring' does not keep rank order.*"),
+}
+
+
+def output(name, ranks):
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    job = run(ranks, [str(FOLDER / f"{name}.py")], LIMIT, environment={"PYTHONPATH": path})
+    assert job.code == 0 and not job.timed_out and job.left == [], job.output
+    return job.output
+
+
+def check(name, ranks, line):
+    printed = output(name, ranks)
+    assert len(re.findall(f"^(?:{line})$", printed, re.MULTILINE)) == 1, printed
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_examples(name):
+    check(name, *QUICK[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_further_examples(name):
+    check(name, *SLOW[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted((QUICK | SLOW).keys() - {"simulation"}))
+def test_examples_on_three_ranks(name):
+    """The programs compare their results themselves."""
+    assert output(name, 3).strip()
+
+
+def test_all_examples_are_here_and_in_the_table():
+    found = {path.stem for path in FOLDER.glob("*.py")}
+    assert found == QUICK.keys() | SLOW.keys()
+    assert set(re.findall(r"^\| \[(\w+)\.py\]\(\1\.py\) \|", (FOLDER / "README.md").read_text(), re.MULTILINE)) == found
