@@ -6,7 +6,7 @@ Run it with ``mpiexec -n 2 python examples/checks.py``.  A program needs no chan
 import os
 
 os.environ["PYCOLL_CHECK"] = "1"  # before pycoll is imported
-os.environ["PYCOLL_TIMEOUT"] = "1"  # seconds
+os.environ["PYCOLL_TIMEOUT"] = "2"  # seconds
 
 import numpy as np
 from mpi4py import MPI
