@@ -1,0 +1,180 @@
+"""A program that uses every public name of pycoll, with the types that it expects; it runs on any number of ranks.
+
+Type checkers must accept it with their strictest settings, see tests/pure/test_init_types.py, and it must run, see
+tests/jobs/test_init_types.py.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+from pycoll.simulate import Link, Network
+
+pycoll.abort_on_exception()
+WORLD: MPI.Intracomm = MPI.COMM_WORLD
+RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
+A = np.arange(4 * SIZE, dtype=np.float64)
+B = np.empty_like(A)
+COUNTS = [4] * SIZE
+TYPES = [MPI.DOUBLE] * SIZE
+
+
+def blocking(comm: MPI.Intracomm) -> None:
+    """Use the functions, with an algorithm and without one."""
+    names: list[pycoll.AlgorithmName] = pycoll.algorithms("allreduce")
+    for name in names:
+        pycoll.allreduce(A, B, op="sum", comm=comm, algorithm=name)
+        assert np.array_equal(B, SIZE * A)
+    own = pycoll.AlgorithmName("ring")
+    pycoll.allreduce(MPI.IN_PLACE, B, MPI.MAX, algorithm=own)
+    pycoll.barrier(comm=comm, algorithm="tree")
+    pycoll.bcast(B, root=0, algorithm="native")
+    everything = pycoll.allgather(A, algorithm="bruck")
+    assert everything.shape == (SIZE, 4 * SIZE)
+    pycoll.allgatherv(A[:4], [None, COUNTS])
+    pycoll.alltoall(A, B, algorithm="pairwise")
+    pycoll.alltoallv([A, COUNTS], [B, COUNTS])
+    pycoll.alltoallw([A, COUNTS, _places(), TYPES], [B, COUNTS, _places(), TYPES])
+    pycoll.exscan(A, op="min")
+    pycoll.scan(A, op="prod")
+    pycoll.gather(A[:4], root=SIZE - 1)
+    pycoll.gatherv(A[:4], [None, COUNTS] if RANK == 0 else None)
+    pycoll.reduce(A, op=pycoll.AVG)
+    pycoll.reduce_scatter(A, recvcounts=COUNTS, algorithm="pairwise")
+    pycoll.scatter(A if RANK == 0 else None, np.empty(4))
+    pycoll.scatterv([A, COUNTS] if RANK == 0 else None, np.empty(4))
+
+
+def _places() -> list[int]:
+    return [32 * rank for rank in range(SIZE)]
+
+
+def nonblocking() -> None:
+    """Start a request of each kind, and complete them in each way."""
+    pycoll.attach()
+    with pycoll.progress_thread():
+        requests: list[pycoll.Request] = [
+            pycoll.ibarrier(),
+            pycoll.ibcast(A.copy()),
+            pycoll.iallgather(A, algorithm="ring"),
+            pycoll.iallgatherv(A[:4], [None, COUNTS]),
+            pycoll.iallreduce(A, op="max"),
+            pycoll.ialltoall(A),
+            pycoll.ialltoallv([A, COUNTS], [np.empty_like(A), COUNTS]),
+            pycoll.ialltoallw([A, COUNTS, _places(), TYPES], [np.empty_like(A), COUNTS, _places(), TYPES]),
+            pycoll.iexscan(A),
+            pycoll.iscan(A),
+            pycoll.igather(A),
+            pycoll.igatherv(A[:4], [None, COUNTS] if RANK == 0 else None),
+            pycoll.ireduce(A),
+            pycoll.ireduce_scatter(A),
+            pycoll.iscatter(A, np.empty(4)),
+            pycoll.iscatterv([A, COUNTS], np.empty(4)),
+        ]
+        complete: bool = requests[0].Test()
+        done: tuple[bool, Any] = requests[0].test() if not complete else (True, None)
+        place, result = pycoll.waitany(requests[2:3])
+        assert place == 0 and result.shape == (SIZE, 4 * SIZE) and isinstance(done[0], bool)
+        results: list[Any] = pycoll.waitall(requests[3:])
+        assert np.array_equal(results[1], A)
+        while not pycoll.testall(requests[:2])[0]:
+            pass
+
+
+def persistent() -> None:
+    """Make, start, and free a persistent collective of each kind."""
+    collectives: list[pycoll.Persistent] = [
+        pycoll.barrier_init(),
+        pycoll.bcast_init(B, algorithm="tree"),
+        pycoll.allgather_init(A, np.empty((SIZE, 4 * SIZE))),
+        pycoll.allgatherv_init(A[:4], [None, COUNTS]),
+        pycoll.allreduce_init(A, B, op="sum"),
+        pycoll.alltoall_init(A, B),
+        pycoll.alltoallv_init([A, COUNTS], [B, COUNTS]),
+        pycoll.alltoallw_init([A, COUNTS, _places(), TYPES], [B, COUNTS, _places(), TYPES]),
+        pycoll.exscan_init(A),
+        pycoll.scan_init(A),
+        pycoll.gather_init(A),
+        pycoll.gatherv_init(A[:4], [None, COUNTS] if RANK == 0 else None),
+        pycoll.reduce_init(A),
+        pycoll.reduce_scatter_init(A),
+        pycoll.scatter_init(A, np.empty(4)),
+        pycoll.scatterv_init([A, COUNTS], np.empty(4)),
+    ]
+    for collective in collectives:
+        with collective as started:
+            started.Start()
+            started.Wait()
+
+
+def messages() -> None:
+    """Exchange messages with the neighbours in a ring."""
+    right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    found = np.empty_like(A)
+    pycoll.sendrecv(A, right, recvbuf=found, source=left)
+    outgoing: MPI.Request = pycoll.isend(A, right, tag=1)
+    incoming: MPI.Request = pycoll.irecv(found, left, tag=1)
+    pycoll.waitall([outgoing, incoming])
+    if RANK % 2 == 0 and RANK + 1 < SIZE:
+        pycoll.send(A, right)
+    elif RANK % 2:
+        pycoll.recv(found, left)
+    assert np.array_equal(found, A)
+
+
+def communicators() -> None:
+    """Use the methods of pycoll.Comm as those of mpi4py."""
+    comm: pycoll.Comm = pycoll.Comm(WORLD)
+    comm.algorithm["Allreduce"] = "ring"
+    comm.Allreduce([A, MPI.DOUBLE], [B, MPI.DOUBLE], op=MPI.SUM, algorithm="tree")
+    request: pycoll.Request = comm.Iallreduce(A, B, op="max")
+    request.Wait()
+    half: MPI.Intracomm = comm.Split(RANK % 2)
+    half.Free()
+
+
+def tools() -> None:
+    """Explain, count, trace and simulate."""
+    assert pycoll.explain("bcast", nbytes=8).ranks == SIZE and pycoll.__version__
+    with pycoll.traffic() as sent:
+        pycoll.allgather(A)
+    bytes_sent: int = sent.nbytes
+    assert bytes_sent >= 0
+    with tempfile.TemporaryDirectory() as directory, pycoll.trace(directory, events=1000):
+        with pycoll.trace.phase("all-reduce"):
+            pycoll.allreduce(A)
+        begin: int = pycoll.trace.now()
+        assert begin > 0
+    network: Network = pycoll.simulate.Network(between=Link(alpha=1e-6))
+    simulated = pycoll.simulate("bcast", algorithm="tree", ranks=4, nbytes=8, network=network)
+    seconds: float = simulated.time
+    assert seconds > 0 and simulated.ends.shape == (4,)
+
+
+def errors() -> None:
+    """Catch what collectives raise."""
+    try:
+        pycoll.allreduce(A)
+    except (pycoll.CollectiveInterrupted, pycoll.CollectiveTimeout, pycoll.MismatchError) as error:
+        sys.exit(str(error))
+    if "--gpu" in sys.argv:
+        device: int = pycoll.select_device()
+        print(device)
+
+
+if __name__ == "__main__":
+    blocking(WORLD)
+    nonblocking()
+    persistent()
+    messages()
+    communicators()
+    tools()
+    errors()
+    if RANK == 0:
+        print("all public names used")
