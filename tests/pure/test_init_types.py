@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from pycoll.api import comm_derived
 from pycoll.arguments.ops import _BY_NAME, OpName
 from pycoll.primitives import names
 from pycoll.schedule.registry import NATIVE, PRIMITIVES, algorithms_of
+
+PROGRAM = Path(__file__).parents[1] / "typed_program.py"
 
 ACCEPTED = """
 import numpy as np
@@ -102,6 +105,31 @@ def test_wrong_programs_are_rejected(tmp_path):
         _, _, complaint = line.partition("# ")
         assert complaint in found.get(number, "" if complaint else complaint), f"{line}: {found.get(number)}"
         assert bool(complaint) == (number in found), f"{line}: {found.get(number)}"
+
+
+def test_a_program_that_uses_all_public_names_is_accepted(tmp_path):
+    text = PROGRAM.read_text()
+    used = {
+        node.attr
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "pycoll"
+    }
+    assert not set(pycoll.__all__) - used
+    assert not checked(tmp_path, text)
+
+
+def test_pyright_accepts_it_too(tmp_path):
+    pyright = Path(sys.executable).with_name("pyright")
+    if not pyright.exists():
+        pytest.skip("pyright is not installed beside this Python")
+    settings = {"extraPaths": [str(PROGRAM.parents[1])], "typeCheckingMode": "strict"}
+    for name, more in ((PROGRAM.name, ""), ("wrong.py", "\npycoll.allreduce(A, op='summ')\n")):
+        (tmp_path / name).write_text(PROGRAM.read_text() + more)
+        (tmp_path / "pyrightconfig.json").write_text(json.dumps({**settings, "include": [name]}))
+        command = [str(pyright), "-p", str(tmp_path), "--pythonpath", sys.executable]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+        assert done.returncode == bool(more), done.stdout + done.stderr
+        assert ("summ" in done.stdout) == bool(more), done.stdout
 
 
 def test_the_names_of_operations_are_those_that_there_are():

@@ -1,0 +1,59 @@
+"""The bench in an installation: the same files as bench/, as pycoll.bench."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.launch import run
+
+ROOT = Path(__file__).parents[3]
+NEEDED = ["bench", "pycoll", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "setup.py"]
+DATA = [".py", ".pyi", ".typed", ".css", ".js"]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """What an installation puts into site-packages."""
+    pytest.importorskip("setuptools")
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
+    for name in NEEDED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "results"))
+        else:
+            shutil.copy(ROOT / name, source / name)
+    command = [sys.executable, "setup.py", "-q", "build", "--build-base", str(target / "build")]
+    subprocess.run([*command, "--build-lib", str(target)], check=True, cwd=source, timeout=240)
+    return target
+
+
+def files(folder):
+    return {path.relative_to(folder) for path in folder.rglob("*") if path.suffix in DATA or path.name == "py.typed"}
+
+
+@pytest.mark.slow
+def test_all_files_are_installed(installed):
+    bench = files(installed / "pycoll" / "bench")
+    assert bench == files(ROOT / "bench")
+    assert files(installed / "pycoll") == files(ROOT / "pycoll") | {Path("bench") / path for path in bench}
+    assert not (installed / "bench").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "module, arguments, expected",
+    [
+        ("pycoll.bench", ["allreduce", "-e", "64", "-f", "8", "-n", "3"], "# nothing wrong"),
+        ("pycoll.bench", ["--help"], "usage: python -m pycoll.bench "),
+        ("pycoll.bench", ["allredcue"], "python -m pycoll.bench: error: "),
+        ("pycoll.bench.calls", ["--help"], "``mpiexec -n 2 python -m pycoll.bench.calls``"),
+        ("pycoll.bench.train", ["--epochs", "1"], "epoch   1: loss "),
+    ],
+)
+def test_it_runs(installed, tmp_path, monkeypatch, module, arguments, expected):
+    monkeypatch.chdir(tmp_path)
+    job = run(2, ["-m", module, *arguments], 120, environment={"PYTHONPATH": str(installed)})
+    assert (job.code == 0) == ("error" not in expected), job.output
+    assert " ".join(expected.split()) in " ".join(job.output.split()), job.output

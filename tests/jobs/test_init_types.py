@@ -1,0 +1,11 @@
+"""The program that type checkers accept (see tests/pure/test_init_types.py), run."""
+
+import pytest
+
+from tests.launch import run
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_program_that_uses_all_public_names(ranks):
+    job = run(ranks, ["-m", "tests.typed_program"], 120)
+    assert job.code == 0 and job.output.count("all public names used") == 1, job.output
