@@ -14,7 +14,7 @@ LAYERS, WIDTH, STEPS, BATCH = 4, 32, 40, 16  # samples per rank
 
 def initial() -> dict[str, np.ndarray]:
     """A residual network.  The parameters of a layer, whose names differ after the last dot, make a unit."""
-    parameters = {}
+    parameters: dict[str, np.ndarray] = {}
     for layer in range(LAYERS):
         weight = np.random.default_rng(layer).normal(size=(WIDTH, WIDTH)) / WIDTH
         parameters |= {f"layer{layer}.weight": weight, f"layer{layer}.bias": np.zeros(WIDTH)}

@@ -3,19 +3,21 @@
 Run it with ``mpiexec -n 4 python examples/user_defined.py``.
 """
 
+from typing import Any
+
 import numpy as np
 from mpi4py import MPI
 
 import pycoll
 
 
-def log_add(invec: MPI.buffer, inoutvec: MPI.buffer, datatype: MPI.Datatype) -> None:
+def log_add(invec: Any, inoutvec: Any, datatype: MPI.Datatype) -> None:
     """The logarithm of the sum of exponentials."""
     left, right = np.frombuffer(invec), np.frombuffer(inoutvec)
     np.logaddexp(left, right, out=right)
 
 
-def compose(invec: MPI.buffer, inoutvec: MPI.buffer, datatype: MPI.Datatype) -> None:
+def compose(invec: Any, inoutvec: Any, datatype: MPI.Datatype) -> None:
     """Apply the left map first, then the right one; a + bj stands for the map from x to a*x + b."""
     left, right = np.frombuffer(invec, dtype=complex), np.frombuffer(inoutvec, dtype=complex)
     right[...] = left.real * right.real + 1j * (right.real * left.imag + right.imag)
