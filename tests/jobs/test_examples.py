@@ -13,25 +13,23 @@ FOLDER = ROOT / "examples"
 LIMIT = 120.0  # seconds; they take one or two
 
 # ranks, and a line that rank 0 prints, as a regular expression
-QUICK = {
+EXAMPLES = {
     "algorithms": (2, r"allreduce ring +rank 0 sends 2 messages, 800000 bytes"),
     "buffers": (2, r"two arrays in 1 message of rank 0, 160 bytes"),
-    "ddp": (2, r"loss 0\.\d+ -> 0\.\d+; difference from one process \S+"),
-    "overlap": (2, r"all-reduces in flight after computing each of 8 blocks: 0(, \d)+"),
-    "own_algorithm": (2, r"chain is proved for up to 12 ranks, and right on 2"),
-    "parameter_server": (2, r"bounded: error \S+, at most \d of 3 steps behind"),
-    "varying": (2, r"21000 numbers are sorted; lengths of the buckets: \d+, \d+"),
-}
-SLOW = {
     "checks": (2, r"CollectiveTimeout: barrier by .* it waits for rank 1 .*"),
     "compare_with_mpi": (2, r"scan \(us\): mpi \d+, naive \d+, tree \d+, ring \d+"),
+    "ddp": (2, r"loss 0\.\d+ -> 0\.\d+; difference from one process \S+"),
     "drop_in": (2, r"largest eigenvalue .*; rank 0 sent 200 messages"),
     "fsdp": (2, r"loss .*; rank 0 keeps 2112 of 4224 parameters"),
     "gpu": (2, r"skipped: .*|averaged on GPU \d+, .*: 0\.5"),
+    "overlap": (2, r"all-reduces in flight after computing each of 8 blocks: 0(, \d)+"),
+    "own_algorithm": (2, r"chain is proved for up to 12 ranks, and right on 2"),
+    "parameter_server": (2, r"bounded: error \S+, at most \d of 3 steps behind"),
     "persistent": (2, r"200 steps on 2 ranks, 400 equations: largest error \S+"),
     "simulation": (1, r"fastest: recursive_doubling, .*"),
     "tracing": (2, r"20 calls of allreduce\.ring with 400000 bytes, .*"),
     "user_defined": (2, r"refused: algorithm='ring' does not keep rank order.*"),
+    "varying": (2, r"21000 numbers are sorted; lengths of the buckets: \d+, \d+"),
 }
 
 
@@ -42,24 +40,15 @@ def output(name, ranks):
     return job.output
 
 
-def check(name, ranks, line):
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples(name):
+    ranks, line = EXAMPLES[name]
     printed = output(name, ranks)
     assert len(re.findall(f"^(?:{line})$", printed, re.MULTILINE)) == 1, printed
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_examples(name):
-    check(name, *QUICK[name])
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SLOW)
-def test_further_examples(name):
-    check(name, *SLOW[name])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted((QUICK | SLOW).keys() - {"simulation"}))
+@pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {"simulation"}))
 def test_examples_on_three_ranks(name):
     """The programs compare their results themselves."""
     assert output(name, 3).strip()
@@ -67,5 +56,5 @@ def test_examples_on_three_ranks(name):
 
 def test_all_examples_are_here_and_in_the_table():
     found = {path.stem for path in FOLDER.glob("*.py")}
-    assert found == QUICK.keys() | SLOW.keys()
+    assert found == EXAMPLES.keys()
     assert set(re.findall(r"^\| \[(\w+)\.py\]\(\1\.py\) \|", (FOLDER / "README.md").read_text(), re.MULTILINE)) == found
