@@ -27,15 +27,15 @@ if any(reasons := comm.allgather(reason)):
     sys.exit()
 
 device = pycoll.select_device()  # spreads the ranks of a host evenly over its GPUs
-gradient = cupy.arange(1_000_000, dtype=cupy.float32) + comm.rank
+gradient = cupy.asarray(np.arange(1_000_000, dtype=np.float32) + comm.rank)
 with pycoll.traffic() as sent:
     average = pycoll.allreduce(gradient, op="avg")  # a CuPy array; no synchronization is needed before or after
 assert isinstance(average, cupy.ndarray)
 expected = np.arange(1_000_000, dtype=np.float32) + (comm.size - 1) / 2
-assert np.allclose(cupy.asnumpy(average), expected)
+assert np.allclose(average.get(), expected)
 
 pycoll.bcast(gradient, root=comm.size - 1)
-assert float(gradient[0]) == comm.size - 1
+assert gradient.get()[0] == comm.size - 1
 if comm.rank == 0:
     path = "staged through host memory" if sent.staged else "direct"
-    print(f"averaged on GPU {device}, {path}: {float(average[0])}")
+    print(f"averaged on GPU {device}, {path}: {average.get()[0]}")

@@ -33,9 +33,9 @@ EXAMPLES = {
 }
 
 
-def output(name, ranks):
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    job = run(ranks, [str(FOLDER / f"{name}.py")], LIMIT, environment={"PYTHONPATH": path})
+def output(name, ranks, *folders, **settings):
+    path = os.pathsep.join(filter(None, [*map(str, folders), str(ROOT), os.environ.get("PYTHONPATH")]))
+    job = run(ranks, [str(FOLDER / f"{name}.py")], LIMIT, environment={"PYTHONPATH": path, **settings})
     assert job.code == 0 and not job.timed_out and job.left == [], job.output
     return job.output
 
@@ -52,6 +52,15 @@ def test_examples(name):
 def test_examples_on_three_ranks(name):
     """The programs compare their results themselves."""
     assert output(name, 3).strip()
+
+
+@pytest.mark.parametrize("aware, path", [("0", "staged through host memory"), ("1", "direct")])
+def test_the_gpu_example_on_the_stand_in(tmp_path, aware, path):
+    (tmp_path / "cupy.py").write_text(
+        "import sys; from tests.gpu import standin; sys.modules['cupy'] = standin.module()"
+    )
+    printed = output("gpu", 2, tmp_path, PYCOLL_CUDA_AWARE=aware)
+    assert printed.count(f"averaged on GPU 0, {path}: 0.5\n") == 1, printed
 
 
 def test_all_examples_are_here_and_in_the_table():
