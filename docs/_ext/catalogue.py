@@ -1,0 +1,128 @@
+"""Directives for the catalogue of algorithms: everything is generated from the registry when the site is built.
+
+- ``{costs}``, with the name of a primitive: its rows of the table of costs;
+- ``{algorithms}``, with the name of a primitive: what each of its algorithms does, from the docstrings;
+- ``{drawing}``, with a primitive and an algorithm: the drawing, and a link to the page that plays it.
+
+The drawings of all algorithms are written to the folder ``drawings`` of the site, as ``python -m pycoll.draw --all`` does.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from pycoll.draw.gallery import Setting, guide
+from pycoll.schedule.costs import table
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of, find
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+FIELDS = ("Rounds:", "Messages:", "Sent:", "Received:", "Cost:", "Limits:", "Source:")
+
+
+def generate(app: Sphinx, config: Any) -> None:
+    """Draw all algorithms on 4 ranks; files that are the same as before are left alone."""
+    folder = Path(app.srcdir) / "_generated" / "drawings"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in guide(Setting()):
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != content:
+            path.write_text(content, encoding="utf-8")
+
+
+class _FromMarkdown(SphinxDirective):
+    """A directive whose content is Markdown, made from its argument."""
+
+    required_arguments = 1
+
+    def markdown(self, primitive: str) -> list[str]:
+        """The lines."""
+        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        """Parse the lines where the directive stands."""
+        if self.arguments[0] not in PRIMITIVES:
+            raise self.error(f"{self.arguments[0]!r} is not a primitive; there are: {', '.join(PRIMITIVES)}")
+        container = nodes.container()
+        lines = "\n".join(self.markdown(self.arguments[0])).splitlines()
+        self.state.nested_parse(StringList(lines), self.content_offset, container)
+        return container.children
+
+
+class Costs(_FromMarkdown):
+    """The rows of one primitive in the table of costs, without its name."""
+
+    def markdown(self, primitive: str) -> list[str]:
+        """The table."""
+        header, line, *rows = [row.split(" | ", 1) for row in table().splitlines()]
+        chosen = [rest for first, rest in rows if first == f"| {primitive}"]
+        return [f"| {header[1]}", line[0].replace("|---", "", 1), *(f"| {row}" for row in chosen)]
+
+
+class Algorithms(_FromMarkdown):
+    """Each algorithm of a primitive: the text of its docstring, its limits and its source."""
+
+    def markdown(self, primitive: str) -> list[str]:
+        """A definition list."""
+        lines = []
+        for name, algorithm in algorithms_of(primitive).items():
+            about, fields = _parts(inspect.getdoc(algorithm.generator) or "")
+            root = "../" * self.env.docname.count("/")
+            lines += [f'`{name}` (<a href="{root}drawings/{primitive}-{name}.html">drawing</a>)']
+            lines += [f": {_escaped(' '.join(about))}", ""]
+            more = [f"*{field}* {_escaped(fields[field])}" for field in ("Limits:", "Source:") if field in fields]
+            lines += [f"  {text}\n" for text in more]
+        return lines
+
+
+def _escaped(text: str) -> str:
+    """The text as Markdown: formulas have asterisks, which mean no emphasis there."""
+    return text.replace("*", "\\*").replace("_", "\\_")
+
+
+def _parts(doc: str) -> tuple[list[str], dict[str, str]]:
+    """The text of a docstring, and its fields."""
+    about: list[str] = []
+    fields: dict[str, str] = {}
+    current = ""
+    for line in map(str.strip, doc.splitlines()):
+        key = next((field for field in FIELDS if line.startswith(field)), "")
+        if key:
+            current, fields[key] = key, line.removeprefix(key).strip()
+        elif current:
+            fields[current] += f" {line}" if line else ""
+        elif line:
+            about.append(line)
+    return about, fields
+
+
+class Drawing(SphinxDirective):
+    """The drawing of an algorithm on 4 ranks, and a link to the page that plays it."""
+
+    required_arguments = 2
+
+    def run(self) -> list[nodes.Node]:
+        """An image, and a line below it."""
+        primitive, name = self.arguments
+        find(primitive, name)
+        root = "../" * self.env.docname.count("/")
+        stem = f"{root}drawings/{primitive}-{name}"
+        html = (
+            f'<figure class="drawing-of-schedule"><img src="{stem}.svg" alt="{primitive}, {name}, on 4 ranks">'
+            f'<figcaption><code>{primitive}</code>, <code>{name}</code>, on 4 ranks: '
+            f'<a href="{stem}.html">step through it</a></figcaption></figure>'
+        )
+        return [nodes.raw("", html, format="html")]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directives."""
+    app.connect("config-inited", generate, priority=100)
+    app.add_directive("costs", Costs)
+    app.add_directive("algorithms", Algorithms)
+    app.add_directive("drawing", Drawing)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,67 @@
+"""Sphinx configuration: ``sphinx-build -W -b html docs docs/_build/html``."""
+
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent / "_ext"), str(Path(__file__).parents[1])]
+
+import pycoll
+
+project = "pycoll"
+author = "the pycoll developers"
+version = release = pycoll.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "catalogue",
+]
+exclude_patterns = ["_build", "_generated"]
+nitpicky = False  # `single backquotes` in docstrings name arguments as well as objects
+default_role = "py:obj"
+
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_class_signature = "mixed"
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 100
+napoleon_numpy_docstring = True
+napoleon_google_docstring = False
+
+# inventories are read over the network; where there is none, the build goes on without these links
+intersphinx_mapping = {
+    "python": ("https://docs.python.org/3", None),
+    "numpy": ("https://numpy.org/doc/stable", None),
+    "mpi4py": ("https://mpi4py.readthedocs.io/en/stable", None),
+}
+intersphinx_timeout = 5
+suppress_warnings = ["intersphinx.external"]
+
+copybutton_prompt_text = r"\$ "
+copybutton_prompt_is_regexp = True
+
+html_theme = "pydata_sphinx_theme"
+html_title = "pycoll"
+html_static_path = ["_static"]
+html_css_files = ["pycoll.css"]
+html_extra_path = ["_generated"]
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+}
+html_show_sourcelink = True
+
+linkcheck_timeout = 20
+linkcheck_retries = 2
+linkcheck_anchors = False
