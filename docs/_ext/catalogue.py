@@ -4,22 +4,25 @@
 - ``{algorithms}``, with the name of a primitive: what each of its algorithms does, from the docstrings;
 - ``{drawing}``, with a primitive and an algorithm: the drawing, and a link to the page that plays it.
 
-The drawings of all algorithms are written to the folder ``drawings`` of the site, as ``python -m pycoll.draw --all`` does.
+The drawings of all algorithms are in the folder ``drawings`` of the site, as by ``python -m pycoll.draw --all``.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+import pycoll
 from pycoll.draw.gallery import Setting, guide
 from pycoll.schedule.costs import table
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of, find
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
 
 FIELDS = ("Rounds:", "Messages:", "Sent:", "Received:", "Cost:", "Limits:", "Source:")
 
@@ -113,15 +116,29 @@ class Drawing(SphinxDirective):
         stem = f"{root}drawings/{primitive}-{name}"
         html = (
             f'<figure class="drawing-of-schedule"><img src="{stem}.svg" alt="{primitive}, {name}, on 4 ranks">'
-            f'<figcaption><code>{primitive}</code>, <code>{name}</code>, on 4 ranks: '
+            f"<figcaption><code>{primitive}</code>, <code>{name}</code>, on 4 ranks: "
             f'<a href="{stem}.html">step through it</a></figcaption></figure>'
         )
         return [nodes.raw("", html, format="html")]
 
 
+DEFAULTS = {r"<mpi4py\.MPI\.Op object at 0x\w+>": "MPI.SUM", r"<mpi4py\.MPI\.Info object at 0x\w+>": "MPI.INFO_NULL"}
+
+
+def name_defaults(app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: Any, result: Any) -> Any:
+    """Show constants of MPI by their names in the signatures of functions that have no source text."""
+    for pattern, constant in DEFAULTS.items():
+        signature = re.sub(pattern, constant, signature) if signature else signature
+    return signature, result
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directives."""
+    for name, method in vars(pycoll.Comm).items():
+        if name.endswith("_init") and hasattr(method, "__wrapped__"):
+            del method.__wrapped__  # autodoc would read the defaults of a function that has fewer parameters
     app.connect("config-inited", generate, priority=100)
+    app.connect("autodoc-process-signature", name_defaults)
     app.add_directive("costs", Costs)
     app.add_directive("algorithms", Algorithms)
     app.add_directive("drawing", Drawing)

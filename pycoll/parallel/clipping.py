@@ -17,7 +17,7 @@ def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm 
     """Scale gradients in place so that their global norm is at most `max_norm`.
 
     With `comm`, each of its ranks holds a shard of the gradients.  Returns the norm before, as
-    torch.nn.utils.clip_grad_norm_ does.  Raises ValueError for a negative `max_norm`.
+    ``torch.nn.utils.clip_grad_norm_`` does.  Raises ValueError for a negative `max_norm`.
     """
     if not max_norm >= 0:
         raise ValueError(f"max_norm={max_norm} is negative")

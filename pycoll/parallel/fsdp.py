@@ -26,7 +26,7 @@ class FullyShardedDataParallel(Driver):
     `parameters` maps names to arrays in forward order; the values of rank 0 are used, and the arrays are not needed
     afterwards.  `units` lists the names of the parameters that are gathered together, each list of one dtype; by
     default those with the same name up to the last dot.  Each rank holds an equal part of each unit, as one flat
-    vector.  `shards` are these vectors by the number of their unit; each rank updates them with its own optimizer.
+    vector.  `shards` are these vectors by the number of their unit; each rank updates them with its own optimizer::
 
         for unit in range(len(fsdp.units)):
             with fsdp.forward(unit) as parameters: ...

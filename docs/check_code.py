@@ -1,0 +1,143 @@
+"""Runs the code blocks of the documentation: ``python docs/check_code.py [page.md ...]``, without names all pages.
+
+A comment on the line before a block says that it is to be run:
+
+- ``<!-- run -->``: a ``python`` block runs under ``mpiexec -n 2``, as a program of its own; of a ``console`` block each
+  line that begins with ``$`` runs in a shell; both in a temporary folder;
+- ``<!-- run: 4 ranks, NAME=VALUE -->``: on another number of ranks, with environment variables;
+- ``<!-- output -->``: the standard output of the block that ran before is the content of this ``text`` block.
+
+A block fails if its exit status is not 0 or its output is another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+MARK = re.compile(r"\s*<!-- (?P<what>run|output)(?:: (?P<options>.*))? -->\s*")
+FENCE = re.compile(r"(?P<indent>\s*)```(?P<language>\w+)\s*")
+LIMIT = 300  # seconds for a block
+
+
+@dataclass
+class Block:
+    """A block to be run."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    ranks: int = 2
+    variables: dict[str, str] = field(default_factory=dict)
+    output: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def options_of(text: str | None) -> tuple[int, dict[str, str]]:
+    """The number of ranks and the environment variables of a mark; ValueError for anything else."""
+    ranks, variables = 2, {}
+    for option in filter(None, (text or "").split(", ")):
+        if match := re.fullmatch(r"(\d+) ranks?", option):
+            ranks = int(match[1])
+        elif match := re.fullmatch(r"(\w+)=(\S*)", option):
+            variables[match[1]] = match[2]
+        else:
+            raise ValueError(f"{option!r} is neither a number of ranks nor NAME=VALUE")
+    return ranks, variables
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    """The blocks of a page that are marked; ValueError for marks that do not fit."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    last: Block | None = None
+    for number, line in enumerate(lines):
+        if not (mark := MARK.fullmatch(line)):
+            continue
+        where = f"{page}:{number + 1}"
+        fence = FENCE.fullmatch(lines[number + 1]) if number + 1 < len(lines) else None
+        if not fence:
+            raise ValueError(f"{where}: no code block follows")
+        indent = fence["indent"]
+        end = lines.index(f"{indent}```", number + 2)
+        text = "\n".join(line.removeprefix(indent) for line in lines[number + 2 : end]) + "\n"
+        if mark["what"] == "output":
+            if last is None or fence["language"] != "text":
+                raise ValueError(f"{where}: an output is a text block after a block that is run")
+            last.output, last = text, None
+        elif fence["language"] in ("python", "console"):
+            ranks, variables = options_of(mark["options"])
+            last = Block(page, number + 2, fence["language"], text, ranks, variables)
+            yield last
+        else:
+            raise ValueError(f"{where}: {fence['language']} blocks cannot be run")
+
+
+def commands(block: Block, folder: Path) -> list[str | list[str]]:
+    """What runs a block: command lines, or one command."""
+    if block.language == "python":
+        program = folder / "program.py"
+        program.write_text(block.text, encoding="utf-8")
+        return [["mpiexec", "-n", str(block.ranks), sys.executable, str(program)]]
+    return [line.removeprefix("$ ") for line in block.text.replace("\\\n", "").splitlines() if line.startswith("$ ")]
+
+
+def failure(block: Block) -> str:
+    """Run a block; what is wrong with it, or an empty string."""
+    environment = os.environ | block.variables
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
+    printed = ""
+    with tempfile.TemporaryDirectory() as name:
+        for command in commands(block, Path(name)):
+            try:
+                done = subprocess.run(
+                    command,
+                    shell=isinstance(command, str),
+                    cwd=name,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=LIMIT,
+                )
+            except subprocess.TimeoutExpired:
+                return f"{command} runs for more than {LIMIT} s"
+            if done.returncode:
+                return f"{command} ends with status {done.returncode}:\n{done.stdout}{done.stderr}"
+            printed += done.stdout
+    if block.output is not None and printed.split() != block.output.split():
+        return f"the output is\n{printed}instead of\n{block.output}"
+    return ""
+
+
+def main() -> None:
+    """Run the blocks of the pages, and list those that fail."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="*", type=Path, help="pages (default: all)")
+    pages = [page.resolve() for page in parser.parse_args().pages]
+    pages = pages or sorted(page for page in DOCS.rglob("*.md") if not page.relative_to(DOCS).parts[0].startswith("_"))
+    blocks = [block for page in pages for block in list(blocks_of(page))]
+    if not blocks:
+        parser.error("no block is marked to be run")
+    failed = 0
+    for block in blocks:
+        problem = failure(block)
+        failed += bool(problem)
+        print(f"{'FAILED' if problem else 'ok':6} {block}", problem, flush=True)
+    print(f"{len(blocks)} blocks run, {failed} failed")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
