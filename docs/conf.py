@@ -30,7 +30,6 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 autodoc_class_signature = "mixed"
-python_use_unqualified_type_names = True
 maximum_signature_line_length = 100
 napoleon_numpy_docstring = True
 napoleon_google_docstring = False

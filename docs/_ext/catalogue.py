@@ -122,14 +122,23 @@ class Drawing(SphinxDirective):
         return [nodes.raw("", html, format="html")]
 
 
-DEFAULTS = {r"<mpi4py\.MPI\.Op object at 0x\w+>": "MPI.SUM", r"<mpi4py\.MPI\.Info object at 0x\w+>": "MPI.INFO_NULL"}
+REPLACED = {
+    r"<mpi4py\.MPI\.Op object at 0x\w+>": "MPI.SUM",
+    r"<mpi4py\.MPI\.Info object at 0x\w+>": "MPI.INFO_NULL",
+    r"~mpi4py\.MPI\.": "mpi4py.MPI.",  # pycoll has a Request, too
+}
 
 
-def name_defaults(app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: Any, result: Any) -> Any:
-    """Show constants of MPI by their names in the signatures of functions that have no source text."""
-    for pattern, constant in DEFAULTS.items():
-        signature = re.sub(pattern, constant, signature) if signature else signature
+def name_constants(app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: Any, result: Any) -> Any:
+    """Show constants and types of MPI by their names in signatures."""
+    for pattern, text in REPLACED.items():
+        signature = re.sub(pattern, text, signature) if signature else signature
     return signature, result
+
+
+def link_algorithms(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Let the names of the modules of primitives lead to the page of algorithms."""
+    lines[:] = [re.sub(r"`pycoll\.primitives\.(\w+)`", r":ref:`\1 <algorithms-\1>`", line) for line in lines]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -138,7 +147,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
         if name.endswith("_init") and hasattr(method, "__wrapped__"):
             del method.__wrapped__  # autodoc would read the defaults of a function that has fewer parameters
     app.connect("config-inited", generate, priority=100)
-    app.connect("autodoc-process-signature", name_defaults)
+    app.connect("autodoc-process-signature", name_constants)
+    app.connect("autodoc-process-docstring", link_algorithms)
     app.add_directive("costs", Costs)
     app.add_directive("algorithms", Algorithms)
     app.add_directive("drawing", Drawing)
