@@ -5,6 +5,7 @@ A comment on the line before a block says that it is to be run:
 - ``<!-- run -->``: a ``python`` block runs under ``mpiexec -n 2``, as a program of its own; of a ``console`` block each
   line that begins with ``$`` runs in a shell; both in a temporary folder;
 - ``<!-- run: 4 ranks, NAME=VALUE -->``: on another number of ranks, with environment variables;
+- ``<!-- file: NAME -->``: a block of any language is saved under this name in the folder of the next block that is run;
 - ``<!-- output -->``: the standard output of the block that ran before is the content of this ``text`` block.
 
 A block fails if its exit status is not 0 or its output is another one.
@@ -24,7 +25,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-MARK = re.compile(r"\s*<!-- (?P<what>run|output)(?:: (?P<options>.*))? -->\s*")
+MARK = re.compile(r"\s*<!-- (?P<what>run|file|output)(?:: (?P<options>.*))? -->\s*")
 FENCE = re.compile(r"(?P<indent>\s*)```(?P<language>\w+)\s*")
 LIMIT = 300  # seconds for a block
 
@@ -39,6 +40,7 @@ class Block:
     text: str
     ranks: int = 2
     variables: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
     output: str | None = None
 
     def __str__(self) -> str:
@@ -62,6 +64,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
     """The blocks of a page that are marked; ValueError for marks that do not fit."""
     lines = page.read_text(encoding="utf-8").splitlines()
     last: Block | None = None
+    files: dict[str, str] = {}
     for number, line in enumerate(lines):
         if not (mark := MARK.fullmatch(line)):
             continue
@@ -76,12 +79,16 @@ def blocks_of(page: Path) -> Iterator[Block]:
             if last is None or fence["language"] != "text":
                 raise ValueError(f"{where}: an output is a text block after a block that is run")
             last.output, last = text, None
+        elif mark["what"] == "file":
+            files[str(mark["options"])] = text
         elif fence["language"] in ("python", "console"):
             ranks, variables = options_of(mark["options"])
-            last = Block(page, number + 2, fence["language"], text, ranks, variables)
+            last, files = Block(page, number + 2, fence["language"], text, ranks, variables, files), {}
             yield last
         else:
             raise ValueError(f"{where}: {fence['language']} blocks cannot be run")
+    if files:
+        raise ValueError(f"{page}: no block that is run follows the file {next(iter(files))}")
 
 
 def commands(block: Block, folder: Path) -> list[str | list[str]]:
@@ -100,6 +107,8 @@ def failure(block: Block) -> str:
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
     printed = ""
     with tempfile.TemporaryDirectory() as name:
+        for file, text in block.files.items():
+            (Path(name) / file).write_text(text, encoding="utf-8")
         for command in commands(block, Path(name)):
             try:
                 done = subprocess.run(
