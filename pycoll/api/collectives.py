@@ -2,8 +2,9 @@
 
 Buffers are arrays of NumPy or CuPy, or anything with the buffer protocol, ``__array_interface__``,
 ``__cuda_array_interface__`` or DLPack (arrays of PyTorch and JAX), used without a copy.  A send buffer with gaps is
-packed; a receive buffer must be C-contiguous and writeable, and not overlap the send buffer.  Where it is given back,
-it is the very object that was given; what is allocated lies where the send buffer does.
+packed (the v-variants want contiguous ones); a receive buffer must be C-contiguous and writeable, and not overlap the
+send buffer.  Where it is given back, it is the very object that was given; what is allocated lies where the send
+buffer does.
 All ranks of the communicator call the same function with matching arguments.  ``comm=None`` is COMM_WORLD,
 ``algorithm=None`` lets pycoll choose (see `pycoll.selection.select`).
 
