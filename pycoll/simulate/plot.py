@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import exp, log
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ class Crossing(NamedTuple):
     seconds: float
     before: str
     after: str
+    crosses: bool = True  # the lines cross; otherwise they coincide up to `low`, and part there
 
 
 def crossings(abscissas: Sequence[int], curves: Curves) -> list[Crossing]:
@@ -45,7 +47,8 @@ def crossings(abscissas: Sequence[int], curves: Curves) -> list[Crossing]:
             at = exp(log(abscissas[place]) + share * log(abscissas[place + 1] / abscissas[place]))
             first, last = curves[before][place : place + 2]
             ends = abscissas[place], abscissas[place + 1]
-            found.append(Crossing(*ends, at, exp(log(first) + share * log(last / first)), before, after))
+            crosses = curves[after][place] > LEVEL * curves[before][place]
+            found.append(Crossing(*ends, at, exp(log(first) + share * log(last / first)), before, after, crosses))
     return found
 
 
@@ -94,7 +97,7 @@ def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, s
             curves = curves_of(algorithms, points, setting)
             found = crossings(abscissas, curves)
             _draw(axes, abscissas, curves, found, label)
-            axes.set(xlabel=unit, ylabel="time (s)", title=f"time against {unit}: {fixed}")
+            axes.set(xlabel=unit, ylabel="time", title=f"time against {unit}: {fixed}")
             for each in found:
                 where = f"between {label(each.low)} and {label(each.high)}"
                 print(f"{fixed}: {where} {each.after} becomes faster than {each.before}")
@@ -105,13 +108,17 @@ def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, s
 def _draw(
     axes: Any, abscissas: Sequence[int], curves: Curves, found: Sequence[Crossing], label: Callable[[int], str]
 ) -> None:
+    from matplotlib.ticker import EngFormatter, NullFormatter
+
     for number, (name, seconds) in enumerate(curves.items()):
         axes.plot(abscissas, seconds, label=name, marker=MARKERS[number % len(MARKERS)], markersize=4, alpha=0.8)
-    for each in found:
+    for each in filter(attrgetter("crosses"), found):
         axes.plot(each.at, each.seconds, "o", markersize=11, markerfacecolor="none", markeredgecolor="black")
         text = f"{label(each.low)} to {label(each.high)}"
         axes.annotate(text, (each.at, each.seconds), (4, -14), textcoords="offset points")
     axes.set(xscale="log", yscale="log")
+    axes.yaxis.set_major_formatter(EngFormatter(unit="s"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     ticks = abscissas[:: -(-len(abscissas) // 8)]
     axes.set_xticks(ticks, list(map(label, ticks)))
     axes.set_xticks([], minor=True)

@@ -56,7 +56,9 @@ def test_the_command_prints_a_table_and_draws(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     __main__.main(["allreduce", "-n", "8", "-b", "1M", "--plot", str(tmp_path / "times.svg")])
     assert "between 16 KiB and 64 KiB rabenseifner becomes faster than recursive_doubling" in capsys.readouterr().out
-    assert (tmp_path / "times.svg").read_text().count("<path") > 8 * 6  # a line and its markers for each algorithm
+    text = (tmp_path / "times.svg").read_text()
+    assert "mathdefault" not in text
+    assert text.count("<path") > 8 * 6  # a line and its markers for each algorithm
 
 
 def test_lines_cross_where_they_meet():
@@ -67,6 +69,8 @@ def test_lines_cross_where_they_meet():
     assert (crossing.before, crossing.after) == ("latency", "bandwidth")
     assert crossing.at == pytest.approx(8.0) and crossing.seconds == pytest.approx(1.0)
     assert plot.crossings([1, 2], {"one": [1.0, 1.0], "other": [1.0, 0.999]}) == []
+    (parting,) = plot.crossings([1, 2], {"one": [1.0, 2.0], "other": [1.0, 1.0]})
+    assert crossing.crosses and not parting.crosses
 
 
 @pytest.mark.parametrize(
