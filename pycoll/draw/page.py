@@ -13,12 +13,14 @@ from .names import NOTATION, by_rank, facts, prose, sentence, setting
 from .sheet import ARROWS, legend, markers, played, style
 
 KEYS = "space: play or pause \u00b7 \u2190 \u2192: step \u00b7 Home, End: first, last"
+# the outline of each sign, 16 by 16; the play button has two, of which the style sheet shows one
+PLAY, PAUSE = "M4 2 13 8 4 14Z", "M4 2H7V14H4ZM9 2H12V14H9Z"
 BUTTONS = [
-    ("first", "\u23ee", "First (Home)"),
-    ("back", "\u25c0", "Back (\u2190)"),
-    ("play", "\u25b6", "Play or pause (space)"),
-    ("next", "\u25b6\u007c", "Next (\u2192)"),
-    ("last", "\u23ed", "Last (End)"),
+    ("first", ("M2 2H4V14H2ZM14 2V14L5 8Z",), "First (Home)"),
+    ("back", ("M2 8 9 3V13ZM11 3H13V13H11Z",), "Back (\u2190)"),
+    ("play", (PLAY, PAUSE), "Play or pause (space)"),
+    ("next", ("M3 3H5V13H3ZM7 3 14 8 7 13Z",), "Next (\u2192)"),
+    ("last", ("M2 2 11 8 2 14ZM12 2H14V14H12Z",), "Last (End)"),
 ]
 
 
@@ -52,7 +54,8 @@ def player(films: Sequence[Film]) -> str:
     """Controls, and under them the films, all at the same frame; one that is over stays at its last."""
     last = max(len(film.frames) for film in films) - 1
     buttons = [
-        tag("button", sign, type="button", title=hint, aria_label=hint, data_do=do) for do, sign, hint in BUTTONS
+        tag("button", _sign(outlines), type="button", title=hint, aria_label=hint, data_do=do)
+        for do, outlines, hint in BUTTONS
     ]
     slider = tag("input", type="range", min=0, max=last, value=0, aria_label="Frame")
     speeds = [tag("option", f"{speed}\u00d7", value=speed, selected=speed == "1") for speed in ("0.5", "1", "2", "4")]
@@ -66,6 +69,11 @@ def player(films: Sequence[Film]) -> str:
     arrows = any(film.algorithm.primitive.reduces and film.size <= MANY for film in films)
     keys += [tag("p", *kinds, class_="keys")] if arrows else []
     return tag("section", heads, controls, shown, *keys, class_="player", data_last=last)
+
+
+def _sign(outlines: Sequence[str]) -> str:
+    """An icon, which needs no font."""
+    return tag("svg", *(tag("path", d=outline) for outline in outlines), viewBox="0 0 16 16", aria_hidden="true")
 
 
 def _stage(film: Film, beside: int) -> str:

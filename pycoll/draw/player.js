@@ -37,7 +37,6 @@ function reveal(column, matrix) {
 function pause() {
   clearTimeout(timer);
   timer = null;
-  playing.textContent = "\u25b6";
   playing.setAttribute("aria-pressed", "false");
 }
 
@@ -51,7 +50,6 @@ function tick() {
 
 function play() {
   if (frame >= last) show(0);
-  playing.textContent = "\u23f8";
   playing.setAttribute("aria-pressed", "true");
   player.classList.add("moving");
   tick();

@@ -12,7 +12,7 @@ from pycoll.draw.__main__ import main
 from pycoll.draw.frames import film
 from pycoll.draw.gallery import COMPARISONS, Setting, guide
 from pycoll.draw.markup import VOID
-from pycoll.draw.page import page, player
+from pycoll.draw.page import BUTTONS, page, player
 from pycoll.schedule.registry import find
 
 from .films import ALGORITHMS, classes, each_algorithm, films
@@ -144,3 +144,9 @@ def test_the_guide_is_written(site, tmp_path, capsys):
     written = {path.name for path in (tmp_path / "new" / "guide").iterdir()}
     assert written == set(site)
     assert "index.html" in capsys.readouterr().out
+
+
+def test_the_buttons_need_no_font():
+    text = player([film(find("bcast", "tree"), 4)])
+    assert text.count('<svg viewBox="0 0 16 16"') == len(BUTTONS)
+    assert not set("\u23ee\u25c0\u25b6\u23ed\u23f8") & set(text)
