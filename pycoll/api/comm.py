@@ -427,21 +427,12 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more:
     """Give the class a nonblocking or a persistent form of one of its methods."""
     primitive = primitive_called(method)
 
-    def begun(
-        self: Comm,
-        sendbuf: Any = None,
-        recvbuf: Any = None,
-        op: Any = None,
-        root: int = 0,
-        algorithm: str | None = None,
-        recvcounts: Any = None,
-    ) -> Any:
+    def begun(self: Comm, **given: Any) -> Any:
         try:
-            under_way = begin(primitive, read, self, sendbuf, recvbuf, op, root, algorithm, recvcounts)
+            under_way = begin(primitive, read, self, **given)
         except NeedsNativeMPI as why:
-            why.check_algorithm(algorithm)
-            given = {"sendbuf": sendbuf, "recvbuf": recvbuf, "op": op, "root": root, "recvcounts": recvcounts}
-            return _native(self, name, why, given | {"buf": recvbuf})
+            why.check_algorithm(given["algorithm"])
+            return _native(self, name, why, given | {"buf": given.get("recvbuf")})
         if self._limits is _NONE:
             self._know(channels[self.handle])
         under_way.forget_result()

@@ -331,19 +331,9 @@ def start(
 
 
 @interruptions_delayed()
-def initialize(
-    primitive: str,
-    read: Reader,
-    comm: MPI.Intracomm | None = None,
-    sendbuf: Any = None,
-    recvbuf: Any = None,
-    op: Any = None,
-    root: int = 0,
-    algorithm: str | None = None,
-    recvcounts: Any = None,
-) -> Persistent:
+def initialize(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, **given: Any) -> Persistent:
     """Make a persistent collective; all ranks of the communicator call this together."""
     comm = MPI.COMM_WORLD if comm is None else comm
     free_dropped()
-    call = Call(primitive, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read, "persistent")
+    call = Call(primitive, comm, read=read, form="persistent", **given)
     return Persistent(prepare(call, attach(comm)))

@@ -104,30 +104,25 @@ class Channel:
         self._executables[key] = executable
         return executable
 
-    def bind_once(
+    def bind_anew(
         self,
         program: Program,
         buffers: CheckedBuffers,
         addresses: tuple[int, int],
         operation: Operation | None,
+        in_flight: bool = False,
     ) -> Executable:
-        """The program, which is `lowered`, bound to addresses in the memory of the host for a single run.
+        """The program, which is `lowered`, bound to addresses; the channel does not keep the executable.
 
-        `buffers` need to have arrays only for the native collective of MPI.
+        It is for a single blocking run on buffers in the memory of the host.  With `in_flight` it is for many runs,
+        with scratch of its own, and a tag that is given at each run.  `buffers` need to have arrays only for the native
+        collective of MPI.
         """
-        self._last_scratch = self._shared_scratch(HOST, program.scratch)
-        return bind(self.comm, program, buffers, addresses, operation, self._last_scratch, BLOCKING)
-
-    def bind_for_any_tag(
-        self,
-        program: Program,
-        buffers: CheckedBuffers,
-        addresses: tuple[int, int],
-        operation: Operation | None,
-    ) -> Executable:
-        """The same for many runs, with scratch of its own, and a tag that is given at each run."""
-        scratch = buffers.memory.allocate(program.scratch)
-        return bind(self.comm, program, buffers, addresses, operation, scratch, None)
+        if in_flight:
+            scratch = buffers.memory.allocate(program.scratch)
+        else:
+            scratch = self._last_scratch = self._shared_scratch(HOST, program.scratch)
+        return bind(self.comm, program, buffers, addresses, operation, scratch, None if in_flight else BLOCKING)
 
     def _shared_scratch(self, memory: Memory, nbytes: int) -> Any:
         """Scratch memory in sizes of powers of two; each lives as long as an executable that uses it."""

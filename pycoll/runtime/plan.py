@@ -8,6 +8,7 @@ other places are copied too, or, if they are longer still, an executable is made
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,7 +41,7 @@ def _nobody() -> object:
 
 
 @dataclass(kw_only=True)
-class Plan:
+class Plan(ABC):
     """What is to be done for the calls of one kind: a program, and executables of it."""
 
     name: str  # for messages to people
@@ -57,9 +58,9 @@ class Plan:
     allocates: tuple[tuple[int, ...], np.dtype] | None = None  # shape and dtype of a receive buffer that is not given
     answer: Callable[[Any], Any] | None = None  # the result, where it is not the receive buffer as it was given
 
+    @abstractmethod
     def run(self, send: Any, recv: Any) -> bool:
         """Run it on these buffers; False if they take a closer look."""
-        raise NotImplementedError
 
     def parts(self, send: Any, recv: Any) -> Iterator[Executable] | None:
         """What a task is to run on these buffers; None if they take a closer look."""
@@ -75,16 +76,18 @@ class Plan:
             return False
         return not (self.gives and self.gets) or apart(send, recv)
 
-    def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
-        raise NotImplementedError
+    @abstractmethod
+    def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]: ...
 
     def buffers(self, send: Any, recv: Any) -> CheckedBuffers:
         """Such arrays as buffers."""
         return self.like.at(send if self.gives else None, recv if self.gets else None)
 
+    @abstractmethod
     def keep(self, executable: Executable, places: tuple[int, int]) -> None:
         """Use this executable for buffers in these places."""
 
+    @abstractmethod
     def forget(self, places: tuple[int, int]) -> None:
         """The executable for buffers in these places is freed."""
 
@@ -143,6 +146,9 @@ class StagedPlan(Plan):
             self.usual_send = weakref.ref(send) if self.gives else lambda: send
         self.last = now
 
+    def keep(self, executable: Executable, places: tuple[int, int]) -> None:
+        """Do nothing: copies need no executable for other places."""
+
     def forget(self, places: tuple[int, int]) -> None:
         """An executable is freed."""
         self.executable, self.usual_recv = None, _nobody
@@ -170,7 +176,7 @@ class StagedPlan(Plan):
         outside = np.empty_like(recv) if self.gets else None
         buffers, places = self.like.at(inside, outside), (address(inside), address(outside))
         program = lowered(self.program, buffers, self.operation)
-        return self.channel.bind_for_any_tag(program, buffers, places, self.operation), inside, outside
+        return self.channel.bind_anew(program, buffers, places, self.operation, in_flight=True), inside, outside
 
 
 @dataclass(kw_only=True)
@@ -222,7 +228,7 @@ class PlacedPlan(Plan):
             finally:
                 self.running = staged.running
         buffers = self.buffers(send, recv) if is_native(self.program) else self.like
-        executable = self.running = self.channel.bind_once(self.lowered, buffers, places, self.operation)
+        executable = self.running = self.channel.bind_anew(self.lowered, buffers, places, self.operation)
         try:
             executable.run()
         finally:
@@ -235,8 +241,8 @@ class PlacedPlan(Plan):
         if is_native(self.program):
             yield freed_at_its_end(self.channel.bind(self.program, self.buffers(send, recv), self.operation, tag))
             return
-        executable = self.idle.pop(places, None) or self.channel.bind_for_any_tag(
-            self.lowered, self.like, places, self.operation
+        executable = self.idle.pop(places, None) or self.channel.bind_anew(
+            self.lowered, self.like, places, self.operation, in_flight=True
         )
         executable.tag[:] = (tag,)
         yield executable
