@@ -1,8 +1,8 @@
-"""Traces of runs, as Chrome trace JSON for https://ui.perfetto.dev, and summaries of them.
+"""Traces: Chrome trace JSON for https://ui.perfetto.dev, summaries, and drawings.
 
 ``PYCOLL_TRACE=DIR``, or ``with pycoll.trace(DIR):`` on all ranks of COMM_WORLD, records each collective, message,
-combination, copy and wait, and the phases of the drivers of `pycoll.parallel`; ``with pycoll.trace.phase("forward"):``
-adds phases of the program.  ``python -m pycoll.trace DIR`` prints a summary.
+combination, copy and wait, and the phases of the drivers in `pycoll.parallel`.  Programs add phases of their own with
+``with pycoll.trace.phase("forward"):``.  ``python -m pycoll.trace DIR`` prints a summary.
 """
 
 from __future__ import annotations
@@ -21,13 +21,28 @@ __all__ = ["Passes", "now", "phase", "since_last", "trace", "under_way"]
 
 @contextlib.contextmanager
 def trace(directory: str | os.PathLike[str], events: int = EVENTS) -> Iterator[None]:
-    """Record the work of this rank in a `with` block, in `directory`; all ranks of COMM_WORLD together.
+    """Record what the ranks do in a `with` block.  Collective over COMM_WORLD.
 
-    Each rank keeps its last `events` events, 40 bytes each, in a file of its own there, which holds them even if the
-    rank is killed.  At the end rank 0 puts the last of all ranks into ``trace.json``; after an exception the rank
-    that it was raised on does, with what the others have done so far.  Persistent collectives are recorded if they were
-    made within it; messages of the program (`pycoll.send`) are not.  OSError if the directory cannot be written to,
-    RuntimeError if there is a trace already.
+    Parameters
+    ----------
+    directory
+        Where to write the trace.  It is created if it does not exist.
+    events
+        The number of events to keep on each rank, 40 bytes each.  The oldest ones are overwritten.
+
+    Raises
+    ------
+    OSError
+        The directory cannot be written to.
+    RuntimeError
+        A trace is being recorded already.
+
+    Notes
+    -----
+    Each rank writes its events to a file of its own, which survives if the rank is killed.  At the end rank 0 writes
+    the last events of all ranks to ``trace.json``.  After an exception, the rank that raised it writes that file, with
+    what the other ranks have recorded so far.  Persistent collectives are recorded if they were created inside the
+    block.  Messages of the program (`pycoll.send`) are not recorded.
     """
     from .session import begin  # which loads MPI
 

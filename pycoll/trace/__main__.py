@@ -1,6 +1,7 @@
-"""Summarises a trace: where time was spent, which ranks waited for which, the slowest rank, and the overlap.
+"""Summarizes a trace: where time was spent, which ranks waited for which, the slowest rank, and the overlap.
 
--o writes it as a picture (.svg), or anew for https://ui.perfetto.dev (.json), which the job itself does at its end.
+With -o FILE.svg, draws the trace. With -o FILE.json, writes all recorded events for https://ui.perfetto.dev. The job
+itself writes the last events in this format when it ends.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .events import InvalidTrace, Trace
 from .reading import read
 from .report import report
 from .timeline import timeline
+from .training_steps import interval
 
 FORMATS = (".svg", ".json")
 
@@ -25,22 +27,35 @@ FORMATS = (".svg", ".json")
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line; errors end the program."""
     options = Parser(prog="python -m pycoll.trace", description=__doc__, allow_abbrev=False)
-    options.add_argument("directory", type=Path, metavar="DIR", help="folder of the trace")
-    options.add_argument("-o", "--output", type=Path, help="a .svg or .json file to write")
-    options.add_argument("--from", type=float, default=0.0, dest="begin", metavar="MS", help="begin of the picture")
-    options.add_argument("--to", type=float, dest="end", metavar="MS", help="end of the picture")
+    options.add_argument("directory", type=Path, metavar="DIR", help="directory of the trace")
+    options.add_argument("-o", "--output", type=Path, help="the .svg or .json file to write")
+    options.add_argument("--from", type=float, default=0.0, dest="begin", metavar="MS", help="draw from this time on")
+    options.add_argument("--to", type=float, dest="end", metavar="MS", help="draw up to this time")
+    options.add_argument(
+        "--steps", type=_steps, metavar="FIRST-LAST", help="draw these training steps, numbered from 1; for example 5-7"
+    )
     given = options.parse_args(argv)
     if given.output and given.output.suffix not in FORMATS:
         options.error(f"-o {given.output} does not end in {' or '.join(FORMATS)}")
     if not 0 <= given.begin < math.inf or (given.end is not None and not given.begin < given.end < math.inf):
         options.error(f"--from {given.begin:g} --to {given.end}: the end must be after the begin")
-    if (given.begin or given.end is not None) and not (given.output and given.output.suffix == ".svg"):
-        options.error("--from and --to are for a picture: -o with .svg")
+    times = given.begin or given.end is not None
+    if times and given.steps:
+        options.error("--steps cannot be combined with --from and --to")
+    if (times or given.steps) and not (given.output and given.output.suffix == ".svg"):
+        options.error("--from, --to and --steps need -o FILE.svg")
     try:
         check_folder("-o", given.output)
     except ValueError as error:
         options.error(str(error))
     return given
+
+
+def _steps(text: str) -> tuple[int, int]:
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and (last or first).isdecimal() and 1 <= int(first) <= int(last or first)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of steps: for example 5 or 5-7")
+    return int(first), int(last or first)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -60,7 +75,10 @@ def _write(trace: Trace, options: argparse.Namespace) -> None:
     if options.output.suffix == ".json":
         export(trace, options.output)
         return
-    picture = timeline(trace, options.begin, options.end)
+    begin, end = options.begin, options.end
+    if options.steps:
+        begin, end = (time / 1e6 for time in interval(trace, *options.steps))
+    picture = timeline(trace, begin, end)
     write_atomically(options.output, lambda file: file.write(picture.encode()))
 
 

@@ -1,7 +1,7 @@
 """A trace as Chrome trace JSON, for https://ui.perfetto.dev: a process for each rank, arrows for messages.
 
-The format: "Trace Event Format", Google, 2016.  What a rank does in its calls nests on its track; collectives, messages
-and buckets that are under way meanwhile have tracks of their own.
+The format is documented in "Trace Event Format", Google, 2016.  Calls of a rank and their steps are nested on one
+track.  Collectives, messages and buckets in flight have tracks of their own.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ Json = dict[str, Any]
 
 
 def export(trace: Trace, path: Path) -> None:
-    """Write it into a file; times are in µs."""
+    """Write a trace to a file, with times in µs."""
     write_atomically(path, lambda file: _Writer(file).write(trace))
 
 
 class _Writer:
-    """Writes a document, one event a line."""
+    """Writes a document with one event per line."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._separator = b""
         self._ids = count(1)
         self._pid = 0
-        self._taken: dict[tuple[Any, ...], tuple[int, Event]] = {}  # messages that were received, and by which rank
+        self._taken: dict[tuple[Any, ...], tuple[int, Event]] = {}  # received messages: the rank, and its wait
         self._encode = json.JSONEncoder(separators=(",", ":")).encode
 
     def write(self, trace: Trace) -> None:
-        """All of it."""
+        """Write all events."""
         about = {
             "library": trace.library,
             "missing ranks": trace.missing,
@@ -87,7 +87,7 @@ class _Writer:
                 self._taken[step.key] = collective.rank, step
 
     def _messages(self, rank: Rank) -> None:
-        """What a rank sent, from its start until it was taken, with an arrow if that is known."""
+        """The messages that a rank sent, with an arrow to the receiver if it recorded them."""
         self._pid = rank.number
         for start in rank.steps():
             if start.what == "start" and start.key and start.message and start.message.outgoing:
@@ -97,10 +97,10 @@ class _Writer:
                     self._arrow(rank.number, start, to, end)
 
     def _arrow(self, source: int, start: Event, to: int, end: Event) -> None:
-        """From a send to the end of the wait for it.
+        """Draw an arrow from a send to the end of the matching wait.
 
-        An arrow joins what goes on at its ends, and Perfetto lets it point to whichever began later.  The wait may have
-        begun before the send, so its last nanosecond is a span of its own.
+        An arrow joins the spans at its ends, and Perfetto lets it point to the span that began later.  The wait may
+        have begun before the send, so its last nanosecond becomes a span of its own.
         """
         same = {"cat": "message", "name": "message", "id": next(self._ids)}
         last = max(end.begin, end.end - 1)
@@ -121,7 +121,7 @@ class _Writer:
 
 
 def label(step: Event) -> str:
-    """What a step does, in words."""
+    """A short description of a step."""
     if not step.message:
         return step.what
     verb = {"start": ("receive", "send"), "wait": ("wait", "wait")}[step.what][step.message.outgoing]

@@ -1,7 +1,8 @@
-"""Aligns the ranks' clocks with rank 0's: how far apart they are, and how fast they drift.
+"""Aligns the clocks of all ranks with the clock of rank 0, by their offset and drift.
 
-Rank 0 asks for the time and takes it for that of the middle between question and answer, of several the answer that
-came soonest: Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989.
+Rank 0 asks each rank for its time several times, and uses the answer with the shortest round trip.  The answer is taken
+as the time in the middle of the round trip: Cristian, "Probabilistic clock synchronization", Distributed Computing 3,
+1989.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ QUESTIONS = 16
 
 
 class Measurement(NamedTuple):
-    """How far the clock of a rank is ahead of that of rank 0, at some time by the former; all in ns."""
+    """The offset of the clock of a rank from the clock of rank 0, at a `time` of the former; all in ns."""
 
     rank: int
     time: int
     offset: int
-    error: int  # at most
+    error: int  # upper bound
 
 
 def measure(comm: Any, wait: Callable[[Any], object]) -> list[Measurement]:
-    """Measure on all ranks together; rank 0 gets the measurements.  `wait` waits for a request of MPI, or raises."""
+    """Measure the clocks.  Collective; rank 0 gets the measurements.  `wait` waits for an MPI request, or raises."""
     if comm.rank == 0:
         return [_ask(comm, rank, wait) for rank in range(1, comm.size)]
     question, time = np.empty(1, np.int64), np.empty(1, np.int64)
@@ -50,21 +51,21 @@ def _ask(comm: Any, rank: int, wait: Callable[[Any], object]) -> Measurement:
 
 
 class Clock(NamedTuple):
-    """What must be taken off a rank's times to get rank 0's: `offset` ns at time 0, and so much more for each ns."""
+    """The difference between the clocks of a rank and of rank 0: `offset` ns at time 0, and `drift` ns more per ns."""
 
     offset: float = 0.0
     drift: float = 0.0
     measured: tuple[Measurement, ...] = ()
 
     def corrected(self, time: int) -> int:
-        """A time of rank 0's clock."""
+        """Convert a time of the rank to the clock of rank 0."""
         return time - round(self.offset + self.drift * time)
 
 
 def fitted(measured: Sequence[Measurement]) -> Clock:
-    """The clock that fits the measurements.
+    """Fit a clock to the measurements.
 
-    What is not more than the error is taken for none: on one host all ranks read the same clock.
+    Offsets within the measurement error count as zero, because ranks on one host read the same clock.
     """
     if all(abs(one.offset) <= one.error for one in measured):
         return Clock(measured=tuple(measured))

@@ -1,4 +1,4 @@
-"""What ranks have done, as it was recorded."""
+"""The records of a trace: messages, programs, events, collectives, ranks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .clocks import Clock
 
 
 class InvalidTrace(ValueError):
-    """A folder that does not hold a trace; the message says why."""
+    """Raised if a directory does not hold a trace; the message says why."""
 
 
 class Message(NamedTuple):
-    """One end of a message: the `ordinal`-th that this rank sends to or receives from the other."""
+    """One end of a message: the `ordinal`-th one that this rank sends to or receives from `peer`."""
 
     outgoing: bool
     peer: int
@@ -27,7 +27,7 @@ class Message(NamedTuple):
 
 @dataclass(eq=False)
 class Program:
-    """The meaning of the numbers of a program: a step is (action, round, number of the message or bytes)."""
+    """A program as recorded.  A step is (action, round, message number or bytes)."""
 
     name: str
     comm: str
@@ -38,7 +38,7 @@ class Program:
 
 
 class Event(NamedTuple):
-    """What a rank did from `begin` to `end`, in ns by rank 0's clock: a step of a program's run, or a phase."""
+    """A step of a program, or a phase, from `begin` to `end` in ns on the clock of rank 0."""
 
     what: str
     begin: int
@@ -47,12 +47,12 @@ class Event(NamedTuple):
     round: int = 0
     nbytes: int | None = None
     message: Message | None = None
-    key: tuple[Any, ...] | None = None  # of the message, the same for both halves
+    key: tuple[Any, ...] | None = None  # identifies the message on both ranks
 
 
 @dataclass(eq=False)
 class Collective:
-    """One rank's part in a collective; `finished` unless the trace ends in the midst of it."""
+    """A collective on one rank; `finished` is false if the trace ends before the collective does."""
 
     rank: int
     program: Program
@@ -65,21 +65,21 @@ class Collective:
 
     @property
     def name(self) -> str:
-        """The primitive and the algorithm."""
+        """The primitive and the algorithm, joined by a dot."""
         return self.program.name
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """The same on all ranks that take part in it."""
+        """Identifies the collective on all its ranks."""
         return self.program.comm, self.program.name, self.run
 
     @property
     def blocks(self) -> bool:
-        """Whether its caller does nothing else meanwhile, in one thread."""
+        """Whether it is a blocking call, run by one thread."""
         return self.run >> TAG_BITS == BLOCKING and all(step.thread == self.thread for step in self.steps)
 
     def rounds(self) -> dict[int, tuple[int, int]]:
-        """When each round began and ended."""
+        """The begin and end of each round."""
         found: dict[int, tuple[int, int]] = {}
         for step in self.steps:
             begin, end = found.get(step.round, (step.begin, step.end))
@@ -89,7 +89,7 @@ class Collective:
 
 @dataclass
 class Rank:
-    """All activities of one rank; those that may overlap others are `under_way`."""
+    """The activities of one rank; `under_way` are those that may overlap others."""
 
     number: int
     about: dict[str, Any]
@@ -100,20 +100,20 @@ class Rank:
     under_way: list[Event] = field(default_factory=list)
 
     def steps(self) -> Iterator[Event]:
-        """Those of all collectives."""
+        """Yield the steps of all collectives."""
         for collective in self.collectives:
             yield from collective.steps
 
     @property
     def end(self) -> int:
-        """When the last thing ended."""
+        """The time of the last event."""
         ends = [collective.end for collective in self.collectives]
         return max(ends + [event.end for event in (*self.phases, *self.under_way)], default=0)
 
 
 @dataclass
 class Trace:
-    """What is there of a job's ranks; times begin with 0."""
+    """The trace of a job; times start at 0."""
 
     ranks: dict[int, Rank]
     missing: list[int]
@@ -121,5 +121,5 @@ class Trace:
 
     @property
     def end(self) -> int:
-        """When the last thing ended."""
+        """The time of the last event."""
         return max((rank.end for rank in self.ranks.values()), default=0)

@@ -1,4 +1,4 @@
-"""Stretches of time: lists of (begin, end) that are in order and do not touch each other."""
+"""Operations on lists of time intervals (begin, end), in order and disjoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Interval = tuple[int, int]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """All that is in any of them."""
+    """The union of intervals in any order."""
     found: list[Interval] = []
     for begin, end in sorted(intervals):
         if found and begin <= found[-1][1]:
@@ -19,7 +19,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def common(some: list[Interval], others: list[Interval]) -> list[Interval]:
-    """What is in both unions."""
+    """The intersection of two unions."""
     found, here, there = [], 0, 0
     while here < len(some) and there < len(others):
         one, other = some[here], others[there]
@@ -34,5 +34,5 @@ def common(some: list[Interval], others: list[Interval]) -> list[Interval]:
 
 
 def length(intervals: list[Interval]) -> int:
-    """How long they are all in all."""
+    """The total length."""
     return sum(end - begin for begin, end in intervals)

@@ -1,4 +1,4 @@
-"""Reads the events of all ranks from their files, with times on the clock of rank 0."""
+"""Reads the events of all ranks from their files, and converts times to the clock of rank 0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .events import Collective, Event, InvalidTrace, Message, Program, Rank, Tra
 
 
 def read(directory: Path, most: int | None = None) -> Trace:
-    """The trace in a directory, or the last `most` events of all ranks together; `InvalidTrace` if there is none."""
+    """Read a trace, or its last `most` events over all ranks; raise `InvalidTrace` if the directory has none."""
     try:
         there = recorded_ranks(directory)
         if not there:
@@ -29,7 +29,7 @@ def read(directory: Path, most: int | None = None) -> Trace:
 
 
 def recorded_ranks(directory: Path) -> list[int]:
-    """The ranks that have begun to record."""
+    """The ranks that have recorded events."""
     found = (re.fullmatch(r"rank-(\d+)\.jsonl", path.name) for path in directory.glob("rank-*.jsonl"))
     return sorted(number for number in (int(match[1]) for match in found if match) if _begun(directory, number))
 
@@ -57,7 +57,7 @@ def _read(directory: Path, lowest: int, most: int | None) -> Trace:
         ring, recorded = _ring(events_path(directory, number), most and most // about["ranks"])
         lines = _lines(
             meanings_path(directory, number)
-        )  # after the ring: a rank that still runs writes meanings before events
+        )  # after the ring, because a running rank writes meanings before events
         clock = fitted(measured[number]) if measured[number] else _unmeasured(lines[0], about)
         ranks[number] = Rank(number, lines[0], clock, recorded - len(ring))
         rings[number] = lines, ring
@@ -69,22 +69,22 @@ def _read(directory: Path, lowest: int, most: int | None) -> Trace:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     lines = path.read_text().split("\n")
-    return [json.loads(line) for line in lines[:-1]]  # what follows the last end of a line is not whole
+    return [json.loads(line) for line in lines[:-1]]  # what follows the last newline is incomplete
 
 
 def _unmeasured(mine: dict[str, Any], first: dict[str, Any]) -> Clock:
-    """The clock of a rank that was never asked: by the hosts' own clocks, which may be wrong."""
+    """The clock of a rank that was never measured, from the system clocks of the hosts, which may be wrong."""
     return Clock() if mine["host"] == first["host"] else Clock(first["wall"] - mine["wall"])
 
 
 def _ring(path: Path, most: int | None) -> tuple[np.ndarray, int]:
-    """The last events that are kept, one a row, and how many were recorded."""
+    """The events that were kept, one per row, and the number of recorded events."""
     with path.open("rb") as file:
         (recorded,) = HEADER.unpack(file.read(HEADER.size))
-        content = file.read()[: recorded * EVENT.size]  # all, if older ones are overwritten
+        content = file.read()[: recorded * EVENT.size]  # the whole file if older events were overwritten
     fields = EVENT.size // 8
     rows = np.frombuffer(content, np.int64, len(content) // EVENT.size * fields).reshape(-1, fields)
-    if most and len(rows) > most:  # a collective ends after its steps, so that it is kept with those that are
+    if most and len(rows) > most:  # by their ends: a collective ends after its steps and is kept with them
         rows = rows[np.argsort(rows[:, 2], kind="stable")][-most:]
     return rows[np.argsort(rows[:, 1], kind="stable")], recorded
 
@@ -106,7 +106,7 @@ class _Sorter:
                 self._meanings[line["number"]] = line
 
     def sort(self, ring: np.ndarray) -> None:
-        """Take all events in."""
+        """Sort the events into the lists of the rank."""
         for what, begin, end, run, thread in ring.tolist():
             begin, end = (self._rank.clock.corrected(time) - self._start for time in (begin, end))
             thread = self._threads.setdefault(thread, len(self._threads))
@@ -142,7 +142,7 @@ class _Sorter:
 
 
 def _program(line: dict[str, Any]) -> Program:
-    """A line's program, with messages numbered in the order in which they are started, as MPI matches them."""
+    """Decode a program, and number its messages in the order in which they start, as MPI matches them."""
     started = Counter[tuple[bool, int]]()
     ordinals = {}
     for what, _, number in line["steps"]:

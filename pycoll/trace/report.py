@@ -12,7 +12,7 @@ from .summary import lateness, overlap, uses, waited_for
 
 
 def report(trace: Trace) -> str:
-    """All of it."""
+    """Format all tables."""
     return "\n\n".join(_parts(trace)) + "\n"
 
 
@@ -22,7 +22,7 @@ def _parts(trace: Trace) -> Iterator[str]:
         yield f"no trace of rank {', '.join(map(str, trace.missing))}"
     for rank in trace.ranks.values():
         if rank.dropped:
-            yield f"rank {rank.number}: the first {rank.dropped} events are not kept"
+            yield f"rank {rank.number}: the first {rank.dropped} events were overwritten"
     yield from _uses(trace)
     yield from _phases(trace)
     yield from _waits(trace)
@@ -63,11 +63,11 @@ def _waits(trace: Trace) -> Iterator[str]:
         ]
         for number, waited in waits.items()
     ]
-    headings = ["waited (ms)\nrank", *(f"for\n{peer}" for peer in peers), "in all", "came\nlast", "late by\n(ms)"]
+    headings = ["waited (ms)\nrank", *(f"for\n{peer}" for peer in peers), "total", "entered\nlast", "late by\n(ms)"]
     yield _table(rows, headings, floatfmt=".3f")
     if compared := sum(one.last for one in late.values()):
         slowest = max(late, key=lambda number: late[number].late)
-        yield f"slowest: rank {slowest}, the last to come to {late[slowest].last} of {compared} collectives"
+        yield f"slowest: rank {slowest}, entered {late[slowest].last} of {compared} collectives last"
 
 
 def _overlap(trace: Trace) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _overlap(trace: Trace) -> Iterator[str]:
         if flying:
             rows.append((number, flying / 1e6, computing / 1e6, f"{computing / flying:.0%}", waited / 1e6))
     if rows:
-        headings = ["in flight\nrank", "\n(ms)", "while\ncomputing", "\noverlap", "waited\nfor it"]
+        headings = ["in flight\nrank", "\n(ms)", "while\ncomputing", "\noverlap", "then\nwaited"]
         yield _table(rows, headings, floatfmt=".3f", colalign=("right",) * 5)
 
 
@@ -94,7 +94,7 @@ def _clocks(trace: Trace) -> Iterator[str]:
         yield _table(rows, headings, floatfmt=("", ".3f", ".3f", ".3f"), missingval="-")
     hosts = {rank.about["host"] for rank in trace.ranks.values()}
     if len(hosts) > 1 and len(rows) < len(trace.ranks) - 1:
-        yield "not all clocks were compared: times of different hosts are by the hosts' own clocks"
+        yield "not all clocks were compared: times on different hosts come from their system clocks"
 
 
 def _table(rows: Sequence[Any], headings: Sequence[str], **how: Any) -> str:

@@ -1,4 +1,4 @@
-"""Begins and ends a trace: opens the files of the ranks, measures their clocks, and merges the events."""
+"""Begins and ends a trace: opens the file of each rank, measures the clocks, and merges the events."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .chrome import export
 from .clocks import measure
 from .reading import read, recorded_ranks
 
-MOST = 400_000  # events in trace.json, so that it takes seconds to write; the rings keep all of theirs
+MOST = 400_000  # events in trace.json, which then takes seconds to write; the files of the ranks keep all
 NAP = 1e-3  # seconds
-PATIENCE = 2.0  # seconds for the last measurement of the clocks: a rank that failed does not take part
+PATIENCE = 2.0  # seconds for the last measurement of the clocks, because a failed rank does not take part
 
 
 class Session:
-    """One trace of this rank, from its begin to its end."""
+    """One trace of this rank."""
 
     def __init__(self, directory: str | os.PathLike[str], events: int, private: MPI.Intracomm) -> None:
         if recorder.current:
@@ -38,16 +38,16 @@ class Session:
         self._path = self._directory / "trace.json"
         self._rank, self._process = MPI.COMM_WORLD.rank, os.getpid()
         self._recorder: Recorder | None = None
-        self._comm: MPI.Intracomm | None = None  # of all ranks, when they have come together
+        self._comm: MPI.Intracomm | None = None  # of all ranks, once all have begun the trace
         try:
             self._open(events)
         finally:
-            self.measure_clocks(private)  # even if that failed: the other ranks do
+            self.measure_clocks(private)  # even after an error, because the other ranks do
 
     def _open(self, events: int) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
         if MPI.COMM_WORLD.rank == 0:
-            self._path.unlink(missing_ok=True)  # that of an earlier job
+            self._path.unlink(missing_ok=True)  # left by an earlier job
         world, about = MPI.COMM_WORLD, {"host": MPI.Get_processor_name(), "library": library()}
         recorder.current = self._recorder = Recorder(self._directory, world.rank, world.size, events, **about)
         hooks.begin_epoch()
@@ -55,7 +55,7 @@ class Session:
         abort.last_acts.append(self._end_alone)
 
     def measure_clocks(self, private: MPI.Intracomm) -> None:
-        """Measure them, the first time that this is the private duplicate of a communicator of all ranks."""
+        """Measure the clocks once, when `private` is the first duplicate of a communicator of all ranks."""
         if self._comm is None and MPI.Comm.Compare(private, MPI.COMM_WORLD) == MPI.CONGRUENT:
             self._comm, request = private.Idup()
             _however_long(request)
@@ -67,9 +67,9 @@ class Session:
                 self._recorder.write(clock=measured)
 
     def end(self, failed: bool = False) -> None:
-        """Write the remaining data; without the other ranks if an error has occurred."""
+        """Write the remaining data; without the other ranks after an error."""
         assert self._recorder
-        if os.getpid() != self._process:  # a child that this one has forked
+        if os.getpid() != self._process:  # in a forked child
             return
         recorder.current = None
         hooks.begin_epoch()
@@ -79,7 +79,7 @@ class Session:
         self._recorder.close()
         atexit.unregister(self.end)
         abort.last_acts.remove(self._end_alone)
-        with contextlib.suppress(ValueError):  # what other jobs have left there
+        with contextlib.suppress(ValueError):  # files that other jobs left there
             if failed or self._rank == min(recorded_ranks(self._directory)):
                 export(read(self._directory, MOST), self._path)
 
@@ -87,7 +87,7 @@ class Session:
         self.end(failed=True)
 
     def _measure_again(self) -> None:
-        """Measure the clocks again, if all take part that this rank needs for it."""
+        """Measure the clocks again, if the ranks needed for it take part."""
         if not MPI.Is_finalized() and self._comm is not None:
             with contextlib.suppress(TimeoutError, MPI.Exception):
                 self._measure(_within(PATIENCE))
@@ -95,12 +95,12 @@ class Session:
 
 
 def _however_long(request: MPI.Request) -> None:
-    """Waits for a request, with all that is in flight going on."""
-    until(request.Test, "the beginning of a trace", lambda: "at least one rank has not taken part")
+    """Wait for a request while collectives in flight make progress."""
+    until(request.Test, "the start of a trace", lambda: "at least one rank has not taken part")
 
 
 def _within(seconds: float) -> Callable[[MPI.Request], None]:
-    """Waits for requests, but all in all for so many seconds; then TimeoutError."""
+    """A function that waits for requests; raises TimeoutError once `seconds` have passed in total."""
     soon = time.monotonic() + NAP
     deadline = soon + seconds
 
@@ -117,7 +117,7 @@ def _within(seconds: float) -> Callable[[MPI.Request], None]:
 
 @interruptions_delayed()
 def begin(directory: str | os.PathLike[str], events: int) -> Session:
-    """Begin a trace on all ranks of COMM_WORLD together."""
+    """Begin a trace.  Collective over COMM_WORLD."""
     if events < 1:
         raise ValueError(f"events={events} is not a positive number")
     channel = attach(MPI.COMM_WORLD)
@@ -128,7 +128,7 @@ _as_set: list[Session | None] = []  # at most one; None if it could not be begun
 
 
 def begin_as_set(private: MPI.Intracomm) -> None:
-    """Begin the trace that ``PYCOLL_TRACE`` asks for, with the first communicator that is used: its duplicate."""
+    """Begin the trace set by ``PYCOLL_TRACE``, at the first use of a communicator, whose duplicate is `private`."""
     if not _as_set:
         _as_set.append(None)
         _as_set[0] = Session(settings.TRACE or "", settings.TRACE_EVENTS, private)

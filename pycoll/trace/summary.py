@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from statistics import median
@@ -11,11 +12,11 @@ from ..schedule.costs import busbw_factor
 from .events import Collective, Event, Rank, Trace
 from .intervals import common, length, union
 
-COMPUTING = ("forward", "backward")  # how the names of the phases begin that communication overlaps with
+COMPUTING = ("forward", "backward")  # prefixes of the phases that communication overlaps with
 
 
 class Use(NamedTuple):
-    """The calls of one collective with vectors of so many bytes on so many ranks; times in µs, the slowest rank's."""
+    """The calls of one collective at one message size and number of ranks; times of the slowest rank, in µs."""
 
     name: str
     nbytes: int
@@ -23,13 +24,13 @@ class Use(NamedTuple):
     calls: int
     total: float
     median: float
-    algbw: float  # bytes of the vector by the median, in GB/s
+    algbw: float  # bytes of the vector divided by the median, in GB/s
     busbw: float
 
 
 def uses(trace: Trace) -> list[Use]:
-    """What was called, the one that took longest first."""
-    sizes: dict[tuple[Any, ...], int] = defaultdict(int)  # that of a call on the rank that knows most of it
+    """The collectives by total time, longest first."""
+    sizes: dict[tuple[Any, ...], int] = defaultdict(int)  # the largest size that a rank knows of a call
     for collective in _collectives(trace):
         sizes[collective.key] = max(sizes[collective.key], collective.program.nbytes)
     times: dict[tuple[Any, ...], dict[tuple[Any, ...], float]] = defaultdict(lambda: defaultdict(float))
@@ -50,9 +51,9 @@ def _collectives(trace: Trace) -> list[Collective]:
 
 
 def waited_for(rank: Rank) -> Counter[int]:
-    """How long a rank did nothing but wait for each other's messages, in ns: to come, or to be taken.
+    """The time in ns that a rank spent waiting for messages to or from each other rank.
 
-    That is in blocking calls, and while it waited for what was in flight.
+    Includes waits in blocking calls and waits for collectives in flight.
     """
     waited: Counter[int] = Counter()
     steps = defaultdict(list)
@@ -68,7 +69,7 @@ def waited_for(rank: Rank) -> Counter[int]:
 
 
 def _share_out(wait: Event, steps: list[Event], waited: Counter[int]) -> None:
-    """Attribute a wait for several messages to their senders: the time before each message to its own."""
+    """Share a wait for several messages out among their peers: the time before each message."""
     since = wait.begin
     for step in _within(wait, steps):
         if step.message and step.what == "wait":
@@ -77,29 +78,20 @@ def _share_out(wait: Event, steps: list[Event], waited: Counter[int]) -> None:
 
 
 def _within(wait: Event, steps: list[Event]) -> list[Event]:
-    first = _first(steps, wait.begin)
-    return steps[first : _first(steps, wait.end)]
-
-
-def _first(steps: list[Event], time: int) -> int:
-    """The place of the first step that does not begin before that time."""
-    low, high = 0, len(steps)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if steps[middle].begin < time else (low, middle)
-    return low
+    first, last = (bisect_left(steps, time, key=lambda step: step.begin) for time in (wait.begin, wait.end))
+    return steps[first:last]
 
 
 @dataclass
 class Lateness:
-    """How a rank came to the collectives that others had come to before; times in ns."""
+    """How late a rank entered collectives; times in ns."""
 
-    last: int = 0  # how often it was the last to come
-    late: int = 0  # after the first, all in all
+    last: int = 0  # how often it entered last
+    late: int = 0  # total time after the first rank
 
 
 def lateness(trace: Trace) -> dict[int, Lateness]:
-    """Who was late, in collectives of which all ranks are in the trace."""
+    """The lateness of each rank, over the collectives that all their ranks recorded."""
     found = {rank: Lateness() for rank in trace.ranks}
     begun: dict[tuple[Any, ...], dict[int, int]] = defaultdict(dict)
     for one in _collectives(trace):
@@ -114,15 +106,15 @@ def lateness(trace: Trace) -> dict[int, Lateness]:
 
 
 class Overlap(NamedTuple):
-    """Of the communication that is in flight while a rank does other things; in ns."""
+    """The overlap of communication in flight with computation, in ns."""
 
-    flying: int  # how long there was any
-    computing: int  # how long of that the rank computed its passes, whether or not anything moved
-    waited: int  # how long it waited for what was in flight: what was not overlapped
+    flying: int  # communication was in flight
+    computing: int  # of that, the rank computed its passes, whether or not data moved
+    waited: int  # the rank waited for communication in flight
 
 
 def overlap(rank: Rank) -> Overlap:
-    """The overlap of communication with the computation of a rank."""
+    """Measure how much communication of a rank overlapped its computation."""
     loose = [one for one in rank.collectives if not one.blocks]
     flying = union((one.begin, one.end) for one in loose)
     passes = union((one.begin, one.end) for one in rank.phases if one.what.startswith(COMPUTING))

@@ -1,11 +1,11 @@
-"""A stretch of a trace as a picture: a band for each rank, arrows for messages.
+"""Draws a time interval of a trace: a band for each rank, and arrows for messages.
 
-In a band from above: the program's phases; blocking calls and waits; the steps that they are made of; and what is in
-flight.
+A band has, from top to bottom: phases; blocking calls and waits; their steps; collectives in flight.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -15,9 +15,10 @@ from ..draw.sheet import LINE, XMLNS, markers, style
 from .chrome import label
 from .events import Event, InvalidTrace, Rank, Trace
 
-WIDTH, MARGIN, TALL, THIN, GAP = 1200, 70, 16, 8, 22
-MANY = 600  # messages: more are not drawn
-LETTER = 6.0  # how wide they are
+WIDTH, MARGIN, TALL, THIN, GAP = 1200, 70, 16, 8, 30
+TICKS = 10  # at most
+MANY = 600  # messages; if there are more, none is drawn
+LETTER = 6.0  # the width of one, in pixels
 COLOURS = {
     "forward": "forward",
     "backward": "backward",
@@ -25,14 +26,14 @@ COLOURS = {
     "phase": "other phases",
     "collective": "blocking collectives",
     "wait": "waiting",
-    "start": "messages are started",
-    "combine": "combined, copied",
+    "start": "starting messages",
+    "combine": "combining, copying",
     "flight": "collectives in flight",
 }
 
 
 class Bar(NamedTuple):
-    """An activity of a rank, with its name and kind."""
+    """An activity of a rank."""
 
     begin: int
     end: int
@@ -41,37 +42,37 @@ class Bar(NamedTuple):
 
 
 class _Window:
-    """The stretch of time that is drawn, in ns."""
+    """The time interval that is drawn, in ns."""
 
     def __init__(self, begin: int, end: int) -> None:
         self.begin, self.end = begin, max(end, begin + 1)
 
     def x(self, time: int) -> float:
-        """Where a time is."""
+        """The horizontal position of a time."""
         inside = min(max(time, self.begin), self.end)
         return MARGIN + (WIDTH - MARGIN) * (inside - self.begin) / (self.end - self.begin)
 
     def shows(self, begin: int, end: int) -> bool:
-        """Whether any of it is to be seen."""
+        """Whether an interval is visible."""
         return begin <= self.end and end >= self.begin
 
 
 def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
-    """An SVG document of the time from `begin` to `end`, in ms; `InvalidTrace` if there is none."""
+    """Draw the time from `begin` to `end`, in ms, as an SVG document; raise `InvalidTrace` if the trace ends before."""
     if begin * 1e6 > trace.end:
-        raise InvalidTrace(f"there is nothing from {begin:g} ms on: the trace ends after {trace.end / 1e6:.3f} ms")
+        raise InvalidTrace(f"there are no events after {begin:g} ms: the trace ends after {trace.end / 1e6:.3f} ms")
     window = _Window(round(begin * 1e6), trace.end if end is None else min(trace.end, round(end * 1e6)))
-    drawn, middles, top = [], {}, 3.0 * LINE
+    drawn, edges, top = [], {}, 3.0 * LINE
     for rank in trace.ranks.values():
-        band, height, middle = _band(rank, window)
+        band, height = _band(rank, window)
         drawn.append(tag("g", *band, transform=f"translate(0 {top:.6g})"))
-        middles[rank.number] = top + middle
+        edges[rank.number] = top, top + height
         top += height + GAP
-    hops = list(_hops(trace, window, middles))
+    hops = list(_hops(trace, window, edges))
     shown = f"{window.begin / 1e6:.3f} to {window.end / 1e6:.3f} ms of {trace.end / 1e6:.3f}"
     left_out = f"; its {len(hops)} messages are left out" if len(hops) > MANY else ""
     heading = tag("text", words(f"{shown}, {trace.library}{left_out}"), class_="title", x=0, y=LINE - 3)
-    content = [heading, *_axis(window, top), *drawn, *(hops if len(hops) <= MANY else []), *_legend(top + 4)]
+    content = [heading, *_axis(window, top), *(hops if len(hops) <= MANY else []), *drawn, *_legend(top + 4)]
     size = {"width": WIDTH + 40, "height": top + 3 * LINE}
     paper = tag("rect", class_="paper", x=-20, y=-10, **size)
     look = style("drawing.css") + files(__package__).joinpath("timeline.css").read_text(encoding="utf-8")
@@ -89,12 +90,11 @@ def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
     )
 
 
-def _band(rank: Rank, window: _Window) -> tuple[list[str], float, float]:
-    """A rank's lanes, how high they are together, and how far down the steps are."""
+def _band(rank: Rank, window: _Window) -> tuple[list[str], float]:
+    """The lanes of a rank, and their height."""
     lanes = [(bars, TALL) for bars in _stacked(_phases(rank), window)]
     lanes += [(bars, TALL) for bars in _stacked(_calls(rank), window)]
     lanes += [(list(_steps(rank, window)), THIN)]
-    middle = sum(height + 1.0 for _, height in lanes) - THIN / 2
     flights = (Bar(one.begin, one.end, one.name, "flight") for one in rank.collectives if not one.blocks)
     lanes += [(bars, TALL) for bars in _stacked(flights, window)]
     drawn, top = [tag("text", f"rank {rank.number}", class_="number", x=0, y=TALL - 4)], 0.0
@@ -102,7 +102,7 @@ def _band(rank: Rank, window: _Window) -> tuple[list[str], float, float]:
         drawn.append(tag("path", class_="lane", d=f"M{MARGIN} {top + height:.6g}H{WIDTH}"))
         drawn += _bars(bars, window, top, height)
         top += height + 1
-    return drawn, top, middle
+    return drawn, top
 
 
 def _phases(rank: Rank) -> Iterator[Bar]:
@@ -129,7 +129,7 @@ def _steps(rank: Rank, window: _Window) -> Iterator[Bar]:
 
 
 def _stacked(bars: Iterable[Bar], window: _Window) -> list[list[Bar]]:
-    """Bars in as few lanes as they need so that none covers another."""
+    """Distribute bars over as few lanes as possible without overlaps."""
     lanes: list[list[Bar]] = []
     for bar in sorted(bars, key=lambda bar: (bar.begin, -bar.end)):
         if window.shows(bar.begin, bar.end):
@@ -141,7 +141,7 @@ def _stacked(bars: Iterable[Bar], window: _Window) -> list[list[Bar]]:
 
 
 def _bars(bars: Iterable[Bar], window: _Window, top: float, height: float) -> Iterator[str]:
-    """Those that are narrower than half a pixel only once each half pixel."""
+    """Draw bars; of those narrower than half a pixel, only one for each half pixel."""
     narrow: set[tuple[str, int]] = set()
     for bar in bars:
         left, right = window.x(bar.begin), window.x(bar.end)
@@ -156,8 +156,8 @@ def _bars(bars: Iterable[Bar], window: _Window, top: float, height: float) -> It
             yield tag("text", words(bar.name), class_="in", x=left + 3, y=top + height - 4.5)
 
 
-def _hops(trace: Trace, window: _Window, middles: dict[int, float]) -> Iterator[str]:
-    """An arrow for each message, from where it was sent to where it was taken."""
+def _hops(trace: Trace, window: _Window, edges: dict[int, tuple[float, float]]) -> Iterator[str]:
+    """An arrow for each message from the band of its sender to that of its receiver; `edges` are top and bottom."""
     sent: dict[tuple[Any, ...] | None, tuple[int, Event]] = {}
     for rank in trace.ranks.values():
         starts = (step for step in rank.steps() if step.what == "start" and step.message and step.message.outgoing)
@@ -168,17 +168,25 @@ def _hops(trace: Trace, window: _Window, middles: dict[int, float]) -> Iterator[
                 source, start = sent[step.key]
                 if window.shows(start.begin, step.end):
                     ends = {"x1": window.x(start.begin), "x2": window.x(step.end)}
-                    ends |= {"y1": middles[source], "y2": middles[rank.number]}
+                    down = edges[source] < edges[rank.number]
+                    ends |= {"y1": edges[source][down], "y2": edges[rank.number][not down]}
                     yield tag("line", class_="hop", **ends, marker_end="url(#move)")
 
 
 def _axis(window: _Window, bottom: float) -> Iterator[str]:
-    for part in range(11):
-        time = window.begin + (window.end - window.begin) * part // 10
-        x = window.x(time)
+    step, digits = _spacing((window.end - window.begin) / 1e6)
+    for number in range(math.ceil(window.begin / 1e6 / step), math.floor(window.end / 1e6 / step) + 1):
+        x = window.x(round(number * step * 1e6))
         yield tag("path", class_="tick", d=f"M{x:.6g} {2.6 * LINE:.6g}V{bottom - GAP / 2:.6g}")
-        yield tag("text", f"{time / 1e6:.3f}", class_="label", x=x, y=2.4 * LINE, text_anchor="middle")
+        yield tag("text", f"{number * step:.{digits}f}", class_="label", x=x, y=2.4 * LINE, text_anchor="middle")
     yield tag("text", "ms", class_="label", x=0, y=2.4 * LINE)
+
+
+def _spacing(length: float) -> tuple[float, int]:
+    """The smallest of 1, 2 and 5 times a power of ten that gives few enough ticks, and its decimal places."""
+    exponent = math.floor(math.log10(length / TICKS))
+    step = next(times * 10.0**exponent for times in (1, 2, 5, 10) if times * 10.0**exponent * TICKS >= length)
+    return step, max(0, -math.floor(math.log10(step)))
 
 
 def _legend(top: float) -> Iterator[str]:

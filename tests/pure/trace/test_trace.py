@@ -17,6 +17,7 @@ from pycoll.trace.events import InvalidTrace
 from pycoll.trace.intervals import common, union
 from pycoll.trace.reading import read
 from pycoll.trace.summary import lateness, overlap, uses, waited_for
+from pycoll.trace.training_steps import interval
 from tests.tracing import arrows, ids, named, sent, whole
 
 BLOCKING, IN_FLIGHT = 1 << TAG_BITS, 7 << TAG_BITS
@@ -228,7 +229,7 @@ def test_the_command(tmp_path, capsys):
     ranks.phase(1, "forward <1>", 1, 9)
     ranks.read()
     main([str(tmp_path)])
-    assert "slowest: rank 1, the last to come to 1 of 1 collectives" in capsys.readouterr().out
+    assert "slowest: rank 1, entered 1 of 1 collectives last" in capsys.readouterr().out
     picture = tmp_path / "timeline.svg"
     main([str(tmp_path), "-o", str(picture)])
     drawn = ElementTree.parse(picture).getroot()
@@ -237,10 +238,83 @@ def test_the_command(tmp_path, capsys):
     assert len(list(drawn.iter("{http://www.w3.org/2000/svg}line"))) == 2
     main([str(tmp_path), "-o", str(picture), "--from", "0", "--to", "2"])
     assert picture.read_text().count("<title>") == 1
-    with pytest.raises(SystemExit, match=r"nothing from 30 ms on: the trace ends after 18\.000 ms"):
+    with pytest.raises(SystemExit, match=r"no events after 30 ms: the trace ends after 18\.000 ms"):
         main([str(tmp_path), "-o", str(picture), "--from", "30"])
     main([str(tmp_path), "-o", str(tmp_path / "trace.json")])
     assert whole(tmp_path)
+
+
+def attributes(picture, name, class_):
+    drawn = ElementTree.parse(picture).getroot().iter("{http://www.w3.org/2000/svg}" + name)
+    return [one for one in drawn if one.get("class") == class_]
+
+
+@pytest.mark.parametrize(
+    "begin, end, labels",
+    [
+        ("0", "18", ["0", "2", "4", "6", "8", "10", "12", "14", "16", "18"]),
+        ("3.3", "4", ["3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0"]),
+        ("9.9995", "10.0015", ["9.9996", "9.9998", "10.0000", "10.0002", "10.0004", "10.0006", "10.0008", "10.0010"]),
+    ],
+)
+def test_ticks_of_the_picture_are_round(tmp_path, begin, end, labels):
+    ranks = Ranks(tmp_path)
+    for rank in range(2):
+        ranks.phase(rank, "forward", 0, 20)
+    ranks.read()
+    main([str(tmp_path), "-o", str(tmp_path / "timeline.svg"), "--from", begin, "--to", end])
+    ticks = [one.text for one in attributes(tmp_path / "timeline.svg", "text", "label") if one.get("text-anchor")]
+    assert ticks[: len(labels)] == labels and len(ticks) <= 11
+
+
+def test_arrows_run_between_the_bands_of_ranks(tmp_path):
+    one_that_is_late(Ranks(tmp_path)).read()
+    main([str(tmp_path), "-o", str(tmp_path / "timeline.svg")])
+    root = ElementTree.parse(tmp_path / "timeline.svg").getroot()
+    order = [one.get("class") or one.tag.rpartition("}")[2] for one in root]
+    assert order.index("hop") < order.index("g")  # what is drawn first lies below
+    bands = [float(one.get("transform").split()[1][:-1]) for one in root.findall("{*}g")]
+    heights = [
+        max(float(bar.get("y")) + float(bar.get("height")) for bar in band.findall("{*}rect"))
+        for band in root.findall("{*}g")
+    ]
+    gap = bands[0] + heights[0], bands[1]
+    for hop in attributes(tmp_path / "timeline.svg", "line", "hop"):
+        ys = float(hop.get("y1")), float(hop.get("y2"))
+        assert sorted(ys) == pytest.approx(gap, abs=1.5)
+
+
+def test_steps_of_drivers(tmp_path):
+    ranks = Ranks(tmp_path)
+    for rank, late in enumerate((0, 1)):
+        for begin in (2, 12, 22):
+            ranks.phase(rank, "forward", begin + late, begin + 4)
+            ranks.phase(rank, "optimizer", begin + 6, begin + 8 + late)
+    trace = ranks.read()
+    start = 2 * MS  # times begin with the first event
+    assert interval(trace, 1, 1) == (0, 11 * MS - start) and interval(trace, 2, 3) == (12 * MS - start, 31 * MS - start)
+    with pytest.raises(InvalidTrace, match=r"steps 3-4: the trace has steps 1 to 3"):
+        interval(trace, 3, 4)
+    main([str(tmp_path), "-o", str(tmp_path / "timeline.svg"), "--steps", "2"])
+    (heading,) = attributes(tmp_path / "timeline.svg", "text", "title")
+    assert heading.text.startswith("10.000 to 19.000 ms of 29.000")
+
+
+def test_a_step_of_the_parameter_server_ends_with_pull(tmp_path):
+    ranks = Ranks(tmp_path)
+    for begin in (0, 10):
+        ranks.phase(0, "push", begin, begin + 1)
+        ranks.phase(0, "pull", begin + 2, begin + 6)
+        ranks.phase(1, "optimizer", begin + 3, begin + 4)  # of the server
+    trace = ranks.read()
+    assert interval(trace, 2, 2) == (10 * MS, 16 * MS)
+
+
+def test_a_trace_without_steps(tmp_path):
+    ranks = one_that_is_late(Ranks(tmp_path))
+    ranks.phase(0, "forward", 1, 2)
+    with pytest.raises(InvalidTrace, match="no phase 'pull' or 'optimizer' was recorded"):
+        interval(ranks.read(), 1, 1)
 
 
 @pytest.mark.parametrize("home", ["import pycoll", "import pycoll.trace", "from pycoll import trace; import pycoll"])
@@ -261,8 +335,19 @@ def test_what_is_no_trace_is_refused(tmp_path, capsys):
     assert "no trace" in str(ended.value) and "\n" not in str(ended.value)
 
 
-@pytest.mark.parametrize("options", [["-o", "x.png"], ["--from", "-1"], ["--from", "3", "--to", "2"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-o", "x.png"],
+        ["--from", "-1"],
+        ["--from", "3", "--to", "2"],
+        *(["-o", "x.svg", "--steps", steps] for steps in ("0", "7-5", "-3", "a", "1-b", "1-2-3")),
+        ["-o", "x.svg", "--to", "3", "--steps", "2"],
+        ["-o", "x.json", "--steps", "2"],
+    ],
+)
 def test_nonsense_is_refused(tmp_path, capsys, options):
     with pytest.raises(SystemExit):
         main([str(tmp_path), *options])
-    assert options[-1] in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert options[-1] in error or "--steps" in error
