@@ -1,21 +1,23 @@
 """The collectives: check arguments, choose an algorithm, run it.
 
-Buffers are arrays of NumPy or CuPy, or anything with the buffer protocol, ``__array_interface__``,
-``__cuda_array_interface__`` or DLPack (arrays of PyTorch and JAX), used without a copy.  A send buffer with gaps is
-packed (the v-variants want contiguous ones); a receive buffer must be C-contiguous and writeable, and not overlap the
-send buffer.  Where it is given back, it is the very object that was given; what is allocated lies where the send
-buffer does.
-All ranks of the communicator call the same function with matching arguments.  ``comm=None`` is COMM_WORLD,
+Buffers are arrays of NumPy or CuPy, or objects with the buffer protocol, ``__array_interface__``,
+``__cuda_array_interface__`` or DLPack (arrays of PyTorch and JAX).  They are used without a copy.  A send buffer with
+gaps is packed; the v-variants require contiguous ones.  A receive buffer must be C-contiguous and writeable, and must
+not overlap the send buffer.  Functions return the very object that was passed as `recvbuf`.  An allocated result is in
+the same memory as the send buffer, host or GPU.
+All ranks of the communicator call the same function with matching arguments.  ``comm=None`` is COMM_WORLD;
 ``algorithm=None`` lets pycoll choose (see `pycoll.selection.select`).
 
-What a rank can see to be wrong raises an error there, before anything is sent: TypeError for a wrong type, for
-wrong or unequal dtypes, or for an operation that the dtype does not have; ValueError for sizes that do not
-fit, buffers that are read-only, not contiguous or overlapping, a root out of range, an unknown algorithm or
-operation.
+A wrong argument raises an error on the rank that passed it, before any message is sent:
 
-Calls of one kind, whose buffers differ only in their contents and addresses, skip most of these checks.  Arrays of up
-to 4 KiB that own their memory and are passed again and again are referred to weakly, so that `numpy.ndarray.resize`
-refuses them; strides that are assigned to between two such calls (which NumPy deprecates) are not seen.
+- TypeError for a wrong type, for wrong or unequal dtypes, or for an operation that is not defined for the dtype;
+- ValueError for sizes that do not fit, for buffers that are read-only, not contiguous or overlapping, for a root out
+  of range, and for an unknown algorithm or operation.
+
+Calls of one kind differ only in the contents and addresses of their buffers; later ones skip most of these checks.
+Arrays of up to 4 KiB that own their memory are referenced weakly if they are passed repeatedly.  While such a reference
+exists, `numpy.ndarray.resize` raises an error.  Assigning to the strides of an array between two calls, which is
+deprecated in NumPy, is not detected.
 """
 
 from __future__ import annotations
@@ -33,17 +35,52 @@ from .call import run, run_varying
 
 
 def algorithms(primitive: str) -> list[names.AlgorithmName]:
-    """The names of a primitive's algorithms, as `algorithm=` takes them; ValueError if there is no such primitive."""
+    """List the names of the algorithms of a primitive.
+
+    Parameters
+    ----------
+    primitive : str
+        The name of a collective, for example "allreduce".
+
+    Returns
+    -------
+    list of str
+        The names that ``algorithm=`` accepts.
+
+    Raises
+    ------
+    ValueError
+        If there is no such primitive.
+    """
     return [names.AlgorithmName(name) for name in algorithms_of(primitive)]
 
 
 def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: names.Bcast | None = None) -> Any:
-    """Broadcast: every rank's `buf` becomes the root's.
+    """Broadcast: copy `buf` from the root to all ranks.
 
-    `buf` has the same number of elements and the same dtype on all ranks, in any shape.  A list of arrays travels
-    as one message a round.  Returns `buf`.
-    Raises TypeError for a wrong type, ValueError for a buffer that cannot be written, a root out of range
-    or an unknown algorithm.  Algorithms: see `pycoll.primitives.bcast`.
+    Parameters
+    ----------
+    buf : buffer or list of buffers
+        n elements: the input at the root, the output on the other ranks.  n and the dtype are the same on all ranks;
+        shapes may differ.  The arrays of a list are sent together, in one message per round.
+    root : int, default 0
+        The rank that sends.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.bcast`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    buffer
+        `buf`, the object that was passed.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type.
+    ValueError
+        For a receive buffer that is read-only or not C-contiguous, a root out of range, or an unknown algorithm.
     """
     return run("bcast", None, buf, None, root, comm, algorithm)
 
@@ -56,14 +93,42 @@ def scatter(
     comm: MPI.Intracomm | None = None,
     algorithm: names.Scatter | None = None,
 ) -> Any:
-    """Scatter: block r of the root's `sendbuf` goes to rank r's `recvbuf`.
+    """Scatter: send block r of `sendbuf` at the root to rank r.
 
-    `sendbuf` is significant only at the root (None elsewhere): size * n elements, the blocks one after the other.
-    `recvbuf` has n elements; it must be given at the non-roots.  At the root None allocates it: of shape
-    ``sendbuf.shape[1:]`` if the first of several axes has length size, else with the first axis divided by
-    size, else flat; MPI.IN_PLACE leaves the root's block where it is and returns None.  Returns `recvbuf`.
-    Raises TypeError for wrong or unequal dtypes, ValueError for sizes that do not fit.
-    Algorithms: see `pycoll.primitives.scatter`.
+    Parameters
+    ----------
+    sendbuf : buffer
+        size * n elements: the blocks, one after the other.  Significant only at the root; None elsewhere.
+    recvbuf : buffer, optional
+        n elements, for the block of this rank.  At the root, None allocates an array, and MPI.IN_PLACE leaves the
+        block in `sendbuf`.  The other ranks must pass a buffer.
+    root : int, default 0
+        The rank that sends.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.scatter`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array
+        `recvbuf` or the allocated array; None at the root with MPI.IN_PLACE.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, or for unequal dtypes.
+    ValueError
+        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
+        a root out of range, or an unknown algorithm.
+
+    Notes
+    -----
+    The shape of the allocated array depends on the shape of `sendbuf`:
+
+    - ``sendbuf.shape[1:]`` if `sendbuf` has several axes and the first has length size;
+    - else ``(sendbuf.shape[0] // size, *sendbuf.shape[1:])`` if size divides the length of the first axis;
+    - else ``(n,)``.
     """
     return run("scatter", sendbuf, recvbuf, None, root, comm, algorithm)
 
@@ -76,12 +141,34 @@ def gather(
     comm: MPI.Intracomm | None = None,
     algorithm: names.Gather | None = None,
 ) -> Any:
-    """Gather: rank r's `sendbuf` becomes block r of the root's `recvbuf`.
+    """Gather: receive `sendbuf` of rank r as block r of `recvbuf` at the root.
 
-    `sendbuf` has n elements on every rank; MPI.IN_PLACE at the root says that its block is in `recvbuf`
-    already.  `recvbuf` is significant only at the root: size * n elements; None allocates it with shape
-    ``(size, *sendbuf.shape)``.  Returns `recvbuf` at the root, None elsewhere.  Raises TypeError for wrong
-    or unequal dtypes, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.gather`.
+    Parameters
+    ----------
+    sendbuf : buffer
+        n elements.  MPI.IN_PLACE at the root: its block is already in `recvbuf`.
+    recvbuf : buffer, optional
+        size * n elements.  Significant only at the root, where None allocates an array of shape
+        ``(size, *sendbuf.shape)``.
+    root : int, default 0
+        The rank that receives.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.gather`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array
+        `recvbuf` or the allocated array at the root; None elsewhere.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, or for unequal dtypes.
+    ValueError
+        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
+        a root out of range, or an unknown algorithm.
     """
     return run("gather", sendbuf, recvbuf, None, root, comm, algorithm)
 
@@ -95,16 +182,42 @@ def reduce(
     comm: MPI.Intracomm | None = None,
     algorithm: names.Reduce | None = None,
 ) -> Any:
-    """Reduce: the ranks' `sendbuf` are combined element by element into the root's `recvbuf`.
+    """Reduce: combine `sendbuf` of all ranks, element by element, in `recvbuf` at the root.
 
-    `sendbuf` has n elements on every rank; MPI.IN_PLACE at the root says that its input is in `recvbuf`.
-    `recvbuf` is significant only at the root: n elements; None allocates it with sendbuf's shape.  `op` is an
-    `MPI.Op` or a name: "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor",
-    "minloc", "maxloc" (on structured arrays of a value and an index), "avg"; a user-defined operation
-    works on any number of elements, since vectors are cut.
-    Returns `recvbuf` at the root, None elsewhere.  Raises TypeError for wrong or unequal dtypes and for an
-    operation that the dtype does not have, ValueError for sizes that do not fit.
-    Algorithms: see `pycoll.primitives.reduce`.
+    Parameters
+    ----------
+    sendbuf : buffer
+        n elements.  MPI.IN_PLACE at the root: its input is in `recvbuf`.
+    recvbuf : buffer, optional
+        n elements.  Significant only at the root, where None allocates an array of the shape of `sendbuf`.
+    op : MPI.Op or str, default MPI.SUM
+        The operation, predefined or user-defined, or its name: "sum", "prod", "min", "max", "land", "lor", "lxor",
+        "band", "bor", "bxor", "minloc", "maxloc" or "avg".
+    root : int, default 0
+        The rank that receives the result.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.reduce`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array
+        `recvbuf` or the allocated array at the root; None elsewhere.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, for unequal dtypes, or for an operation that is not defined for the dtype.
+    ValueError
+        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
+        a root out of range, an unknown operation, or an unknown algorithm.
+
+    Notes
+    -----
+    "minloc" and "maxloc" take structured dtypes of a value and an index.  "avg" divides the sum by the number of
+    ranks; it is defined for floating-point and complex dtypes.  A user-defined operation must work on any number of
+    elements, because algorithms cut vectors.
     """
     return run("reduce", sendbuf, recvbuf, op, root, comm, algorithm)
 
@@ -112,12 +225,31 @@ def reduce(
 def allgather(
     sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Allgather | None = None
 ) -> Any:
-    """All-gather: rank r's `sendbuf` becomes block r of every rank's `recvbuf`.
+    """All-gather: receive `sendbuf` of rank r as block r of `recvbuf` on all ranks.
 
-    `sendbuf` has n elements; MPI.IN_PLACE says that the rank's block is in `recvbuf` already.  `recvbuf`
-    has size * n; None allocates it with shape ``(size, *sendbuf.shape)``.  Returns `recvbuf`.  Raises
-    TypeError for wrong or unequal dtypes, ValueError for sizes that do not fit.
-    Algorithms: see `pycoll.primitives.allgather`.
+    Parameters
+    ----------
+    sendbuf : buffer
+        n elements.  MPI.IN_PLACE: the block of this rank is already in `recvbuf`.
+    recvbuf : buffer, optional
+        size * n elements; None allocates an array of shape ``(size, *sendbuf.shape)``.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.allgather`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array
+        `recvbuf` or the allocated array.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, or for unequal dtypes.
+    ValueError
+        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
+        or an unknown algorithm.
     """
     return run("allgather", sendbuf, recvbuf, None, 0, comm, algorithm)
 
@@ -130,13 +262,39 @@ def allreduce(
     comm: MPI.Intracomm | None = None,
     algorithm: names.Allreduce | None = None,
 ) -> Any:
-    """All-reduce: the ranks' `sendbuf` are combined element by element into every rank's `recvbuf`.
+    """All-reduce: combine `sendbuf` of all ranks, element by element, in `recvbuf` on all ranks.
 
-    `sendbuf` has n elements; MPI.IN_PLACE says that the input is in `recvbuf`.  `recvbuf` has n elements;
-    None allocates it with sendbuf's shape.  Lists of arrays of one dtype travel as one message a round; of a list
-    without `recvbuf` the results go into the very arrays given.  `op` as in `reduce`.  Returns `recvbuf`, which
-    ends with the same bits on every rank.  Raises TypeError for wrong or unequal dtypes and for an operation that the
-    dtype does not have, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.allreduce`.
+    Parameters
+    ----------
+    sendbuf : buffer or list of buffers
+        n elements.  MPI.IN_PLACE: the input is in `recvbuf`.  The arrays of a list have one dtype and are sent
+        together, in one message per round.
+    recvbuf : buffer or list of buffers, optional
+        n elements; None allocates an array of the shape of `sendbuf`.  If `sendbuf` is a list, `recvbuf` is a list of
+        the same length, or None to overwrite the arrays of `sendbuf`.
+    op : MPI.Op or str, default MPI.SUM
+        The operation; see `reduce`.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.allreduce`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array or list of arrays
+        `recvbuf`, the allocated array, or the list `sendbuf` if it was overwritten.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, for unequal dtypes, or for an operation that is not defined for the dtype.
+    ValueError
+        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
+        an unknown operation, or an unknown algorithm.
+
+    Notes
+    -----
+    All ranks get the same result, bit for bit.  With "native", this depends on the MPI library.
     """
     return run("allreduce", sendbuf, recvbuf, op, 0, comm, algorithm)
 
@@ -150,14 +308,36 @@ def reduce_scatter(
     comm: MPI.Intracomm | None = None,
     algorithm: names.ReduceScatter | None = None,
 ) -> Any:
-    """Reduce-scatter: the ranks' `sendbuf` are combined element by element, and rank r gets block r.
+    """Reduce-scatter: combine `sendbuf` of all ranks, element by element; rank r receives block r of the result.
 
-    `sendbuf` has size * n elements; MPI.IN_PLACE says that the input is in `recvbuf`, whose first n
-    elements then hold the block.  Otherwise `recvbuf` has n elements; None allocates it, with the shape that `scatter`
-    would give it.  With `recvcounts`, the same on all ranks, block r has recvcounts[r] elements instead of n, and None
-    allocates a flat `recvbuf`.  `op` as in `reduce`.  Returns the block.  Raises TypeError for wrong or unequal dtypes
-    and for an operation that the dtype does not have, ValueError for sizes that do not fit.
-    Algorithms: see `pycoll.primitives.reduce_scatter`.
+    Parameters
+    ----------
+    sendbuf : buffer
+        size * n elements.  MPI.IN_PLACE: the input is in `recvbuf`, and its first n elements receive the block.
+    recvbuf : buffer, optional
+        n elements; size * n with MPI.IN_PLACE.  None allocates an array with the shape that `scatter` gives it, or
+        a flat one with `recvcounts`.
+    op : MPI.Op or str, default MPI.SUM
+        The operation; see `reduce`.
+    recvcounts : sequence of int, optional
+        The number of elements of each block, the same on all ranks; by default, all blocks have n elements.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.reduce_scatter`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array
+        The block: `recvbuf`, its first elements with MPI.IN_PLACE, or the allocated array.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, for unequal dtypes, or for an operation that is not defined for the dtype.
+    ValueError
+        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
+        an unknown operation, or an unknown algorithm.
     """
     return run("reduce_scatter", sendbuf, recvbuf, op, 0, comm, algorithm, recvcounts)
 
@@ -165,11 +345,31 @@ def reduce_scatter(
 def alltoall(
     sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Alltoall | None = None
 ) -> Any:
-    """All-to-all: block j of rank i's `sendbuf` becomes block i of rank j's `recvbuf`.
+    """All-to-all: receive block j of `sendbuf` of rank i as block i of `recvbuf` of rank j.
 
-    Both have size * n elements; with sendbuf=MPI.IN_PLACE the blocks of `recvbuf` are replaced; with
-    recvbuf=None it is allocated with sendbuf's shape.  Returns `recvbuf`.  Raises TypeError for wrong or
-    unequal dtypes, ValueError for sizes that do not fit.  Algorithms: see `pycoll.primitives.alltoall`.
+    Parameters
+    ----------
+    sendbuf : buffer
+        size * n elements.  MPI.IN_PLACE: the blocks in `recvbuf` are sent, then overwritten.
+    recvbuf : buffer, optional
+        size * n elements; None allocates an array of the shape of `sendbuf`.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.alltoall`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array
+        `recvbuf` or the allocated array.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, or for unequal dtypes.
+    ValueError
+        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
+        or an unknown algorithm.
     """
     return run("alltoall", sendbuf, recvbuf, None, 0, comm, algorithm)
 
@@ -182,9 +382,33 @@ def scan(
     comm: MPI.Intracomm | None = None,
     algorithm: names.Scan | None = None,
 ) -> Any:
-    """Scan: rank r's `recvbuf` becomes the combination of the `sendbuf` of ranks 0 to r, in rank order.
+    """Scan: combine `sendbuf` of ranks 0 to r, in rank order, in `recvbuf` of rank r.
 
-    Arguments, result and errors as in `allreduce`; "avg" is refused.  Algorithms: see `pycoll.primitives.scan`.
+    Parameters
+    ----------
+    sendbuf : buffer
+        n elements.  MPI.IN_PLACE: the input is in `recvbuf`.
+    recvbuf : buffer, optional
+        n elements; None allocates an array of the shape of `sendbuf`.
+    op : MPI.Op or str, default MPI.SUM
+        The operation; see `reduce`.  "avg" is not allowed.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.scan`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array
+        `recvbuf` or the allocated array.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, for unequal dtypes, or for an operation that is not defined for the dtype.
+    ValueError
+        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
+        an unknown operation, "avg", or an unknown algorithm.
     """
     return run("scan", sendbuf, recvbuf, op, 0, comm, algorithm)
 
@@ -197,10 +421,33 @@ def exscan(
     comm: MPI.Intracomm | None = None,
     algorithm: names.Exscan | None = None,
 ) -> Any:
-    """Exclusive scan: rank r's `recvbuf` becomes the combination of the `sendbuf` of ranks 0 to r-1, in rank order.
+    """Exclusive scan: combine `sendbuf` of ranks 0 to r-1, in rank order, in `recvbuf` of rank r.
 
-    Rank 0's `recvbuf` stays as it is, and is allocated nowhere: with recvbuf=None rank 0 gets None.  Otherwise as
-    `scan`.  Algorithms: see `pycoll.primitives.exscan`.
+    Parameters
+    ----------
+    sendbuf : buffer
+        n elements.  MPI.IN_PLACE: the input is in `recvbuf`.
+    recvbuf : buffer, optional
+        n elements; not modified on rank 0.  None allocates an array of the shape of `sendbuf`, except on rank 0.
+    op : MPI.Op or str, default MPI.SUM
+        The operation; see `reduce`.  "avg" is not allowed.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.exscan`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array
+        `recvbuf` or the allocated array; None on rank 0 if `recvbuf` is None.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, for unequal dtypes, or for an operation that is not defined for the dtype.
+    ValueError
+        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
+        an unknown operation, "avg", or an unknown algorithm.
     """
     return run("exscan", sendbuf, recvbuf, op, 0, comm, algorithm)
 
@@ -213,14 +460,36 @@ def scatterv(
     comm: MPI.Intracomm | None = None,
     algorithm: names.Scatterv | None = None,
 ) -> Any:
-    """Scatter of blocks of different lengths: block r of the root's `sendbuf` goes to rank r's `recvbuf`.
+    """Scatter blocks of different lengths: send block r of `sendbuf` at the root to rank r.
 
-    `sendbuf` is significant only at the root: ``[buf, counts]``, ``[buf, (counts, displs)]`` or
-    ``[buf, counts, displs, type]`` as in mpi4py, with a count and a displacement in elements for each rank;
-    without displacements the blocks lie side by side.  `recvbuf` has as many elements as its block; it must be
-    given at the non-roots, at the root None allocates it and MPI.IN_PLACE leaves the block where it is.  Returns
-    `recvbuf`.  Raises TypeError or ValueError for counts and displacements that are no lists of `size` integers, or
-    lead out of the buffer.  Algorithms: see `pycoll.primitives.scatterv`.
+    Parameters
+    ----------
+    sendbuf : buffer specification
+        ``[buf, counts]``, ``[buf, (counts, displs)]`` or ``[buf, counts, displs, type]``, as in mpi4py, with a count
+        and a displacement in elements for each rank.  Without displacements, the blocks are contiguous.  Significant
+        only at the root; None elsewhere.
+    recvbuf : buffer, optional
+        As many elements as the block of this rank.  At the root, None allocates an array, and MPI.IN_PLACE leaves the
+        block in `sendbuf`.  The other ranks must pass a buffer.
+    root : int, default 0
+        The rank that sends.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.scatterv`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array
+        `recvbuf` or the allocated array; None at the root with MPI.IN_PLACE.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, for unequal dtypes, or for counts or displacements that are not integers.
+    ValueError
+        For counts or displacements that do not fit the buffers or the number of ranks, overlapping blocks,
+        a root out of range, or an unknown algorithm.
     """
     return run("scatterv", sendbuf, recvbuf, None, root, comm, algorithm, None, run_varying)
 
@@ -233,12 +502,34 @@ def gatherv(
     comm: MPI.Intracomm | None = None,
     algorithm: names.Gatherv | None = None,
 ) -> Any:
-    """Gather of blocks of different lengths: rank r's `sendbuf` becomes block r of the root's `recvbuf`.
+    """Gather blocks of different lengths: receive `sendbuf` of rank r as block r of `recvbuf` at the root.
 
-    `recvbuf` is significant only at the root: ``[buf, counts]``, ``[buf, (counts, displs)]`` or
-    ``[buf, counts, displs, type]``, where ``[None, counts]`` allocates it; blocks must not overlap.  With
-    sendbuf=MPI.IN_PLACE the root's block is in its place already.  Returns the root's array, None elsewhere.
-    Errors as in `scatterv`.  Algorithms: see `pycoll.primitives.gatherv`.
+    Parameters
+    ----------
+    sendbuf : buffer
+        The block of this rank.  MPI.IN_PLACE at the root: its block is already in `recvbuf`.
+    recvbuf : buffer specification
+        ``[buf, counts]``, ``[buf, (counts, displs)]`` or ``[buf, counts, displs, type]``; see `scatterv`.
+        ``[None, counts]`` allocates the array.  Blocks must not overlap.  Significant only at the root.
+    root : int, default 0
+        The rank that receives.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.gatherv`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array
+        The receive buffer or the allocated array at the root; None elsewhere.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, for unequal dtypes, or for counts or displacements that are not integers.
+    ValueError
+        For counts or displacements that do not fit the buffers or the number of ranks, overlapping blocks,
+        a root out of range, or an unknown algorithm.
     """
     return run("gatherv", sendbuf, recvbuf, None, root, comm, algorithm, None, run_varying)
 
@@ -246,10 +537,32 @@ def gatherv(
 def allgatherv(
     sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Allgatherv | None = None
 ) -> Any:
-    """All-gather of blocks of different lengths: rank r's `sendbuf` becomes block r of every rank's `recvbuf`.
+    """All-gather blocks of different lengths: receive `sendbuf` of rank r as block r of `recvbuf` on all ranks.
 
-    `recvbuf` as in `gatherv`, on all ranks with the same counts.  Returns its array.  Errors as in `scatterv`.
-    Algorithms: see `pycoll.primitives.allgatherv`.
+    Parameters
+    ----------
+    sendbuf : buffer
+        The block of this rank.  MPI.IN_PLACE: the block is already in `recvbuf`.
+    recvbuf : buffer specification
+        ``[buf, counts]``, ``[buf, (counts, displs)]`` or ``[buf, counts, displs, type]``; see `scatterv`.
+        ``[None, counts]`` allocates the array.  Blocks must not overlap.  The counts are the same on all ranks.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.allgatherv`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array
+        The receive buffer or the allocated array.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, for unequal dtypes, or for counts or displacements that are not integers.
+    ValueError
+        For counts or displacements that do not fit the buffers or the number of ranks, overlapping blocks,
+        or an unknown algorithm.
     """
     return run("allgatherv", sendbuf, recvbuf, None, 0, comm, algorithm, None, run_varying)
 
@@ -257,11 +570,32 @@ def allgatherv(
 def alltoallv(
     sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Alltoallv | None = None
 ) -> Any:
-    """All-to-all of blocks of different lengths: block j of rank i's `sendbuf` becomes block i of rank j's `recvbuf`.
+    """All-to-all with blocks of different lengths: receive block j of `sendbuf` of rank i as block i on rank j.
 
-    Both are ``[buf, counts]``, ``[buf, (counts, displs)]`` or ``[buf, counts, displs, type]``; ``[None, counts]``
-    allocates `recvbuf`, and with sendbuf=MPI.IN_PLACE its blocks are replaced.  Returns `recvbuf`'s array.  Errors
-    as in `scatterv`.  Algorithms: see `pycoll.primitives.alltoallv`.
+    Parameters
+    ----------
+    sendbuf : buffer specification
+        ``[buf, counts]``, ``[buf, (counts, displs)]`` or ``[buf, counts, displs, type]``; see `scatterv`.
+        MPI.IN_PLACE: the blocks in `recvbuf` are sent, then overwritten.
+    recvbuf : buffer specification
+        The same; ``[None, counts]`` allocates the array.  Blocks must not overlap.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.alltoallv`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array
+        The receive buffer or the allocated array.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, for unequal dtypes, or for counts or displacements that are not integers.
+    ValueError
+        For counts or displacements that do not fit the buffers or the number of ranks, overlapping blocks,
+        or an unknown algorithm.
     """
     return run("alltoallv", sendbuf, recvbuf, None, 0, comm, algorithm, None, run_varying)
 
@@ -269,19 +603,50 @@ def alltoallv(
 def alltoallw(
     sendbuf: Any, recvbuf: Any, *, comm: MPI.Intracomm | None = None, algorithm: names.Alltoallw | None = None
 ) -> Any:
-    """All-to-all of blocks of different lengths and datatypes.
+    """All-to-all with blocks of different lengths and datatypes.
 
-    Both buffers are ``[buf, counts, displs, types]``, with displacements in bytes, or ``[buf, types]`` with one
-    element of each datatype at the buffer's start; with sendbuf=MPI.IN_PLACE the blocks of `recvbuf` are replaced.
-    Returns `recvbuf`'s array.  Errors as in `scatterv`.  Algorithms: see `pycoll.primitives.alltoallw`.
+    Parameters
+    ----------
+    sendbuf : buffer specification
+        ``[buf, counts, displs, types]`` with displacements in bytes, or ``[buf, types]`` with one element of each
+        datatype at the beginning of `buf`.  MPI.IN_PLACE: the blocks in `recvbuf` are sent, then overwritten.
+    recvbuf : buffer specification
+        The same.  Blocks must not overlap.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.alltoallw`, or "native"; by default, pycoll chooses one.
+
+    Returns
+    -------
+    array
+        The receive buffer.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type, or for counts or displacements that are not integers.
+    ValueError
+        For counts or displacements that do not fit the buffers or the number of ranks, overlapping blocks,
+        or an unknown algorithm.
     """
     return run("alltoallw", sendbuf, recvbuf, None, 0, comm, algorithm, None, run_varying)
 
 
 def barrier(*, comm: MPI.Intracomm | None = None, algorithm: names.Barrier | None = None) -> None:
-    """Barrier: no rank returns before every rank has called.
+    """Barrier: return after all ranks have called.
 
-    Raises ValueError for an unknown algorithm.  Algorithms: see `pycoll.primitives.barrier`.
+    Parameters
+    ----------
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    algorithm : str, optional
+        An algorithm of `pycoll.primitives.barrier`, or "native"; by default, pycoll chooses one.
+
+    Raises
+    ------
+    ValueError
+        For an unknown algorithm.
     """
     run("barrier", _EMPTY, _EMPTY, None, 0, comm, algorithm)
 

@@ -1,7 +1,7 @@
 """The nonblocking and the persistent form of each collective: ``iallreduce``, ``allreduce_init``, ...
 
-They take the arguments of the blocking form.  A nonblocking one returns a `pycoll.api.requests.Request`, a persistent
-one a `pycoll.api.requests.Persistent`; either's ``wait`` returns what the blocking form does.
+They take the arguments of the blocking form.  A nonblocking function returns a `pycoll.api.requests.Request`, a
+persistent one a `pycoll.api.requests.Persistent`.  ``wait`` of either returns the result of the blocking form.
 """
 
 from __future__ import annotations
