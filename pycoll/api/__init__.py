@@ -1,1 +1,1 @@
-"""What a program calls."""
+"""The public functions and classes: collectives, requests, the communicator and messages."""

@@ -1,4 +1,4 @@
-"""Abort the job when one rank fails: the other ranks would wait for it forever."""
+"""Aborts the job when one rank fails, because the other ranks would wait for it forever."""
 
 from __future__ import annotations
 
@@ -14,14 +14,22 @@ from mpi4py import MPI
 
 from ..base.command_line import PAUSE
 
-last_acts: list[Callable[[], object]] = []  # what is done before the job ends
+last_acts: list[Callable[[], object]] = []  # called before the job ends
 
 
 def abort_on_exception(comm: MPI.Comm | None = None) -> None:
-    """From now on, an uncaught exception in any thread prints its traceback and aborts the job.
+    """Make an uncaught exception in any thread print its traceback and abort the job.
 
-    The job is all ranks of `comm`, COMM_WORLD by default.  Call it once, at the start of a program.
-    `sys.exit` is not a failure: it ends its thread or process as usual.  To abort the job on it as well, run the
+    Call this once, at the start of a program.
+
+    Parameters
+    ----------
+    comm : MPI.Comm, optional
+        The communicator whose ranks are aborted; COMM_WORLD by default.
+
+    Notes
+    -----
+    `sys.exit` is not a failure: it ends its thread or process as usual.  To abort the job in this case as well, run the
     program with ``python -m mpi4py``.
     """
     world = MPI.COMM_WORLD if comm is None else comm
@@ -37,7 +45,7 @@ def abort_on_exception(comm: MPI.Comm | None = None) -> None:
 
 
 def abort(error: BaseException, comm: MPI.Comm | None = None) -> None:
-    """Print the error's traceback with this rank's number, and end the job of `comm` (COMM_WORLD by default)."""
+    """Print the traceback of the error and the rank, and end the job of `comm` (COMM_WORLD by default)."""
     end_job("".join(traceback.format_exception(error)), MPI.COMM_WORLD if comm is None else comm)
 
 
@@ -48,7 +56,7 @@ def end_job(message: str, comm: MPI.Comm) -> None:
     sys.stderr.flush()
     start = time.monotonic()
     for act in list(last_acts):
-        with contextlib.suppress(Exception):  # whatever happens, the job is to end
+        with contextlib.suppress(Exception):  # the job must end in any case
             act()
     time.sleep(max(0.0, PAUSE - (time.monotonic() - start)))
     comm.Abort(1)

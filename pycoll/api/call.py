@@ -1,4 +1,4 @@
-"""The way of a blocking call: to the plan for calls of its kind, or first through a check of all arguments."""
+"""Runs a blocking call: by the plan for calls of its kind, or after a check of all arguments."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Careful = Callable[[Call, Key | None, Any, Any], Any]
 
 
 def run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
-    """Check the arguments, and run; the next such call will find the plan of its kind."""
+    """Check the arguments and run; keep a plan for the next calls of this kind."""
     if is_new(call.comm):
-        with interruptions_delayed():  # which must not come before the collective proper
+        with interruptions_delayed():  # an interruption must not separate this from the collective
             attach(call.comm)
             return run_carefully(call, kind, send, recv)
     channel = attach(call.comm)
@@ -40,13 +40,13 @@ def run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
             channel.remember(kind, plan)
         _run_parts(prepared, [executable])
     else:
-        with going_on():  # there is something in flight only if MPI blocks
+        with going_on():  # collectives are in flight only if this one is native, and MPI blocks
             _run_parts(prepared, prepared.parts())
     return prepared.buffers.result
 
 
 def run_varying(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
-    """The same where buffers are given with counts."""
+    """As `run_carefully`, for buffers with counts."""
     return run_carefully(call._replace(read=read_varying), kind, send, recv)
 
 
@@ -61,7 +61,7 @@ def run(
     recvcounts: Any = None,
     carefully: Careful = run_carefully,
 ) -> Any:
-    """Run the collective of this name by the plan for such calls; `carefully` if there is none."""
+    """Run a collective by the plan for calls of its kind; if there is none, call `carefully`."""
     comm = MPI.COMM_WORLD if comm is None else comm
     send, recv = sendbuf, recvbuf
     if type(send) is not ndarray:
@@ -90,7 +90,7 @@ def run(
 
 
 def _run_parts(prepared: Prepared, parts: Iterable[Executable]) -> None:
-    """Run part by part; an exception of a signal handler ends the collective only where it cannot continue."""
+    """Run part by part; an exception of a signal handler ends the collective only if it cannot continue."""
     delayed: BaseException | None = None
     executable, started, ended = None, False, False
     try:
@@ -112,5 +112,5 @@ def _run_parts(prepared: Prepared, parts: Iterable[Executable]) -> None:
 
 
 def _abandon(channel: Channel, name: str, error: BaseException, *kept: object) -> None:
-    """Make the communicator unusable: messages of this rank were started that may still come."""
+    """Make the communicator unusable, because messages of this rank may still be pending."""
     channel.abandon(CollectiveInterrupted(f"{name} was interrupted by {error!r}"), *kept)

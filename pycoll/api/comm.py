@@ -1,20 +1,20 @@
 """A drop-in for the communicator of mpi4py, with the collectives of pycoll.
 
-``comm = pycoll.Comm(MPI.COMM_WORLD)``, and the rest of the program stays as it is.  The table says what runs where:
+Write ``comm = pycoll.Comm(MPI.COMM_WORLD)``; the rest of the program does not change.  The table lists what runs where:
 
-| what | by |
+| call or buffer | runs in |
 |---|---|
 | Bcast, Scatter(v), Gather(v), Allgather(v), Reduce, Allreduce, Reduce_scatter(_block), Alltoall(v, w), Scan, Exscan, Barrier; their nonblocking and persistent forms | the schedules of pycoll |
-| datatypes with gaps, MPI.BOTTOM, blocks of several datatypes, where data is only moved | the schedules of pycoll, packed and unpacked on each rank |
-| reductions of datatypes that NumPy has no dtype for (derived ones; only user-defined operations can combine them) | the collective of MPI |
-| buffers in GPU memory | the schedules of pycoll; datatypes with gaps are packed there, reductions of elements that NumPy has no dtype for raise TypeError |
-| buffers in GPU memory where CuPy is not installed, or on other devices | the collective of MPI; each rank sees only its own buffers, so all ranks must pass such buffers in the same calls, and CuPy must be installed on all ranks or on none |
-| lower-case methods (pickled objects), point to point, windows, neighbourhood collectives | mpi4py, unchanged; messages from and to a GPU are staged through host memory where MPI is not CUDA-aware |
-| Cartesian, graph and inter-communicators, however they are made; Ishrink | the classes of mpi4py with the collectives of MPI |
+| datatypes with gaps, MPI.BOTTOM, several datatypes in one call, where data is only moved | the schedules of pycoll, packed and unpacked on each rank |
+| reductions of datatypes without a NumPy dtype (derived datatypes with user-defined operations) | the collectives of MPI |
+| buffers in GPU memory | the schedules of pycoll; datatypes with gaps are packed in GPU memory; reductions of datatypes without a NumPy dtype raise TypeError |
+| buffers in GPU memory without CuPy, or on other devices | the collectives of MPI; a rank sees only its own buffers: all ranks must pass such buffers in the same calls, and CuPy must be installed on all ranks or on none |
+| lower-case methods (pickled objects), messages, windows, neighbourhood collectives | mpi4py, unchanged; if MPI is not CUDA-aware, messages from and to a GPU are staged through host memory |
+| Cartesian, graph and inter-communicators; Ishrink | the classes of mpi4py with the collectives of MPI |
 
-Collectives in flight progress while a method waits for other ranks, also where it makes a communicator.  They do not
-progress in methods of mpi4py, for example Create_intercomm, Spawn, Accept, Connect, the lower-case collectives and the
-neighbourhood collectives: wait for them before you call these.
+Collectives in flight progress while a method of this class waits for other ranks, also if it creates a communicator.
+They do not progress in methods of mpi4py: Create_intercomm, Spawn, Accept, Connect, the lower-case collectives and the
+neighbourhood collectives.  Wait for collectives in flight before you call these methods.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from .derived import derived
 from .requests import initialize, start
 from .short import Limits, gathered, moved, moved_to_or_from_root, nonblocking, reduced, varying
 
-CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # of mpi4py.MPI, where `python -m pycoll.run` puts objects of this class
+CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # in mpi4py.MPI; `python -m pycoll.run` replaces them by objects of this class
 
 
 _mpi, _SUM, ndarray = MPI.Intracomm, MPI.SUM, np.ndarray
@@ -64,23 +64,39 @@ _NONE: Limits = {}
 
 
 class Comm(DerivedMethods):
-    """An intracommunicator that runs its collectives by the schedules of pycoll.
+    """An intracommunicator whose collectives run the schedules of pycoll.
 
-    All ranks of `comm` must make it together, as with any method that makes a communicator.  Its methods take the
-    arguments of mpi4py, and `algorithm=`.  TypeError for an intercommunicator, or a communicator with a topology.
+    All ranks of `comm` create it together, as with any method that creates a communicator.  Its methods take the
+    arguments of mpi4py, and `algorithm=`.
 
-    `algorithm` says which algorithm runs where a call names none: ``comm.algorithm["Allreduce"] = "ring"``.
-    Communicators made from this one inherit it.
+    Parameters
+    ----------
+    comm : MPI.Intracomm, optional
+        The communicator to wrap, which is not duplicated; None is MPI.COMM_NULL.
+
+    Raises
+    ------
+    TypeError
+        For an intercommunicator, or a communicator with a topology.
+
+    Notes
+    -----
+    A buffer specification has one of the forms of mpi4py, for example an array, ``[array, type]`` or
+    ``[array, count, type]``; for blocks of different lengths ``[array, counts]``, ``[array, (counts, displs)]`` or
+    ``[array, counts, displs, type]``.  Counts and displacements are in elements.
+
+    Wrong arguments raise TypeError or ValueError before any message is sent.  Short calls without `algorithm` may
+    run the native collective of MPI, which checks their arguments.
     """
 
     unfinished: Unfinished | None = None  # set by Idup; cleared at first use
-    _limits: Limits = _NONE  # up to how many bytes calls go to MPI at once; the channel's, once it has been used
-    _sums: Limits = _NONE  # the same for Allreduce with MPI.SUM, by dtype or the identity of a datatype
-    _private: Any = None  # the communicator that they go to
+    _limits: Limits = _NONE  # up to how many bytes calls go to MPI directly; taken from the channel at first use
+    _sums: Limits = _NONE  # the same for Allreduce with MPI.SUM, by dtype or identity of a datatype
+    _private: Any = None  # the communicator of these calls
     _ranks: int = 1
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Comm:
-        """The same communicator, which is not duplicated."""
+        """Wrap the communicator, without duplicating it."""
         plain = comm is None or isinstance(comm, MPI.Intracomm)
         if not plain or (comm and comm.Get_topology() != MPI.UNDEFINED):
             raise TypeError(
@@ -88,7 +104,7 @@ class Comm(DerivedMethods):
                 "Cartesian, graph and inter-communicators keep the classes of mpi4py"
             )
         if isinstance(comm, Comm):
-            attached(comm)  # finish what Idup has begun, which the new object does not know of
+            attached(comm)  # complete a pending Idup, which the new object does not know
         return super().__new__(cls, comm)
 
     def __init__(self, comm: MPI.Intracomm | None = None) -> None:
@@ -113,19 +129,38 @@ class Comm(DerivedMethods):
 
     @property
     def algorithm(self) -> Choices:
-        """The algorithms chosen for this communicator, by primitive."""
+        """The algorithms of calls that name none, by primitive: ``comm.algorithm["Allreduce"] = "ring"``.
+
+        Communicators made from this one inherit them.
+        """
         return self.unfinished.choices if self.unfinished else attach(self).choices
 
     def Barrier(self, *, algorithm: names.Barrier | None = None) -> None:
-        """Wait until all ranks have called, as in mpi4py."""
+        """Wait until all ranks have called, as in mpi4py.
+
+        Parameters
+        ----------
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.barrier`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and "barrier" in self._limits and not tasks:
             return _mpi.Barrier(self._private)
         run("Barrier", None, None, None, 0, self, algorithm, None, _carefully)
 
     def Bcast(self, buf: Any, root: int = 0, *, algorithm: names.Bcast | None = None) -> None:
-        """Copy the `buf` of the root to all ranks, as in mpi4py."""
+        """Copy `buf` from the root to all ranks, as in mpi4py.
+
+        Parameters
+        ----------
+        buf : buffer specification
+            n elements: the input at the root, the output on the other ranks.
+        root : int, default 0
+            The rank that sends.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.bcast`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and not tasks:
-            if type(buf) is ndarray:  # see Allreduce
+            if type(buf) is ndarray:  # inline: see Allreduce
                 if buf.nbytes <= self._limits.get("bcast", -1) and buf.dtype in BASIC and buf.flags.aligned:
                     return _mpi.Bcast(self._private, buf, root)
             elif moved(self._limits, "bcast", buf):
@@ -133,55 +168,153 @@ class Comm(DerivedMethods):
         run("Bcast", None, buf, None, root, self, algorithm, None, _carefully)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatter | None = None) -> None:
-        """Give each rank its block of the `sendbuf` of the root, as in mpi4py."""
+        """Send block r of `sendbuf` at the root to rank r, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            size * n elements; significant only at the root.
+        recvbuf : buffer specification
+            n elements.  MPI.IN_PLACE at the root: its block stays in `sendbuf`.
+        root : int, default 0
+            The rank that sends.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.scatter`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and moved_to_or_from_root(self._limits, "scatter", recvbuf, sendbuf, self._ranks):
             return _mpi.Scatter(self._private, sendbuf, recvbuf, root)
         run("Scatter", sendbuf, recvbuf, None, root, self, algorithm, None, _carefully)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatterv | None = None) -> None:
-        """Give each rank its block, of a length of its own, of the `sendbuf` of the root, as in mpi4py."""
+        """Send blocks of different lengths from the root, block r to rank r, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            The blocks, with counts and displacements; significant only at the root.
+        recvbuf : buffer specification
+            The block of this rank.  MPI.IN_PLACE at the root: its block stays in `sendbuf`.
+        root : int, default 0
+            The rank that sends.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.scatterv`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and varying(self._limits, "scatterv", sendbuf, recvbuf):
             return _mpi.Scatterv(self._private, sendbuf, recvbuf, root)
         run("Scatterv", sendbuf, recvbuf, None, root, self, algorithm, None, _carefully)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gather | None = None) -> None:
-        """Collect a block from each rank in the `recvbuf` of the root, as in mpi4py."""
+        """Collect a block from each rank in `recvbuf` at the root, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            n elements.  MPI.IN_PLACE at the root: its block is already in `recvbuf`.
+        recvbuf : buffer specification
+            size * n elements; significant only at the root.
+        root : int, default 0
+            The rank that receives.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.gather`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and moved_to_or_from_root(self._limits, "gather", sendbuf, recvbuf, self._ranks):
             return _mpi.Gather(self._private, sendbuf, recvbuf, root)
         run("Gather", sendbuf, recvbuf, None, root, self, algorithm, None, _carefully)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gatherv | None = None) -> None:
-        """Collect blocks of different lengths in the `recvbuf` of the root, as in mpi4py."""
+        """Collect blocks of different lengths in `recvbuf` at the root, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            The block of this rank.  MPI.IN_PLACE at the root: its block is already in `recvbuf`.
+        recvbuf : buffer specification
+            The blocks, with counts and displacements; significant only at the root.
+        root : int, default 0
+            The rank that receives.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.gatherv`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and varying(self._limits, "gatherv", sendbuf, recvbuf):
             return _mpi.Gatherv(self._private, sendbuf, recvbuf, root)
         run("Gatherv", sendbuf, recvbuf, None, root, self, algorithm, None, _carefully)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgather | None = None) -> None:
-        """Collect a block from each rank in the `recvbuf` of every rank, as in mpi4py."""
+        """Collect a block from each rank in `recvbuf` on all ranks, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            n elements.  MPI.IN_PLACE: the block of this rank is already in `recvbuf`.
+        recvbuf : buffer specification
+            size * n elements.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.allgather`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and moved(self._limits, "allgather", recvbuf, self._ranks, sendbuf):
             return _mpi.Allgather(self._private, sendbuf, recvbuf)
         run("Allgather", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgatherv | None = None) -> None:
-        """Collect blocks of different lengths in the `recvbuf` of every rank, as in mpi4py."""
+        """Collect blocks of different lengths in `recvbuf` on all ranks, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            The block of this rank.  MPI.IN_PLACE: it is already in `recvbuf`.
+        recvbuf : buffer specification
+            The blocks, with counts and displacements; the counts are the same on all ranks.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.allgatherv`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and gathered(self._limits, sendbuf, recvbuf, self._ranks):
             return _mpi.Allgatherv(self._private, sendbuf, recvbuf)
         run("Allgatherv", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoall | None = None) -> None:
-        """Exchange a block between every two ranks, as in mpi4py."""
+        """Exchange blocks: block j of rank i becomes block i of rank j, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            size * n elements.  MPI.IN_PLACE: the blocks in `recvbuf` are sent, then overwritten.
+        recvbuf : buffer specification
+            size * n elements.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.alltoall`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and moved(self._limits, "alltoall", recvbuf, self._ranks, sendbuf):
             return _mpi.Alltoall(self._private, sendbuf, recvbuf)
         run("Alltoall", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallv | None = None) -> None:
-        """Exchange blocks of different lengths between every two ranks, as in mpi4py."""
+        """Exchange blocks of different lengths between all pairs of ranks, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            The blocks, with counts and displacements.  MPI.IN_PLACE: as in `Alltoall`.
+        recvbuf : buffer specification
+            The blocks, with counts and displacements.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.alltoallv`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and varying(self._limits, "alltoallv", sendbuf, recvbuf):
             return _mpi.Alltoallv(self._private, sendbuf, recvbuf)
         run("Alltoallv", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
     def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallw | None = None) -> None:
-        """Exchange blocks of different lengths and datatypes between every two ranks, as in mpi4py."""
+        """Exchange blocks of different lengths and datatypes between all pairs of ranks, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            ``[buf, counts, displs, types]``, with displacements in bytes.  MPI.IN_PLACE: as in `Alltoall`.
+        recvbuf : buffer specification
+            The same form.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.alltoallw`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and "alltoallw" in self._limits and not tasks:
             return _mpi.Alltoallw(self._private, sendbuf, recvbuf)
         run("Alltoallw", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
@@ -195,7 +328,21 @@ class Comm(DerivedMethods):
         *,
         algorithm: names.Reduce | None = None,
     ) -> None:
-        """Combine the `sendbuf` of all ranks in the `recvbuf` of the root, as in mpi4py."""
+        """Combine `sendbuf` of all ranks in `recvbuf` at the root, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            n elements.  MPI.IN_PLACE at the root: its input is in `recvbuf`.
+        recvbuf : buffer specification
+            n elements; significant only at the root.
+        op : MPI.Op or str, default MPI.SUM
+            The operation, or its name; see `pycoll.reduce`.
+        root : int, default 0
+            The rank that receives the result.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.reduce`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and reduced(self._limits, "reduce", recvbuf if sendbuf is MPI.IN_PLACE else sendbuf, op):
             return _mpi.Reduce(self._private, sendbuf, recvbuf, op, root)  # type: ignore[arg-type]  # no name
         run("Reduce", sendbuf, recvbuf, op, root, self, algorithm, None, _carefully)
@@ -203,9 +350,21 @@ class Comm(DerivedMethods):
     def Allreduce(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Allreduce | None = None
     ) -> None:
-        """Combine the `sendbuf` of all ranks in the `recvbuf` of every rank, as in mpi4py."""
+        """Combine `sendbuf` of all ranks in `recvbuf` on all ranks, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            n elements.  MPI.IN_PLACE: the input is in `recvbuf`.
+        recvbuf : buffer specification
+            n elements.
+        op : MPI.Op or str, default MPI.SUM
+            The operation, or its name; see `pycoll.reduce`.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.allreduce`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and not tasks:
-            # the most frequent calls of all are looked at here, because calling a function would take as long again
+            # inline for the most frequent calls, because a function call would take as long again
             if op is _SUM and type(recvbuf) is ndarray:
                 short = recvbuf.nbytes <= self._sums.get(recvbuf.dtype, -1) and sendbuf is not recvbuf
             elif op is _SUM and type(recvbuf) is list and len(recvbuf) == 2 and type(recvbuf[0]) is ndarray:
@@ -215,14 +374,26 @@ class Comm(DerivedMethods):
             if short:
                 try:
                     return _mpi.Allreduce(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
-                except KeyError:  # mpi4py does not know the format of an array that is not aligned
+                except KeyError:  # mpi4py does not know the format of an unaligned array
                     pass
         run("Allreduce", sendbuf, recvbuf, op, 0, self, algorithm, None, _carefully)
 
     def Reduce_scatter_block(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.ReduceScatter | None = None
     ) -> None:
-        """Combine the `sendbuf` of all ranks, and give each rank a block of the result, as in mpi4py."""
+        """Combine `sendbuf` of all ranks; rank r receives block r of the result, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            size * n elements.  MPI.IN_PLACE: the input is in `recvbuf`, and its first n elements receive the block.
+        recvbuf : buffer specification
+            n elements; size * n with MPI.IN_PLACE.
+        op : MPI.Op or str, default MPI.SUM
+            The operation, or its name; see `pycoll.reduce`.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.reduce_scatter`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and reduced(
             self._limits, "reduce_scatter", recvbuf, op, self._ranks if sendbuf is MPI.IN_PLACE else 1
         ):
@@ -238,12 +409,24 @@ class Comm(DerivedMethods):
         *,
         algorithm: names.ReduceScatter | None = None,
     ) -> None:
-        """Combine the `sendbuf` of all ranks, and give each rank `recvcounts[rank]` elements, as in mpi4py.
+        """Combine `sendbuf` of all ranks; rank r receives ``recvcounts[r]`` elements of the result, as in mpi4py.
 
-        Without `recvcounts` the ranks first exchange how many elements they receive.
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            The vector.  MPI.IN_PLACE: the input is in `recvbuf`, and its first elements receive the block.
+        recvbuf : buffer specification
+            The block of this rank.
+        recvcounts : sequence of int, optional
+            The number of elements of each block, the same on all ranks.
+            Without it, the ranks first exchange how many elements they receive.
+        op : MPI.Op or str, default MPI.SUM
+            The operation, or its name; see `pycoll.reduce`.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.reduce_scatter`, or "native"; by default, pycoll chooses one.
         """
         if recvcounts is None:
-            with interruptions_delayed():  # which must not come between the two collectives
+            with interruptions_delayed():  # an interruption must not separate the two collectives
                 counts = _counts(self, sendbuf, recvbuf)
                 run("Reduce_scatter", sendbuf, recvbuf, op, 0, self, algorithm, counts, _carefully)
         else:
@@ -252,7 +435,19 @@ class Comm(DerivedMethods):
     def Scan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Scan | None = None
     ) -> None:
-        """Combine the `sendbuf` of the ranks up to this one, as in mpi4py."""
+        """Combine `sendbuf` of ranks 0 to r in `recvbuf` of rank r, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            n elements.  MPI.IN_PLACE: the input is in `recvbuf`.
+        recvbuf : buffer specification
+            n elements.
+        op : MPI.Op or str, default MPI.SUM
+            The operation, or its name; see `pycoll.reduce`.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.scan`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and reduced(self._limits, "scan", recvbuf, op):
             return _mpi.Scan(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
         run("Scan", sendbuf, recvbuf, op, 0, self, algorithm, None, _carefully)
@@ -260,7 +455,19 @@ class Comm(DerivedMethods):
     def Exscan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Exscan | None = None
     ) -> None:
-        """Combine the `sendbuf` of the ranks before this one, as in mpi4py."""
+        """Combine `sendbuf` of ranks 0 to r-1 in `recvbuf` of rank r, as in mpi4py.
+
+        Parameters
+        ----------
+        sendbuf : buffer specification
+            n elements.  MPI.IN_PLACE: the input is in `recvbuf`.
+        recvbuf : buffer specification
+            n elements; not modified on rank 0.
+        op : MPI.Op or str, default MPI.SUM
+            The operation, or its name; see `pycoll.reduce`.
+        algorithm : str, optional
+            An algorithm of `pycoll.primitives.exscan`, or "native"; by default, pycoll chooses one.
+        """
         if algorithm is None and reduced(self._limits, "exscan", recvbuf, op):
             return _mpi.Exscan(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
         run("Exscan", sendbuf, recvbuf, op, 0, self, algorithm, None, _carefully)
@@ -278,11 +485,11 @@ class Comm(DerivedMethods):
         return self._child(Comm, super().Split_type, split_type, key, info)
 
     def Create(self, group: MPI.Group) -> Comm:
-        """Make a communicator of a group, as in mpi4py; returns a `pycoll.Comm`."""
+        """Create a communicator from a group, as in mpi4py; returns a `pycoll.Comm`."""
         return self._child(Comm, super().Create, group)
 
     def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
-        """Make a communicator of a group, called by its ranks only, as in mpi4py; returns a `pycoll.Comm`."""
+        """Create a communicator from a group; only its ranks call, as in mpi4py.  Returns a `pycoll.Comm`."""
         return self._child(Comm, super().Create_group, group, tag)
 
     def Dup(self, info: MPI.Info | None = None) -> Comm:
@@ -299,21 +506,24 @@ class Comm(DerivedMethods):
 
     @interruptions_delayed()
     def Idup(self, info: MPI.Info | None = None) -> tuple[Comm, MPI.Request]:
-        """Start to duplicate the communicator, as in mpi4py; the result is usable after the request is complete."""
+        """Start duplicating the communicator, as in mpi4py; the result is usable once the request is complete."""
         return self._later(*super().Idup(info))
 
     @interruptions_delayed()
     def Idup_with_info(self, info: MPI.Info) -> tuple[Comm, MPI.Request]:
-        """Start to duplicate the communicator with other hints, as in mpi4py; see `Idup`."""
+        """Start duplicating the communicator with other hints, as in mpi4py; see `Idup`."""
         return self._later(*super().Idup_with_info(info))
 
     @interruptions_delayed()
     def Shrink(self) -> Comm:
-        """Make a communicator of the ranks that have not failed, as in mpi4py; returns a `pycoll.Comm`."""
+        """Create a communicator of the ranks that have not failed, as in mpi4py; returns a `pycoll.Comm`."""
         return Comm.__new__(Comm, shrink(self))
 
     def Revoke(self) -> None:
-        """Revoke the communicator, as in mpi4py; ranks that wait in a collective of pycoll get the error too."""
+        """Revoke the communicator, as in mpi4py.
+
+        Ranks that wait in a collective of pycoll raise the error as well.
+        """
         revoke(self)
 
     def Free(self) -> None:
@@ -332,7 +542,7 @@ class Comm(DerivedMethods):
     @interruptions_delayed()
     def _end(self, end: Callable[[], None]) -> None:
         try:
-            attached(self)  # makes a channel of what Idup has begun, which ends with the communicator
+            attached(self)  # turns a pending Idup into a channel, which is freed with the communicator
         finally:
             end()
 
@@ -356,7 +566,7 @@ class Comm(DerivedMethods):
 
 
 def _carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> None:
-    """Check the arguments of a method, and run it; by MPI where only MPI can."""
+    """Check the arguments of a method and run it; leave it to MPI if pycoll does not support it."""
     method = call.primitive
     comm: Any = call.comm
     try:
@@ -370,10 +580,10 @@ def _carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> None:
 
 @interruptions_delayed()
 def _native(comm: Comm, method: str, why: NeedsNativeMPI, given: dict[str, Any]) -> Any:
-    """Run the collective of MPI with those of the arguments that it takes.
+    """Run the native collective with the arguments that it takes.
 
-    Collectives in flight go on meanwhile, unless a buffer is in GPU memory, which nonblocking reductions of MPI cannot
-    read.
+    Collectives in flight progress meanwhile, unless a buffer is in GPU memory: nonblocking reductions of MPI cannot
+    read it.
     """
     logger.info("%s: left to MPI: %s", method, why)
     waits = method in (*_BLOCKING, *_REDUCING) and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
@@ -388,9 +598,9 @@ def _native(comm: Comm, method: str, why: NeedsNativeMPI, given: dict[str, Any])
 
 
 def _counts(comm: Comm, sendbuf: Any, recvbuf: Any) -> Any:
-    """The counts of Reduce_scatter where none are given."""
+    """The counts of a Reduce_scatter without `recvcounts`."""
     if sendbuf is MPI.IN_PLACE or sendbuf is None:
-        raise TypeError("recvcounts=None: with MPI.IN_PLACE the counts must be given")
+        raise TypeError("recvcounts=None: MPI.IN_PLACE requires recvcounts")
     if is_unreadable(sendbuf) or is_unreadable(recvbuf):  # the native method exchanges the counts itself
         return None
     return allgather(np.array([elements("recvbuf", recvbuf)]), comm=comm).reshape(-1).tolist()
@@ -407,7 +617,7 @@ _INFO = inspect.Parameter("info", inspect.Parameter.POSITIONAL_OR_KEYWORD, defau
 
 
 def _after_meeting(name: str) -> None:
-    """Let a method of MPI that makes a communicator with a topology wait first, with what is in flight going on."""
+    """Make a method that creates a communicator with a topology wait first, while collectives in flight progress."""
     method = getattr(_mpi, name)
 
     @functools.wraps(method)
@@ -424,7 +634,7 @@ for _maker in ("Create_cart", "Create_graph", "Create_dist_graph", "Create_dist_
 
 
 def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more: inspect.Parameter) -> None:
-    """Give the class a nonblocking or a persistent form of one of its methods."""
+    """Add the nonblocking or the persistent form of a method to the class."""
     primitive = primitive_called(method)
 
     def begun(self: Comm, **given: Any) -> Any:

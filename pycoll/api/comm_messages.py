@@ -1,6 +1,7 @@
-"""The messages of a communicator with buffers on a GPU: they wait until the buffers are ready.
+"""Point-to-point methods of a communicator with buffers in GPU memory.
 
-Where MPI is not CUDA-aware, they are staged through host memory.  Without CuPy they go to MPI as they are.
+Messages wait until the buffers are ready.  If MPI is not CUDA-aware, they are staged through host memory.  Without
+CuPy, the methods are unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _mpi = MPI.Intracomm
 
 
 def _must_be_staged(spec: Any) -> bool:
-    """Whether MPI cannot use the address of the buffer; if it can, wait for the work of the caller on it."""
+    """Whether MPI cannot use the address of a GPU buffer; if it can, wait for the work of the caller on it."""
     buffer = spec[0] if isinstance(spec, list | tuple) and spec else spec
     if type(buffer) is np.ndarray or not gpu_possible() or not on_device("buf", buffer):
         return False
@@ -44,14 +45,14 @@ def _loaded(spec: Any, writable: bool) -> BufferView:
 
 
 class DeviceMessages(MPI.Intracomm):
-    """The messages of mpi4py, which may have buffers on a GPU where CuPy is installed.
+    """The point-to-point methods of mpi4py, which accept buffers in GPU memory if CuPy is installed.
 
-    Elsewhere the methods are those of mpi4py, since a function of Python around a message takes as long as the message.
+    Without CuPy, the methods of mpi4py are not wrapped: a Python function takes as long as a short message.
     """
 
 
 class _Methods(_mpi):
-    """The methods where CuPy is installed."""
+    """The methods that replace those of mpi4py if CuPy is installed."""
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a message, as in mpi4py."""
@@ -71,21 +72,21 @@ class _Methods(_mpi):
             store()
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:
-        """Start to send a message, as in mpi4py; complete it by its own methods or by those of pycoll."""
+        """Start sending a message, as in mpi4py; complete it with its own methods or functions of pycoll."""
         if not _must_be_staged(buf):
             return _mpi.Isend(self, buf, dest, tag)
         return pointtopoint.isend(_loaded(buf, False).whole(), dest, tag, comm=self)
 
     def Irecv(self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> MPI.Request:
-        """Start to receive a message, as in mpi4py; complete it by its own methods or by those of pycoll.
+        """Start receiving a message, as in mpi4py; complete it with its own methods or functions of pycoll.
 
-        TypeError for a datatype with gaps on a GPU.
+        Raises TypeError for a datatype with gaps in GPU memory.
         """
         if not _must_be_staged(buf):
             return _mpi.Irecv(self, buf, source, tag)
         side = _loaded(buf, True)
         if side.store:
-            raise TypeError("Irecv: a datatype with gaps cannot be received on a GPU, since MPI is not CUDA-aware")
+            raise TypeError("Irecv: a datatype with gaps cannot be received on a GPU, because MPI is not CUDA-aware")
         return pointtopoint.irecv(side.whole(), source, tag, comm=self)
 
     def Sendrecv(
@@ -107,13 +108,13 @@ class _Methods(_mpi):
 
 
 def _refusing(name: str) -> Any:
-    """The method of this name, which refuses buffers that MPI cannot use."""
+    """Wrap the method of this name so that it rejects buffers that MPI cannot use."""
     native = getattr(MPI.Intracomm, name)
 
     @functools.wraps(native)
     def method(self: MPI.Intracomm, *args: Any, **kwargs: Any) -> Any:
         if any(map(_must_be_staged, (*args, *kwargs.values()))):
-            raise TypeError(f"{name}: a buffer lies on a GPU, and MPI is not CUDA-aware; Send and Recv take it")
+            raise TypeError(f"{name}: a buffer is in GPU memory, and MPI is not CUDA-aware; use Send and Recv")
         return native(self, *args, **kwargs)
 
     return method
@@ -126,7 +127,7 @@ _REFUSING = (
 
 
 def serve_devices() -> None:
-    """Let the messages have buffers on a GPU."""
+    """Install the methods that accept buffers in GPU memory."""
     for name in ("Send", "Recv", "Isend", "Irecv", "Sendrecv"):
         setattr(DeviceMessages, name, getattr(_Methods, name))
     for name in filter(partial(hasattr, MPI.Intracomm), _REFUSING):

@@ -1,4 +1,4 @@
-"""`pycoll.explain`: which algorithm a call would get, and why."""
+"""`pycoll.explain`: the algorithm that a call would run, and why."""
 
 from __future__ import annotations
 
@@ -18,9 +18,28 @@ from ..selection.tuning_file import Candidate
 
 @dataclass(frozen=True)
 class Explanation:
-    """The algorithm that a call would get, and why; `str` gives it in words.
+    """The algorithm that a call would run, and why; `str` gives it in words.
 
-    `seconds` has the time of each candidate in the tuning file, if one is in use.
+    Attributes
+    ----------
+    primitive : str
+        The collective.
+    nbytes : int
+        The size of the call, in bytes.
+    ranks : int
+        The size of the communicator.
+    hosts : int
+        The number of its hosts.
+    algorithm : str
+        The name of the algorithm.
+    segment : int or None
+        The length of a segment in bytes; None for the default.
+    reason : str
+        Why the algorithm was chosen.
+    tuning : str
+        The tuning file in use, or why there is none.
+    seconds : dict of Candidate to float
+        The measured time of each candidate; empty without a tuning file.
     """
 
     primitive: str
@@ -51,11 +70,35 @@ def explain(
     dtype: Any = np.float32,
     algorithm: str | None = None,
 ) -> Explanation:
-    """Say which algorithm a blocking call would get, and why; nothing is run.
+    """Return the algorithm that a blocking call would run, and why; nothing is run.
 
-    `nbytes` are those of the vector for bcast, reductions to vectors and scans, of one rank's block for the
-    others.  `op` and `dtype` matter to reductions.  Raises ValueError for an unknown primitive or algorithm.  The
-    first time on a communicator, all its ranks must call this together, as `pycoll.attach`.
+    The first time on a communicator, all its ranks must call this together, as with `pycoll.attach`.
+
+    Parameters
+    ----------
+    primitive : str
+        The collective, for example "allreduce".
+    nbytes : int
+        The size in bytes: of the vector for bcast, reduce, allreduce, scan and exscan; of the block of one rank for
+        the others.
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+    op : MPI.Op or str, default MPI.SUM
+        The operation of a reduction, or its name.
+    dtype : dtype, default float32
+        The dtype of a reduction.
+    algorithm : str, optional
+        The algorithm that the call names.
+
+    Returns
+    -------
+    Explanation
+        The algorithm and the reason; ``print`` it.
+
+    Raises
+    ------
+    ValueError
+        For an unknown primitive or algorithm, or a negative `nbytes`.
     """
     algorithms_of(primitive)
     if nbytes < 0:

@@ -1,10 +1,6 @@
 """Point-to-point messages on the communicator of the caller, with the same buffers as the collectives.
 
 Buffers may have any shape and any dtype except object, and may be in GPU memory; ``comm=None`` is COMM_WORLD.
-
-Raises TypeError for a buffer of a wrong type, ValueError for a receive buffer that is read-only or not C-contiguous,
-MPI.Exception for what MPI rejects (ranks and tags out of range, messages that are too long), and
-`pycoll.CollectiveTimeout` where a blocking call takes longer than ``PYCOLL_TIMEOUT``.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from ..runtime.progress import tasks, until
 
 
 def _spec(array: Array) -> list[Any]:
-    """The array as mpi4py takes it; dtypes that MPI has no type for travel as bytes."""
+    """The buffer specification of an array; dtypes without an MPI datatype are sent as bytes."""
     try:
         datatype = MPI.Datatype.fromcode(array.dtype.char) if array.dtype.isnative else MPI.BYTE
     except (KeyError, ValueError):
@@ -39,14 +35,14 @@ def _spec(array: Array) -> list[Any]:
 
 
 class _Message(MPI.Request):
-    """A request that can say what it waits for."""
+    """A request that can report the message it waits for."""
 
-    _request: MPI.Request  # that of mpi4py, which keeps the memory that was given to MPI
+    _request: MPI.Request  # the request of mpi4py, which keeps the buffer alive
     _envelope: tuple[bool, int, int]  # whether it is a send, the other rank, the tag
 
     @property
     def awaited(self) -> str:
-        """What it waits for."""
+        """The message it waits for, in words."""
         sends, peer, tag = self._envelope
         rank = "any rank" if peer == MPI.ANY_SOURCE else f"rank {peer}"
         tagged = "" if tag == MPI.ANY_TAG else f" with tag {tag}"
@@ -54,15 +50,15 @@ class _Message(MPI.Request):
 
 
 def awaited(request: MPI.Request) -> str:
-    """What a request waits for, as far as it is known."""
+    """The message that a request waits for, in words, as far as it is known."""
     return request.awaited if isinstance(request, _Message) else "a request of MPI"
 
 
 class _OnDevice(_Message):
-    """A request for a message from or to a GPU: it keeps the array, and copies a staged message there."""
+    """A request for a message from or to GPU memory: it keeps the array and delivers a staged message."""
 
     _array: Array
-    _stage: np.ndarray | None  # host memory from which the message is still to be copied
+    _stage: np.ndarray | None  # host memory; the message must still be copied from it
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """As in mpi4py."""
@@ -91,7 +87,7 @@ class _OnDevice(_Message):
 
     def _check_pending(self) -> None:
         if self._stage is not None and self == MPI.REQUEST_NULL:
-            raise RuntimeError("MPI has completed a message to a GPU without pycoll, which would copy it there")
+            raise RuntimeError("MPI has completed a message to a GPU without pycoll, so it was not copied there")
 
     def _arrive(self, status: MPI.Status) -> None:
         stage, self._stage = self._stage, None
@@ -103,9 +99,9 @@ class _OnDevice(_Message):
 def _kept(
     request: MPI.Request, envelope: tuple[bool, int, int], array: Array, stage: np.ndarray | None = None
 ) -> MPI.Request:
-    """The request of MPI, or one that says what it waits for, or that keeps an array on a GPU.
+    """The request of MPI, wrapped if a timeout has to report it, or if its array is in GPU memory.
 
-    MPI knows such an array by its address alone.
+    MPI knows only the address of an array in GPU memory, so the wrapper keeps the array.
     """
     if is_host(array) and not settings.TIMEOUT:
         return request
@@ -117,7 +113,7 @@ def _kept(
 
 
 def _outgoing(name: str, buf: Any) -> tuple[Array, list[Any]]:
-    """The array to be sent, and what is given to MPI: for an array on a GPU, memory that is ready, or a copy."""
+    """The array to send and its buffer specification; data in GPU memory is ready, or copied to the host."""
     array = send_array(name, buf)
     if is_host(array):
         return array, _spec(array)
@@ -128,7 +124,7 @@ def _outgoing(name: str, buf: Any) -> tuple[Array, list[Any]]:
 
 
 def _incoming(name: str, buf: Any) -> tuple[Array, list[Any], np.ndarray | None]:
-    """The array to receive in, what is given to MPI, and the host memory through which it is staged to a GPU."""
+    """The array to receive into, its buffer specification, and the host memory that stages it, if it is staged."""
     array = recv_array(name, buf)
     if is_host(array):
         return array, _spec(array), None
@@ -140,7 +136,7 @@ def _incoming(name: str, buf: Any) -> tuple[Array, list[Any], np.ndarray | None]
 
 
 def _deliver(array: Array, stage: np.ndarray, status: MPI.Status) -> None:
-    """Copy a received message to the GPU; the whole buffer, if MPI cannot express the count."""
+    """Copy a received message to the GPU; copy the whole buffer if MPI cannot express the count."""
     count = status.Get_count(MPI.BYTE)
     device_copies.to_device(array, stage, array.nbytes if count == MPI.UNDEFINED else count)
 
@@ -163,7 +159,7 @@ def _finish(
     status: MPI.Status | None = None,
     kept: MPI.Request | None = None,
 ) -> None:
-    """Wait while collectives in flight go on, and not longer than PYCOLL_TIMEOUT; then keep the other request too."""
+    """Wait while collectives in flight progress; after a timeout keep `request` and the `kept` one."""
     world = _world(comm)
     where = f"{call} on rank {world.rank} of {world.size}"
     with interruptions_delayed():
@@ -171,9 +167,27 @@ def _finish(
 
 
 def send(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> None:
-    """Send `buf` (an array, or anything with the buffer protocol) to rank `dest`.
+    """Send a message; returns when `buf` may be reused.  See MPI_Send in the MPI standard.
 
-    Returns when `buf` may be written again; a buffer with gaps is packed.  As MPI_Send in the MPI standard.
+    Parameters
+    ----------
+    buf : buffer
+        The message, of any shape; a buffer with gaps is packed.
+    dest : int
+        The rank that receives, or MPI.PROC_NULL.
+    tag : int, default 0
+        The tag of the message.
+    comm : MPI.Comm, optional
+        The communicator; COMM_WORLD by default.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type.
+    MPI.Exception
+        For arguments that MPI rejects: a rank or a tag out of range, a message that is too long.
+    CollectiveTimeout
+        If the call takes longer than ``PYCOLL_TIMEOUT``.
     """
     if tasks or settings.TIMEOUT:
         return _finish("send", isend(buf, dest, tag, comm=comm), comm)
@@ -190,9 +204,36 @@ def recv(
     *,
     comm: MPI.Comm | None = None,
 ) -> Any:
-    """Receive into `buf`, at most as many elements as it has; returns `buf`.
+    """Receive a message.  See MPI_Recv in the MPI standard.
 
-    `status` gets the source, the tag and the count.  As MPI_Recv in the MPI standard.
+    Parameters
+    ----------
+    buf : buffer
+        Space for the message, which may be shorter.
+    source : int, default MPI.ANY_SOURCE
+        The rank that sends.
+    tag : int, default MPI.ANY_TAG
+        The tag of the message.
+    status : MPI.Status, optional
+        Receives the source, the tag and the count.
+    comm : MPI.Comm, optional
+        The communicator; COMM_WORLD by default.
+
+    Returns
+    -------
+    buffer
+        `buf`, the object that was passed.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type.
+    ValueError
+        For a receive buffer that is read-only or not C-contiguous.
+    MPI.Exception
+        For arguments that MPI rejects: a rank or a tag out of range, a message that is too long.
+    CollectiveTimeout
+        If the call takes longer than ``PYCOLL_TIMEOUT``.
     """
     if tasks or settings.TIMEOUT:
         _finish("recv", irecv(buf, source, tag, comm=comm), comm, status)
@@ -206,9 +247,31 @@ def recv(
 
 
 def isend(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> MPI.Request:
-    """Start sending `buf`; it must stay as it is until the request that is returned is complete.
+    """Start sending a message.  See MPI_Isend in the MPI standard.
 
-    As MPI_Isend in the MPI standard.
+    Parameters
+    ----------
+    buf : buffer
+        The message, of any shape, which must not be modified until the request is complete; a buffer with gaps is
+        packed.
+    dest : int
+        The rank that receives, or MPI.PROC_NULL.
+    tag : int, default 0
+        The tag of the message.
+    comm : MPI.Comm, optional
+        The communicator; COMM_WORLD by default.
+
+    Returns
+    -------
+    MPI.Request
+        The request of the message.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type.
+    MPI.Exception
+        For arguments that MPI rejects: a rank or a tag out of range, a message that is too long.
     """
     array, spec = _outgoing("buf", buf)
     request = _kept(_world(comm).Isend(spec, dest, tag), (True, dest, tag), array)
@@ -219,10 +282,37 @@ def isend(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) ->
 def irecv(
     buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG, *, comm: MPI.Comm | None = None
 ) -> MPI.Request:
-    """Start receiving into `buf`; it holds the message once the request that is returned is complete.
+    """Start receiving a message.  See MPI_Irecv in the MPI standard.
 
-    As MPI_Irecv in the MPI standard.  Complete a receive into GPU memory with the methods of the request or with
-    `pycoll.waitall` and the like: the functions of MPI for several requests do not copy a staged message to the GPU.
+    Parameters
+    ----------
+    buf : buffer
+        Space for the message, which may be shorter; it holds the message once the request is complete.
+    source : int, default MPI.ANY_SOURCE
+        The rank that sends.
+    tag : int, default MPI.ANY_TAG
+        The tag of the message.
+    comm : MPI.Comm, optional
+        The communicator; COMM_WORLD by default.
+
+    Returns
+    -------
+    MPI.Request
+        The request of the message.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type.
+    ValueError
+        For a receive buffer that is read-only or not C-contiguous.
+    MPI.Exception
+        For arguments that MPI rejects: a rank or a tag out of range, a message that is too long.
+
+    Notes
+    -----
+    Complete a receive into GPU memory with the methods of the request, `pycoll.waitall`, `waitany` or `testall`.  The
+    functions of MPI for several requests do not copy a staged message to the GPU.
     """
     array, spec, stage = _incoming("buf", buf)
     return _kept(_world(comm).Irecv(spec, source, tag), (False, source, tag), array, stage)
@@ -239,17 +329,49 @@ def sendrecv(
     *,
     comm: MPI.Comm | None = None,
 ) -> Any:
-    """Send one buffer and receive another at the same time; returns `recvbuf`.
+    """Send a message and receive another at the same time.  See MPI_Sendrecv in the MPI standard.
 
-    With recvbuf=None an array like `sendbuf` is allocated; the two must not overlap.  As MPI_Sendrecv in the
-    MPI standard.
+    Parameters
+    ----------
+    sendbuf : buffer
+        The message, of any shape; a buffer with gaps is packed.
+    dest : int
+        The rank that receives `sendbuf`, or MPI.PROC_NULL.
+    sendtag : int, default 0
+        The tag of the message that is sent.
+    recvbuf : buffer, optional
+        Space for the other message; None allocates an array of the shape and dtype of `sendbuf`.
+    source : int, default MPI.ANY_SOURCE
+        The rank that sends the other message.
+    recvtag : int, default MPI.ANY_TAG
+        The tag of the message that is received.
+    status : MPI.Status, optional
+        Receives the source, the tag and the count.
+    comm : MPI.Comm, optional
+        The communicator; COMM_WORLD by default.
+
+    Returns
+    -------
+    buffer
+        `recvbuf` or the allocated array.
+
+    Raises
+    ------
+    TypeError
+        For a wrong type.
+    ValueError
+        For a receive buffer that is read-only or not C-contiguous, or overlapping buffers.
+    MPI.Exception
+        For arguments that MPI rejects: a rank or a tag out of range, a message that is too long.
+    CollectiveTimeout
+        If the call takes longer than ``PYCOLL_TIMEOUT``.
     """
     outgoing = send_array("sendbuf", sendbuf)
     recvbuf = allocate_like(outgoing, outgoing.shape) if recvbuf is None else recvbuf
     incoming = recv_array("recvbuf", recvbuf)
     check_apart(outgoing, incoming)
     if tasks or settings.TIMEOUT or not (is_host(outgoing) and is_host(incoming)):
-        # the send first: if it is refused, there must be no receive, which would take another message
+        # the send first: if MPI rejects it, a pending receive would take another message
         sending = isend(outgoing, dest, sendtag, comm=comm)
         _finish("sendrecv", irecv(incoming, source, recvtag, comm=comm), comm, status, sending)
         _finish("sendrecv", sending, comm)

@@ -1,6 +1,6 @@
 """Nonblocking and persistent collectives: requests, and functions that wait for several of them.
 
-A request is no `MPI.Request`: MPI would take it for one that is complete, so that passing one to MPI is an error.
+A request is not an `MPI.Request`: MPI would treat it as complete.  Passing one to MPI is therefore an error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,23 @@ class _Waited:
     _result: Any
 
     def Test(self, status: MPI.Status | None = None) -> bool:
-        """Whether it is complete; raises the error of the collective.  `status` is ignored; mpi4py has it."""
+        """Test whether the collective is complete.
+
+        Parameters
+        ----------
+        status : MPI.Status, optional
+            Ignored; for compatibility with mpi4py.
+
+        Returns
+        -------
+        bool
+            True if the collective is complete.
+
+        Raises
+        ------
+        Exception
+            An error of the collective, once.
+        """
         self.task.poll()
         if self.task.done:
             self.active = False
@@ -45,7 +61,25 @@ class _Waited:
         return self.task.done
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
-        """Wait until it is complete; True."""
+        """Wait until the collective is complete.
+
+        Parameters
+        ----------
+        status : MPI.Status, optional
+            Ignored; for compatibility with mpi4py.
+
+        Returns
+        -------
+        bool
+            True.
+
+        Raises
+        ------
+        CollectiveTimeout
+            If the collective takes longer than ``PYCOLL_TIMEOUT``.
+        Exception
+            An error of the collective, once.
+        """
         task = self.task
         if task.done and task.error is None:
             self.active = False
@@ -57,12 +91,36 @@ class _Waited:
         return True
 
     def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
-        """Whether it is complete, and the collective's result if it is."""
+        """Test whether the collective is complete.
+
+        Parameters
+        ----------
+        status : MPI.Status, optional
+            Ignored; for compatibility with mpi4py.
+
+        Returns
+        -------
+        bool
+            True if the collective is complete.
+        object
+            Its result, as from `wait`; None if it is not complete.
+        """
         done = self.Test()
         return done, self._result if done else None
 
     def wait(self, status: MPI.Status | None = None) -> Any:
-        """Wait until it is complete; the collective's result."""
+        """Wait until the collective is complete.
+
+        Parameters
+        ----------
+        status : MPI.Status, optional
+            Ignored; for compatibility with mpi4py.
+
+        Returns
+        -------
+        object
+            The result of the blocking function; None for methods of `pycoll.Comm`.
+        """
         self.Wait()
         return self._result
 
@@ -72,10 +130,12 @@ class _Waited:
 
 
 class Request(_Waited):
-    """A collective under way.
+    """A collective in flight.
 
-    It goes on in `Test` and `Wait` of any request, and in any other call of pycoll.  The buffers must stay as they
-    are until it is complete.
+    Notes
+    -----
+    It progresses in `Test` and `Wait` of any request, and in any other call of pycoll.  The buffers must not be
+    modified or freed until it is complete.
     """
 
     def __init__(self, task: Task, result: Any) -> None:
@@ -84,7 +144,7 @@ class Request(_Waited):
 
 
 class NativeRequest(Request):
-    """A collective of MPI under way."""
+    """A native collective in flight."""
 
     def __init__(self, request: MPI.Request) -> None:
         self.active, self.done, self._result = True, False, None
@@ -92,11 +152,11 @@ class NativeRequest(Request):
 
     @property
     def task(self) -> Any:  # type: ignore[override]
-        """What is under way."""
+        """The object that is polled: the request itself."""
         return self
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
-        """Wait until it is complete; True."""
+        """Wait until the collective is complete; returns True."""
         if tasks:
             with interruptions_delayed():
                 progress.until(self._request.Test, "a nonblocking collective of MPI")
@@ -106,7 +166,7 @@ class NativeRequest(Request):
         return True
 
     def poll(self) -> bool:
-        """Let all tasks of this thread go on; whether it is complete."""
+        """Advance all tasks of this thread; return whether the collective is complete."""
         progress.progress()
         self.done = self.done or self._request.Test()
         return self.done
@@ -115,13 +175,16 @@ class NativeRequest(Request):
         """Do nothing: MPI raises its errors itself."""
 
     def give_up(self) -> None:
-        """Do nothing: what waits for it says so."""
+        """Do nothing: the waiting function raises the timeout."""
 
 
 class Persistent(_Waited, Task):
-    """A collective on fixed buffers, to be started many times; a context manager that frees it at its end.
+    """A collective on fixed buffers, which can be started many times.
 
-    Each `Start` needs a `Wait`, or a `Test` that says True.  Started ones complete in any order.
+    Notes
+    -----
+    Each `Start` needs a `Wait`, or a `Test` that returns True.  Started collectives may complete in any order.  The
+    object is a context manager: at its end, it waits and frees the requests.
     """
 
     def __init__(self, prepared: Prepared) -> None:
@@ -135,16 +198,22 @@ class Persistent(_Waited, Task):
         self._starting, self._ending = self._fixed.calls[: self._first], self._fixed.calls[self._first :]
         busy = prepared.buffers.before or prepared.buffers.after or settings.TIMEOUT
         self._quick = not busy and self.memory is HOST
-        self._fresh = False  # started by `Start`, and not gone on since
-        self.active, self.done = False, True  # active: started, and its completion not reported yet
+        self._fresh = False  # started by `Start`, and not advanced since
+        self.active, self.done = False, True  # active: started, and completion not reported yet
 
     @property
     def task(self) -> Task:  # type: ignore[override]
-        """What is under way."""
+        """The task: the object itself."""
         return self
 
     def Start(self) -> None:
-        """Start it; RuntimeError if it is active, or freed."""
+        """Start the collective.
+
+        Raises
+        ------
+        RuntimeError
+            If it is still active, or freed.
+        """
         if not self._quick or self.active or self.channel.broken:
             self._start_anew()
             return
@@ -170,7 +239,7 @@ class Persistent(_Waited, Task):
         self.start()
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
-        """Wait until it is complete; True."""
+        """Wait until the collective is complete; see `Request.Wait`."""
         if not (self._fresh and len(tasks) == 1) or background:
             return super().Wait(status)
         try:
@@ -184,7 +253,7 @@ class Persistent(_Waited, Task):
         return True
 
     def _end_early(self, error: BaseException) -> None:
-        """After an error: if messages may be pending, the communicator cannot be used any more."""
+        """End after an error; if messages may be pending, make the communicator unusable."""
         self._fresh = False
         if self._fixed and self._fixed.failed:
             self._fail(error)
@@ -193,13 +262,19 @@ class Persistent(_Waited, Task):
         self.error = None  # it is raised now, and only once
 
     def advance(self, wait: bool = False) -> bool:
-        """Go on as far as that needs no waiting, or with `wait` to the end; whether it is complete."""
+        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
         if self._fresh:
             self._fresh, self._executable, self._at = False, self._fixed, self._first
         return super().advance(wait)
 
     def Free(self) -> None:
-        """Give its requests back to MPI; RuntimeError if it is active."""
+        """Free the MPI requests.
+
+        Raises
+        ------
+        RuntimeError
+            If the collective is still active.
+        """
         if self.active:
             raise RuntimeError(f"Free: {self.name} is still active")
         if self._fixed:
@@ -221,7 +296,23 @@ AnyRequest = Request | Persistent | MPI.Request
 
 
 def waitall(requests: Sequence[AnyRequest]) -> list[Any]:
-    """Wait for all requests, of collectives and of messages alike; returns what each request's `wait` returns."""
+    """Wait for all requests, of collectives and of messages.
+
+    Parameters
+    ----------
+    requests : sequence of Request, Persistent or MPI.Request
+        The requests to wait for.
+
+    Returns
+    -------
+    list
+        The result of `wait` for each request.
+
+    Raises
+    ------
+    CollectiveTimeout
+        If a request takes longer than ``PYCOLL_TIMEOUT``.
+    """
     return [_wait(request, place, len(requests)) for place, request in enumerate(requests)]
 
 
@@ -239,10 +330,24 @@ def _wait(request: AnyRequest, place: int, count: int) -> Any:
 
 
 def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
-    """Wait for one of several requests, of collectives and of messages alike.
+    """Wait for one of several requests, of collectives and of messages.
 
-    Returns its index and what its `wait` returns.  Requests that have been waited for before do not count; if there are
-    no others, the index is MPI.UNDEFINED.
+    Parameters
+    ----------
+    requests : sequence of Request, Persistent or MPI.Request
+        The requests to wait for.  Inactive ones, whose completion was already reported, are skipped.
+
+    Returns
+    -------
+    int
+        The index of the completed request; MPI.UNDEFINED if all are inactive.
+    object
+        The result of its `wait`; None if all are inactive.
+
+    Raises
+    ------
+    CollectiveTimeout
+        If no request completes within ``PYCOLL_TIMEOUT``.
     """
     found: list[tuple[int, Any]] = []
     waiting = [(i, request) for i, request in enumerate(requests) if _is_active(request)]
@@ -268,7 +373,20 @@ def _is_active(request: AnyRequest) -> bool:
 
 
 def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list[Any] | None]:
-    """Whether all requests, of collectives and of messages alike, are complete; and their results if they are."""
+    """Test whether all requests, of collectives and of messages, are complete.
+
+    Parameters
+    ----------
+    requests : sequence of Request, Persistent or MPI.Request
+        The requests to test.
+
+    Returns
+    -------
+    bool
+        True if all requests are complete.
+    list or None
+        The result of `wait` for each request if all are complete.
+    """
     progress.progress()
     for request in requests:
         if not (request.Get_status() if isinstance(request, MPI.Request) else request.task.poll()):
@@ -281,7 +399,7 @@ def _channel(comm: MPI.Intracomm) -> Channel:
     channel = attached(comm)
     if channel is None:
         raise RuntimeError(
-            "this communicator has no private duplicate yet, and a nonblocking call cannot make one: first call "
+            "this communicator has no private duplicate yet, and a nonblocking call cannot create one: first call "
             "pycoll.attach(comm) or a blocking collective on all its ranks, or use pycoll.Comm(comm)"
         )
     return channel
@@ -298,7 +416,7 @@ def start(
     algorithm: str | None = None,
     recvcounts: Any = None,
 ) -> Request:
-    """Start a collective that does not block; arguments as its blocking form has."""
+    """Start a nonblocking collective, with the arguments of the blocking one."""
     comm = MPI.COMM_WORLD if comm is None else comm
     channel = _channel(comm) if is_new(comm) else channels[comm.handle]
     lists = read is not check_buffers
@@ -320,7 +438,7 @@ def start(
     prepared = prepare(call, channel)
     if key and plan is None and prepared.simple and (plan := prepared.plan(call, send, recv)):
         channel.remember(key, plan)
-    if prepared.native:  # MPI starts its own in one order on all ranks, whenever the parts before them end
+    if prepared.native:  # native collectives must start in the same order on all ranks, so run the parts before it now
         prepared.open()
         parts = prepared.body(prepared.executable())
     else:
@@ -332,7 +450,7 @@ def start(
 
 @interruptions_delayed()
 def initialize(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, **given: Any) -> Persistent:
-    """Make a persistent collective; all ranks of the communicator call this together."""
+    """Create a persistent collective; all ranks of the communicator call this together."""
     comm = MPI.COMM_WORLD if comm is None else comm
     free_dropped()
     call = Call(primitive, comm, read=read, form="persistent", **given)

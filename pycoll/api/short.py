@@ -1,8 +1,8 @@
-"""Which calls of `pycoll.Comm` go to MPI at once, with the arguments of the caller.
+"""Decides which calls of `pycoll.Comm` go directly to MPI, with the arguments of the caller.
 
-They are those that name no algorithm and are so short that MPI takes less time for them than Python does for anything
-else.  The first call of a kind is checked and chosen for like any other; `Channel.short` then has the limit for those
-that come later.  Whoever looks there decides as `pycoll.selection.select` does, so that all ranks decide alike.
+These calls name no algorithm and are so short that MPI takes less time than Python overhead.  The first call of a kind
+is checked like any other; then `Channel.short` has the limit for later calls.  The functions here decide as
+`pycoll.selection.select` does, so that all ranks decide alike.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .requests import NativeRequest
 ndarray = np.ndarray
 Limits = dict[Hashable, int]
 _ON_HOST = frozenset((ndarray, bytes, bytearray, memoryview, array.array, mmap.mmap, MPI.buffer))
-OTHER_FORM = 1 << 63  # more bytes than any limit
+OTHER_FORM = 1 << 63  # more bytes than any limit: the form is not read here
 
 
 def moved(limits: Limits, primitive: str, buffer: Any, blocks: int = 1, other: Any = None) -> bool:
-    """Whether a call that moves data is short, by a buffer of so many blocks; mpi4py must know the dtypes of both."""
+    """Whether a call that moves data is short, judged by a buffer of `blocks` blocks; mpi4py must know both dtypes."""
     kind = type(buffer)
     if kind is ndarray:
         nbytes: int = buffer.nbytes
@@ -45,19 +45,19 @@ def moved(limits: Limits, primitive: str, buffer: Any, blocks: int = 1, other: A
 
 
 def moved_to_or_from_root(limits: Limits, primitive: str, buffer: Any, whole: Any, ranks: int) -> bool:
-    """The same for scatter and gather: by a rank's own buffer or, where the root has none, by that of all blocks."""
+    """As `moved`, for scatter and gather: judged by the block of this rank, or by `whole` with MPI.IN_PLACE."""
     if buffer is IN_PLACE:
         return moved(limits, primitive, whole, ranks)
     return moved(limits, primitive, buffer, 1, whole)
 
 
 def varying(limits: Limits, primitive: str, sendbuf: Any, recvbuf: Any) -> bool:
-    """Whether a call whose ranks do not know each other's counts goes to MPI; mpi4py must know the dtypes."""
+    """Whether a call goes to MPI whose counts are not known on all ranks; mpi4py must know the dtypes."""
     return primitive in limits and not tasks and is_known(sendbuf) and is_known(recvbuf)
 
 
 def gathered(limits: Limits, sendbuf: Any, recvbuf: Any, ranks: int) -> bool:
-    """The same for all-gather, whose ranks know all counts: by the mean length of a block."""
+    """As `varying`, for all-gather, where all ranks know all counts: judged by the mean length of a block."""
     limit = limits.get("allgatherv", -1)
     if limit < UNLIMITED:
         if type(recvbuf) not in (list, tuple) or len(recvbuf) < 2 or type(recvbuf[0]) is not ndarray:
@@ -71,7 +71,7 @@ def gathered(limits: Limits, sendbuf: Any, recvbuf: Any, ranks: int) -> bool:
 
 
 def is_known(buffer: Any) -> bool:
-    """Whether mpi4py knows the dtype of a buffer in a usual form, which is in host memory."""
+    """Whether a buffer has a usual form, is in host memory, and has a dtype that mpi4py knows."""
     kind = type(buffer)
     if kind is ndarray:
         return buffer.dtype in BASIC and buffer.flags.aligned
@@ -81,7 +81,7 @@ def is_known(buffer: Any) -> bool:
 
 
 def reduced(limits: Limits, primitive: str, buffer: Any, op: Any, blocks: int = 1) -> bool:
-    """Whether a reduction is short, by a buffer of so many blocks."""
+    """Whether a reduction is short, judged by a buffer of `blocks` blocks."""
     if type(buffer) is ndarray:
         nbytes: int = buffer.nbytes
         name = buffer.dtype if buffer.flags.aligned else None
@@ -93,7 +93,7 @@ def reduced(limits: Limits, primitive: str, buffer: Any, op: Any, blocks: int = 
 
 
 def _listed(spec: Any, blocks: int) -> tuple[int, Hashable]:
-    """The bytes of ``[array, type]`` or ``[array, count, type]``, and the name of the type; else too many bytes."""
+    """The bytes and the type of ``[array, type]`` or ``[array, count, type]``; `OTHER_FORM` for other forms."""
     if (type(spec) is list or type(spec) is tuple) and len(spec) > 1 and type(spec[0]) in _ON_HOST:
         if len(spec) == 2 and type(spec[0]) is ndarray:
             return spec[0].nbytes, id(spec[1])
@@ -103,11 +103,11 @@ def _listed(spec: Any, blocks: int) -> tuple[int, Hashable]:
 
 
 def nonblocking(native: Callable[..., MPI.Request], primitive: str) -> Callable[..., NativeRequest | None]:
-    """What begins a nonblocking call of `pycoll.Comm` by this method of mpi4py, if it is short."""
+    """Return a function that begins a short nonblocking call of `pycoll.Comm` by this method of mpi4py."""
     varies, reduces = PRIMITIVES[primitive].varies, PRIMITIVES[primitive].reduces
 
     def begin(comm: Any, *args: Any) -> NativeRequest | None:
-        if background:  # which looks after tasks alone
+        if background:  # the progress thread advances tasks only
             return None
         limits, ranks = comm._limits, comm._ranks
         if primitive == "barrier":

@@ -208,9 +208,9 @@ def test_messages_of_the_communicator(xp, way):
     np.testing.assert_array_equal(back.get(), expected)
     column.Free()
     if way == "staged":
-        with pytest.raises(TypeError, match="Ssend: a buffer lies on a GPU"):
+        with pytest.raises(TypeError, match="Ssend: a buffer is in GPU memory"):
             comm.Ssend(out, RIGHT)
-        with pytest.raises(TypeError, match="Recv_init: a buffer lies on a GPU"):
+        with pytest.raises(TypeError, match="Recv_init: a buffer is in GPU memory"):
             comm.Recv_init([out, MPI.DOUBLE], source=LEFT)
 
 
