@@ -1,1 +1,1 @@
-"""What every layer uses: settings, errors, counters, files, figures and command lines."""
+"""Modules that every layer uses: settings, errors, counters, files, figures and command lines."""

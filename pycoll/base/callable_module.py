@@ -1,4 +1,4 @@
-"""Modules that can also be called, for what is both a function and a command: ``pycoll.trace``, ``pycoll.simulate``."""
+"""Modules that can be called: ``pycoll.trace`` and ``pycoll.simulate`` are functions as well as commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
-    """Let calling the module of that name call the function."""
+    """Make the module of that name callable: a call calls the function."""
 
     class CallableModule(types.ModuleType):
         __call__ = staticmethod(function)

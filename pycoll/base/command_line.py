@@ -1,4 +1,4 @@
-"""What the command lines of pycoll share."""
+"""Functions that the command lines of pycoll share."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-PAUSE = 0.5  # seconds: launchers pass output on in their own time, and drop what they have not read at an abort
+PAUSE = 0.5  # seconds: launchers forward output with a delay, and at an abort drop what they have not read
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """An argument parser that reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """End the program."""
+        """Print the error and exit with status 2."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
 def check_folder(option: str, path: Path | None) -> None:
-    """ValueError if the file that an option names is to be in a folder that is not there."""
+    """Raise ValueError if the folder of the file that an option names does not exist."""
     if path and not path.parent.is_dir():
-        raise ValueError(f"{option} {path}: there is no such folder")
+        raise ValueError(f"{option} {path}: no such folder")
 
 
 def optional(module: str) -> Any:
-    """A module that pycoll does not always need; without it the program ends and says so."""
+    """Import an optional module; if it is not installed, exit with a message."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -44,8 +44,8 @@ def optional(module: str) -> Any:
 def printed_once(comm: MPI.Intracomm) -> Iterator[None]:
     """Print command-line errors and help on rank 0 only; if one rank exits, all do.
 
-    The output is that of the first rank that exits.  Rank 0 prints before any rank exits, because launchers may kill
-    the other ranks as soon as one has ended.
+    Rank 0 prints the output of the lowest rank that exits.  It prints before any rank exits, because launchers may
+    kill the other ranks as soon as one has ended.
     """
     out, err, code = io.StringIO(), io.StringIO(), None
     try:

@@ -1,7 +1,4 @@
-"""Counts what a rank sends: ``with pycoll.traffic() as sent: ...``, then `sent.messages` and `sent.nbytes`.
-
-`sent.staged` are the bytes that were copied between a GPU and the host.
-"""
+"""Counts messages and bytes that a rank sends: ``with pycoll.traffic() as sent: ...``."""
 
 from __future__ import annotations
 
@@ -14,11 +11,21 @@ from . import hooks
 
 @dataclass
 class Traffic:
-    """Messages to other ranks, and their bytes; what was copied on the way."""
+    """The messages that a rank sent to other ranks, and the bytes that it staged.
+
+    Attributes
+    ----------
+    messages : int
+        The number of messages.
+    nbytes : int
+        The bytes of these messages.
+    staged : int
+        The bytes that were copied between GPU memory and host memory.
+    """
 
     messages: int = 0
     nbytes: int = 0
-    staged: int = 0  # bytes copied between GPU memory and host memory
+    staged: int = 0
 
 
 _counting: list[Traffic] = []
@@ -26,10 +33,19 @@ _counting: list[Traffic] = []
 
 @contextlib.contextmanager
 def traffic() -> Iterator[Traffic]:
-    """Count what this rank sends to others by collectives of pycoll, and by `pycoll.send`, `isend` and `sendrecv`.
+    """Count the messages that this rank sends in a `with` block.
 
-    Persistent collectives are counted if they were made within it.  Programs are bound anew at its begin and end, so
-    that there is no cost where nothing is counted.
+    Collectives of pycoll, `pycoll.send`, `isend` and `sendrecv` are counted.
+
+    Returns
+    -------
+    context manager of Traffic
+        The counts, which increase while the block runs.
+
+    Notes
+    -----
+    Persistent collectives are counted if they were created in the block.  Programs are bound again at its beginning
+    and end, so that calls outside of it have no overhead.
     """
     counter = Traffic()
     _counting.append(counter)
@@ -42,20 +58,20 @@ def traffic() -> Iterator[Traffic]:
 
 
 def count(nbytes: int) -> None:
-    """A message of so many bytes is sent."""
+    """Count a message of `nbytes` bytes."""
     for counter in _counting:
         counter.messages += 1
         counter.nbytes += nbytes
 
 
 def count_staging(nbytes: int) -> None:
-    """So many bytes are copied between GPU memory and host memory."""
+    """Count `nbytes` bytes that are copied between GPU memory and host memory."""
     for counter in _counting:
         counter.staged += nbytes
 
 
 def counted(call: Callable[[], object], nbytes: int, note: Callable[[int], None] = count) -> Callable[[], object]:
-    """A call that starts a message, or a copy that `note` is for, such that it is counted if anything is."""
+    """Wrap a call that starts a message, or with another `note` a copy, so that it is counted in a `traffic` block."""
     if not _counting:
         return call
 

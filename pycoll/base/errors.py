@@ -1,4 +1,4 @@
-"""The errors of pycoll; the first three are errors of MPI as well, for programs that expect those."""
+"""The exceptions of pycoll; some are also MPI.Exception, for programs that expect it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mpi4py import MPI
 
 
 class _ExplainedError(MPI.Exception):
-    """An MPI error with a message in words."""
+    """An MPI error with a message."""
 
     code = MPI.ERR_OTHER
 
@@ -28,13 +28,13 @@ class WrongRoot(_ExplainedError, ValueError):
 
 
 class WrongOperation(_ExplainedError, TypeError):
-    """The operation is not defined on the elements."""
+    """The operation is not defined for the dtype."""
 
     code = MPI.ERR_OP
 
 
 class CommunicatorLimit(_ExplainedError):
-    """MPI cannot make another communicator."""
+    """MPI cannot create another communicator."""
 
 
 class TruncatedMessage(_ExplainedError):
@@ -44,7 +44,7 @@ class TruncatedMessage(_ExplainedError):
 
 
 def with_hint(error: BaseException) -> BaseException:
-    """The error, or a TruncatedMessage with a hint at its usual cause."""
+    """Return the error, or for a truncated message an error with a hint at the usual cause."""
     if isinstance(error, MPI.Exception) and error.Get_error_class() == MPI.ERR_TRUNCATE:
         return TruncatedMessage(
             f"{error}; the arguments probably differ between ranks: PYCOLL_CHECK=1 compares them before each call"
@@ -53,15 +53,18 @@ def with_hint(error: BaseException) -> BaseException:
 
 
 class MismatchError(ValueError):
-    """Ranks called a collective with arguments that do not fit together; raised on all of them."""
+    """The ranks called a collective with arguments that do not match.
+
+    With ``PYCOLL_CHECK=1`` it is raised on all ranks.
+    """
 
 
 class CollectiveTimeout(RuntimeError):
-    """A call waited for other ranks for more than PYCOLL_TIMEOUT seconds.
+    """A call waited for other ranks for more than ``PYCOLL_TIMEOUT`` seconds.
 
-    After a collective, its communicator cannot be used any more.
+    If the call was a collective, its communicator is unusable afterwards.
     """
 
 
 class CollectiveInterrupted(RuntimeError):
-    """A collective ended early on this rank; its communicator cannot be used any more."""
+    """A collective ended early on this rank; its communicator is unusable afterwards."""

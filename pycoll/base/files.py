@@ -11,7 +11,7 @@ from typing import IO, Any
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Let `write` write a file, and replace `path` by it: after a crash either the old or the new version is intact."""
+    """Replace the file `path` atomically: after a crash either the old or the new version is intact."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, suffix=".tmp", delete=False) as file:
         try:
             write(file)
@@ -30,5 +30,5 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
 
 
 def write_json(path: str | Path, content: object) -> None:
-    """Write a document as JSON, atomically."""
+    """Write an object as JSON, atomically."""
     write_atomically(Path(path), lambda file: file.write(json.dumps(content, indent=1).encode()))

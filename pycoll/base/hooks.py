@@ -1,23 +1,23 @@
-"""Where upper layers attach themselves to lower ones, so that the lower layers need not import them."""
+"""Hooks that lower layers call and upper layers install, so that lower layers need not import upper ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-# called on every rank with the private duplicate of each communicator that pycoll begins to use
+# called on every rank when pycoll attaches to a communicator, with its private duplicate
 channel_made: list[Callable[[Any], object]] = []
 
 # called when a new epoch begins
 epoch_began: list[Callable[[], object]] = []
 
-# Programs are bound for one epoch.  A new one begins when what they are bound with changes: the sizes of segments,
-# whether messages are counted, whether they are traced.
+# Programs are bound for one epoch.  A new epoch begins when the segment sizes change, and when counting or tracing of
+# messages is turned on or off.
 epoch = 0
 
 
 def begin_epoch() -> None:
-    """Have every program bound anew at its next call.
+    """Begin a new epoch, in which every program is bound again at its next call.
 
     No program is freed here, because another thread may be running it.
     """

@@ -2,17 +2,17 @@
 
 | variable | meaning |
 |---|---|
-| ``PYCOLL_CUDA_AWARE`` | 0 or 1: whether MPI may be given addresses on a GPU (see `pycoll.runtime.gpu.cuda_aware`) |
-| ``PYCOLL_SEGMENT`` | the longest message in bytes (4 MiB; 56 KiB between hosts) |
-| ``PYCOLL_PIPELINE`` | the bytes of the segments that pipelined algorithms cut vectors into (128 KiB, 16 KiB) |
-| ``PYCOLL_ALLREDUCE``, ... | the algorithm of a primitive, where a call and its communicator name none |
-| ``PYCOLL_NATIVE`` | 0: `pycoll.Comm` leaves no calls to MPI that pycoll can do (1) |
-| ``PYCOLL_TUNING`` | a file that ``python -m pycoll.tune`` wrote (see `pycoll.selection.tuning_file`), or ``off`` |
+| ``PYCOLL_CUDA_AWARE`` | 0 or 1: whether to pass GPU addresses to MPI (see `pycoll.runtime.gpu.cuda_aware`) |
+| ``PYCOLL_SEGMENT`` | the longest message, in bytes (4 MiB; 56 KiB between hosts) |
+| ``PYCOLL_PIPELINE`` | the segment size of pipelined algorithms, in bytes (128 KiB; 16 KiB between hosts) |
+| ``PYCOLL_ALLREDUCE``, ... | the algorithm of a primitive, if neither the call nor its communicator names one |
+| ``PYCOLL_NATIVE`` | 0: `pycoll.Comm` leaves only those calls to MPI that pycoll does not support (1) |
+| ``PYCOLL_TUNING`` | a tuning file from ``python -m pycoll.tune`` (see `pycoll.selection.tuning_file`), or ``off`` |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
-| ``PYCOLL_TIMEOUT`` | seconds that a collective, or a message, may take |
-| ``PYCOLL_TRACE`` | a folder: a trace of the run is written there (see `pycoll.trace`) |
-| ``PYCOLL_TRACE_EVENTS`` | how many events each rank keeps in it (524288: 20 MiB) |
-| ``PYCOLL_LOG`` | ``algorithms``: log which algorithm each new kind of call gets, and why |
+| ``PYCOLL_TIMEOUT`` | the longest time that a collective or a message may take, in seconds |
+| ``PYCOLL_TRACE`` | the folder for a trace of the run (see `pycoll.trace`) |
+| ``PYCOLL_TRACE_EVENTS`` | the number of events that each rank keeps in the trace (524288: 20 MiB) |
+| ``PYCOLL_LOG`` | ``algorithms``: log which algorithm each new kind of call runs, and why |
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from . import hooks
 
-# those that are read; the primitives have theirs, too
+# the variables that are read here; each primitive has another one
 VARIABLES = (
     *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
     "PYCOLL_NATIVE",
@@ -59,10 +59,10 @@ def _switch_from(variable: str, default: str = "0") -> bool:
     return text == "1"
 
 
-EVENTS = 1 << 19  # that each rank keeps of a trace, by default: 20 MiB
+EVENTS = 1 << 19  # events that each rank keeps in a trace, by default: 20 MiB
 
-# None stands for the defaults: the first of each two within a host, the second between hosts, where the TCP messages
-# of Open MPI above 64 KiB wait for their receivers
+# None selects the defaults: the first one within a host, the second one between hosts, where TCP messages of Open MPI
+# above 64 KiB wait for their receivers
 SEGMENT = _number_from("PYCOLL_SEGMENT")
 PIPELINE = _number_from("PYCOLL_PIPELINE")
 DEFAULT_SEGMENTS = 4 << 20, 56 << 10
@@ -75,17 +75,17 @@ TRACE_EVENTS = _number_from("PYCOLL_TRACE_EVENTS", "events") or EVENTS
 
 
 def longest(several_hosts: bool, tuned: int | None = None) -> int:
-    """The longest message in bytes; `tuned` is what was measured to be the best."""
+    """The longest message in bytes; `tuned` is the value that was measured to be the best."""
     return SEGMENT or tuned or DEFAULT_SEGMENTS[several_hosts]
 
 
 def pipeline(several_hosts: bool, tuned: int | None = None) -> int:
-    """The bytes of a pipelined algorithm's segments; `tuned` is what was measured to be the best."""
+    """The segment size of pipelined algorithms in bytes; `tuned` is the value that was measured to be the best."""
     return PIPELINE or tuned or DEFAULT_PIPELINES[several_hosts]
 
 
 def segments(nbytes: int, several_hosts: bool = False, tuned: int | None = None) -> int:
-    """Into how many segments a pipelined algorithm cuts a vector."""
+    """The number of segments into which a pipelined algorithm cuts a vector."""
     return max(1, -(-nbytes // pipeline(several_hosts, tuned)))
 
 
@@ -93,7 +93,7 @@ _UNCHANGED: Any = object()
 
 
 def configure(*, segment: int | None = _UNCHANGED, pipeline: int | None = _UNCHANGED) -> None:
-    """Set the sizes of segments in bytes, on all ranks alike; None stands for the default."""
+    """Set the segment sizes in bytes, to the same values on all ranks; None selects the default."""
     global SEGMENT, PIPELINE
     for name, value in (("segment", segment), ("pipeline", pipeline)):
         if value is not None and value is not _UNCHANGED and value < 1:
