@@ -1,1 +1,1 @@
-"""The buffers of the caller: recognised, checked, and turned into arrays, addresses and places of blocks."""
+"""The buffers of the caller: recognised, checked, and converted to arrays, addresses and block positions."""

@@ -1,4 +1,4 @@
-"""The caller's buffers: recognised, checked, and allocated where none was given.
+"""The buffers of the caller: recognised, checked, and allocated if none was passed.
 
 An array is a NumPy array, or a CuPy array in GPU memory; both are handled alike here.
 """
@@ -23,7 +23,7 @@ Array = Any  # of NumPy or CuPy
 
 
 def as_array(name: str, buffer: Any) -> Array:
-    """An array on the memory of an object with `__array_interface__`, DLPack or the buffer protocol.
+    """An array that shares the memory of an object with `__array_interface__`, DLPack or the buffer protocol.
 
     It is a CuPy array if the object has `__cuda_array_interface__`, or if DLPack reports GPU memory.
     """
@@ -31,7 +31,7 @@ def as_array(name: str, buffer: Any) -> Array:
         if buffer is IN_PLACE:
             raise ValueError(f"{name}=MPI.IN_PLACE is not allowed here")
         if hasattr(buffer, "__array_interface__"):
-            buffer = np.asarray(buffer)  # of a subclass of ndarray too: only its memory counts
+            buffer = np.asarray(buffer)  # subclasses of ndarray too: only the memory matters
         elif cuda.on_device(name, buffer):
             buffer = cuda.device_array(name, buffer)
         elif hasattr(buffer, "__dlpack__"):
@@ -50,21 +50,19 @@ def as_array(name: str, buffer: Any) -> Array:
     return buffer
 
 
-_HOST_DEVICES = (1, 3)  # DLPack's numbers for memory that the CPU reads: kDLCPU, kDLCUDAHost
+_HOST_DEVICES = (1, 3)  # DLPack device types for memory that the CPU can read: kDLCPU, kDLCUDAHost
 
 
 def _from_dlpack(name: str, buffer: Any) -> np.ndarray:
     device, _ = buffer.__dlpack_device__()
     if device not in _HOST_DEVICES:
-        raise cuda.UnreadableMemory(
-            f"{name} lies on a device that NumPy cannot read (DLPack device type {int(device)})"
-        )
+        raise cuda.UnreadableMemory(f"{name} is on a device that NumPy cannot read (DLPack device type {int(device)})")
     if str(getattr(buffer, "dtype", "")) == "torch.bfloat16":
         return _torch_bfloat16(name, buffer)
     try:
         try:
             return np.from_dlpack(buffer)
-        except RuntimeError:  # a dtype that DLPack has and NumPy has not
+        except RuntimeError:  # a dtype of DLPack that NumPy does not have
             array = np.asarray(buffer)
             array.flags.writeable = False  # it may be a copy
             return array
@@ -73,7 +71,7 @@ def _from_dlpack(name: str, buffer: Any) -> np.ndarray:
 
 
 def _torch_bfloat16(name: str, tensor: Any) -> np.ndarray:
-    """The bfloat16 of PyTorch, which NumPy has through ml_dtypes only."""
+    """Convert a bfloat16 tensor of PyTorch; NumPy has this dtype only through ml_dtypes."""
     if tensor.requires_grad:
         raise TypeError(f"{name} requires a gradient; use tensor.detach()")
     try:
@@ -84,7 +82,7 @@ def _torch_bfloat16(name: str, tensor: Any) -> np.ndarray:
 
 
 def send_array(name: str, buffer: Any) -> Array:
-    """A buffer to read from; packed if it is not C-contiguous."""
+    """The array of a buffer to read from; packed if it is not C-contiguous."""
     array = as_array(name, buffer)
     if not array.flags.c_contiguous:
         packed = allocate_like(array, array.shape)
@@ -97,17 +95,17 @@ def send_array(name: str, buffer: Any) -> Array:
 
 
 def copying(to: Array, source: Array) -> Action:
-    """A copy between two arrays in one memory; on a GPU it is begun."""
+    """A call that copies between two arrays in the same memory; on a GPU it only starts the copy."""
     return partial(np.copyto, to, source) if is_host(to) else streams.copying(to, source)
 
 
 def finishing(array: Array) -> list[Action]:
-    """The actions that complete copies in the memory of this array."""
+    """The calls that complete copies in the memory of this array."""
     return [] if is_host(array) else [partial(streams.finish, array.device.id)]
 
 
 def recv_array(name: str, buffer: Any) -> Array:
-    """A buffer to write to: it must be writeable and C-contiguous."""
+    """The array of a buffer to write to, which must be writeable and C-contiguous."""
     array = as_array(name, buffer)
     check_writeable(name, buffer, array)
     if not array.flags.c_contiguous:
@@ -116,9 +114,9 @@ def recv_array(name: str, buffer: Any) -> Array:
 
 
 def check_writeable(name: str, buffer: Any, array: Array) -> None:
-    """ValueError if the buffer that this array was made from is read-only."""
+    """Raise ValueError if the buffer that this array was made from is read-only."""
     if is_host(array):
-        read_only = not array.flags.writeable or isinstance(buffer, np.generic)  # a scalar's array is a copy
+        read_only = not array.flags.writeable or isinstance(buffer, np.generic)  # the array of a scalar is a copy
     else:
         read_only = cuda.is_read_only(name, buffer)
     if read_only:

@@ -2,9 +2,9 @@
 
 These are ``buf``, ``[buf, type]``, ``[buf, count, type]`` and ``[buf, (counts, displs), type]``.
 
-They are read as in mpi4py (``msgbuffer.pxi``), and become memory and the places of blocks in it: a
-`BufferView` of a call.  Counts and displacements are in elements of the datatype, for alltoallw displacements in bytes.
-Blocks of a datatype with gaps are packed into memory of their own before a collective and unpacked after it.
+They are read as in mpi4py (``msgbuffer.pxi``), and become a `BufferView`: memory, and the positions of blocks in it.
+Counts and displacements are in elements of the datatype; displacements of alltoallw are in bytes.  Blocks of a datatype
+with gaps are packed into separate memory before a collective and unpacked after it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ from .packing import packing
 
 
 class NeedsNativeMPI(Exception):
-    """Only the collective of MPI can do this, for example a reduction of elements for which NumPy has no dtype."""
+    """A call that only the native collective supports, for example a reduction of elements without a NumPy dtype."""
 
     def check_algorithm(self, name: str | None) -> None:
-        """TypeError if the call names an algorithm of pycoll."""
+        """Raise TypeError if the call names an algorithm of pycoll."""
         if name not in (None, NATIVE):
-            raise TypeError(
-                f"algorithm={name!r}: {self} is left to MPI; leave `algorithm` out, or set algorithm={NATIVE!r}"
-            )
+            raise TypeError(f"algorithm={name!r}: {self} is left to MPI; omit `algorithm`, or set algorithm={NATIVE!r}")
 
 
 class Spec(NamedTuple):
@@ -48,7 +46,7 @@ class Spec(NamedTuple):
 
 
 def parse(spec: Any, vector: bool) -> Spec:
-    """The items of a specification; ValueError or TypeError, worded as in mpi4py, if there are too few or too many."""
+    """The items of a specification; the errors for too few or too many items are those of mpi4py."""
     if not isinstance(spec, list | tuple):
         return Spec(spec, None, None, None)
     if not 2 <= len(spec) <= 4:
@@ -77,10 +75,10 @@ def _datatype(given: Any) -> MPI.Datatype | None:
         raise KeyError(f"cannot map {given!r} to MPI datatype") from None
 
 
-# quadruple precision, for whose size and code NumPy has another type
+# quadruple precision: NumPy has a different type of the same size and code
 _WITHOUT_DTYPE = [datatype for datatype in (MPI.REAL16, MPI.COMPLEX32) if datatype != MPI.DATATYPE_NULL]
 
-# The datatypes of MPI for MINLOC and MAXLOC, with the type of their values; the index is an int
+# The datatypes of MPI for MINLOC and MAXLOC, with the type of the value; the index is an int
 _PAIRS = [
     (MPI.FLOAT_INT, "f"),
     (MPI.DOUBLE_INT, "d"),
@@ -92,7 +90,7 @@ _PAIRS = [
 
 
 def dtype_of(datatype: MPI.Datatype) -> np.dtype | None:
-    """The NumPy dtype of an MPI datatype's elements; None if it has none."""
+    """The NumPy dtype of the elements of an MPI datatype; None if there is none."""
     if any(datatype == other for other in _WITHOUT_DTYPE):
         return None
     for pair, value in _PAIRS:
@@ -108,7 +106,7 @@ def dtype_of(datatype: MPI.Datatype) -> np.dtype | None:
 
 
 def is_dense(datatype: MPI.Datatype) -> bool:
-    """Whether elements lie side by side without gaps, in the order in which they are sent."""
+    """Whether elements are contiguous, in the order in which they are sent."""
     if datatype.is_predefined:
         return datatype.size == datatype.extent
     if datatype.combiner in (MPI.COMBINER_DUP, MPI.COMBINER_CONTIGUOUS):
@@ -130,16 +128,16 @@ def memory(name: str, buffer: Any, writable: bool) -> Array:
 
 @dataclass
 class BufferView:
-    """The input or the output of a call: memory, the places of its blocks in bytes, packing and unpacking."""
+    """The input or the output of a call: memory, the positions of its blocks in bytes, packing and unpacking."""
 
     array: Array
     places: Extents
-    dtype: np.dtype | None  # of the elements, if NumPy has one
+    dtype: np.dtype | None  # of the elements, if they have a NumPy dtype
     load: list[Action] = field(default_factory=list)
     store: list[Action] = field(default_factory=list)
 
     def whole(self) -> Array:
-        """The memory of blocks that lie side by side."""
+        """The memory of contiguous blocks."""
         start, end = self.places[0][0], sum(self.places[-1])
         return self.array[start:end]
 
@@ -147,9 +145,9 @@ class BufferView:
 def read_view(
     name: str, spec: Any, blocks: int, writable: bool, vector: bool = False, typed: bool = False
 ) -> BufferView:
-    """A buffer of so many blocks; with `vector` each has a count and a displacement of its own.
+    """Read a buffer of `blocks` blocks; with `vector`, each has its own count and displacement.
 
-    Elements with gaps are packed, unless they are to be combined as the NumPy dtype that they have (`typed`).
+    Elements with gaps are packed, unless they have a NumPy dtype and will be combined (`typed`).
     """
     buffer, counts, displs, datatype = parse(spec, vector)
     if buffer is MPI.BOTTOM:
@@ -173,7 +171,7 @@ def read_view(
 
 
 def is_unreadable(spec: Any) -> bool:
-    """Whether the buffer of a specification is in memory that neither NumPy nor CuPy can read; MPI may be able to."""
+    """Whether the buffer of a specification is in memory that neither NumPy nor CuPy can read, but perhaps MPI."""
     buffer = spec[0] if isinstance(spec, list | tuple) and spec else spec
     try:
         as_array("buf", buffer)
@@ -185,7 +183,7 @@ def is_unreadable(spec: Any) -> bool:
 
 
 def elements(name: str, spec: Any) -> int:
-    """How many elements a buffer has."""
+    """The number of elements of a buffer."""
     buffer, counts, displs, datatype = parse(spec, vector=False)
     if counts is not None:
         return operator.index(counts)
@@ -196,7 +194,7 @@ def elements(name: str, spec: Any) -> int:
 
 
 def _infer(name: str, nbytes: int, extent: int, displs: Any, blocks: int, vector: bool) -> Any:
-    """The count of elements in each block, if the specification says nothing of it."""
+    """The count of each block, for a specification without counts."""
     if extent <= 0:
         raise ValueError(f"message: cannot infer count, datatype extent {extent}")
     if displs is not None and not vector:
@@ -218,7 +216,7 @@ def _infer(name: str, nbytes: int, extent: int, displs: Any, blocks: int, vector
 
 
 def spans(counts: Any, displs: Any, blocks: int, vector: bool) -> list[tuple[int, int]]:
-    """(count, displacement) in elements of each block."""
+    """(count, displacement) of each block, in elements."""
     if counts is None:
         raise ValueError("message: cannot infer count")
     if not vector:
@@ -246,14 +244,14 @@ def _check_fits(name: str, nbytes: int, count: int, displ: int, extent: int, dat
 
 
 def _packed(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatype | None) -> BufferView:
-    """Blocks of a datatype with gaps, packed in contiguous memory."""
+    """A view of blocks of a datatype with gaps, packed in contiguous memory."""
     if datatype is None:
         raise ValueError("message: cannot infer count, datatype is null")
     return _packed_at(buffer, [(count, displ * datatype.extent) for count, displ in listed], datatype)
 
 
 def _packed_at(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatype) -> BufferView:
-    """The same, with displacements in bytes."""
+    """As `_packed`, with displacements in bytes."""
     places = side_by_side([count * datatype.size for count, _ in listed])
     if buffer is not MPI.BOTTOM and not is_host(buffer):
         return _packed_on_device(buffer, listed, datatype, places)
@@ -269,7 +267,7 @@ def _packed_at(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatyp
 def _packed_on_device(
     memory: Array, listed: list[tuple[int, int]], datatype: MPI.Datatype, places: Extents
 ) -> BufferView:
-    """The same on a GPU, byte by byte; MPI packs byte numbers on the host to find the origin of each byte."""
+    """As `_packed_at`, on a GPU, byte by byte; MPI packs byte numbers on the host to find the origin of each byte."""
     numbers = np.arange(memory.size, dtype=np.int32 if memory.size < 1 << 31 else np.int64)
     digits = numbers.view(np.uint8).reshape(-1, numbers.itemsize)
     packed = []
@@ -285,7 +283,7 @@ def _packed_on_device(
 
 
 def read_view_w(name: str, spec: Any, blocks: int, writable: bool) -> BufferView:
-    """A buffer whose blocks have datatypes of their own, for alltoallw: ``[buf, counts, displs, types]``."""
+    """Read a buffer of alltoallw, with a datatype for each block: ``[buf, counts, displs, types]``."""
     if not isinstance(spec, list | tuple) or not 2 <= len(spec) <= 4:
         raise ValueError("message: expecting 2 to 4 items")
     buffer, *middle, types = spec
@@ -313,7 +311,7 @@ def read_view_w(name: str, spec: Any, blocks: int, writable: bool) -> BufferView
 
 
 def _joined(sides: Sequence[BufferView]) -> BufferView:
-    """Blocks of several memories in one, copied there and back."""
+    """Join blocks from several arrays in one, with copies there and back."""
     places = side_by_side([side.places[0][1] for side in sides])
     joined = BufferView(allocate_like(sides[0].array, (sum(size for _, size in places),), np.uint8), places, None)
     for side, (start, size) in zip(sides, places):

@@ -1,4 +1,4 @@
-"""The buffers of one call: checked, and allocated where none was given."""
+"""The buffers of one call: checked, and allocated if none was passed."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .memory_kinds import HOST, Memory
 
 @dataclass
 class CheckedBuffers:
-    """One rank's part in a collective, checked."""
+    """The checked buffers of one rank for a collective."""
 
-    send: Array | None  # C-contiguous; None where the rank gives nothing, or gives it in `recv`
+    send: Array | None  # C-contiguous; None if the rank has no input, or has it in `recv`
     recv: Array | None
-    count: int  # elements of the vector (bcast, reduce, allreduce) or of one rank's block
+    count: int  # elements of the vector (bcast, reduce, allreduce) or of the block of one rank
     dtype: np.dtype
     in_place: bool
-    result: Any  # the caller's receive buffer, or the array that was allocated
-    sends: Extents | None = None  # where blocks have counts of their own: the input's places, in bytes
-    recvs: Extents | None = None  # and the output's
-    before: list[Action] = field(default_factory=list)  # to be done on this rank before each run: packing
-    after: list[Action] = field(default_factory=list)
-    memory: Memory = HOST  # that the collective runs on
-    read_only: bool = False  # `recv` is only read: it is the root's in a broadcast
+    result: Any  # the receive buffer of the caller, or the allocated array
+    sends: Extents | None = None  # if blocks differ in length: the positions of the input blocks, in bytes
+    recvs: Extents | None = None  # and of the output blocks
+    before: list[Action] = field(default_factory=list)  # local work before each run: packing
+    after: list[Action] = field(default_factory=list)  # local work after each run: unpacking
+    memory: Memory = HOST  # the kind of memory that the collective runs on
+    read_only: bool = False  # `recv` is only read: the buffer of the root in a broadcast
 
     def at(self, send: Array | None, recv: Array | None) -> CheckedBuffers:
-        """The same for other arrays, with nothing to do before and after."""
+        """A copy for other arrays, without local work before and after."""
         return CheckedBuffers(
             *(send, recv, self.count, self.dtype, self.in_place, None, self.sends, self.recvs),
             memory=self.memory,
@@ -41,13 +41,13 @@ class CheckedBuffers:
         )
 
     def has_gaps(self) -> bool:
-        """Whether there is memory in `recv` that belongs to no block."""
+        """Whether `recv` contains bytes that belong to no block."""
         if self.recv is None or self.recvs is None:
             return False
         return sum(nbytes for _, nbytes in self.recvs) < int(self.recv.nbytes)
 
     def mean_size(self, size: int) -> int:
-        """The bytes of the vector or of one rank's block; their mean where blocks differ and all ranks know it."""
+        """The bytes of the vector or of the block of one rank; the mean, if blocks differ and all ranks know it."""
         extents = self.recvs if self.recvs and len(self.recvs) == size else self.sends
         if extents is None:
             return self.count * self.dtype.itemsize
@@ -55,7 +55,7 @@ class CheckedBuffers:
 
 
 def _source(name: str, buffer: Any, before: list[Action]) -> Array:
-    """A buffer to read from; if it is not C-contiguous, memory into which `before` packs it."""
+    """The array of a buffer to read from; if it is not C-contiguous, an array into which `before` packs it."""
     array = as_array(name, buffer)
     if array.flags.c_contiguous:
         return array
@@ -67,7 +67,7 @@ def _source(name: str, buffer: Any, before: list[Action]) -> Array:
 def check_buffers(
     primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any = None
 ) -> CheckedBuffers:
-    """Check one rank's buffers for a collective, and allocate its result if it gave none."""
+    """Check the buffers of one rank for a collective, and allocate the result if no buffer was passed."""
     before: list[Action] = []
     if primitive.name in ("bcast", "allreduce") and (isinstance(sendbuf, list) or isinstance(recvbuf, list)):
         return _fused(primitive, sendbuf, recvbuf, rank == root)
@@ -91,7 +91,7 @@ def check_buffers(
     count = _blocks("sendbuf", send, size) if primitive.takes_all else send.size
     if not gets and (primitive.name != "exscan" or recvbuf is None):
         return CheckedBuffers(send, None, count, send.dtype, False, None, before=before)
-    if not gets:  # rank 0 of an exclusive scan, whose receive buffer stays as it is
+    if not gets:  # rank 0 of an exclusive scan, whose receive buffer is not modified
         _check_pair(send, recv_array("recvbuf", recvbuf), count)
         return CheckedBuffers(send, None, count, send.dtype, False, recvbuf, before=before)
     if recvbuf is None:
@@ -103,12 +103,12 @@ def check_buffers(
 
 
 def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> CheckedBuffers:
-    """Several arrays that travel as one; all of one dtype where they are combined."""
+    """Buffers of several arrays that are sent together; for reductions all have one dtype."""
     reduces = primitive.reduces
     if not reduces or sendbuf is IN_PLACE or recvbuf is None:
         sendbuf = recvbuf = recvbuf if isinstance(recvbuf, list) else sendbuf
     if not isinstance(sendbuf, list) or not isinstance(recvbuf, list) or len(sendbuf) != len(recvbuf):
-        raise TypeError("sendbuf and recvbuf must be lists of as many arrays if one of them is a list")
+        raise TypeError("sendbuf and recvbuf must be lists of the same length if one of them is a list")
     names = ("sendbuf", "recvbuf") if reduces else ("buf", "buf")
     sources, targets = (
         [as_array(f"{name}[{i}]", buffer) for i, buffer in enumerate(buffers)]
@@ -125,12 +125,12 @@ def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> C
         if reduces or not is_root:
             check_writeable(f"{names[1]}[{i}]", recvbuf[i], target)
         if {device_of(source), device_of(target)} != {device_of(sources[0])}:
-            raise TypeError(f"{names[0]}[{i}] and another array of the lists lie in different memories, GPU and host")
+            raise TypeError(f"{names[0]}[{i}] and another array of the lists are in different memories, GPU and host")
     if recvbuf is not sendbuf:
         _check_each_apart(targets)
     starts, end = [], 0
     for array in sources:
-        starts.append(end + -end % array.dtype.alignment)  # a GPU combines and copies aligned elements only
+        starts.append(end + -end % array.dtype.alignment)  # a GPU combines and copies only aligned elements
         end = starts[-1] + array.nbytes
     together: Array = allocate_like(sources[0], (end,), np.uint8) if sources else np.empty(0, np.uint8)
     slots = [
@@ -148,7 +148,7 @@ def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> C
 
 
 def _check_each_apart(arrays: list[Array]) -> None:
-    """ValueError if two of the arrays share memory."""
+    """Raise ValueError if two of the arrays share memory."""
     extents = sorted((*bounds(array), i) for i, array in enumerate(arrays) if array.size)
     for at, (_, end, i) in enumerate(extents):
         for start, _, j in extents[at + 1 :]:
@@ -161,12 +161,12 @@ def _check_each_apart(arrays: list[Array]) -> None:
 def _by_counts(
     sendbuf: Any, recvbuf: Any, rank: int, size: int, recvcounts: Any, before: list[Action]
 ) -> CheckedBuffers:
-    """Reduce-scatter in blocks of these counts."""
+    """Buffers of a reduce-scatter with `recvcounts`."""
     counts = counts_array("recvcounts", recvcounts, size)
     name, inside = ("recvbuf", recvbuf) if sendbuf is IN_PLACE else ("sendbuf", sendbuf)
     vector = recv_array(name, inside) if sendbuf is IN_PLACE else _source(name, inside, before)
     if vector.size != sum(counts):
-        raise ValueError(f"{name} has {vector.size} elements, but recvcounts add up to {sum(counts)}")
+        raise ValueError(f"{name} has {vector.size} elements, but the sum of recvcounts is {sum(counts)}")
     itemsize = vector.dtype.itemsize
     sends = side_by_side([n * itemsize for n in counts])
     own = ((0, counts[rank] * itemsize),)
@@ -181,7 +181,7 @@ def _by_counts(
 
 
 def counts_array(name: str, counts: Any, size: int) -> list[int]:
-    """Counts (or displacements) as a list, one for each rank, where one number is for all; none is negative."""
+    """Counts (or displacements) as a list with an entry for each rank; one number stands for equal entries."""
     try:
         numbers = [operator.index(n) for n in ([counts] * size if np.ndim(counts) == 0 else counts)]
     except TypeError:
@@ -195,25 +195,25 @@ def counts_array(name: str, counts: Any, size: int) -> list[int]:
 
 def _receive(primitive: Primitive, recvbuf: Any) -> CheckedBuffers:
     if recvbuf is None:
-        raise TypeError(f"recvbuf=None: at the non-roots of {primitive.name} a receive buffer must be given")
+        raise TypeError(f"recvbuf=None: {primitive.name} requires a receive buffer on ranks other than the root")
     recv = recv_array("recvbuf", recvbuf)
     return CheckedBuffers(None, recv, recv.size, recv.dtype, False, recvbuf)
 
 
 def _bcast(buf: Any, is_root: bool, before: list[Action]) -> CheckedBuffers:
-    # the root's buffer may be read-only or have gaps: it is only read
+    # the buffer of the root is only read: it may be read-only or have gaps
     array = _source("buf", buf, before) if is_root else recv_array("buf", buf)
     return CheckedBuffers(None, array, array.size, array.dtype, is_root, buf, before=before, read_only=is_root)
 
 
 def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> CheckedBuffers:
     if recvbuf is None:
-        raise TypeError("recvbuf=None: with sendbuf=MPI.IN_PLACE the input lies in the receive buffer")
+        raise TypeError("recvbuf=None: with sendbuf=MPI.IN_PLACE the input must be in the receive buffer")
     recv = recv_array("recvbuf", recvbuf)
     spans_all = primitive.takes_all or primitive.gives_all
     count = _blocks("recvbuf", recv, size) if spans_all else recv.size
     result = recvbuf
-    if primitive.takes_all and not primitive.gives_all:  # reduce_scatter leaves its block in front
+    if primitive.takes_all and not primitive.gives_all:  # reduce_scatter puts its block at the beginning
         result = recv.reshape(-1)[:count]
     return CheckedBuffers(None, recv, count, recv.dtype, True, result)
 
@@ -221,7 +221,7 @@ def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> CheckedBuffers:
 def _blocks(name: str, array: Array, size: int) -> int:
     count, rest = divmod(int(array.size), size)
     if rest:
-        raise ValueError(f"{name} has {array.size} elements, which {size} ranks cannot share evenly")
+        raise ValueError(f"{name} has {array.size} elements, which is not divisible by the number of ranks, {size}")
     return count
 
 
@@ -229,12 +229,12 @@ def _check_pair(send: Array, recv: Array, needed: int) -> None:
     if send.dtype != recv.dtype:
         raise TypeError(f"sendbuf has dtype {send.dtype}, recvbuf has dtype {recv.dtype}")
     if recv.size != needed:
-        raise ValueError(f"recvbuf has {recv.size} elements, but {needed} are to be received")
+        raise ValueError(f"recvbuf has {recv.size} elements, but {needed} are received")
     check_apart(send, recv, "; pass MPI.IN_PLACE to reduce or exchange in place")
 
 
 def check_apart(send: Array, recv: Array, hint: str = "") -> None:
-    """ValueError if two contiguous arrays overlap."""
+    """Raise ValueError if two contiguous arrays overlap."""
     if overlap(address(recv), recv.nbytes, address(send), send.nbytes):
         raise ValueError(f"sendbuf and recvbuf overlap in memory{hint}")
 

@@ -1,4 +1,4 @@
-"""Arrays on a GPU, recognised by the interface that describes them, and converted to arrays of CuPy without a copy."""
+"""Arrays on a GPU: recognised by the interface that describes them, and converted to CuPy arrays without a copy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_DLPACK_DEVICES = (2, 13)  # the numbers in DLPack for the memory of a CUDA GPU: kDLCUDA, kDLCUDAManaged
+_DLPACK_DEVICES = (2, 13)  # DLPack device types for the memory of a CUDA GPU: kDLCUDA, kDLCUDAManaged
 
 
 class UnreadableMemory(TypeError):
@@ -18,7 +18,7 @@ class UnreadableMemory(TypeError):
 
 
 def cupy(what: str = "a buffer on a GPU") -> Any:
-    """The module CuPy; UnreadableMemory, which names `what` needs it, if it is not installed."""
+    """Import CuPy; if it is not installed, raise UnreadableMemory, which says that `what` needs it."""
     try:
         import cupy  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
@@ -27,7 +27,7 @@ def cupy(what: str = "a buffer on a GPU") -> Any:
 
 
 def gpu_possible() -> bool:
-    """Whether there can be arrays on a GPU, which need CuPy."""
+    """Whether there can be arrays on a GPU: CuPy is loaded or installed."""
     return sys.modules.get("cupy") is not None or _installed()
 
 
@@ -37,13 +37,13 @@ def _installed() -> bool:
 
 
 def is_device_array(array: object) -> bool:
-    """Whether this is an array of CuPy."""
+    """Whether this is a CuPy array."""
     loaded = sys.modules.get("cupy")
     return loaded is not None and isinstance(array, loaded.ndarray)
 
 
 def on_device(name: str, buffer: Any) -> bool:
-    """Whether an object describes memory of a GPU."""
+    """Whether an object describes GPU memory."""
     if is_device_array(buffer) or _interface(name, buffer) is not None:
         return True
     return hasattr(buffer, "__dlpack_device__") and buffer.__dlpack_device__()[0] in _DLPACK_DEVICES
@@ -57,23 +57,23 @@ def _interface(name: str, buffer: Any) -> dict[str, Any] | None:
 
 
 class Described(NamedTuple):
-    """An array as ``__cuda_array_interface__`` describes it."""
+    """The array that ``__cuda_array_interface__`` describes."""
 
     address: int
     shape: tuple[int, ...]
     dtype: np.dtype
     strides: tuple[int, ...] | None  # in bytes; None if it is C-contiguous
     read_only: bool
-    stream: int | None  # on which its contents are ready
+    stream: int | None  # the stream on which its contents are ready
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
 
 def described(name: str, interface: dict[str, Any]) -> Described:
-    """The array that ``__cuda_array_interface__`` describes; TypeError if it does not follow versions 0 to 3."""
+    """Read ``__cuda_array_interface__``; raises TypeError if it does not follow versions 0 to 3."""
     try:
         address, read_only = interface["data"]
         shape, typestr = tuple(map(int, interface["shape"])), interface["typestr"]
@@ -86,14 +86,14 @@ def described(name: str, interface: dict[str, Any]) -> Described:
     except (KeyError, TypeError, ValueError) as error:
         raise TypeError(f"{name} has a __cuda_array_interface__ that cannot be read ({error!r}): {interface}") from None
     if interface.get("mask") is not None:
-        raise TypeError(f"{name} is masked, which cannot be sent as memory")
+        raise TypeError(f"{name} is a masked array, which cannot be sent as memory")
     if not address and 0 not in shape:
         raise TypeError(f"{name} has no address in its __cuda_array_interface__: {interface}")
     return Described(int(address or 0), shape, dtype, strides, bool(read_only), interface.get("stream"))
 
 
 def is_read_only(name: str, buffer: Any) -> bool:
-    """Whether an object on a GPU says that it must not be written."""
+    """Whether an object on a GPU is read-only."""
     if is_device_array(buffer):
         return False
     interface = _interface(name, buffer)
@@ -101,10 +101,10 @@ def is_read_only(name: str, buffer: Any) -> bool:
 
 
 def device_array(name: str, buffer: Any) -> Any:
-    """An array of CuPy on the memory of an object on a GPU."""
+    """A CuPy array on the memory of an object on a GPU."""
     if is_device_array(buffer):
         return buffer
-    interface, xp = _interface(name, buffer), cupy(f"{name} lies on a GPU, which")
+    interface, xp = _interface(name, buffer), cupy(f"{name} is in GPU memory, which")
     if interface is None:
         try:
             return xp.from_dlpack(buffer)
@@ -123,7 +123,7 @@ def device_array(name: str, buffer: Any) -> Any:
 
 
 def streams_of(buffers: Iterable[Any]) -> list[int]:
-    """The streams on which other packages' arrays say that their contents are ready."""
+    """The streams on which the contents of arrays of other packages are ready, as their interface reports."""
     others = [_interface("a buffer", buffer) for buffer in buffers if not is_device_array(buffer)]
     return [interface["stream"] for interface in others if interface and interface.get("stream") is not None]
 
@@ -137,14 +137,14 @@ def _bfloat16(name: str) -> Any:
 
 
 def allocate(device: int, shape: tuple[int, ...], dtype: Any) -> Any:
-    """A new array on a GPU."""
+    """Allocate an array on a GPU."""
     xp = cupy()
     with xp.cuda.Device(device):
         return xp.empty(shape, dtype)
 
 
 def at(address: int, nbytes: int, dtype: np.dtype, device: int, offset: int = 0, itemsize: int = 0) -> Any:
-    """An array of CuPy on so many bytes at an address; with `itemsize`, on one field of elements of that size."""
+    """A CuPy array on `nbytes` bytes at an address; with `itemsize`, on one field of elements of that size."""
     xp = cupy()
     memory = xp.cuda.UnownedMemory(address, nbytes, None, device)
     stride = itemsize or dtype.itemsize

@@ -13,24 +13,24 @@ from .streams import finish, follow, on_own_stream, own_stream
 
 
 def pinned(nbytes: int) -> np.ndarray:
-    """Host memory that a GPU reads and writes directly, from the pool of CuPy."""
+    """Allocate pinned host memory, which a GPU accesses directly, from the pool of CuPy."""
     return np.frombuffer(cupy().cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes)
 
 
 def to_host(array: Any) -> np.ndarray:
-    """A copy in pinned memory of a contiguous array on a GPU, made after present work on the current streams."""
+    """Copy a contiguous array on a GPU to pinned memory, after the work that is now on the current streams."""
     host = pinned(array.nbytes)
     _copy(host.ctypes.data, array.data.ptr, array.nbytes, array.device.id)
     return host.view(array.dtype)
 
 
 def to_device(array: Any, host: np.ndarray, nbytes: int) -> None:
-    """Copy the first bytes of pinned memory into a contiguous array on a GPU."""
+    """Copy the first `nbytes` bytes of pinned memory to a contiguous array on a GPU."""
     _copy(array.data.ptr, host.ctypes.data, nbytes, array.device.id)
 
 
 def by_index(memory: Any, packed: Any, origins: np.ndarray) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Two calls that begin to copy elements of `memory`, those with these indices, to `packed` and back."""
+    """Two calls that start copying the elements of `memory` with the indices `origins` to `packed`, and back."""
     xp, device = cupy(), memory.device.id
     with xp.cuda.Device(device):
         indices = xp.asarray(origins)

@@ -1,4 +1,4 @@
-"""Where arrays are: their addresses, in host or GPU memory."""
+"""Addresses of arrays, in host or GPU memory."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def address(array: Any) -> int:
 
 
 def overlap(start: int, nbytes: int, other: int, other_nbytes: int) -> bool:
-    """Whether two pieces of memory, given by their addresses and lengths, share a byte."""
+    """Whether two regions of memory, given by their addresses and lengths, overlap."""
     return start < other + other_nbytes and other < start + nbytes
 
 
 def apart(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two contiguous arrays in host memory share no byte."""
+    """Whether two contiguous arrays in host memory do not overlap."""
     owner, another = one.base, other.base
     if owner is another is None:
         return one is not other
@@ -44,7 +44,7 @@ def apart(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def bounds(array: Any) -> tuple[int, int]:
-    """The addresses of an array's first byte and of the one after its last."""
+    """The address of the first byte of an array, and the address after its last byte."""
     start = end = address(array)
     if not array.size:
         return start, end
@@ -57,7 +57,7 @@ def bounds(array: Any) -> tuple[int, int]:
 
 
 def allocate_like(array: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
-    """Allocate an array of this shape in the memory that another array is in."""
+    """Allocate an array of this shape in the same memory as another array."""
     dtype = array.dtype if dtype is None else dtype
     if isinstance(array, np.ndarray):
         return np.empty(shape, dtype)

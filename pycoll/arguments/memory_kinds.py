@@ -1,4 +1,4 @@
-"""The kinds of memory that the buffers of a collective can be in, as far as running it depends on that."""
+"""The kinds of memory that the buffers of a collective can be in, and the operations that depend on the kind."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from ..compiler.program import Program, Step
 
 
 class Launcher(Protocol):
-    """Makes calls of the steps of a program that run on a GPU."""
+    """Binds the steps of a program that run on a GPU to calls."""
 
     def mark(self) -> Any:
-        """A new mark, to wait for a step."""
+        """Create a mark, which can be waited for."""
 
     def does(self, step: Step) -> bool:
         """Whether the step runs on the GPU."""
 
     def call(self, step: Step, mark: Any) -> Callable[[], object]:
-        """The step as a call without arguments, with a mark after it."""
+        """Bind the step to a call without arguments, which records the mark after it."""
 
 
 class Memory:
-    """Host memory, which MPI sends from and NumPy combines in; see `pycoll.runtime.gpu.memory` for GPU memory."""
+    """Host memory: MPI sends from it, and NumPy combines in it.  See `pycoll.runtime.gpu.memory` for GPU memory."""
 
     scratch: Hashable = "host"  # programs with the same kind of scratch can share it
 
     def follow(self) -> None:
-        """Let later work on the buffers wait for the work that the caller has started."""
+        """Make later work on the buffers wait for the work that the caller has started."""
 
     def adopt(self) -> None:
-        """Let this thread work with the memory, even if another thread made the call."""
+        """Let this thread use the memory, even if another thread made the call."""
 
     def lowered(self, program: Program) -> Program:
-        """The program as it must be for buffers in this memory."""
+        """Adapt the program to buffers in this memory."""
         return program
 
     def allocate(self, nbytes: int) -> Any:
-        """Memory for scratch, which begins where a cache line does."""
+        """Allocate scratch memory, aligned to a cache line."""
         area = np.empty(nbytes + LINE, np.uint8)
         start = -MPI.Get_address(area) % LINE
         return area[start : start + nbytes]
 
     def launcher(self, bases: list[int], dtype: np.dtype, operation: Any, size: int) -> Launcher | None:
-        """Launches the steps on a GPU of a program that is bound to these addresses; None for host memory."""
+        """A launcher for the GPU steps of a program bound to these addresses; None for host memory."""
         return None
 
 

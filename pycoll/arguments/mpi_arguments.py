@@ -1,4 +1,4 @@
-"""From buffers as mpi4py specifies them to checked arguments: for a communicator's methods, and for the v-variants."""
+"""Checks buffer specifications of mpi4py: for the methods of a communicator, and for the v-variants."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .memory import address, allocate_like, bounds, is_host
 def read(
     primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any = None
 ) -> CheckedBuffers:
-    """The arguments of a communicator's method, as mpi4py takes them: None means MPI.IN_PLACE where that may be.
+    """Read the arguments of a method of a communicator, as in mpi4py: None means MPI.IN_PLACE where it is allowed.
 
-    NeedsNativeMPI if a buffer is in memory that neither NumPy nor CuPy can read, whatever else is wrong.  Each rank
-    decides this for its own buffers, so all ranks of a call must have such a buffer, or none.
+    Raises NeedsNativeMPI if a buffer is in memory that neither NumPy nor CuPy can read, even if there are other errors.
+    Each rank decides this for its own buffers: all ranks of a call must have such a buffer, or none.
     """
     try:
         return _read(primitive, sendbuf, recvbuf, rank, size, root, recvcounts)
@@ -49,7 +49,7 @@ def _read(
             try:
                 return check_buffers(primitive, sendbuf, recvbuf, rank, size, root)
             except (TypeError, ValueError):
-                pass  # for example arrays of other dtypes with as many bytes, which MPI accepts
+                pass  # MPI may accept them: for example arrays of different dtypes with the same number of bytes
     return _read_simple(primitive, sendbuf, recvbuf, rank, size, root, recvcounts)
 
 
@@ -110,12 +110,12 @@ def _reduction(
     root: int,
     recvcounts: Any,
 ) -> CheckedBuffers:
-    """As typed arrays; a send buffer that is the receive buffer means MPI.IN_PLACE, as in later mpi4py."""
+    """Check the buffers of a reduction; if both are the same buffer, it means MPI.IN_PLACE, as in later mpi4py."""
     for side in (send, recv):
         if side and side.dtype is None and not is_host(side.array):
-            raise TypeError(f"{primitive.name} of elements that NumPy has no dtype for cannot be done on a GPU")
+            raise TypeError(f"{primitive.name} of elements without a NumPy dtype is not supported in GPU memory")
         if side and side.dtype is None:
-            raise NeedsNativeMPI(f"{primitive.name} of elements that NumPy has no dtype for")
+            raise NeedsNativeMPI(f"{primitive.name} of elements without a NumPy dtype")
     if send and recv and send.dtype != recv.dtype:
         raise ValueError(
             f"mismatch in send and receive MPI datatypes: sendbuf has dtype {send.dtype}, recvbuf {recv.dtype}"
@@ -142,7 +142,7 @@ def read_varying(
     recvcounts: Any = None,
     strict: bool = True,
 ) -> CheckedBuffers:
-    """The arguments of a v-variant; not `strict`, None is an empty buffer and dtypes may differ, as in mpi4py."""
+    """Read the buffers of a v-variant; unless `strict`, None is an empty buffer and dtypes may differ, as in mpi4py."""
     gives, gets = _parts_of(primitive, rank, size, root)
     inside = sendbuf is IN_PLACE and gets
     stays = recvbuf is IN_PLACE and primitive.name == "scatterv" and gives
@@ -184,7 +184,7 @@ def _read_blocks(name: str, spec: Any, size: int, all_blocks: bool, primitive: s
 
 
 def _allocated(primitive: Primitive, recvbuf: Any, send: BufferView | None, rank: int, size: int) -> tuple[Any, Any]:
-    """The specification of the receive buffer, and the result; allocated where only counts are given."""
+    """The specification of the receive buffer, and the result; allocated if only counts were passed."""
     if isinstance(recvbuf, list | tuple) and primitive.name == "alltoallw":
         return recvbuf, recvbuf[0]
     if isinstance(recvbuf, list | tuple):
@@ -204,7 +204,7 @@ def _allocated(primitive: Primitive, recvbuf: Any, send: BufferView | None, rank
 
 
 def _check_dtypes(sendbuf: Any, recvbuf: Any, send: BufferView, recv: BufferView) -> None:
-    """TypeError if arrays without a datatype beside them differ in theirs."""
+    """Raise TypeError if arrays that were passed without a datatype have different dtypes."""
     named = any(parse(spec, vector=True).datatype for spec in (sendbuf, recvbuf))
     if not named and send.dtype and recv.dtype and send.dtype != recv.dtype:
         raise TypeError(f"sendbuf has dtype {send.dtype}, recvbuf has dtype {recv.dtype}")
@@ -214,13 +214,11 @@ def _check_own_block(primitive: Primitive, send: BufferView, recv: BufferView, r
     sent = send.places[rank if primitive.takes_all else 0][1]
     expected = recv.places[rank if primitive.gives_all else 0][1]
     if sent != expected:
-        raise ValueError(
-            f"rank {rank} sends itself {sent} bytes by sendbuf's counts and receives {expected} by recvbuf's"
-        )
+        raise ValueError(f"rank {rank} sends {sent} bytes to itself (sendbuf), but receives {expected} (recvbuf)")
 
 
 def _check_apart(send: BufferView, recv: BufferView) -> None:
-    """ValueError if a block is received where one is sent from."""
+    """Raise ValueError if a received block overlaps a sent one."""
     (ours, end), (theirs, last) = bounds(send.array), bounds(recv.array)
     if ours >= last or theirs >= end:
         return
@@ -231,11 +229,11 @@ def _check_apart(send: BufferView, recv: BufferView) -> None:
 
 
 def _check_disjoint(places: Extents | None) -> None:
-    """ValueError if two blocks would be received in one place."""
+    """Raise ValueError if received blocks overlap."""
     end = 0
     for start, size in sorted(place for place in places or () if place[1]):
         if start < end:
             raise ValueError(
-                f"recvbuf's blocks overlap: one starts at byte {start}, before byte {end} where another ends"
+                f"the blocks of recvbuf overlap: one starts at byte {start}, before another ends at byte {end}"
             )
         end = start + size

@@ -1,4 +1,4 @@
-"""Reduction operations of MPI, by handle or by name, as functions on NumPy arrays."""
+"""The reduction operations of MPI, by handle or by name, as functions on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ OpName = Literal["sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bo
 
 
 class Operation(NamedTuple):
-    """How two arrays are combined; ``combine(left, right, out)``, where `out` may be one of the two."""
+    """A reduction operation; in ``combine(left, right, out)``, `out` may be one of the operands."""
 
     name: str
     combine: Callable[..., object]
-    kinds: str  # the kinds of NumPy dtype that it is defined on
+    kinds: str  # the kinds of NumPy dtypes that it is defined for
     commutative: bool = True
     mean: bool = False
     predefined: bool = True
-    handle: int = 0  # of the MPI.Op; of the sum for a mean
+    handle: int = 0  # of the MPI.Op; for a mean, of MPI.SUM
 
     def check(self, dtype: np.dtype) -> None:
-        """TypeError if the operation is not defined on this dtype."""
+        """Raise TypeError if the operation is not defined for this dtype."""
         if not self.predefined:
             self._try(dtype)
         elif kind_of(dtype) not in self.kinds:
@@ -38,10 +38,10 @@ class Operation(NamedTuple):
             raise WrongOperation(f"op={self.name} is not defined for dtype {dtype}{hint}")
 
     def bound(self, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> Callable[[], object]:
-        """The combination of these arrays as a call without arguments."""
+        """A call without arguments that combines these arrays."""
         if self.combine is np.multiply and out.dtype.kind == "c":
             return partial(_complex_product, left, right, out)
-        if self.combine in (np.minimum, np.maximum):  # which want `out` by name; the others are quicker without
+        if self.combine in (np.minimum, np.maximum):  # these require `out` by name; the others are faster without
             return partial(self.combine, left, right, out=out)
         return partial(self.combine, left, right, out)
 
@@ -54,9 +54,9 @@ class Operation(NamedTuple):
 
 
 def kind_of(dtype: np.dtype) -> str:
-    """The letter of NumPy for the kind of dtype; "f" also for the bfloat16 of ml_dtypes and the like, "p" for pairs.
+    """The letter of NumPy for the kind of a dtype; for dtypes of ml_dtypes "i", "u" or "f", for pairs "p".
 
-    A pair is what MINLOC and MAXLOC work on: a structured dtype of a number and an integer.
+    A pair is an operand of MINLOC and MAXLOC: a structured dtype of a number and an integer.
     """
     if dtype.type.__module__.partition(".")[0] == "ml_dtypes":
         return "i" if dtype.name.startswith("int") else "u" if dtype.name.startswith("uint") else "f"
@@ -67,12 +67,12 @@ def kind_of(dtype: np.dtype) -> str:
 
 
 def real_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of the real numbers that an element consists of."""
+    """The dtype of the real and imaginary parts; of a real dtype, the dtype itself."""
     return np.empty(0, dtype).real.dtype
 
 
 def _better(comparison: np.ufunc, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-    """Of each two pairs the one whose value is better, or of equal values the one with the smaller index."""
+    """Select the pair with the better value, elementwise; if the values are equal, the one with the smaller index."""
     value, index = left.dtype.names or ()
     better = comparison(right[value], left[value])
     better |= (right[value] == left[value]) & (right[index] < left[index])
@@ -80,11 +80,10 @@ def _better(comparison: np.ufunc, left: np.ndarray, right: np.ndarray, out: np.n
 
 
 def _complex_product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-    """Products with the same bits wherever the operands lie.
+    """Multiply complex numbers with results that do not depend on the addresses of the operands.
 
     Complex products in NumPy are rounded differently in place and out of place.  These are computed from real
-    products, which are rounded as the standard says.  Floating-point errors do not prevent the result, because other
-    ranks wait for it.
+    products, which follow IEEE 754.  Floating-point errors are ignored, because other ranks wait for the result.
     """
     with np.errstate(all="ignore"):
         real = left.real * right.real - left.imag * right.imag
@@ -92,7 +91,7 @@ def _complex_product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> No
     out.real, out.imag = real, imag
 
 
-# The operations that MPI defines on each type: integers (signed i, unsigned u), floating point (f),
+# The operations that MPI defines, with their types: integers (signed i, unsigned u), floating point (f),
 # complex (c), logical (b), pairs of a value and an index (p).
 _PREDEFINED = {
     "sum": (MPI.SUM, Operation("SUM", np.add, "iufc")),
@@ -113,7 +112,7 @@ _BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True, handle=MPI.SUM.handl
 
 
 def resolve(op: MPI.Op | str) -> Operation:
-    """The operation behind an `MPI.Op` or a name; ValueError or TypeError if there is none."""
+    """The operation of an `MPI.Op` or a name; raises ValueError or TypeError if there is none."""
     if isinstance(op, str):
         try:
             return _BY_NAME[op.lower()]
@@ -131,7 +130,7 @@ def resolve(op: MPI.Op | str) -> Operation:
 
 def _user_defined(op: MPI.Op) -> Operation:
     def combine(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-        result = right.copy()  # MPI writes the result over the right operand, which may be the caller's
+        result = right.copy()  # MPI overwrites the right operand, which may be a buffer of the caller
         op.Reduce_local(left, result)
         out[...] = result
 

@@ -1,4 +1,4 @@
-"""Packing elements of a datatype with gaps into memory without gaps, and unpacking them."""
+"""Packs elements of a datatype with gaps into contiguous memory, and unpacks them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from mpi4py import MPI
 
 from .arrays import Action
 
-PIECE = 1 << 30  # bytes that are packed at a time: before version 4, MPI counts them in an int
-MOST = (1 << 31) - 1  # bytes that it can pack at a time
+PIECE = 1 << 30  # bytes that are packed at a time: MPI before version 4 counts them in an int
+MOST = (1 << 31) - 1  # bytes that MPI before version 4 can pack at a time
 
 
 def packing(
     memory: Any, displacement: int, count: int, datatype: MPI.Datatype, packed: np.ndarray
 ) -> Iterator[tuple[Action, Action]]:
-    """The calls that pack so many elements into `packed`, and those that unpack them, piece by piece.
+    """Pairs of calls that pack `count` elements into `packed`, and unpack them, piece by piece.
 
-    `memory` is an array of bytes or MPI.BOTTOM, `displacement` is in bytes.
+    `memory` is an array of bytes or MPI.BOTTOM; `displacement` is in bytes.
     """
     size, extent = datatype.size, datatype.extent
     if size > MOST and MPI.VERSION < 4:
@@ -44,9 +44,9 @@ def packing(
 
 
 def _placed(datatype: MPI.Datatype, count: int, displacement: int) -> MPI.Datatype:
-    """A datatype of all these elements, which stays when the caller frees the datatype.
+    """A datatype of all these elements, which remains valid when the caller frees the datatype.
 
-    Its extent is one byte: Datatype.Pack divides the length of the memory by the extent to find the number of elements.
+    Its extent is one byte, because Datatype.Pack computes the number of elements as memory length divided by extent.
     """
     elements = datatype.Create_hindexed([count], [displacement])
     placed = elements.Create_resized(0, 1).Commit()

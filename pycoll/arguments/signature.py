@@ -1,8 +1,8 @@
-"""A quick look at the buffers of a call, which identifies calls of one kind.
+"""A quick reading of the buffers of a call, which identifies calls of one kind.
 
 Only the usual forms are read: contiguous arrays of NumPy or CuPy, None, MPI.IN_PLACE, and lists, as in mpi4py, of an
-array or plain memory, counts and a predefined datatype.  Everything else is left to `pycoll.arguments.check_buffers`
-and `pycoll.arguments.mpi_arguments`, which check every call for which nothing is kept.
+array or plain memory, counts and a predefined datatype.  `pycoll.arguments.check_buffers` and
+`pycoll.arguments.mpi_arguments` handle other forms; they check every call that has no plan.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .device_arrays import is_device_array
 
 ndarray = np.ndarray
 _BYTES = (mmap.mmap, bytearray, MPI.buffer)  # memory without a dtype
-MOST_COUNTS = 4096  # that are compared from call to call
+MOST_COUNTS = 4096  # the longest list of counts that identifies a call
 
 
 class Absent(NamedTuple):
@@ -39,29 +39,29 @@ _DATATYPES = [MPI.BYTE, MPI.CHAR, MPI.SIGNED_CHAR, MPI.UNSIGNED_CHAR, MPI.SHORT,
 _DATATYPES += [MPI.UNSIGNED, MPI.LONG, MPI.UNSIGNED_LONG, MPI.LONG_LONG, MPI.UNSIGNED_LONG_LONG, MPI.FLOAT, MPI.DOUBLE]
 _DATATYPES += [MPI.C_BOOL, MPI.INT8_T, MPI.INT16_T, MPI.INT32_T, MPI.INT64_T, MPI.UINT8_T, MPI.UINT16_T, MPI.UINT32_T]
 _DATATYPES += [MPI.UINT64_T, MPI.C_FLOAT_COMPLEX, MPI.C_DOUBLE_COMPLEX, MPI.COMPLEX, MPI.DOUBLE_COMPLEX]
-# by the identity of the constants of mpi4py, which are never freed
+# by identity: the constants of mpi4py are never freed
 _DTYPES = {id(one): dtype for one in _DATATYPES if one != MPI.DATATYPE_NULL and (dtype := dtype_of(one))}
 
 
 def is_array(buffer: Any) -> bool:
-    """Whether this is an array, and not a placeholder for None or MPI.IN_PLACE."""
+    """Whether this is an array, not a placeholder for None or MPI.IN_PLACE."""
     return type(buffer) is not Absent
 
 
-# the dtypes of arrays that mpi4py takes without a datatype beside them, and the identities of datatypes
+# the dtypes of arrays that mpi4py accepts without a datatype, and the identities of these datatypes
 BASIC = frozenset((*_DTYPES, *_DTYPES.values()))
 ITEMSIZES = {name: dtype.itemsize for name, dtype in _DTYPES.items()}  # of datatypes, by identity
 
 
 def names_of(dtype: np.dtype) -> tuple[Hashable, ...]:
-    """What may stand for a dtype in a call: the dtype itself, the identities of datatypes."""
+    """The names of a dtype in a call: the dtype itself, and the identities of its datatypes."""
     return (dtype, *(name for name, other in _DTYPES.items() if other == dtype))
 
 
 def signature(buffer: Any, lists: bool) -> Seen:
-    """An array (or a placeholder), and what else the call depends on; `UNUSUAL` for forms that are not read here.
+    """The array (or a placeholder) and other properties of a buffer; `UNUSUAL` for forms that are not read here.
 
-    With `lists` a list or a tuple is a buffer specification as in mpi4py.
+    With `lists`, a list or a tuple is a buffer specification as in mpi4py.
     """
     if type(buffer) is ndarray:
         return buffer, None
@@ -94,14 +94,14 @@ def _listed(spec: Sequence[Any], array: np.ndarray) -> Seen:
 
 
 def _counted(counts: Any) -> Hashable:
-    """Counts or displacements, or a pair of them, as a hashable value; None for forms that are not read here."""
+    """Counts or displacements, or a pair of both, as a hashable value; None for forms that are not read here."""
     if type(counts) is int:
         return counts
     if type(counts) is ndarray and counts.dtype.kind in "iu" and counts.ndim == 1 and counts.size <= MOST_COUNTS:
         return tuple(counts.tolist())
     if type(counts) in (list, tuple) and len(counts) <= MOST_COUNTS:
         found = tuple(one if type(one) is int else _counted(one) for one in counts)
-        # a tuple of two may be a count and a displacement, where a list is two counts
+        # a tuple of two may be a count and a displacement; a list of two is two counts
         return None if None in found else ("tuple", *found) if type(counts) is tuple else found
     return None
 
@@ -109,9 +109,9 @@ def _counted(counts: Any) -> Hashable:
 def kind_of(
     name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, algorithm: str | None, recvcounts: Any, lists: bool
 ) -> tuple[Key | None, Any, Any]:
-    """A key for calls of this kind, and the two arrays; the key is None for forms that are not read here.
+    """The key of calls of this kind, and the two arrays; the key is None for forms that are not read here.
 
-    Calls of one kind differ in nothing but what the buffers contain and where they are.
+    Calls of one kind differ only in the contents and addresses of their buffers.
     """
     send, sends = (sendbuf, None) if type(sendbuf) is ndarray else signature(sendbuf, lists)
     recv, recvs = (recvbuf, None) if type(recvbuf) is ndarray else signature(recvbuf, lists)

@@ -1,8 +1,8 @@
-"""The order of work on a GPU: first the work of the caller, then that of pycoll.
+"""The order of work on a GPU: the work of the caller comes first, then the work of pycoll.
 
-pycoll has a stream of its own on each GPU.  When a collective begins, this stream waits for the streams that are
-current in the calling thread (of CuPy, and of PyTorch where that is in use).  The collective ends only when the work on
-its stream is complete.  So it does not matter on which streams the caller works.
+pycoll has its own stream on each GPU.  When a collective begins, this stream waits for the current streams of the
+calling thread: of CuPy, and of PyTorch if it is in use.  The collective ends when the work on the stream of pycoll is
+complete.  The caller may therefore use any stream.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _DONE, _NOT_READY = 0, 600  # cudaSuccess, cudaErrorNotReady
 
 @cache
 def own_stream(device: int) -> Any:
-    """The stream on which pycoll copies and combines on a GPU."""
+    """The stream of pycoll on a GPU, for copies and reductions."""
     xp = cupy()
     with xp.cuda.Device(device):
         return xp.cuda.Stream(non_blocking=True)
 
 
 def _current_streams(device: int) -> Iterator[int]:
-    """The streams that are current in this thread, as CUDA handles."""
+    """The current streams of this thread, as CUDA handles."""
     torch = sys.modules.get("torch")
     yield cupy().cuda.get_current_stream().ptr
     if torch is not None and torch.cuda.is_initialized():
@@ -37,7 +37,7 @@ def _current_streams(device: int) -> Iterator[int]:
 
 
 def _after(stream: Any, other: int) -> None:
-    """Let later work on this stream wait for present work on another stream of the current device."""
+    """Make later work on this stream wait for the work that is now on another stream of the current device."""
     xp = cupy()
     event = xp.cuda.Event(disable_timing=True)
     xp.cuda.runtime.eventRecord(event.ptr, other)
@@ -45,7 +45,7 @@ def _after(stream: Any, other: int) -> None:
 
 
 def follow(device: int, others: Iterable[int] = ()) -> None:
-    """Let later work on the stream of pycoll wait for present work on the current streams, and on others."""
+    """Make later work on the stream of pycoll wait for the work that is now on the current streams, and on others."""
     own = own_stream(device)
     with cupy().cuda.Device(device):
         for current in (*_current_streams(device), *others):
@@ -53,7 +53,7 @@ def follow(device: int, others: Iterable[int] = ()) -> None:
 
 
 def join_streams(device: int) -> None:
-    """Let later work on the current stream of CuPy wait for present work on the current streams of other packages."""
+    """Make later work on the current stream of CuPy wait for the work now on the streams of other packages."""
     xp = cupy()
     with xp.cuda.Device(device):
         current, *others = _current_streams(device)
@@ -79,7 +79,7 @@ def finish(device: int) -> None:
 def own_stream_is_current(device: int) -> Iterator[None]:
     """Make the stream of pycoll the current stream of CuPy within a `with` block.
 
-    The `with` block of a stream itself would restore the stream of the last such block, not that of the last `use`.
+    The `with` block of a stream would restore the stream of the last such block, not the stream of the last `use`.
     """
     xp = cupy()
     with xp.cuda.Device(device):
@@ -92,7 +92,7 @@ def own_stream_is_current(device: int) -> Iterator[None]:
 
 
 def on_own_stream(device: int, call: Callable[[], object]) -> Callable[[], None]:
-    """A call that launches its kernels on the stream of pycoll."""
+    """Wrap a call so that it launches its kernels on the stream of pycoll."""
 
     def launch() -> None:
         with own_stream_is_current(device):
@@ -102,12 +102,12 @@ def on_own_stream(device: int, call: Callable[[], object]) -> Callable[[], None]
 
 
 def copying(to: Any, source: Any) -> Callable[[], None]:
-    """A copy between two arrays on one GPU, of any strides."""
+    """A call that copies between two arrays on one GPU, with any strides."""
     return on_own_stream(to.device.id, partial(np.copyto, to, source))
 
 
 class Mark:
-    """A place on the stream of pycoll that can be waited for like a request."""
+    """A position in the stream of pycoll that can be waited for like a request."""
 
     def __init__(self, device: int) -> None:
         xp = cupy()
@@ -116,14 +116,14 @@ class Mark:
         self._stream, self._query = own_stream(device), xp.cuda.runtime.eventQuery
 
     def record(self) -> None:
-        """Put the mark after all present work on the stream."""
+        """Put the mark after all work that is now on the stream."""
         self._event.record(self._stream)
 
     def Test(self) -> bool:
         """Whether the GPU has reached the mark."""
         code = self._query(self._event.ptr)
         if code not in (_DONE, _NOT_READY):
-            self._event.synchronize()  # which raises what went wrong
+            self._event.synchronize()  # raises the error
         return bool(code == _DONE)
 
     def Wait(self) -> None:

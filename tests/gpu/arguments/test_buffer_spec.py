@@ -161,7 +161,7 @@ def test_reductions_of_unknown_elements_are_refused(xp, way):
     comm = pycoll.Comm(MPI.COMM_WORLD)
     pair = MPI.DOUBLE.Create_contiguous(2).Commit()
     op = MPI.Op.Create(lambda left, right, datatype: None)
-    with pytest.raises(TypeError, match=r"allreduce of elements .* cannot be done on a GPU"):
+    with pytest.raises(TypeError, match=r"allreduce of elements .* is not supported in GPU memory"):
         comm.Allreduce([xp.empty(4), pair], [xp.empty(4), pair], op)
     op.Free()
     pair.Free()
@@ -275,7 +275,7 @@ def test_a_buffer_without_cupy(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     interface = {"shape": (3,), "typestr": "<f4", "data": (4096, False), "version": 3}
     buffer = type("OnGPU", (), {"__cuda_array_interface__": interface})()
-    with pytest.raises(TypeError, match=r"sendbuf lies on a GPU, which needs the package CuPy \(the extra cuda12"):
+    with pytest.raises(TypeError, match=r"sendbuf is in GPU memory, which needs the package CuPy \(the extra cuda12"):
         pycoll.allreduce(buffer)
 
 

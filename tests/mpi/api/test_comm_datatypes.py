@@ -274,7 +274,7 @@ def test_operations_of_the_user_in_place(affine):
 
 def test_algorithms_do_not_run_on_elements_without_a_dtype(affine):
     send, recv = ([np.zeros((4, 2), "i4"), TYPES["contiguous"]] for _ in range(2))
-    with pytest.raises(TypeError, match="algorithm='tree': allreduce of elements that NumPy has no dtype for"):
+    with pytest.raises(TypeError, match="algorithm='tree': allreduce of elements without a NumPy dtype"):
         OURS.Allreduce(send, recv, affine, algorithm="tree")
     OURS.Allreduce(send, recv, affine, algorithm="native")
 

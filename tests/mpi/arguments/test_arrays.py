@@ -100,9 +100,9 @@ def test_memory_of_an_unknown_device_is_refused(device):
             return device, 0
 
     for call in (pycoll.allreduce, pycoll.allgather, pycoll.bcast):
-        with pytest.raises(TypeError, match=rf"buf lies on a device .*{device}"):
+        with pytest.raises(TypeError, match=rf"buf is on a device .*{device}"):
             call(OnDevice(np.ones(3)))
-    with pytest.raises(TypeError, match="recvbuf lies on a device"):
+    with pytest.raises(TypeError, match="recvbuf is on a device"):
         pycoll.allreduce(np.ones(3), OnDevice(np.ones(3)))
 
 
