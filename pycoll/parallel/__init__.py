@@ -1,11 +1,11 @@
 """Data-parallel drivers for models of NumPy or CuPy arrays.
 
-- `ParameterServer`: workers push gradients to servers, synchronously, asynchronously, or with bounded staleness;
-- `DistributedDataParallel`: replicas, whose gradients are averaged in buckets during the backward pass;
-- `FullyShardedDataParallel`: parameters, gradients and optimizer state in shards, gathered unit by unit.
+- `ParameterServer`: workers push gradients to servers, synchronously, asynchronously, or with bounded staleness.
+- `DistributedDataParallel`: each rank has a replica; gradients are averaged in buckets during the backward pass.
+- `FullyShardedDataParallel`: parameters, gradients and optimizer state are sharded; parameters are gathered by unit.
 
-The drivers communicate through the public functions of pycoll alone.  From the layers below they also use the checks of
-arrays in `pycoll.arguments`, and the wait in `pycoll.runtime.progress` during which collectives in flight go on.
+The drivers communicate only through the public functions of pycoll.  They also use the checks of arrays in
+`pycoll.arguments`, and `pycoll.runtime.progress`, which waits while collectives in flight make progress.
 """
 
 from .buckets import Bucket, average_gradients

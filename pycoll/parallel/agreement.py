@@ -15,12 +15,12 @@ SAME = np.iinfo(np.int64).max
 
 
 def check_same_arrays(what: str, arrays: Arrays, comm: MPI.Intracomm) -> None:
-    """ValueError on all ranks, naming the first difference, unless names, shapes and dtypes are those of rank 0."""
+    """Raise ValueError on all ranks if names, shapes or dtypes differ between ranks; it names the first difference."""
     check_same(what, (f"{name!r}: {array.dtype} {tuple(array.shape)}" for name, array in arrays.items()), comm)
 
 
 def check_same(what: str, lines: Iterable[str], comm: MPI.Intracomm) -> None:
-    """ValueError on all ranks, naming the first line that differs, unless all lines are those of rank 0."""
+    """Raise ValueError on all ranks if lines differ between ranks; it names the first line that differs."""
     mine = [line.replace("\n", " ") for line in lines]
     common = _from(0, "\n".join(mine), comm).splitlines()
     where = next((i for i, (a, b) in enumerate(zip(mine, common)) if a != b), min(len(mine), len(common)))

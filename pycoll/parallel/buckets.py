@@ -1,6 +1,6 @@
 """Buckets: gradients that are sent together, as one flat vector.
 
-Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section 3.2.
+See Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section 3.2.
 """
 
 from __future__ import annotations
@@ -21,9 +21,18 @@ from .flat import Array, Arrays, Layout, as_given, by_dtype, check_averaged, emp
 class Bucket:
     """Gradients of one dtype in a flat vector, which a hook replaces by its average over the ranks.
 
-    `index` is the number of the bucket, the same on all ranks.  `vector` holds the gradients; `views` are views of it
-    by name.  `comm` is the communicator.  `state` is for arrays that a hook keeps from step to step; they are saved in
-    checkpoints.
+    Attributes
+    ----------
+    index : int
+        The number of the bucket, the same on all ranks.
+    vector : array
+        The gradients, with one axis.
+    views : dict of str to array
+        Views of the gradients by the names of their parameters.
+    comm : mpi4py.MPI.Intracomm
+        The communicator.
+    state : dict of str to array
+        Arrays that a hook keeps from step to step, with the shape of `vector`.  Checkpoints save them.
     """
 
     def __init__(self, index: int, arrays: Arrays, comm: MPI.Intracomm, algorithm: names.Allreduce | None) -> None:
@@ -41,13 +50,16 @@ class Bucket:
         self._wires: dict[np.dtype, Array] = {}
 
     def wire(self, dtype: np.dtype) -> Array:
-        """A buffer for the gradients in another dtype, the same in each step."""
+        """Return a buffer for the gradients in another dtype, the same buffer in each step."""
         if dtype not in self._wires:
             self._wires[dtype] = empty(self.vector, len(self.vector), dtype)
         return self._wires[dtype]
 
     def allreduce(self, vector: Array, op: Any) -> pycoll.Persistent:
-        """Start the all-reduce of `vector` in place; it should be the same array in each step, with the same `op`."""
+        """Start an all-reduce of `vector` in place.
+
+        Pass the same array and the same `op` in each step: the persistent request depends on both.
+        """
         if vector is not self._reduced:
             if self._reduction:
                 self._reduction.Free()
@@ -59,7 +71,7 @@ class Bucket:
         return self._reduction
 
     def start(self, hook: Any) -> None:
-        """Run the hook as far as its first yield."""
+        """Run the hook up to its first yield."""
         self._over = under_way(f"bucket {self.index}")
         self._hook = iter(hook(self))
         self._go_on()
@@ -70,7 +82,7 @@ class Bucket:
         return awaited is not None
 
     def progress(self) -> bool:
-        """Let communication go on; whether all requests that the hook waits for now are complete."""
+        """Advance communication; return whether all requests that the hook waits for are complete."""
         return pycoll.testall(self._awaited)[0]
 
     def finish(self) -> None:
@@ -90,10 +102,10 @@ class Bucket:
 
 
 def assign(arrays: Arrays, limit: int, first_limit: int) -> list[list[str]]:
-    """The names of the arrays in each bucket: in reverse order, of one dtype, up to `limit` bytes.
+    """Assign arrays to buckets of one dtype and up to `limit` bytes, in reverse order; return the names.
 
-    The first bucket of each dtype has at most `first_limit` bytes.  An array that is longer than the limit has a bucket
-    of its own.  The buckets are in the order in which they will be full.
+    The first bucket of each dtype has at most `first_limit` bytes.  An array larger than the limit has a bucket of its
+    own.  The buckets are in the order in which the backward pass fills them.
     """
     order = {name: place for place, name in enumerate(reversed(list(arrays)))}
     buckets: list[list[str]] = []
@@ -109,9 +121,26 @@ def assign(arrays: Arrays, limit: int, first_limit: int) -> list[list[str]]:
 
 
 def average_gradients(gradients: Arrays, comm: MPI.Intracomm | None = None, bucket_bytes: int = 25 << 20) -> Arrays:
-    """Average arrays over the ranks, in place, several of them in one message; returns `gradients`.
+    """Average arrays over the ranks in place, with several arrays in one message.
 
-    Names, shapes and dtypes must be the same on all ranks, in the same order.  Raises TypeError for integers.
+    Parameters
+    ----------
+    gradients : mapping of str to array
+        The arrays.  Names, shapes and dtypes must be the same on all ranks, in the same order.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.
+    bucket_bytes : int
+        Size limit of the arrays that are sent together, in bytes.
+
+    Returns
+    -------
+    mapping of str to array
+        `gradients`, with the averages in its arrays.
+
+    Raises
+    ------
+    TypeError
+        For integers, which cannot be averaged.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     pycoll.attach(comm)

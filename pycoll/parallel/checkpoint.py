@@ -1,8 +1,8 @@
 """Checkpoints: the parameters of a driver and the state of its optimizer on disk, for any number of ranks.
 
-A checkpoint is a directory.  Each rank writes a file of its own, which holds pieces of flattened parameters.
+A checkpoint is a directory.  Each rank writes its own file, which holds pieces of flattened parameters.
 ``manifest.json`` names these files; it is replaced last, and atomically.  So the directory always holds either the
-previous checkpoint or the complete new one.
+complete previous checkpoint or the complete new one.
 """
 
 from __future__ import annotations
@@ -29,11 +29,30 @@ from .optimizers import Optimizer
 
 
 def save(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | None = None, extra: Any = None) -> None:
-    """Write a checkpoint into the directory `path`; all ranks of the driver call this together.
+    """Write a checkpoint.  All ranks of the driver call this together.
 
-    `extra` is anything that JSON can hold, such as the number of the epoch; the value on rank 0 is saved.  A previous
-    checkpoint in the directory is replaced atomically.  Learning rates are not saved: they are arguments of the
-    optimizer.  Raises OSError on the rank whose disk fails, RuntimeError on the others.
+    A previous checkpoint in the directory is replaced atomically.  Learning rates are not saved, because they are
+    arguments of the optimizer.
+
+    Parameters
+    ----------
+    path : path-like
+        The directory, on a file system that all ranks share.  It is created if necessary.
+    driver : driver of `pycoll.parallel`
+        The parameters to save.
+    optimizer : Optimizer, optional
+        The state to save.  An optimizer of the driver itself takes precedence.
+    extra : object
+        Any value that JSON supports, for example the number of the epoch.  The value on rank 0 is saved.
+
+    Raises
+    ------
+    OSError
+        On a rank that cannot write its files.
+    TypeError
+        On rank 0, if JSON does not support `extra`.
+    RuntimeError
+        On all other ranks, if one rank fails.
     """
     optimizer = getattr(driver, "optimizer", None) or optimizer
     directory, comm = Path(path), driver.comm
@@ -56,7 +75,7 @@ def save(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
 
 
 def _remove_parts_that_are_not_named(directory: Path) -> None:
-    """Remove the parts of the previous checkpoint, or of this one if it failed; no other files."""
+    """Remove the parts of the previous checkpoint, or of this one if it failed, but no other files."""
     with contextlib.suppress(OSError, ValueError):
         named = read_manifest(directory).generation if (directory / MANIFEST).exists() else ""
         for path in directory.iterdir():
@@ -66,14 +85,14 @@ def _remove_parts_that_are_not_named(directory: Path) -> None:
 
 
 def _new_generation(comm: MPI.Intracomm) -> str:
-    """A name for the files of one save, the same on all ranks."""
+    """Return a new name for the files of one save, the same on all ranks."""
     number = np.frombuffer(uuid.uuid4().bytes[:8], np.uint64).copy()
     return f"{pycoll.bcast(number, comm=comm)[0]:016x}"
 
 
 @contextlib.contextmanager
 def _together(comm: MPI.Intracomm, what: str) -> Iterator[None]:
-    """Run the block on all ranks; if it fails on one, all raise an error."""
+    """Run the block on all ranks; if it fails on one rank, raise an error on all of them."""
     error = None
     try:
         yield
@@ -102,19 +121,39 @@ def _write_part(path: Path, driver: Driver, optimizer: Optimizer | None) -> None
 
 
 def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | None = None) -> Any:
-    """Read a checkpoint into a driver and an optimizer; returns `extra`.
+    """Read a checkpoint into a driver and an optimizer.  All ranks of the driver call this together.
 
-    All ranks of the driver call this together.
+    Parameters
+    ----------
+    path : path-like
+        The directory of the checkpoint.
+    driver : driver of `pycoll.parallel`
+        The driver whose parameters are set.
+    optimizer : Optimizer, optional
+        The optimizer whose state is set.  An optimizer of the driver itself takes precedence.
 
-    The numbers of ranks, units and servers may differ from those that saved it.  The arrays that each rank keeps for
-    itself (such as the errors that a hook feeds back) are read only if the number of ranks is the same.
+    Returns
+    -------
+    object
+        The `extra` that was saved.
 
-    All ranks read their arrays before any rank changes its own.  So if a rank cannot read the checkpoint, nothing
-    changes on any rank; meanwhile each rank needs memory for what it reads.
+    Raises
+    ------
+    FileNotFoundError
+        If there is no checkpoint.
+    ValueError
+        If a file is damaged or malformed (the message names it), if the checkpoint does not fit the driver, or if the
+        ranks find different checkpoints.
+    RuntimeError
+        On ranks that do not see the problem, if others do.
 
-    Raises FileNotFoundError if there is no checkpoint, and ValueError if a file of it is damaged or malformed, which it
-    names, if it does not fit the driver, or if the ranks find different checkpoints.  Where only some ranks see the
-    problem, the others raise RuntimeError.
+    Notes
+    -----
+    The numbers of ranks, units and servers may differ from the run that saved the checkpoint.  Arrays that belong to
+    one rank, for example the errors that a hook feeds back, are read only if the number of ranks is the same.
+
+    All ranks read all their arrays before any rank changes its own.  So if one rank cannot read the checkpoint, nothing
+    changes on any rank.  Meanwhile each rank needs memory for the arrays that it reads.
     """
     optimizer = getattr(driver, "optimizer", None) or optimizer
     directory = Path(path)
@@ -136,15 +175,15 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
 
 
 class _Content(NamedTuple):
-    """What a rank has read of a checkpoint."""
+    """The part of a checkpoint that a rank has read."""
 
-    arrays: list[tuple[Piece, np.ndarray]]  # the values for each piece, with its dtype
+    arrays: list[tuple[Piece, np.ndarray]]  # the new values of each piece, with the dtype of the piece
     steps: dict[str, int]
     private: dict[str, np.ndarray]
 
 
 def _read(driver: Driver, optimizer: Optimizer | None, parts: list[Part]) -> _Content:
-    """Read what this rank needs, and check that it fits."""
+    """Read the arrays that this rank needs, and check that they fit."""
     content = _Content([], {}, parts[driver.comm.rank].private() if len(parts) == driver.comm.size else {})
     driver.check_private(content.private)
     for kind, name, piece in _entries(driver, optimizer):
@@ -161,7 +200,7 @@ def _read(driver: Driver, optimizer: Optimizer | None, parts: list[Part]) -> _Co
 
 
 def _entries(driver: Driver, optimizer: Optimizer | None) -> Iterator[tuple[str, str, Piece]]:
-    """Everything that is saved, as (kind, name of the parameter, piece)."""
+    """Yield all arrays that a checkpoint holds, as (kind, name of the parameter, piece)."""
     groups = dict(driver.saved)
     if optimizer:
         groups |= {f"optimizer.{kept}": arrays for kept, arrays in optimizer.state.items()}

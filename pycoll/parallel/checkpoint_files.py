@@ -1,7 +1,7 @@
 """The files of a checkpoint: the manifest, and the part that each rank wrote.
 
-Reading a file raises FileNotFoundError if it is missing, OSError if the disk fails, and ValueError, with the name of
-the file, for any content that is damaged or malformed.
+Reading a file raises FileNotFoundError if it is missing, and OSError if the disk fails.  For content that is damaged or
+malformed, it raises ValueError with the name of the file.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Manifest(NamedTuple):
 
 
 def part_path(directory: Path, generation: str, rank: int) -> Path:
-    """The file that a rank writes."""
+    """Return the path of the file that a rank writes."""
     return directory / f"{generation}-{rank}.npz"
 
 
 @contextlib.contextmanager
 def _reading(path: Path, what: str) -> Iterator[None]:
-    """Raise a ValueError that names the file for any error that its content causes.
+    """Raise ValueError with the name of the file for any error that its content causes.
 
-    zipfile and NumPy raise errors of many types for damaged files; one of them is an OSError for a wrong offset.
+    zipfile and NumPy raise errors of many types for damaged files, for example OSError for a wrong offset.
     """
     try:
         yield
@@ -58,7 +58,7 @@ def _check(right: object, problem: str) -> None:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of the checkpoint in a directory."""
+    """Read the manifest of the checkpoint in a directory."""
     path = directory / MANIFEST
     text = path.read_bytes()
     with _reading(path, "the manifest"):
@@ -75,7 +75,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 class _Place(NamedTuple):
-    """Where a part has a piece of an array."""
+    """The location of a piece of an array in a part."""
 
     member: str
     start: int
@@ -85,7 +85,7 @@ class _Place(NamedTuple):
 
 
 class Part:
-    """What one rank wrote; arrays are read when they are needed."""
+    """The file of one rank; arrays are read on demand."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -111,7 +111,7 @@ class Part:
         self._file.close()
 
     def find(self, kind: str, name: str, wanted: Piece) -> Iterator[Piece]:
-        """Its pieces of an array that overlap the one that is wanted."""
+        """Yield the pieces of an array in this part that overlap the wanted piece."""
         for member, start, stop, shape, dtype in self._places.get((kind, name), ()):
             if start < wanted.stop and wanted.start < stop:
                 with _reading(self.path, "a part"):
@@ -120,12 +120,12 @@ class Part:
                 yield Piece(start, values, shape)
 
     def private(self) -> dict[str, np.ndarray]:
-        """The arrays of its rank alone."""
+        """Return the arrays that belong to this rank only."""
         with _reading(self.path, "a part"):
             return {name: _typed(self._array(f"private/{name}"), dtype) for name, dtype in self._private.items()}
 
     def _array(self, name: str) -> np.ndarray:
-        """An array, read to the end of its file, where zipfile compares checksums."""
+        """Read an array to the end of its file, because zipfile compares checksums there."""
         with self._zip.open(f"{name}.npy") as member:
             array = np.lib.format.read_array(member, allow_pickle=False)
             _check(not member.read(1), f"{name} is longer than its header says")
@@ -144,7 +144,7 @@ def _place(number: int, start: Any, stop: Any, shape: Any, dtype: Any) -> _Place
 
 
 def _typed(array: np.ndarray, dtype: str) -> np.ndarray:
-    """An array as it was saved; NumPy reads dtypes that it does not define as bytes."""
+    """Restore the dtype of an array; NumPy reads dtypes that it does not define as bytes."""
     typed: np.ndarray = array.view(named_dtype(dtype)) if array.dtype.kind == "V" else array
     _check(typed.dtype == named_dtype(dtype), f"an array has dtype {typed.dtype}, not {dtype}")
     return typed

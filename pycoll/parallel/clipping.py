@@ -1,6 +1,6 @@
 """Clipping of gradients by their global norm.
 
-Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013.
+See Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013.
 """
 
 from __future__ import annotations
@@ -16,8 +16,31 @@ from .flat import Arrays, as_given
 def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm | None = None) -> float:
     """Scale gradients in place so that their global norm is at most `max_norm`.
 
-    With `comm`, each of its ranks holds a shard of the gradients.  Returns the norm before, as
-    ``torch.nn.utils.clip_grad_norm_`` does.  Raises ValueError for a negative `max_norm`.
+    Compare ``torch.nn.utils.clip_grad_norm_``.
+
+    Parameters
+    ----------
+    gradients : mapping of str to array
+        The gradients, or a shard of them.
+    max_norm : float
+        The largest norm after scaling.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator whose ranks hold the shards.  All its ranks call this together.  Without it, `gradients` are
+        complete.
+
+    Returns
+    -------
+    float
+        The Euclidean norm of all gradients before scaling.
+
+    Raises
+    ------
+    ValueError
+        For a negative `max_norm`.
+
+    References
+    ----------
+    Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013.
     """
     if not max_norm >= 0:
         raise ValueError(f"max_norm={max_norm} is negative")
@@ -27,14 +50,14 @@ def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm 
         squares = pycoll.allreduce(squares, comm=comm)
     norm = float(np.sqrt(squares[0]))
     scale = max_norm / (norm + 1e-6)
-    if not scale >= 1:  # scale if the norm is NaN too, so that it shows
+    if not scale >= 1:  # scale for a NaN norm too, so that the gradients show it
         for array in arrays:
             np.multiply(array, scale, out=array)
     return norm
 
 
 def _square(vector: np.ndarray, block: int = 1 << 16) -> float:
-    """The sum of squares, in double precision."""
+    """Return the sum of the squared magnitudes, in double precision."""
     wide = np.complex128 if vector.dtype.kind == "c" else np.float64
     blocks = (vector[i : i + block].astype(wide, copy=False) for i in range(0, len(vector), block))
     return sum(float(np.vdot(block, block).real) for block in blocks)

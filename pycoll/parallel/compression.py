@@ -1,7 +1,7 @@
-"""Hooks: how a full bucket of gradients is averaged.
+"""Hooks, which average a full bucket of gradients.
 
-A hook is a generator function of a `Bucket`.  It starts nonblocking collectives and yields their requests, one or a
-list.  It is resumed once they are complete.  At its end `bucket.vector` holds the average over all ranks of
+A hook is a generator function of a `Bucket`.  It starts nonblocking collectives and yields their requests, one request
+or a list.  It is resumed once they are complete.  At its end `bucket.vector` must hold the average over all ranks of
 `bucket.comm`.  The code before the first yield runs during the backward pass.  The rest runs in `synchronize`, bucket
 by bucket, so that all ranks start their collectives in the same order.
 
@@ -33,9 +33,21 @@ def average(bucket: Bucket) -> Iterator[Any]:
 
 
 class Cast:
-    """Send and sum gradients in another dtype, such as float16 or bfloat16 with half the bytes of float32.
+    """A hook that sends and sums gradients in another dtype; float16 and bfloat16 have half the bytes of float32.
 
-    The gradients are divided by the number of ranks first, so that float16 overflows only where the average does.
+    Parameters
+    ----------
+    dtype : dtype or "bfloat16"
+        The dtype on the wire.  The name "bfloat16" needs the package ml_dtypes.
+
+    Raises
+    ------
+    TypeError
+        For integers, or for "bfloat16" without ml_dtypes.
+
+    Notes
+    -----
+    The gradients are divided by the number of ranks before the sum, to avoid overflow in float16.
     """
 
     def __init__(self, dtype: Any) -> None:
@@ -44,7 +56,7 @@ class Cast:
             raise TypeError(f"dtype={self.dtype} has no averages")
 
     def __call__(self, bucket: Bucket) -> Iterator[Any]:
-        """The hook."""
+        """Average a bucket."""
         wire = bucket.wire(self.dtype)
         np.divide(bucket.vector, bucket.comm.size, out=wire, casting="unsafe")
         yield bucket.allreduce(wire, MPI.SUM)
@@ -52,11 +64,25 @@ class Cast:
 
 
 class TopK:
-    """Send only the largest gradients of each rank, a share `ratio`; add the rest to the gradients of later steps.
+    """A hook that sends only the gradients with the largest magnitudes; the rest is added in the next step.
 
-    The gradients that have not been sent yet are in `bucket.state["error"]`.  Within `join`, a rank that has no more
-    batches goes on sending them.
+    Parameters
+    ----------
+    ratio : float
+        The fraction of the gradients of a bucket that each rank sends, with 0 < ratio <= 1; at least one gradient.
 
+    Raises
+    ------
+    ValueError
+        For a ratio out of range.
+
+    Notes
+    -----
+    The gradients that have not been sent yet are in ``bucket.state["error"]``.  Within
+    `DistributedDataParallel.join`, a rank that has no more batches continues to send them.
+
+    References
+    ----------
     Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", 2018.
     """
 
@@ -66,7 +92,7 @@ class TopK:
         self.ratio = ratio
 
     def __call__(self, bucket: Bucket) -> Iterator[Any]:
-        """The hook."""
+        """Average a bucket."""
         if "error" not in bucket.state:
             bucket.state["error"] = np.zeros_like(bucket.vector)
         error = bucket.state["error"]
@@ -79,6 +105,6 @@ class TopK:
         yield requests
         places, parts = (request.wait() for request in requests)
         bucket.vector[...] = 0
-        for rank in range(bucket.comm.size):  # in the same order on all ranks, for the same bits
+        for rank in range(bucket.comm.size):  # the same order on all ranks, so that the results are bitwise equal
             bucket.vector[places[rank]] += parts[rank]
         bucket.vector /= bucket.comm.size

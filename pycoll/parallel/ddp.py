@@ -1,4 +1,4 @@
-"""Distributed data parallel: each rank trains on its share of each batch, and the gradients are averaged."""
+"""Distributed data parallel: each rank trains on its part of each batch, and the gradients are averaged."""
 
 from __future__ import annotations
 
@@ -24,20 +24,52 @@ from .flat import Array, Arrays, check_arrays, check_gradient, copy, empty, fill
 class DistributedDataParallel(Driver):
     """Average gradients over the ranks while the backward pass computes the next ones.
 
-    `parameters` maps names to arrays in forward order.  They and the `buffers` are set to the values of rank 0.  Names,
-    shapes and dtypes must be the same on all ranks; otherwise ValueError on all ranks names the first difference.
+    All ranks of `comm` create the driver together.  It sets `parameters` and `buffers` to the values of rank 0.
 
-    Gradients are put into buckets of `bucket_bytes`, in reverse order of the parameters.  The first bucket has
-    `first_bucket_bytes`, at most 1 MiB by default, so that communication begins early.  A full bucket is averaged at
-    once, by `hook` (see `pycoll.parallel.compression`) or by an all-reduce with `algorithm`.  All ranks average the
-    buckets in the same order.
+    Parameters
+    ----------
+    parameters : mapping of str to array
+        The arrays to train, in forward order, with a floating-point or complex dtype.
+    buffers : mapping of str to array, optional
+        Other arrays of the model, with any dtype.  They have no gradients.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.  The driver uses a duplicate of it.
+    bucket_bytes : int
+        Size limit of a bucket, in bytes.  A larger array has a bucket of its own.
+    first_bucket_bytes : int, optional
+        Size limit of the first bucket of each dtype, in bytes.  The default is the smaller of 1 MiB and
+        `bucket_bytes`, so that communication begins early.
+    hook : generator function of a `Bucket`
+        Averages a full bucket, see `pycoll.parallel.compression`.  The default is one all-reduce without compression.
+    find_unused : bool
+        If true, a step may leave out gradients, see `synchronize`.
+    algorithm : str, optional
+        Algorithm of the all-reduce; None lets pycoll choose.
 
-    In each step, `ready` announces the gradient of each parameter, in any order, and `synchronize` returns the
-    averages.  Communication goes on in `ready`, `progress` and `synchronize`, and with `pycoll.progress_thread` all the
-    time.
+    Raises
+    ------
+    TypeError
+        For parameters that are not a mapping from str to arrays, that are integers, or that are in different memories.
+    ValueError
+        For an array that is read-only or not C-contiguous, a name that is both a parameter and a buffer, a size
+        limit below 1, or an unknown algorithm.  Also on all ranks if names, shapes or dtypes differ between ranks; the
+        message names the first difference.
 
-    Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020; the ring
-    all-reduce for gradients: Sergeev and Del Balso, "Horovod", 2018.
+    Notes
+    -----
+    Buckets take the parameters in reverse order, the order in which the backward pass computes gradients.  A full
+    bucket is averaged at once.  All ranks average the buckets in the same order.
+
+    In each step, call `ready` with the gradient of each parameter, in any order; then `synchronize` returns the
+    averages.  Communication makes progress in `ready`, `progress` and `synchronize`.  With `pycoll.progress_thread`, it
+    makes progress all the time.
+
+    References
+    ----------
+    Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.
+
+    Sergeev and Del Balso, "Horovod: fast and easy distributed deep learning in TensorFlow", 2018 (the ring all-reduce
+    for gradients).
     """
 
     @interruptions_delayed()
@@ -73,11 +105,11 @@ class DistributedDataParallel(Driver):
             for index, names in enumerate(assign(self.parameters, bucket_bytes, first_bucket_bytes))
         ]
         self._home = {name: bucket for bucket in self._buckets for name in bucket.views}
-        self._next = 0  # the bucket to be started next
-        self._added: set[str] = set()  # parameters with gradients of earlier backward passes
+        self._next = 0  # the next bucket to start
+        self._added: set[str] = set()  # parameters with gradients from earlier backward passes
         self._accumulating = False
         self._joining = False
-        self._active: pycoll.Request | None = None  # how many ranks have a batch in this step
+        self._active: pycoll.Request | None = None  # counts the ranks that have a batch in this step
         self._steps = 0
         self._passes = Passes()
 
@@ -85,15 +117,29 @@ class DistributedDataParallel(Driver):
     def gradients(self) -> dict[str, Array]:
         """Views of the buckets by name, in the order of the parameters.
 
-        A gradient that is computed in its view needs no copy in `ready`.  Do not do this for a second backward pass
-        within `no_sync`, because it would overwrite the sum.
+        A gradient that is computed in its view needs no copy in `ready`.  Within `no_sync`, do this only in the first
+        backward pass: in later passes it would overwrite the sum.
         """
         return {name: self._home[name].views[name] for name in self.parameters}
 
     def ready(self, name: str, gradient: Array) -> None:
-        """Announce the gradient of a parameter; once its bucket is full, the bucket is averaged.
+        """Announce the gradient of a parameter.  The bucket is averaged as soon as all its gradients are announced.
 
-        Raises ValueError for an unknown name, a second gradient for the same parameter, or a wrong shape.
+        Parameters
+        ----------
+        name : str
+            The name of the parameter.
+        gradient : array
+            Its gradient, with the shape of the parameter and in the same memory.  It is copied into the bucket, unless
+            it is the view in `gradients`.
+
+        Raises
+        ------
+        ValueError
+            For an unknown name, a second gradient for the same parameter in this step, or a wrong shape.
+        TypeError
+            For a gradient in another memory than its parameter, or a dtype that cannot be cast to that of the
+            parameter.
         """
         if name not in self._home:
             raise ValueError(f"name={name!r} is not a parameter")
@@ -119,14 +165,24 @@ class DistributedDataParallel(Driver):
         self.progress()
 
     def progress(self) -> bool:
-        """Let communication go on; whether all buckets that were started are complete."""
+        """Advance communication; return whether all buckets that were started are complete."""
         return all(bucket.progress() for bucket in self._buckets[: self._next])
 
     def synchronize(self) -> dict[str, Array]:
-        """Wait for the averages and return them; they are views of the buckets, valid until the next step begins.
+        """Wait for the averages and return them.
 
         With ``find_unused=True``, missing gradients count as zero, and parameters without a gradient on any rank are
-        left out.  Otherwise a missing gradient raises RuntimeError.
+        left out of the result.
+
+        Returns
+        -------
+        dict of str to array
+            The averages by parameter name, as views of the buckets.  They are valid until the next step begins.
+
+        Raises
+        ------
+        RuntimeError
+            Within `no_sync`, or if a gradient is missing and `find_unused` is false.
         """
         if self._accumulating:
             raise RuntimeError("synchronize: gradients are not averaged within no_sync()")
@@ -142,13 +198,13 @@ class DistributedDataParallel(Driver):
         return {name: view for (name, view), is_used in zip(self.gradients.items(), used) if is_used}
 
     def average_gradients(self, gradients: Arrays) -> dict[str, Array]:
-        """Average all gradients in one call: `ready` for each, in reverse order, and `synchronize`."""
+        """Average all gradients in one call: `ready` for each, in reverse order, then `synchronize`."""
         for name in reversed(list(gradients)):
             self.ready(name, gradients[name])
         return self.synchronize()
 
     def clip_grad_norm(self, max_norm: float) -> float:
-        """Scale the averages so that their global norm is at most `max_norm`; returns the norm before."""
+        """Scale the averages so that their global norm is at most `max_norm`; return the norm before scaling."""
         return clip_by_global_norm(self.gradients, max_norm)
 
     def _begin_step(self) -> None:
@@ -157,7 +213,7 @@ class DistributedDataParallel(Driver):
 
     @phase("synchronize")
     def _average(self, missing: list[str]) -> list[bool]:
-        """Average, with zeros for missing gradients; for each parameter, whether any rank has a gradient."""
+        """Average, with zeros for missing gradients; return for each parameter whether any rank has a gradient."""
         self._begin_step()
         for name in missing:
             self._home[name].views[name][...] = 0
@@ -186,7 +242,7 @@ class DistributedDataParallel(Driver):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Within this block `ready` only adds gradients up, for the step that follows the block."""
+        """Accumulate gradients: within this block `ready` only adds them up, for the step that follows the block."""
         before, self._accumulating = self._accumulating, True
         try:
             yield
@@ -196,11 +252,12 @@ class DistributedDataParallel(Driver):
 
     @contextlib.contextmanager
     def join(self) -> Iterator[None]:
-        """For ranks with different numbers of steps: all ranks train within this block.
+        """Support ranks with different numbers of steps: all ranks train within this block.
 
-        A rank that reaches the end of the block takes part in the steps of the others, which average over the ranks
-        that are still active.  When all ranks have reached the end, parameters and buffers are set to those of the rank
-        that took most steps.  The state of optimizers is not.  As torch.distributed.algorithms.join.
+        A rank that reaches the end of the block takes part in the remaining steps of the other ranks.  Averages are
+        over the ranks that are still active.  When all ranks have reached the end, parameters and buffers are set to
+        the values of the rank that took the most steps.  The state of optimizers is not synchronized.  Compare
+        ``torch.distributed.algorithms.join``.
         """
         self._joining, self._steps = True, 0
         try:
@@ -214,7 +271,7 @@ class DistributedDataParallel(Driver):
             self._added.clear()
 
     def _others_are_active(self) -> bool:
-        """Whether other ranks begin a step, which this rank does not."""
+        """Return whether another rank begins a step; this rank does not."""
         self._active = pycoll.iallreduce(np.array([0]), comm=self.comm)
         return bool(self._active.wait()[0])
 
@@ -223,17 +280,23 @@ class DistributedDataParallel(Driver):
             pycoll.bcast(array, root, comm=self.comm)
 
     def state_dict(self) -> dict[str, Array]:
-        """Copies of parameters and buffers, by name."""
+        """Return copies of the parameters and buffers, by name."""
         return {name: array.copy() for name, array in (self.parameters | self.buffers).items()}
 
     def load_state_dict(self, state: Arrays) -> None:
-        """Set parameters and buffers; ValueError for a missing one or a wrong shape."""
+        """Set parameters and buffers from arrays by name.
+
+        Raises
+        ------
+        ValueError
+            For a parameter or buffer that is missing or has a wrong shape.
+        """
         for name, piece in whole_pieces(self.parameters | self.buffers):
             fill(piece, name, [found for _, found in whole_pieces({name: state[name]})] if name in state else [])
 
     @property
     def saved(self) -> dict[str, Arrays]:
-        """The arrays that a checkpoint holds."""
+        """The arrays that a checkpoint holds: parameters and buffers."""
         return {**super().saved, "buffers": self.buffers}
 
     @property
@@ -242,15 +305,15 @@ class DistributedDataParallel(Driver):
         return {f"{bucket.index}.{name}": array for bucket in self._buckets for name, array in bucket.state.items()}
 
     def check_private(self, arrays: Arrays) -> None:
-        """ValueError if the arrays do not fit the buckets of this driver."""
+        """Raise ValueError if the arrays do not fit the buckets of this driver."""
         fitting = {str(bucket.index): len(bucket.vector) for bucket in self._buckets}
         for key, array in arrays.items():
             index, _, name = key.partition(".")
             if array.shape != (fitting.get(index),) or not name:
-                raise ValueError(f"what the hook kept for bucket {index} does not fit the buckets of this driver")
+                raise ValueError(f"the saved hook state for bucket {index} does not fit the buckets of this driver")
 
     def load_private(self, arrays: Arrays) -> None:
-        """Give the hook the arrays that it kept; it starts anew with the other buckets."""
+        """Restore the state of the hook.  For buckets without saved arrays the hook starts afresh."""
         for bucket in self._buckets:
             bucket.state.clear()
         for key, array in arrays.items():
@@ -260,7 +323,7 @@ class DistributedDataParallel(Driver):
             copy(bucket.state[name], array)
 
     def free(self) -> None:
-        """Free the requests and the communicator; also called at the end of a with block."""
+        """Free the requests and the communicator.  The end of a ``with`` block calls this too."""
         for bucket in self._buckets:
             bucket.free()
         super().free()

@@ -1,4 +1,4 @@
-"""The base class of the three drivers: it frees their communicator, and has the default hooks for checkpoints."""
+"""The base class of the three drivers: it frees their communicator and has the default hooks for checkpoints."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ D = TypeVar("D", bound="Driver")
 
 @contextlib.contextmanager
 def own_communicator(comm: MPI.Intracomm | None) -> Iterator[MPI.Intracomm]:
-    """Duplicate a communicator for the messages of a driver; the duplicate is freed if all ranks raise inside."""
+    """Duplicate a communicator for the messages of a driver.
+
+    The duplicate is freed if the block raises an exception, which must then be raised on all ranks.
+    """
     comm = MPI.COMM_WORLD if comm is None else comm
-    duplicate, request = comm.Idup()  # not Dup: collectives in flight must go on meanwhile
+    duplicate, request = comm.Idup()  # not Dup: collectives in flight must make progress meanwhile
     until(
         request.Test,
         f"the constructor of a driver on rank {comm.rank}",
@@ -36,7 +39,7 @@ def own_communicator(comm: MPI.Intracomm | None) -> Iterator[MPI.Intracomm]:
 
 
 def check_algorithm(algorithm: str | None, *primitives: str) -> None:
-    """ValueError unless each of these primitives has the algorithm."""
+    """Raise ValueError unless each of these primitives has the algorithm."""
     for primitive in primitives:
         names = pycoll.algorithms(primitive)
         if algorithm is not None and algorithm not in names:
@@ -44,9 +47,9 @@ def check_algorithm(algorithm: str | None, *primitives: str) -> None:
 
 
 class Driver:
-    """A driver on a communicator of its own; unless they say otherwise, all ranks call its methods together.
+    """A driver on a communicator of its own.  All ranks call its methods together, unless a method says otherwise.
 
-    The hooks for checkpoints are those of drivers whose parameters are replicated on every rank.
+    The default hooks for checkpoints are for drivers whose parameters are replicated on every rank.
     """
 
     comm: MPI.Intracomm
@@ -54,35 +57,35 @@ class Driver:
 
     @property
     def saved(self) -> dict[str, Arrays]:
-        """The arrays that a checkpoint holds, by kind (one of which is "parameters") and by the keys of the driver."""
+        """The arrays that a checkpoint holds: ``{kind: {key: array}}``.  The kind "parameters" is always there."""
         return {"parameters": self.parameters}
 
     def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
-        """Arrays with the keys of `saved`, as (key, name of the parameter, piece of that parameter)."""
+        """Split arrays with the keys of `saved` into (key, name of the parameter, piece of that parameter)."""
         for name, piece in whole_pieces(arrays):
             yield name, name, piece
 
     @property
     def saves(self) -> bool:
-        """Whether the arrays of this rank go into a checkpoint: one replica is enough."""
+        """Whether the arrays of this rank go into a checkpoint: only on rank 0, because one replica is enough."""
         return self.comm.rank == 0
 
     @property
     def private(self) -> Mapping[str, Array]:
-        """The arrays of this rank alone that a checkpoint holds as well."""
+        """The arrays that belong to this rank only; a checkpoint holds them as well."""
         return {}
 
     def check_private(self, arrays: Mapping[str, Array]) -> None:
-        """ValueError if `load_private` cannot take these arrays."""
+        """Raise ValueError if `load_private` cannot take these arrays."""
 
     def load_private(self, arrays: Mapping[str, Array]) -> None:
-        """Set the private arrays again; those that are not given are forgotten."""
+        """Restore the private arrays; discard all that are not given."""
 
     def loaded(self) -> None:
-        """Called when a checkpoint has been loaded into the arrays."""
+        """React to a checkpoint that has been loaded into the arrays."""
 
     def free(self) -> None:
-        """Free the requests and the communicators; also called at the end of a with block."""
+        """Free the requests and the communicators.  The end of a ``with`` block calls this too."""
         if self.comm != MPI.COMM_NULL:
             self.comm.Free()
 

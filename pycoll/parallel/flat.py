@@ -1,6 +1,6 @@
 """Named arrays side by side in one flat vector, whole or in shards.
 
-The functions of NumPy that are used here dispatch to CuPy for arrays of CuPy.
+The NumPy functions that are used here dispatch to CuPy for CuPy arrays.
 """
 
 from __future__ import annotations
@@ -15,25 +15,35 @@ from ..arguments.arrays import as_array, check_writeable
 from ..arguments.memory import device_of
 from ..arguments.streams import follow, join_streams
 
-Array = Any  # of NumPy or CuPy
+Array = Any  # a NumPy or CuPy array
 Arrays = Mapping[str, Array]
 
 
 class Piece(NamedTuple):
-    """Elements `start`, `start` + 1, ... of a flattened array of this shape."""
+    """Elements `start` to ``stop - 1`` of a flattened array.
+
+    Parameters
+    ----------
+    start : int
+        The index of the first element in the flattened array.
+    values : array
+        The elements, with one axis.
+    shape : tuple of int
+        The shape of the whole array.
+    """
 
     start: int
-    values: Array  # a flat view
+    values: Array
     shape: tuple[int, ...]
 
     @property
     def stop(self) -> int:
-        """The element after the last."""
+        """The index after the last element."""
         return self.start + len(self.values)
 
 
 class Layout:
-    """The places of arrays of one dtype in one vector, in their order."""
+    """The positions of arrays of one dtype in one flat vector, in the order of the arrays."""
 
     def __init__(self, arrays: Arrays) -> None:
         self.shapes = {name: tuple(array.shape) for name, array in arrays.items()}
@@ -44,14 +54,14 @@ class Layout:
             self.size += math.prod(shape)
 
     def views(self, vector: Array) -> dict[str, Array]:
-        """The arrays inside a vector of `size` elements or more."""
+        """Return views of a vector of at least `size` elements, one for each array."""
         return {
             name: vector[start : start + math.prod(self.shapes[name])].reshape(self.shapes[name])
             for name, start in self._starts.items()
         }
 
     def pieces(self, shard: Array, start: int) -> Iterator[tuple[str, Piece]]:
-        """The pieces of arrays in a shard that begins at element `start` of the vector."""
+        """Yield the pieces of arrays in a shard that begins at element `start` of the vector."""
         for name, first in self._starts.items():
             shape = self.shapes[name]
             begin, end = max(first, start), min(first + math.prod(shape), start + len(shard))
@@ -60,17 +70,17 @@ class Layout:
 
 
 def whole_pieces(arrays: Arrays) -> Iterator[tuple[str, Piece]]:
-    """Whole C-contiguous arrays, as pieces."""
+    """Yield whole C-contiguous arrays as pieces."""
     for name, array in arrays.items():
         yield name, Piece(0, array.reshape(-1), tuple(array.shape))
 
 
 def fill(piece: Piece, name: str, sources: list[Piece]) -> None:
-    """Fill a piece from other pieces of the same array; ValueError if they do not cover it."""
+    """Fill a piece from other pieces of the same array; raise ValueError if they do not cover it."""
     found, reached = 0, piece.start
     for source in sorted(sources, key=lambda source: source.start):
         if source.shape != piece.shape:
-            raise ValueError(f"{name!r} has shape {piece.shape}, but what is to be loaded has shape {source.shape}")
+            raise ValueError(f"{name!r} has shape {piece.shape}, but the array to load has shape {source.shape}")
         begin, end = max(source.start, piece.start), min(source.stop, piece.stop)
         if begin < end:
             copy(
@@ -80,11 +90,11 @@ def fill(piece: Piece, name: str, sources: list[Piece]) -> None:
             found += max(0, end - max(begin, reached))
             reached = max(reached, end)
     if found < len(piece.values):
-        raise ValueError(f"{name!r}: of {len(piece.values)} elements {found} were found")
+        raise ValueError(f"{name!r}: only {found} of {len(piece.values)} elements were found")
 
 
 def by_dtype(arrays: Arrays) -> dict[np.dtype, dict[str, Array]]:
-    """The arrays grouped by dtype, in their order."""
+    """Group arrays by dtype, in their order."""
     groups: dict[np.dtype, dict[str, Array]] = {}
     for name, array in arrays.items():
         groups.setdefault(array.dtype, {})[name] = array
@@ -92,12 +102,12 @@ def by_dtype(arrays: Arrays) -> dict[np.dtype, dict[str, Array]]:
 
 
 def empty(like: Array, size: int, dtype: Any = None) -> Array:
-    """A vector in the memory of `like`: in host memory or on its device."""
+    """Allocate a vector in the memory of `like`: host memory or the memory of its GPU."""
     return np.empty_like(like, shape=(size,), dtype=dtype)
 
 
 def copy(to: Array, source: Array) -> None:
-    """Copy elements, converted to the dtype of `to`; also between host memory and a device."""
+    """Copy elements and convert them to the dtype of `to`; also between host memory and GPU memory."""
     if hasattr(source, "get") and not hasattr(to, "set"):
         source = source.get()
     if hasattr(to, "set") and not hasattr(source, "get"):
@@ -107,13 +117,13 @@ def copy(to: Array, source: Array) -> None:
 
 
 def hand_over(array: Array) -> None:
-    """Make later work of pycoll on a GPU wait for what the current stream does with this array."""
+    """Make later GPU work of pycoll wait for the work on this array in the current stream."""
     if not isinstance(array, np.ndarray):
         follow(array.device.id)
 
 
 def named_dtype(dtype: Any) -> np.dtype:
-    """A dtype; the name "bfloat16" needs the package ml_dtypes, which defines that dtype."""
+    """Convert to a dtype.  The name "bfloat16" needs the package ml_dtypes, which defines that dtype."""
     if str(dtype) != "bfloat16":
         named: np.dtype = np.dtype(dtype)
         return named
@@ -126,13 +136,13 @@ def named_dtype(dtype: Any) -> np.dtype:
 
 
 def check_averaged(what: str, dtype: np.dtype) -> None:
-    """TypeError if numbers of this dtype cannot be averaged."""
+    """Raise TypeError if numbers of this dtype cannot be averaged."""
     if dtype.kind in "iub":
         raise TypeError(f"{what} has dtype {dtype}, which cannot be averaged")
 
 
 def as_given(what: str, buffer: Any) -> Array:
-    """An array of NumPy or CuPy on the memory of any array, such as a PyTorch tensor, without a copy."""
+    """Return a NumPy or CuPy array that shares the memory of any array, for example of a PyTorch tensor."""
     array = as_array(what, buffer)
     if array is not buffer and not isinstance(array, np.ndarray):
         join_streams(array.device.id)
@@ -140,15 +150,15 @@ def as_given(what: str, buffer: Any) -> Array:
 
 
 def check_gradient(what: str, gradient: Any, parameter: Array) -> Array:
-    """A gradient as an array.
+    """Return a gradient as an array.
 
-    Raises ValueError unless it has the shape of its parameter, TypeError unless it is in the same memory.
+    Raise ValueError unless it has the shape of its parameter, and TypeError unless it is in the same memory.
     """
     gradient = as_given(what, gradient)
     if gradient.shape != parameter.shape:
-        raise ValueError(f"{what} has shape {gradient.shape}, its parameter has {parameter.shape}")
+        raise ValueError(f"{what} has shape {gradient.shape}, but its parameter has {parameter.shape}")
     if device_of(gradient) != device_of(parameter):
-        raise TypeError(f"{what} is {_place(gradient)}, its parameter {_place(parameter)}")
+        raise TypeError(f"{what} is {_place(gradient)}, but its parameter is {_place(parameter)}")
     return gradient
 
 
@@ -157,7 +167,10 @@ def _place(array: Array) -> str:
 
 
 def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Array]:
-    """A dict of arrays by name; TypeError or ValueError names an invalid entry, such as integers to be `trained`."""
+    """Return arrays by name; raise TypeError or ValueError, with the name, for an invalid entry.
+
+    If `trained` is true, integer arrays are invalid.
+    """
     if not isinstance(arrays, Mapping):
         raise TypeError(f"{name} must be a mapping from names to arrays, not {type(arrays).__name__}")
     checked: dict[str, Array] = {}
@@ -168,7 +181,7 @@ def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Arra
         array = checked[key] = as_given(what, buffer)
         first = next(iter(checked.values()))
         if device_of(array) != device_of(first):
-            raise TypeError(f"{what} is {_place(array)}, the first of the {name} {_place(first)}")
+            raise TypeError(f"{what} is {_place(array)}, but the first of the {name} is {_place(first)}")
         if trained:
             check_averaged(what, array.dtype)
         if not array.flags.c_contiguous:

@@ -1,4 +1,4 @@
-"""Fully sharded data parallel: parameters, gradients and optimizer state are cut into shards, one for each rank."""
+"""Fully sharded data parallel: each rank holds one shard of the parameters, gradients and optimizer state."""
 
 from __future__ import annotations
 
@@ -21,12 +21,46 @@ from .units import Slots, Unit, default_units, units_of
 
 
 class FullyShardedDataParallel(Driver):
-    """Shard a model by units, and gather each unit only while it computes.
+    """Shard a model by units, and gather each unit only for the time of its computation.
 
-    `parameters` maps names to arrays in forward order; the values of rank 0 are used, and the arrays are not needed
-    afterwards.  `units` lists the names of the parameters that are gathered together, each list of one dtype; by
-    default those with the same name up to the last dot.  Each rank holds an equal part of each unit, as one flat
-    vector.  `shards` are these vectors by the number of their unit; each rank updates them with its own optimizer::
+    All ranks of `comm` create the driver together and call its methods in the same order.
+
+    Parameters
+    ----------
+    parameters : mapping of str to array
+        The arrays of the model, in forward order, with a floating-point or complex dtype.  The driver takes the values
+        of rank 0 and does not use the arrays afterwards.
+    units : sequence of sequences of str, optional
+        The names of the parameters that are gathered together.  Each parameter is in one unit, and each unit has one
+        dtype.  By default, parameters whose names agree up to the last dot form a unit.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.  The driver uses a duplicate of it.
+    prefetch : bool
+        Gather the next unit during the computation of the current one.
+    reshard_after_forward : bool
+        If false, units stay gathered until the next update.
+    param_dtype : dtype or "bfloat16", optional
+        Dtype of the gathered units, for example "float16".  The shards keep the dtype of the parameters.
+    reduce_dtype : dtype or "bfloat16", optional
+        Dtype in which gradients are averaged, by default the dtype of the shards.
+    offload : bool
+        Keep and update the shards in host memory if the parameters are in GPU memory.
+    algorithm : str, optional
+        Algorithm of both the all-gather and the reduce-scatter; None lets pycoll choose.
+
+    Raises
+    ------
+    TypeError
+        For parameters that are not a mapping from str to arrays, that are integers, or that are in different memories;
+        for "bfloat16" without the package ml_dtypes.
+    ValueError
+        For an array that is read-only or not C-contiguous, invalid units, or an unknown algorithm.  Also on all ranks
+        if names, shapes, dtypes or units differ between ranks; the message names the first difference.
+
+    Notes
+    -----
+    Each rank holds an equal part of each unit, as one flat vector.  `shards` maps the number of the unit, as a
+    str, to this vector.  Each rank updates its shards with an optimizer of its own::
 
         for unit in range(len(fsdp.units)):
             with fsdp.forward(unit) as parameters: ...
@@ -36,13 +70,12 @@ class FullyShardedDataParallel(Driver):
                 fsdp.ready(name, gradient)
         optimizer.step(fsdp.synchronize())
 
-    The parameters inside a with block are views that are valid until its end.  If `prefetch` is true, the next unit is
-    gathered meanwhile.  With ``reshard_after_forward=False`` units stay gathered until the next update.  With
-    `param_dtype` ("float16", "bfloat16") units are gathered in that dtype for computing, while the shards keep theirs.
-    Gradients are averaged in `reduce_dtype`, by default the dtype of the shards.  With `offload`, the shards of
-    parameters on a device are kept and updated in host memory.
+    The parameters inside a ``with`` block are views that are valid until the end of the block.
 
-    Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020 (stage 3);
+    References
+    ----------
+    Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020 (stage 3).
+
     Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023.
     """
 
@@ -78,7 +111,7 @@ class FullyShardedDataParallel(Driver):
         self._gradients = Slots(self._units, 2, "reduced")
         self._inside: list[int] = []  # the units whose with blocks have not ended
         self._backward: int | None = None  # the unit whose backward block has not ended
-        self._missing: set[str] = set()  # its gradients that are not announced yet
+        self._missing: set[str] = set()  # the parameters of that unit whose gradients are not announced yet
 
     @property
     def units(self) -> list[list[str]]:
@@ -87,20 +120,36 @@ class FullyShardedDataParallel(Driver):
 
     @property
     def shards(self) -> dict[str, Array]:
-        """The flat shard of each unit on this rank; that of the last rank is padded with zeros."""
+        """The flat shard of each unit on this rank; the last shards of a unit may end with zeros as padding."""
         return {str(number): unit.shard for number, unit in enumerate(self._units)}
 
     @contextlib.contextmanager
     def forward(self, unit: int) -> Iterator[dict[str, Array]]:
-        """The parameters of a unit, for its forward pass."""
+        """Gather a unit for its forward pass; the block gets its parameters by name.
+
+        Raises
+        ------
+        ValueError
+            For a number that is not a unit.
+        RuntimeError
+            If the buffer of the unit is in use by another block that has not ended.
+        """
         with self._entered(unit, unit + 1) as parameters, phase(f"forward of unit {unit}"):
             yield parameters
 
     @contextlib.contextmanager
     def backward(self, unit: int) -> Iterator[dict[str, Array]]:
-        """The parameters of a unit, for its backward pass; at the end of the block its gradients are averaged.
+        """Gather a unit for its backward pass; the end of the block starts to average its gradients.
 
-        Raises RuntimeError if `ready` was not called for all of them.
+        The block gets the parameters of the unit by name, and calls `ready` once for each of them.
+
+        Raises
+        ------
+        ValueError
+            For a number that is not a unit.
+        RuntimeError
+            If another backward block has not ended, if the buffer of the unit is in use by another block, or at the
+            end of the block if a gradient is missing.
         """
         if self._backward is not None:
             raise RuntimeError(f"backward({unit}): the block of unit {self._backward} has not ended")
@@ -121,9 +170,21 @@ class FullyShardedDataParallel(Driver):
             self._units[unit].start_reducing(self._gradients.vector(unit))
 
     def ready(self, name: str, gradient: Array) -> None:
-        """Announce the gradient of a parameter, within `backward` of its unit.
+        """Announce the gradient of a parameter, within the `backward` block of its unit.
 
-        Raises ValueError for a parameter of another unit, a second gradient for the same parameter, or a wrong shape.
+        Parameters
+        ----------
+        name : str
+            The name of the parameter.
+        gradient : array
+            Its gradient, with the shape of the parameter and in the same memory.  It is copied.
+
+        Raises
+        ------
+        ValueError
+            For a parameter of another unit, a second gradient for the same parameter, or a wrong shape.
+        TypeError
+            For a gradient in another memory than its parameter, or a dtype that cannot be cast to `reduce_dtype`.
         """
         if name not in self._missing:
             raise ValueError(f"name={name!r} is not a parameter of the unit at work, or was announced before")
@@ -136,15 +197,26 @@ class FullyShardedDataParallel(Driver):
         self.progress()
 
     def progress(self) -> None:
-        """Let communication go on."""
+        """Advance communication."""
         for unit in self._units:
             unit.progress()
 
     def synchronize(self) -> dict[str, Array]:
-        """Wait for the averages of the gradients and return the shards of this rank, by the number of the unit.
+        """Wait for the averaged gradients and return the shards of this rank.
 
-        The averages add up over all backward passes since the last call.  Units are gathered again after this call,
-        from the shards as they are then.
+        The averages of all backward passes since the last call are added up.  Update the shards after this call: the
+        next use of a unit gathers it again.
+
+        Returns
+        -------
+        dict of str to array
+            The flat shard of the average of each unit, with the keys and shapes of `shards`.  It is valid until the
+            next backward pass.
+
+        Raises
+        ------
+        RuntimeError
+            If a unit had no backward pass since the last call.
         """
         for unit in self._units:
             unit.finish_reducing()
@@ -160,12 +232,12 @@ class FullyShardedDataParallel(Driver):
             unit.forget_average()
 
     def clip_grad_norm(self, gradients: Arrays, max_norm: float) -> float:
-        """Scale averages so that their norm over all shards is at most `max_norm`; returns the norm before."""
+        """Scale averages so that their norm over all shards is at most `max_norm`; return the norm before scaling."""
         return clip_by_global_norm(gradients, max_norm, self.comm)
 
     @contextlib.contextmanager
     def _entered(self, unit: int, following: int) -> Iterator[dict[str, Array]]:
-        """The parameters of a unit, after starting to gather the following unit."""
+        """Gather a unit for the block, and start to gather the following unit."""
         if not 0 <= unit < len(self._units):
             raise ValueError(f"unit={unit} is not in 0 <= unit < {len(self._units)}")
         self._start_gathering(unit)
@@ -190,10 +262,20 @@ class FullyShardedDataParallel(Driver):
         self._units[unit].start_gathering(self._parameters.vector(unit))
 
     def state_dict(self, full: bool = True, root: int | None = None) -> dict[str, Any]:
-        """Copies of the whole parameters, or of the pieces of this rank; all ranks call this together.
+        """Return copies of the whole parameters, or of the pieces on this rank.
 
-        ``full=True`` returns the arrays by name, on all ranks or on `root` alone (the others get {}); the units are
-        gathered one by one.  ``full=False`` returns a `Piece` of each parameter that this rank has a part of.
+        Parameters
+        ----------
+        full : bool
+            If true, gather whole parameters, unit by unit; all ranks call this together.
+        root : int, optional
+            The only rank that gets the whole parameters; the other ranks get {}.  By default all ranks get them.
+
+        Returns
+        -------
+        dict of str to array or `Piece`
+            With ``full=True`` the arrays by name.  Otherwise a `Piece` of each parameter of which this rank holds a
+            part.
         """
         if not full:
             return {name: piece._replace(values=piece.values.copy()) for _, name, piece in self.pieces(self.shards)}
@@ -203,9 +285,18 @@ class FullyShardedDataParallel(Driver):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Piece]]) -> None:
-        """Set the shards from whole arrays by name, or from the sharded states of all ranks of any number of ranks.
+        """Set the shards of this rank.
 
-        Raises ValueError for a parameter that is missing or has a wrong shape.
+        Parameters
+        ----------
+        state : mapping of str to array, or sequence of mappings of str to `Piece`
+            Whole arrays by name, or the sharded states of all ranks.  The number of ranks that made the sharded states
+            may differ from the number of ranks here.
+
+        Raises
+        ------
+        ValueError
+            For a parameter that is missing, incomplete or has a wrong shape.
         """
         states = [dict(whole_pieces(state))] if isinstance(state, Mapping) else state
         for _, name, piece in self.pieces(self.shards):
@@ -214,29 +305,29 @@ class FullyShardedDataParallel(Driver):
 
     @property
     def saved(self) -> dict[str, Arrays]:
-        """The arrays that a checkpoint holds."""
+        """The arrays that a checkpoint holds: the shards."""
         return {"parameters": self.shards}
 
     @property
     def saves(self) -> bool:
-        """Whether the arrays of this rank go into a checkpoint: the shards of every rank do."""
+        """Whether the arrays of this rank go into a checkpoint: always, because each rank has other shards."""
         return True
 
     def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
-        """Arrays like the shards, as (number of the unit, name of the parameter, piece)."""
+        """Split arrays with the keys and shapes of `shards` into (number of the unit, name of the parameter, piece)."""
         for number, shard in arrays.items():
             unit = self._units[int(number)]
             for name, piece in unit.layout.pieces(shard, unit.start):
                 yield number, name, piece
 
     def loaded(self) -> None:
-        """Called when the shards have changed, or are about to: the units are gathered again."""
+        """Discard gathered units, because the shards have changed or are about to change."""
         for unit in self._units:
             unit.finish_gathering()
         self._parameters.forget()
 
     def free(self) -> None:
-        """Free the requests and the communicator; also called at the end of a with block."""
+        """Free the requests and the communicator.  The end of a ``with`` block calls this too."""
         for unit in self._units:
             unit.finish_gathering()
             unit.finish_reducing()

@@ -1,7 +1,7 @@
-"""Optimizers: they update arrays in place, given a gradient for each, by the formulas of PyTorch.
+"""Optimizers, which update arrays in place from their gradients, by the formulas of PyTorch.
 
-The arrays may be whole parameters or flat shards of them; all operations go element by element, so the outcome does
-not depend on how parameters are cut.
+The arrays may be whole parameters or flat shards of them.  All operations are elementwise, so the result does not
+depend on how parameters are sharded.
 """
 
 from __future__ import annotations
@@ -15,14 +15,20 @@ from pycoll.trace import phase
 
 from .flat import Array, Arrays, check_arrays, check_gradient
 
-BLOCK = 32 * 1024  # elements updated at once on the host: what is computed in between stays in cache
+BLOCK = 32 * 1024  # elements updated at once on the host, so that intermediate results stay in cache
 
 
 class Optimizer:
     """The base class of SGD and Adam.
 
-    `parameters` maps names to arrays, which `step` changes.  `state` maps the name of a quantity that is kept, such as
-    ``"momentum"``, to a dict of arrays like the parameters.  `steps` counts the updates of each parameter.
+    Attributes
+    ----------
+    parameters : dict of str to array
+        The arrays that `step` updates in place.
+    state : dict of str to dict of str to array
+        For each kind of state, for example ``"momentum"``, an array for each parameter, with its shape and dtype.
+    steps : dict of str to int
+        The number of updates of each parameter.
     """
 
     kept: tuple[str, ...] = ()
@@ -39,7 +45,20 @@ class Optimizer:
 
     @phase("optimizer")
     def step(self, gradients: Arrays) -> None:
-        """Update the parameters that have a gradient; ValueError for a name or a shape that does not fit."""
+        """Update the parameters that have a gradient.
+
+        Parameters
+        ----------
+        gradients : mapping of str to array
+            Gradients by parameter name, with the shape of the parameter and in the same memory.
+
+        Raises
+        ------
+        ValueError
+            For a name that is not a parameter, or a wrong shape.
+        TypeError
+            For a gradient in another memory than its parameter.
+        """
         checked = {}
         for name, gradient in gradients.items():
             if name not in self.parameters:
@@ -55,12 +74,12 @@ class Optimizer:
                 update(parameter, block, *kept)
 
     def _update(self, steps: int) -> Callable[..., None]:
-        """The function of (parameter, gradient, *kept) that makes this update; it does not change the gradient."""
+        """Return the function of (parameter, gradient, *state) for this step; it must not change the gradient."""
         raise NotImplementedError
 
 
 def _blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Blocks of arrays of one shape; whole arrays on a device, where each operation costs a launch."""
+    """Yield blocks of arrays of one shape; whole arrays on a GPU, where each operation costs a kernel launch."""
     flat = [array.reshape(-1) for array in arrays]
     block = BLOCK if isinstance(arrays[0], np.ndarray) else max(1, flat[0].size)
     for start in range(0, flat[0].size, block):
@@ -68,9 +87,31 @@ def _blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent, as torch.optim.SGD: momentum, Nesterov momentum, L2 weight decay.
+    """Stochastic gradient descent with momentum, Nesterov momentum and L2 weight decay, as ``torch.optim.SGD``.
 
-    Nesterov momentum: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
+    Parameters
+    ----------
+    parameters : mapping of str to array
+        The arrays to update: C-contiguous, writeable, in one memory, with a floating-point or complex dtype.
+    lr : float
+        The learning rate.
+    momentum, dampening : float
+        The momentum factor, and the dampening of the momentum.
+    nesterov : bool
+        Use Nesterov momentum.
+    weight_decay : float
+        The factor of the L2 penalty.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For invalid parameters, as in `DistributedDataParallel`.
+    ValueError
+        For a negative rate, or `nesterov` without momentum or with dampening.
+
+    References
+    ----------
+    Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013 (Nesterov momentum).
     """
 
     def __init__(
@@ -84,7 +125,7 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         if nesterov and (momentum <= 0 or dampening != 0):
-            raise ValueError(f"nesterov=True needs a momentum and no dampening, not {momentum=} and {dampening=}")
+            raise ValueError(f"nesterov=True needs momentum and no dampening, not {momentum=} and {dampening=}")
         self.lr, self.momentum, self.dampening = lr, momentum, dampening
         self.nesterov, self.weight_decay = nesterov, weight_decay
         self.kept = ("momentum",) if momentum else ()
@@ -106,8 +147,30 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam, as torch.optim.Adam; weight decay is added to the gradient.
+    """Adam, as ``torch.optim.Adam``; weight decay is added to the gradient.
 
+    Parameters
+    ----------
+    parameters : mapping of str to array
+        The arrays to update: C-contiguous, writeable, in one memory, with a floating-point or complex dtype.
+    lr : float
+        The learning rate.
+    betas : tuple of two floats
+        The decay rates of the means of the gradient and of its square, with 0 <= beta < 1.
+    eps : float
+        A term added to the denominator.
+    weight_decay : float, optional
+        The weight decay, by default 0 for `Adam` and 0.01 for `AdamW`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For invalid parameters, as in `DistributedDataParallel`.
+    ValueError
+        For a negative rate, or `betas` out of range.
+
+    References
+    ----------
     Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015.
     """
 
@@ -151,8 +214,12 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay, 0.01 by default, as torch.optim.AdamW.
+    """Adam with decoupled weight decay, 0.01 by default, as ``torch.optim.AdamW``.
 
+    Parameters and errors are those of `Adam`.
+
+    References
+    ----------
     Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
     """
 
@@ -161,4 +228,4 @@ class AdamW(Adam):
 
 
 MakeOptimizer = Callable[[dict[str, Any]], Optimizer]
-"""A function that makes an optimizer for parameters, such as ``functools.partial(SGD, lr=0.1)``."""
+"""A function that makes an optimizer for parameters, for example ``functools.partial(SGD, lr=0.1)``."""

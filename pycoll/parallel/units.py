@@ -1,4 +1,4 @@
-"""Units of a sharded model: parameters that are gathered together, and the buffers they are gathered into."""
+"""Units of a sharded model: parameters that are gathered together, and the buffers for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .flat import Array, Arrays, Layout, by_dtype, copy, empty
 
 
 def default_units(parameters: Arrays) -> list[list[str]]:
-    """Parameters with the same name up to the last dot are a unit."""
+    """Group the parameters whose names agree up to the last dot into units."""
     units: dict[str, list[str]] = {}
     for name in parameters:
         units.setdefault(name.rpartition(".")[0] or name, []).append(name)
@@ -24,15 +24,15 @@ def default_units(parameters: Arrays) -> list[list[str]]:
 
 
 def units_of(parameters: Arrays, units: Sequence[Sequence[str]]) -> list[dict[str, Array]]:
-    """The parameters unit by unit; ValueError unless each is in one unit, and each unit has one dtype."""
+    """Return the parameters of each unit; raise ValueError unless each is in one unit, and each unit has one dtype."""
     listed = [name for names in units for name in names]
     for name in listed:
         if name not in parameters:
             raise ValueError(f"units: {name!r} is not a parameter")
         if listed.count(name) > 1:
-            raise ValueError(f"units: {name!r} is there more than once")
+            raise ValueError(f"units: {name!r} is listed more than once")
     if missing := [name for name in parameters if name not in listed]:
-        raise ValueError(f"units: {', '.join(map(repr, missing))} are in none")
+        raise ValueError(f"units: no unit lists {', '.join(map(repr, missing))}")
     groups = [{name: parameters[name] for name in names} for names in units]
     for group in groups:
         if len(by_dtype(group)) != 1:
@@ -41,10 +41,10 @@ def units_of(parameters: Arrays, units: Sequence[Sequence[str]]) -> list[dict[st
 
 
 class Unit:
-    """The shard of one rank of some parameters; gathers the parameters and reduces their gradients.
+    """The shard of a unit on this rank; gathers the parameters and reduces their gradients.
 
-    `shard` has the elements from `start` on of the flat vector of the parameters, which is padded so that the shards of
-    all ranks have one length.
+    The parameters form one flat vector, padded so that the shards of all ranks have the same length.  `shard` begins
+    at element `start` of this vector.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Unit:
         self.start, self.padded = length * comm.rank, length * comm.size
         self._like = like
         self.shard = np.empty(length, like.dtype) if offload else empty(like, length)
-        self._sum: Any = None  # of the averages of several backward passes
+        self._sum: Any = None  # the sum of the averages of several backward passes
         self._arrived = False
         self._sent = empty(like, length, param_dtype) if offload or param_dtype else self.shard
         self._arriving = empty(like, length, reduce_dtype)
@@ -76,7 +76,7 @@ class Unit:
         self._scatter(arrays)
 
     def _scatter(self, arrays: Arrays) -> None:
-        """Scatter the values of rank 0 to the shards."""
+        """Scatter the values on rank 0 to the shards."""
         mine = empty(self._like, len(self.shard))
         vector = None
         if self._comm.rank == 0:
@@ -88,11 +88,11 @@ class Unit:
         copy(self.shard, mine)
 
     def buffer(self, length: int, dtype: Any) -> Array:
-        """A vector in the memory of the parameters."""
+        """Allocate a vector in the memory of the parameters."""
         return empty(self._like, length, dtype)
 
     def start_gathering(self, vector: Array) -> None:
-        """Start to gather the unit in a vector of `padded` elements."""
+        """Start to gather the unit into a vector of `padded` elements."""
         if self._sent is not self.shard:
             copy(self._sent, self.shard)
         self._gathered = under_way(f"gather unit {self._number}")
@@ -126,7 +126,7 @@ class Unit:
 
     @property
     def has_average(self) -> bool:
-        """Whether there was a backward pass since the last `averaged`."""
+        """Whether there was a backward pass since the last call of `averaged`."""
         return self._arrived or self._sum is not None
 
     def forget_average(self) -> None:
@@ -134,7 +134,7 @@ class Unit:
         self._arrived, self._sum = False, None
 
     def averaged(self) -> Array:
-        """The sum of the averages since the last call."""
+        """Return the sum of the averages since the last call."""
         if self._sum is None and self._arriving.dtype == self.shard.dtype and type(self._arriving) is type(self.shard):
             self._arrived = False
             return self._arriving
@@ -152,13 +152,13 @@ class Unit:
         self._arrived = False
 
     def progress(self) -> None:
-        """Let communication go on."""
+        """Advance communication."""
         for request in (self._gathering, self._reducing):
             if request:
                 request.Test()
 
     def whole(self, root: int | None) -> dict[str, Array]:
-        """The whole parameters, gathered on all ranks or on `root`."""
+        """Gather the whole parameters on all ranks, or on `root` only; other ranks get {}."""
         vector: Array
         if root is None:
             vector = pycoll.allgather(self.shard, comm=self._comm)
@@ -170,7 +170,7 @@ class Unit:
 class Slots:
     """A few buffers that the units use in turn, for their parameters or for their gradients.
 
-    Unit u uses slot u modulo `count`, so that a unit and the next one have different slots.
+    Unit u uses slot u modulo `count`, so with `count` above 1 a unit and the next one have different slots.
     """
 
     def __init__(self, units: list[Unit], count: int, what: str) -> None:
@@ -187,21 +187,21 @@ class Slots:
         self._holders: dict[int, int] = {}
 
     def vector(self, unit: int) -> Array:
-        """The whole unit with its padding."""
+        """Return the buffer for the whole unit, with padding."""
         return self._vectors[unit]
 
     def views(self, unit: int) -> dict[str, Array]:
-        """The arrays of the unit."""
+        """Return the arrays of the unit, as views of its buffer."""
         return self._views[unit]
 
     def holder(self, unit: int) -> int | None:
-        """The unit whose values are in the slot of this unit."""
+        """Return the unit whose values are in the slot of this unit, or None."""
         return self._holders.get(unit % self._count)
 
     def hold(self, unit: int) -> None:
-        """From now on the slot of the unit holds its values."""
+        """Record that the slot of the unit now holds its values."""
         self._holders[unit % self._count] = unit
 
     def forget(self) -> None:
-        """From now on slots hold nothing."""
+        """Record that all slots are empty."""
         self._holders.clear()

@@ -1,4 +1,4 @@
-"""Data parallel with a parameter server: workers push gradients to servers, and pull parameters or averages."""
+"""Data parallelism with a parameter server: workers push gradients to servers, and pull parameters or averages."""
 
 from __future__ import annotations
 
@@ -25,33 +25,69 @@ MODES = ("sync", "async", "bounded")
 
 
 class ParameterServer(Driver):
-    """Workers that push gradients to one or several servers and pull parameters, or averaged gradients.
+    """Workers push gradients to one or several servers, and pull parameters or averaged gradients.
 
-    `parameters` maps names to arrays; they are set to the values of rank 0, and `step` updates them in place.  The last
-    `servers` ranks serve and do nothing else.  With ``colocated=True`` the first `servers` workers serve as well,
-    whenever they are in a call of this driver.  The servers share the elements of the parameters evenly.  A worker is
-    one rank, or `ranks_per_worker` ranks (``"host"``: those of a host).  The ranks of a worker add up their gradients,
-    and one of them pushes and pulls for all.
+    All ranks of `comm` create the driver together.  It sets `parameters` to the values of rank 0; `step` updates them
+    in place.
 
-    `update` says who updates the parameters: "server" or "worker".  The update is made by ``optimizer(parameters)``,
-    such as ``partial(SGD, lr=0.1)``.  In mode "sync" with ``update="worker"`` there may be no optimizer; then `step`
-    returns the averaged gradients.
+    Parameters
+    ----------
+    parameters : mapping of str to array
+        The arrays to train, with a floating-point or complex dtype.
+    optimizer : callable, optional
+        Makes the optimizer from a dict of arrays, for example ``partial(SGD, lr=0.1)``.  It may be None in mode "sync"
+        with ``update="worker"``; then `step` returns the averaged gradients.
+    update : {"server", "worker"}
+        The ranks that update the parameters.
+    mode : {"sync", "async", "bounded"}
+        See Notes.
+    staleness : int
+        The bound of mode "bounded", in steps.
+    servers : int
+        The number of servers.  They share the elements of the parameters evenly.
+    colocated : bool
+        If false, the last `servers` ranks only serve.  If true, the first ranks of the first `servers` workers serve
+        as well, whenever they are in a call of this driver.
+    ranks_per_worker : int or "host"
+        The number of ranks of a worker; "host" makes all ranks of a host one worker.  The ranks of a worker add up
+        their gradients, and the first of them pushes and pulls for all.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.  The driver uses a duplicate of it.
 
-    - ``mode="sync"``: the gradients of all workers in a step are averaged over their ranks and applied, in an order
-      that does not depend on timing.  This is training on the global batch.
-    - ``mode="bounded"``: the same, but a worker may begin step n as soon as the updates through step n-s-1 of every
-      worker are in its parameters, where s is `staleness`.  ``staleness=0`` is "sync".
-    - ``mode="async"``: a gradient is applied when it arrives; the worker goes on with the parameters it has, with at
-      most one push unanswered.
+    Attributes
+    ----------
+    staleness : list of int
+        For each step of this worker, the number of steps by which the updates of the slowest worker were behind.
+        `finish` clears it.
+    waited : list of float
+        The seconds that this worker waited before each step.  `finish` clears it.
 
-    A rank that only serves calls ``ps.serve()``.  A worker calls ``ps.step(gradients)`` for each of its batches, and
-    may have fewer batches than others.  Then all ranks call ``ps.finish()``, after which training may go on.  A call
-    that waits for a message for more than ``PYCOLL_TIMEOUT`` seconds raises `pycoll.CollectiveTimeout`, after which the
-    driver cannot be used any more.
+    Raises
+    ------
+    TypeError
+        For parameters that are not a mapping from str to arrays, that are integers, or that are in different memories.
+    ValueError
+        For an array that is read-only or not C-contiguous, or an invalid option.  Also on all ranks if names,
+        shapes or dtypes differ between ranks; the message names the first difference.
 
-    `staleness` lists, for each step of this worker, by how many steps the updates of the slowest worker were behind.
-    `waited` lists the seconds that the worker waited before each step.  `finish` clears both.
+    Notes
+    -----
+    The modes are:
 
+    - "sync": the gradients of all workers in a step are averaged over all ranks and applied, in an order that does not
+      depend on timing.  The result is that of training on the global batch.
+    - "bounded": as "sync", but a worker may begin step n as soon as its parameters include the updates of all workers
+      through step n-s-1, where s is `staleness`.  ``staleness=0`` is equivalent to "sync".
+    - "async": a server applies each gradient when it arrives.  A worker continues with the parameters it has, with at
+      most one unanswered push.
+
+    A rank that only serves calls ``ps.serve()``.  A worker calls ``ps.step(gradients)`` for each of its batches; the
+    numbers of batches may differ between workers.  Then all ranks call ``ps.finish()``; after that, training may
+    continue.  A call that waits for a message for more than ``PYCOLL_TIMEOUT`` seconds raises
+    `pycoll.CollectiveTimeout`.  After that the driver is unusable.
+
+    References
+    ----------
     Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014.
     """
 
@@ -75,9 +111,9 @@ class ParameterServer(Driver):
         with own_communicator(comm) as self.comm:
             check_same_arrays("parameter", self.parameters, self.comm)
             if (size := sum(layout.size for layout in self._layouts.values())) < servers:
-                raise ValueError(f"servers={servers}: there are only {size} elements to be shared")
+                raise ValueError(f"servers={servers}: there are only {size} elements to share")
             if optimizer:
-                optimizer({})  # so that its errors are raised on all ranks
+                optimizer({})  # raises its errors on all ranks
             self.roles = Roles(self.comm, servers, colocated, ranks_per_worker)
         for array in self.parameters.values():
             pycoll.bcast(array, comm=self.comm)
@@ -88,7 +124,7 @@ class ParameterServer(Driver):
         if self.roles.server is not None:
             self._become_server(optimizer)
         self._worker_updates = not self._server_updates and optimizer is not None
-        if self._worker_updates:  # all ranks have its state after `finish`
+        if self._worker_updates:  # `finish` gives its state to all ranks
             assert optimizer
             self.optimizer = optimizer(self.parameters)
         bound = None if mode == "async" else staleness
@@ -106,34 +142,57 @@ class ParameterServer(Driver):
 
     def _begin(self) -> None:
         self.staleness, self.waited = [0], [0.0]
-        self._news = False  # whether an answer has arrived that not all ranks of the worker have
+        self._news = False  # whether an answer has arrived that other ranks of the worker do not have yet
         self._serving: Serving | None = None
         if self._server:
             self._serving = Serving(self._server.at_once() if self._mode == "async" else self._server.in_steps())
 
     def serve(self) -> None:
-        """Serve until the last worker has finished; for a rank that does not work."""
+        """Serve until the last worker has finished.  Only ranks that are not workers call this.
+
+        Raises
+        ------
+        RuntimeError
+            On a rank of a worker.
+        """
         if self.roles.works or not self._serving:
             raise RuntimeError(f"serve: rank {self.comm.rank} is a worker")
         with self._usable():
             self._serving.run(f"serve on rank {self.comm.rank}")
 
     def step(self, gradients: Arrays) -> dict[str, Array] | None:
-        """Push the gradients of this rank, and pull: the next step may begin with the parameters as they are then.
+        """Push the gradients of this rank, then pull, so that the next step may begin.
 
-        Returns the averaged gradients, valid until the next step, if there is no optimizer.  Raises ValueError for
-        names or shapes that differ from those of the parameters.
+        Parameters
+        ----------
+        gradients : mapping of str to array
+            A gradient for each parameter, with the shape of the parameter and in the same memory.  They are copied.
+
+        Returns
+        -------
+        dict of str to array, or None
+            Without an optimizer the averaged gradients, valid until the next step; otherwise None.
+
+        Raises
+        ------
+        ValueError
+            For names or shapes that differ from the parameters.
+        TypeError
+            For a gradient in another memory than its parameter, or a dtype that cannot be cast to that of the
+            parameter.
+        RuntimeError
+            On a rank that only serves.
         """
         self.push(gradients)
         return self.pull()
 
     def push(self, gradients: Arrays) -> None:
-        """Start to send a copy of the gradients."""
+        """Start to send a copy of the gradients.  Errors are those of `step`."""
         if not self.roles.works:
             raise RuntimeError(f"push: rank {self.comm.rank} is a server")
         if gradients.keys() != self.parameters.keys():
             odd = sorted(gradients.keys() ^ self.parameters.keys())
-            raise ValueError(f"gradients: {', '.join(map(repr, odd))} on one side only of gradients and parameters")
+            raise ValueError(f"gradients and parameters have different names: {', '.join(map(repr, odd))}")
         gradients = {
             name: check_gradient(f"gradients[{name!r}]", gradient, self.parameters[name])
             for name, gradient in gradients.items()
@@ -155,7 +214,7 @@ class ParameterServer(Driver):
             self.progress()
 
     def pull(self) -> dict[str, Array] | None:
-        """Wait as far as the mode asks, and take the answers that have come; returns what `step` returns."""
+        """Take the answers that have arrived, and wait for others if the mode requires it; return values as `step`."""
         with self._usable():
             return self._pull()
 
@@ -175,15 +234,15 @@ class ParameterServer(Driver):
         return None if self._server_updates or self._worker_updates else self._views(self._values)
 
     def progress(self) -> None:
-        """Let the server on this rank, if there is one, go on; call it during long computations."""
+        """Advance the server on this rank, if there is one.  Call this during long computations."""
         if self._serving:
             self._serving.poll()
 
     def finish(self) -> None:
-        """Give all ranks the final parameters; all ranks call this together, when their batches are done.
+        """Give all ranks the final parameters.  All ranks call this together, when their batches are done.
 
-        They are the parameters of the servers.  Where workers update, they are those of the worker that took most
-        steps, and all ranks get the state of its optimizer as well.
+        If servers update, these are the parameters on the servers.  If workers update, these are the parameters of the
+        worker that took the most steps, and all ranks also get the state of its optimizer.
         """
         with self._usable():
             if self.roles.leads:
@@ -195,7 +254,7 @@ class ParameterServer(Driver):
 
     @contextlib.contextmanager
     def _usable(self) -> Iterator[None]:
-        """Refuse a call after one has timed out: its messages are still pending."""
+        """Reject calls after one has timed out, because its messages are still pending."""
         channel = pycoll.attach(self.comm)
         channel.check_usable()
         try:
@@ -231,7 +290,7 @@ class ParameterServer(Driver):
         optimizer.steps.update(zip(optimizer.steps, steps.tolist()))
 
     def _take(self, answer: Vectors) -> Vectors:
-        """Use an answer of the servers; returns vectors for the next one."""
+        """Use an answer of the servers; return vectors for the next one."""
         self._news = True
         if self._worker_updates:
             assert self.optimizer
@@ -241,14 +300,14 @@ class ParameterServer(Driver):
         return unused
 
     def _hand_on(self) -> None:
-        """Broadcast an answer from the rank that pulls to the other ranks of its worker."""
+        """Broadcast an answer from the rank that pulls it to the other ranks of its worker."""
         if self.roles.leads and self._worker_updates:
             self._pack(self.parameters, self._values)
         for vector in self._values:
             pycoll.bcast(vector, comm=self.roles.group)
 
     def _wait(self, requests: list[MPI.Request], state: Callable[[], str]) -> None:
-        """Wait for messages of the worker on this rank, while its server, if it has one, goes on."""
+        """Wait for messages of the worker on this rank; meanwhile advance the server on this rank, if there is one."""
 
         def done() -> bool:
             self.progress()
@@ -284,18 +343,18 @@ class ParameterServer(Driver):
 
     @property
     def saved(self) -> dict[str, Arrays]:
-        """The arrays that a checkpoint holds, between `finish` and the next step."""
+        """The arrays that a checkpoint holds.  They are valid between `finish` and the next step."""
         if self._server_updates:
             return {"parameters": keyed(self._server.values) if self._server else {}}
         return super().saved
 
     @property
     def saves(self) -> bool:
-        """Whether the arrays of this rank go into a checkpoint: the range of a server, or one replica."""
+        """Whether the arrays of this rank go into a checkpoint: on all servers if they update, else on rank 0."""
         return self._server is not None if self._server_updates else super().saves
 
     def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
-        """Parameters as (name, name, piece), or vectors of a server as (dtype, name of the parameter, piece)."""
+        """Split parameters into (name, name, piece), or vectors of a server into (dtype, name of parameter, piece)."""
         if not self._server_updates:
             yield from super().pieces(arrays)
             return
@@ -305,11 +364,11 @@ class ParameterServer(Driver):
                 yield dtype, name, piece
 
     def loaded(self) -> None:
-        """Give all ranks the parameters of a checkpoint that has been loaded."""
+        """Give all ranks the parameters of the checkpoint that has been loaded."""
         self._spread(0)
 
     def free(self) -> None:
-        """Free the communicators; also called at the end of a with block."""
+        """Free the communicators.  The end of a ``with`` block calls this too."""
         if self.roles.group != MPI.COMM_NULL:
             self.roles.group.Free()
         super().free()
@@ -319,14 +378,14 @@ def _check_choices(mode: str, staleness: int, update: str, optimizer: MakeOptimi
     if mode not in MODES:
         raise ValueError(f"mode={mode!r} is not one of: {', '.join(MODES)}")
     if staleness < 0 or (staleness and mode != "bounded"):
-        raise ValueError(f"staleness={staleness} does not go with mode={mode!r}")
+        raise ValueError(f"staleness={staleness} is invalid with mode={mode!r}")
     if update not in ("server", "worker"):
         raise ValueError(f"update={update!r} is neither 'server' nor 'worker'")
     if update == "server" and optimizer is None:
         raise ValueError("update='server' needs an optimizer")
     if mode == "async" and update == "worker":
         raise ValueError(
-            "mode='async' needs update='server': gradients of single workers are applied where all can pull"
+            "mode='async' needs update='server': all workers pull the parameters that each gradient has updated"
         )
     if mode == "bounded" and optimizer is None:
-        raise ValueError("mode='bounded' needs an optimizer: several averages may come at once")
+        raise ValueError("mode='bounded' needs an optimizer: several averages may arrive at once")

@@ -1,10 +1,10 @@
-"""The server of a parameter server: what it does with the gradients that workers push.
+"""The server of a parameter server: it averages or applies the gradients that workers push, and answers them.
 
-Both ways of serving are generators of the messages that they wait for.  So a rank can serve and do nothing else, or
-serve whenever it waits for something itself.
+Both modes of serving are generators of the messages that they wait for.  So a rank can either only serve, or serve
+while it waits as a worker.
 
-Synchronous and stale-synchronous: Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel
-Parameter Server", NIPS 2013.  Asynchronous: Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012.
+References: Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013
+(synchronous and stale-synchronous); Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012 (asynchronous).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ...runtime.progress import until
 from ..flat import Array, empty
 from ..optimizers import Optimizer
 
-HEADER, CLOCKS, GRADIENT, REPLY = range(1, 5)  # tags; the last two with a step of 2 for each dtype
-LEAVES = -1  # in a header instead of the number of a step
+HEADER, CLOCKS, GRADIENT, REPLY = range(1, 5)  # tags; the last two grow by 2 for each dtype
+LEAVES = -1  # replaces the number of the step in the header of a worker that leaves
 LEFT = np.iinfo(np.int64).max  # the clock of a worker that has left
 
 
@@ -33,20 +33,20 @@ class Awaited(NamedTuple):
 
     request: MPI.Request
     status: MPI.Status
-    state: str  # what the server waits for, in words
+    state: str  # a description of the wait, for error messages
 
 
 Waiting = Iterator[Awaited]
 Vectors = list[Array]  # one for each dtype
-UnderWay = list[tuple[Vectors, list[MPI.Request]]]  # what is being sent, and by which requests
+UnderWay = list[tuple[Vectors, list[MPI.Request]]]  # vectors that are being sent, and their requests
 
 
 class Server:
-    """The range of the parameters that one server has.
+    """One server, with its range of the parameters.
 
     `values` are the parameters in its range, one vector for each dtype.  Without an `optimizer` they do not change, and
     workers get averaged gradients.  `workers` lists the ranks of each worker; the first rank pushes and pulls.
-    `clocks` counts, for each worker, the steps whose gradients have been received.
+    `clocks` counts the steps of each worker whose gradients have been received.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Server:
         return [empty(vector, len(vector)) for vector in self.values]
 
     def in_steps(self) -> Waiting:
-        """Step by step, add up the gradients of all workers in their order, average, and send the result back.
+        """Serve step by step: add up the gradients of all workers in their order, average, and send the result.
 
-        The outcome does not depend on the order in which gradients arrive.
+        The result does not depend on the order in which gradients arrive.
         """
         working, step = list(range(len(self._workers))), 0
         while working:
@@ -89,7 +89,7 @@ class Server:
         yield from self._last_replies()
 
     def at_once(self) -> Waiting:
-        """Apply each gradient when it comes, and answer with the parameters."""
+        """Serve asynchronously: apply each gradient when it arrives, and answer with the parameters."""
         numbers = {ranks[0]: number for number, ranks in enumerate(self._workers)}
         working, pushes = set(numbers.values()), 0
         while working:
@@ -98,7 +98,7 @@ class Server:
                 self._header,
                 MPI.ANY_SOURCE,
                 HEADER,
-                f"after {pushes} pushes it waits for the next, of rank {leaders} (worker)",
+                f"after {pushes} pushes it waits for the next push, from rank {leaders} (worker)",
             )
             yield awaited
             source = awaited.status.source
@@ -122,7 +122,7 @@ class Server:
 
     @phase("apply")
     def _applied(self, gradient: Vectors, ranks: int) -> Vectors:
-        """What the workers get for a sum of gradients over so many ranks."""
+        """Average a sum of gradients over `ranks` ranks and apply it; return the vectors to send to the workers."""
         for vector in gradient:
             vector /= ranks
         if not self.optimizer:
@@ -155,7 +155,7 @@ class Server:
 
 
 def free_vectors(under_way: UnderWay) -> Vectors | None:
-    """Vectors that have been sent, and may be used again; None if there are none."""
+    """Return vectors that have been sent and may be used again, or None."""
     for number, (vectors, requests) in enumerate(under_way):
         if pycoll.testall(requests)[0]:
             del under_way[number]
@@ -164,7 +164,7 @@ def free_vectors(under_way: UnderWay) -> Vectors | None:
 
 
 def keyed(vectors: Vectors) -> dict[str, Array]:
-    """The vectors by the names of their dtypes."""
+    """Return the vectors by the names of their dtypes."""
     return {str(vector.dtype): vector for vector in vectors}
 
 
@@ -174,7 +174,7 @@ def _add(total: Vectors, more: Vectors) -> None:
 
 
 class Serving:
-    """Runs a server: `poll` goes on as far as that needs no waiting, `run` until the last worker has left."""
+    """Runs a server: `poll` advances it without waiting, `run` serves until the last worker has left."""
 
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
@@ -183,23 +183,23 @@ class Serving:
 
     @property
     def state(self) -> str:
-        """What the server waits for, in words; empty if for nothing."""
+        """A description of the message that the server waits for, or an empty string."""
         return self._awaited.state if self._awaited else ""
 
     def poll(self) -> bool:
-        """Go on as far as that needs no waiting; whether the last worker has left."""
+        """Advance as far as possible without waiting; return whether the last worker has left."""
         self._begin()
         while self._awaited and self._awaited.request.Test(self._awaited.status):
             self._awaited = next(self._waiting, None)
         return self._awaited is None
 
     def _begin(self) -> None:
-        """Post no receive before the first call, so that none is pending if there is no call."""
+        """Post the first receive at the first call, so that none is pending if there is no call."""
         if not self._begun:
             self._awaited, self._begun = next(self._waiting, None), True
 
     def run(self, call: str) -> None:
-        """Serve until the last worker has left; `call` is what a CollectiveTimeout names."""
+        """Serve until the last worker has left; CollectiveTimeout names `call`."""
         self._begin()
         while self._awaited:
             until(partial(self._awaited.request.Test, self._awaited.status), call, lambda: self.state)

@@ -1,4 +1,4 @@
-"""The worker of a parameter server: pushes gradients, and pulls what the servers make of them."""
+"""The worker of a parameter server: it pushes gradients, and pulls averages or parameters."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pycoll
 
 from .server import CLOCKS, GRADIENT, HEADER, LEAVES, REPLY, UnderWay, Vectors, free_vectors
 
-AHEAD = 1  # pushes that may be unanswered when a step begins, where there is no bound
+AHEAD = 1  # how many pushes may be unanswered when a step begins, if there is no bound
 
 
 def share(size: int, parts: int, number: int) -> slice:
-    """The elements of a vector that belong to one of several servers."""
+    """Return the slice of a vector that belongs to one of several servers."""
     return slice(size * number // parts, size * (number + 1) // parts)
 
 
@@ -26,8 +26,8 @@ class Link:
 
     Each server answers every push with the clocks of all workers, and with its range of the parameters or of the
     averaged gradients.  `bound` is the number of steps by which the updates of the slowest worker may be behind when a
-    step begins; None for any number.  `take` gets the whole vectors of an answer, and returns vectors for the next one.
-    `wait` waits for requests; its second argument says in words which of them are pending.
+    step begins; None means no bound.  `take` receives the whole vectors of an answer and returns vectors for the next
+    one.  `wait` waits for requests; its second argument returns a description of the pending ones.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class Link:
 
     @property
     def staleness(self) -> int:
-        """How many steps the updates of the slowest worker are behind those of all steps before this one."""
+        """The number of steps before this one whose updates from the slowest worker have not arrived."""
         return max(0, self.step - int(self._clocks.min()))
 
     def free_vectors(self) -> Vectors:
-        """Vectors that are not being sent."""
+        """Return vectors that are not being sent."""
         return free_vectors(self._pushed) or self._allocate()
 
     def push(self, gradient: Vectors) -> None:
-        """Start to send a gradient, which must not change meanwhile."""
+        """Start to send a gradient; it must not change until it has been sent."""
         requests = self._send_header(self.step)
         for number, vector in enumerate(gradient):
             for part, server in zip(self._parts(vector), self._servers):
@@ -70,7 +70,7 @@ class Link:
         self._expect()
 
     def pull(self) -> float:
-        """Take the answers that have come, and wait until the bound is kept; returns the seconds waited."""
+        """Take the answers that have arrived, and wait until the bound is kept; return the seconds waited."""
         start, waited = time.perf_counter(), False
         while True:
             while self._answer and pycoll.testall(self._answer)[0]:
@@ -81,7 +81,7 @@ class Link:
             self._await_answer()
 
     def leave(self) -> None:
-        """Say to the servers that no more pushes will come, and wait for all pending messages."""
+        """Tell the servers that no more pushes follow, and wait for all pending messages."""
         headers = self._send_header(LEAVES)
         while self._answer:
             self._await_answer()
@@ -96,7 +96,7 @@ class Link:
         self._wait(self._answer, partial(self._state, self._answer, step, "answer"))
 
     def _state(self, requests: list[MPI.Request], step: int, what: str) -> str:
-        """Which servers this worker waits for, in words; each group of requests has one request for each server."""
+        """Describe which servers this worker waits for; each group of requests has one request for each server."""
         pending = [self._servers[i % len(self._servers)] for i, one in enumerate(requests) if not one.Get_status()]
         ranks = ", ".join(f"rank {server} (server)" for server in dict.fromkeys(pending))
         return f"in step {step} it waits for {ranks} to {what}"

@@ -142,10 +142,10 @@ def test_gradients_from_several_streams(xp, way):
 @pytest.mark.parametrize("kind", [DistributedDataParallel, FullyShardedDataParallel, ParameterServer])
 def test_one_memory_for_all(xp, way, kind):
     parameters = {"first": produced(xp, np.ones(3)), "second": np.ones(3)}
-    with pytest.raises(TypeError, match=r"parameters\['second'\] is in host memory, the first .* on GPU 0"):
+    with pytest.raises(TypeError, match=r"parameters\['second'\] is in host memory, but the first .* on GPU 0"):
         kind(parameters)
     _, driver = new(OnDevice(xp), DistributedDataParallel)
-    with pytest.raises(TypeError, match=r"gradient of 'out.bias' is in host memory, its parameter on GPU 0"):
+    with pytest.raises(TypeError, match=r"gradient of 'out.bias' is in host memory, but its parameter is on GPU 0"):
         driver.ready("out.bias", np.ones(3))
     driver.free()
 

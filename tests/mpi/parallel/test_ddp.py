@@ -277,7 +277,7 @@ def test_wrong_announcements():
             with pytest.raises(ValueError, match=r"'d'.* announced before"):
                 ddp.ready("d", np.zeros(4))
             for shape in [(), (1,), (1, 4), (5,)]:
-                with pytest.raises(ValueError, match=r"'c' has shape \(.*, its parameter has \(4,\)"):
+                with pytest.raises(ValueError, match=r"'c' has shape \(.*, but its parameter has \(4,\)"):
                     ddp.ready("c", np.zeros(shape))
         for name in "cba":
             ddp.ready(name, exact(name))

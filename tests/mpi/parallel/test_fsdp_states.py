@@ -187,9 +187,9 @@ def test_states_that_do_not_fit(state, pattern):
     "units, pattern",
     [
         ([["a", "b"], ["c", "d"]], "'d' is not a parameter"),
-        ([["a", "b"], ["b"], ["c"]], "'b' is there more than once"),
-        ([["a", "a", "b"], ["c"]], "'a' is there more than once"),
-        ([["b"]], "'a', 'c' are in none"),
+        ([["a", "b"], ["b"], ["c"]], "'b' is listed more than once"),
+        ([["a", "a", "b"], ["c"]], "'a' is listed more than once"),
+        ([["b"]], "no unit lists 'a', 'c'"),
         ([["a"], ["b", "c"]], "'b', 'c' do not have one dtype"),
         ([["a", "b"], [], ["c"]], "units"),
     ],
@@ -272,7 +272,7 @@ def test_gradients_that_are_refused():
             for name, gradient in {"middle.bias": bias, "out.bias": np.zeros(3), "other": bias}.items():
                 with pytest.raises(ValueError, match=f"'{name}' is not .* or was announced before"):
                     fsdp.ready(name, gradient)
-            with pytest.raises(ValueError, match=r"'middle.weight' has shape \(6, 7\), its parameter has \(7, 6\)"):
+            with pytest.raises(ValueError, match=r"'middle.weight' has shape \(6, 7\), but its parameter has \(7, 6\)"):
                 fsdp.ready("middle.weight", np.zeros((6, 7)))
             with pytest.raises(TypeError):
                 fsdp.ready("middle.weight", np.zeros((7, 6), complex))

@@ -141,7 +141,7 @@ def test_what_pieces_do_not_cover_is_not_filled(intervals, wanted):
     covered = {number for start, stop in intervals for number in range(start, stop)}
     if missing := set(range(*wanted)) - covered:
         found = len(piece.values) - len(missing)
-        with pytest.raises(ValueError, match=f"'w': of {len(piece.values)} elements {found} were found"):
+        with pytest.raises(ValueError, match=f"'w': only {found} of {len(piece.values)} elements were found"):
             flat.fill(piece, "w", sources)
     else:
         flat.fill(piece, "w", sources)
@@ -150,7 +150,7 @@ def test_what_pieces_do_not_cover_is_not_filled(intervals, wanted):
 
 def test_pieces_of_another_shape_do_not_fit():
     piece = Piece(0, np.zeros(6), (2, 3))
-    with pytest.raises(ValueError, match=r"'w' has shape \(2, 3\), but what is to be loaded has shape \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"'w' has shape \(2, 3\), but the array to load has shape \(3, 2\)"):
         flat.fill(piece, "w", [Piece(0, np.ones(6), (3, 2))])
     assert not piece.values.any()
 
@@ -260,7 +260,11 @@ def test_wrong_arrays_are_named():
         ({"a": fine, "w": np.ones((2, 3)).T}, ValueError, r"parameters\['w'\] is not C-contiguous"),
         ({"w": Device.on(np.ones((2, 3)).T)}, ValueError, r"parameters\['w'\] is not C-contiguous"),
         ({"a": fine, "w": np.ones(4)[::2]}, ValueError, r"parameters\['w'\] is not C-contiguous"),
-        ({"a": fine, "w": Device.on(fine)}, TypeError, r"parameters\['w'\] is on GPU 0, the first .* in host memory"),
+        (
+            {"a": fine, "w": Device.on(fine)},
+            TypeError,
+            r"parameters\['w'\] is on GPU 0, but the first .* is in host memory",
+        ),
         ({"a": fine, "w": frozen}, ValueError, r"parameters\['w'\] is read-only"),
     ):
         with pytest.raises(error, match=message):

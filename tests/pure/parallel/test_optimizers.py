@@ -355,8 +355,8 @@ def test_a_wrong_gradient_changes_nothing(make, wrong):
     optimizer = make(parameters)
     odd, message = {
         "x": ({"x": np.ones(2)}, r"gradients\['x'\]: there is no such parameter"),
-        "shape": ({"b": np.ones((2, 1))}, r"gradients\['b'\] has shape \(2, 1\), its parameter has \(2,\)"),
-        "scalar": ({"b": np.ones(())}, r"gradients\['b'\] has shape \(\), its parameter has \(2,\)"),
+        "shape": ({"b": np.ones((2, 1))}, r"gradients\['b'\] has shape \(2, 1\), but its parameter has \(2,\)"),
+        "scalar": ({"b": np.ones(())}, r"gradients\['b'\] has shape \(\), but its parameter has \(2,\)"),
     }[wrong]
     with pytest.raises(ValueError, match=message):
         optimizer.step({"w": gradient(0)} | odd)
@@ -372,8 +372,8 @@ def test_a_wrong_gradient_changes_nothing(make, wrong):
         (SGD, {"lr": float("nan")}, "lr=nan"),
         (SGD, {"momentum": -0.5}, "momentum=-0.5 is negative"),
         (SGD, {"weight_decay": -1}, "weight_decay=-1 is negative"),
-        (SGD, {"nesterov": True}, "needs a momentum and no dampening, not momentum=0.0 and dampening=0.0"),
-        (SGD, {"nesterov": True, "momentum": 0.9, "dampening": 0.1}, "needs a momentum and no dampening"),
+        (SGD, {"nesterov": True}, "needs momentum and no dampening, not momentum=0.0 and dampening=0.0"),
+        (SGD, {"nesterov": True, "momentum": 0.9, "dampening": 0.1}, "needs momentum and no dampening"),
         *(
             (kind, rates, message)
             for kind in (Adam, AdamW)

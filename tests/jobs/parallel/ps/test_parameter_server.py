@@ -40,7 +40,9 @@ else:
 world.Barrier()
 """
 IN_STEPS = "serve on rank 2 did not finish in 0.5 s: in step 3 it waits for rank 0 (worker) to push"
-AT_ONCE = "serve on rank 2 did not finish in 0.5 s: after 4 pushes it waits for the next, of rank 0 or 1 (worker)"
+AT_ONCE = (
+    "serve on rank 2 did not finish in 0.5 s: after 4 pushes it waits for the next push, from rank 0 or 1 (worker)"
+)
 
 BOTH_WORKERS_STOP = """
 if rank < 2:

@@ -348,14 +348,14 @@ def test_another_communicator():
 def test_choices_that_are_refused():
     refused = {
         "mode='fast' is not one of: sync, async, bounded": {"mode": "fast"},
-        "staleness=-1 does not go with mode='bounded'": {"mode": "bounded", "staleness": -1},
-        "staleness=1 does not go with mode='sync'": {"staleness": 1},
+        "staleness=-1 is invalid with mode='bounded'": {"mode": "bounded", "staleness": -1},
+        "staleness=1 is invalid with mode='sync'": {"staleness": 1},
         "update='both' is neither": {"update": "both"},
         "update='server' needs an optimizer": {"optimizer": None},
         "mode='bounded' needs an optimizer": {"optimizer": None, "update": "worker", "mode": "bounded"},
         "mode='async' needs update='server'": {"update": "worker", "mode": "async"},
         "servers=0 leaves": {"servers": 0},
-        f"servers={SIZE} leaves 0 of {SIZE} ranks to work": {"servers": SIZE, "colocated": False},
+        f"servers={SIZE} leaves 0 of {SIZE} ranks for workers": {"servers": SIZE, "colocated": False},
         f"servers={SIZE + 1}: there are only {SIZE} workers": {"servers": SIZE + 1},
         "servers=2: there are only 1 workers": {"servers": 2, "ranks_per_worker": SIZE},
         "ranks_per_worker=0 is neither a positive number nor 'host'": {"ranks_per_worker": 0},
@@ -386,8 +386,8 @@ def test_calls_that_are_refused(place, ranks_per_worker):
     where, workers = arrange(place, ranks_per_worker)
     weights, right = numbers(), push(0, RANK)
     refused = {
-        "'f' on one side only": {name: right[name] for name in "abcde"},
-        r"'b'\] has shape \(2, 3\), its parameter has \(5,\)": {**right, "b": np.ones((2, 3))},
+        "different names: 'f'": {name: right[name] for name in "abcde"},
+        r"'b'\] has shape \(2, 3\), but its parameter has \(5,\)": {**right, "b": np.ones((2, 3))},
         "Cannot cast": {**right, "f": right["f"] * 1j},
     }
     works = number_in(workers) is not None
