@@ -13,14 +13,14 @@ from .topology import Lanes, halvings
 
 @algorithm()
 def naive(rank: int, size: int) -> Schedule:
-    """Gather to rank 0, then broadcast from it, both naive.
+    """Naive gather to rank 0, then naive broadcast from it.
 
     Rounds: 2*(p-1)
     Messages: p-1
     Sent: (p-1)*Z
     Received: Z
     Cost: 2*(p-1)*alpha + ((p-1)/p + (p-1))*Z*beta
-    Limits: rank 0's link carries everything.
+    Limits: the link of rank 0 carries all the data.
     Source: the definition of MPI_Allgather in the MPI standard.
     """
     yield from gather.naive(rank, size, 0)
@@ -29,14 +29,14 @@ def naive(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def tree(rank: int, size: int) -> Schedule:
-    """Recursive doubling: halves that are complete in themselves exchange what they have.
+    """Recursive doubling: halves of the ranks, in which every rank has all blocks of its half, exchange their blocks.
 
     Rounds: lg(p)
     Messages: lg(p); at most lg(p)+1
     Sent: (p-1)/p*Z; at most 5/3*(p-1)/p*Z
     Received: (p-1)/p*Z
     Cost: lg(p)*alpha + (p-1)/p*Z*beta; at most (2*lg(p)-1)*alpha + 2*(p-1)/p*Z*beta
-    Limits: any number of ranks; where a half is one rank larger, one rank sends twice.
+    Limits: for any number of ranks; if one half is larger by one rank, one rank sends twice.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), with uneven halves.
     """
     for level in reversed(halvings(rank, size)):
@@ -45,7 +45,7 @@ def tree(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def ring(rank: int, size: int) -> Schedule:
-    """Blocks go round the ring: each rank hands on what it received in the round before.
+    """Blocks go around the ring: each rank forwards the block that it received in the round before.
 
     Rounds: p-1
     Messages: p-1
@@ -61,16 +61,16 @@ def ring(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
-    """Rings between the hosts side by side, each with the blocks of some ranks; then all-gather inside each host.
+    """Parallel rings between the hosts, each with the blocks of some ranks, then all-gather inside each host.
 
     Rounds: h-1 + p/h-1
     Messages: h-1 + p/h-1
     Sent: (p-1)/p*Z
     Received: (p-1)/p*Z
     Cost: (h+p/h-2)*alpha + (p-1)/p*Z*beta
-    Limits: formulas are for as many ranks on each of h hosts; a host's link then carries (h-1)/h*Z in each direction,
-        the least that it can, whatever the order of ranks.
-    Source: as `allreduce.two_level`, of which it is the second half.
+    Limits: the formulas are for p/h ranks on each of h hosts; the link of a host then carries (h-1)/h*Z in each
+        direction, which is the minimum, for any placement of ranks.
+    Source: the second half of `allreduce.two_level`.
     """
     lanes = Lanes(rank, size, hosts)
     first, *beside = lanes.ranks(lanes.host, lanes.lane)
@@ -90,14 +90,14 @@ def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
 
 @algorithm()
 def bruck(rank: int, size: int, name: Callable[[int], Block] = int) -> Schedule:
-    """Each round doubles the run of consecutive blocks that a rank holds, starting with its own.
+    """Each round doubles the sequence of consecutive blocks that a rank holds; it begins with the rank's own block.
 
     Rounds: lg(p)
     Messages: lg(p)
     Sent: (p-1)/p*Z
     Received: (p-1)/p*Z
     Cost: lg(p)*alpha + (p-1)/p*Z*beta
-    Limits: runs that wrap round are packed and unpacked in scratch.
+    Limits: sequences of blocks that wrap around are packed and unpacked in scratch.
     Source: Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 8 (1997).
     """
     held = 1
@@ -113,14 +113,14 @@ def bruck(rank: int, size: int, name: Callable[[int], Block] = int) -> Schedule:
 
 @algorithm()
 def neighbor(rank: int, size: int) -> Schedule:
-    """Neighbor exchange: pairs swap with the left and the right neighbour in turn, two blocks a time.
+    """Neighbor exchange: each rank exchanges two blocks with its left and its right neighbour in turn.
 
     Rounds: p//2 if p % 2 == 0 else p-1
     Messages: p//2 if p % 2 == 0 else p-1
     Sent: (p-1)/p*Z
     Received: (p-1)/p*Z
     Cost: (p//2 if p % 2 == 0 else p-1)*alpha + (p-1)/p*Z*beta
-    Limits: even numbers of ranks; with an odd number it runs `ring`.
+    Limits: for even numbers of ranks; for odd numbers it runs `ring`.
     Source: Chen, Zhang, Zhang and Yuan, "Performance evaluation of Allgather algorithms on terascale Linux
         cluster with fast Ethernet", HPCAsia 2005.
     """
@@ -130,7 +130,7 @@ def neighbor(rank: int, size: int) -> Schedule:
     sign = 1 if rank % 2 == 0 else -1
     partners = (rank + sign) % size, (rank - sign) % size
     yield Send(partners[0], [rank]), Recv(partners[0], [partners[0]])
-    home = last = rank - rank % 2  # the even rank of my own pair, and of the pair that came last
+    home = last = rank - rank % 2  # the even rank of the own pair, and of the pair received last
     for step in range(1, size // 2):
         shift = 2 * ((step + 1) // 2)
         coming = (home - sign * shift if step % 2 else home + sign * shift) % size

@@ -1,6 +1,6 @@
-"""All-gather of blocks of different lengths: every rank gets the blocks of all ranks.
+"""All-gather with blocks of different lengths: every rank gets the blocks of all ranks.
 
-All ranks know all counts, so every algorithm of `allgather` serves; its formulas are for equal blocks.
+All ranks know all counts, so it has all algorithms of `allgather`.  The formulas are for blocks of equal length.
 """
 
 from ..schedule.registry import adopt

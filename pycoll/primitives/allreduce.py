@@ -1,4 +1,4 @@
-"""All-reduce: the ranks' vectors are combined element by element; every rank gets the result."""
+"""All-reduce: the vectors of all ranks are combined element by element; every rank gets the result."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .topology import Lanes, depth, halvings, inorder
 
 @algorithm()
 def naive(rank: int, size: int) -> Schedule:
-    """Reduce to rank 0, then broadcast from it, both naive: what a parameter server does.
+    """Naive reduce to rank 0, then naive broadcast from it, as in a parameter server.
 
     Rounds: 2*(p-1)
     Messages: p-1
     Sent: (p-1)*Z
     Received: (p-1)*Z
     Cost: 2*(p-1)*alpha + 2*(p-1)*Z*beta + (p-1)*Z*gamma
-    Limits: rank 0's link carries (p-1)*Z in each direction.
+    Limits: the link of rank 0 carries (p-1)*Z in each direction.
     Source: the definition of MPI_Allreduce in the MPI standard.
     """
     yield from reduce.naive(rank, size, 0)
@@ -27,7 +27,7 @@ def naive(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def tree(rank: int, size: int) -> Schedule:
-    """A binomial reduce to rank 0, then a binomial broadcast from it.
+    """Binomial reduce to rank 0, then binomial broadcast from it.
 
     Rounds: 2*lg(p)
     Messages: lg(p)
@@ -42,14 +42,14 @@ def tree(rank: int, size: int) -> Schedule:
 
 @algorithm(cut=per_rank, ordered=False)
 def ring(rank: int, size: int) -> Schedule:
-    """A ring reduce-scatter, then a ring all-gather: the least bytes any all-reduce can send.
+    """Ring reduce-scatter, then ring all-gather: no all-reduce can send fewer bytes.
 
     Rounds: 2*(p-1)
     Messages: 2*(p-1)
     Sent: 2*(p-1)/p*Z
     Received: 2*(p-1)/p*Z
     Cost: 2*(p-1)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma
-    Limits: commutative operations; best for long vectors.
+    Limits: only for commutative operations; best for long vectors.
     Source: Patarasuk and Yuan, JPDC 69 (2009).
     """
     yield from reduce_scatter.ring(rank, size)
@@ -58,7 +58,7 @@ def ring(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def recursive_doubling(rank: int, size: int) -> Schedule:
-    """Halves that hold their own result exchange it; all combine the lower half's with the upper's.
+    """Halves of the ranks exchange their results; every rank combines the results of the lower and the upper half.
 
     Rounds: lg(p)
     Messages: lg(p); at most lg(p)+1
@@ -66,7 +66,7 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     Received: lg(p)*Z
     Cost: lg(p)*alpha + lg(p)*Z*beta + lg(p)*Z*gamma;
         at most (2*lg(p)-1)*alpha + (2*lg(p)-1)*Z*beta + lg(p)*Z*gamma
-    Limits: best for short vectors; any number of ranks, without the usual two extra rounds.
+    Limits: best for short vectors; for any number of ranks, without the two extra rounds of the usual version.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), with uneven halves.
     """
     for level in reversed(halvings(rank, size)):
@@ -84,7 +84,7 @@ def rabenseifner(rank: int, size: int) -> Schedule:
     Received: 2*(p-1)/p*Z; at most 8/3*(p-1)/p*Z
     Cost: 2*lg(p)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma;
         at most (4*lg(p)-2)*alpha + 4*(p-1)/p*Z*beta + 2*(p-1)/p*Z*gamma
-    Limits: commutative operations.
+    Limits: only for commutative operations.
     Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
     """
     yield from reduce_scatter.recursive_halving(rank, size)
@@ -93,17 +93,17 @@ def rabenseifner(rank: int, size: int) -> Schedule:
 
 @algorithm(cut=two_per_segment)
 def double_tree(rank: int, size: int, segments: int) -> Schedule:
-    """Two pipelined binary trees, each for half the vector; a rank that is inner in one is a leaf in the other.
+    """Two pipelined binary trees, each for half of the vector; an inner node of one tree is a leaf of the other.
 
     Rounds: 2*lg(p)+S-1
     Messages: at most 4*S
     Sent: at most 2*Z
     Received: at most 2*Z
     Cost: at most (2*lg(p)+S-1)*4*alpha + (2*lg(p)+S-1)/S*2*Z*beta + (lg(p)+S)/S*3/2*Z*gamma
-    Limits: best for vectors of middling length on many ranks.
+    Limits: best for vectors of medium length on many ranks.
     Source: Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and
-        scan", Parallel Computing 35 (2009).  One tree is that of NCCL (ncclGetBtree), the other the same
-        tree shifted by one rank.
+        scan", Parallel Computing 35 (2009).  One tree is the binary tree of NCCL (ncclGetBtree), the other is the
+        same tree shifted by one rank.
     """
     if size == 1:
         return
@@ -115,10 +115,10 @@ def double_tree(rank: int, size: int, segments: int) -> Schedule:
 
 
 class _Tree:
-    """One rank's view of one of the two trees: what moves in which step."""
+    """One of the two trees as one rank sees it: which blocks move in which step."""
 
     def __init__(self, index: int, size: int, rootless: bool) -> None:
-        # without node 0 the nodes 1, 2, ... are ranks 0, 1, ... and every level is one higher up
+        # without node 0, the nodes 1, 2, ... are ranks 0, 1, ..., and all depths decrease by one
         shift = 1 if rootless else 0
         parent, left, right = inorder(index, size)
         self.parents = [parent - shift] if parent is not None and parent >= shift else []
@@ -129,10 +129,10 @@ class _Tree:
         self.height = (size - 1).bit_length() - shift
 
     def moves(self, step: int, segments: int, k: int) -> list[Move]:
-        """Segment s leaves depth d upwards in step height - d + s, and downwards in height + d + s."""
+        """Return the moves of a step: segment s leaves depth d upwards in step height-d+s, downwards in height+d+s."""
 
         def block(first: int) -> list[int]:
-            """The one block that moves in this step, if it moves in step `first` + s; else none."""
+            """Return the block that moves in this step, if segment s moves in step `first` + s."""
             return [2 * (step - first) + k] if 0 <= step - first < segments else []
 
         up, down = self.height - self.depth, self.height + self.depth
@@ -145,16 +145,16 @@ class _Tree:
 
 @algorithm(cut=per_lane_and_host, ordered=False)
 def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
-    """Reduce-scatter inside each host, rings between the hosts side by side, all-gather inside each host.
+    """Reduce-scatter inside each host, parallel rings between the hosts, then all-gather inside each host.
 
     Rounds: 2*(h-1) + 2*(p/h-1)
     Messages: 2*(h-1) + 2*(p/h-1)
     Sent: 2*(p-1)/p*Z
     Received: 2*(p-1)/p*Z
     Cost: 2*(h+p/h-2)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma
-    Limits: commutative operations.  Formulas are for as many ranks on each of h hosts; a host's link then carries
-        2*(h-1)/h*Z in each direction, the least that it can, whatever the order of ranks.
-    Source: Hierarchical rings as in Jia et al., "Highly scalable deep learning training system with mixed-precision",
+    Limits: only for commutative operations.  The formulas are for p/h ranks on each of h hosts; the link of a host then
+        carries 2*(h-1)/h*Z in each direction, which is the minimum, for any placement of ranks.
+    Source: hierarchical rings as in Jia et al., "Highly scalable deep learning training system with mixed-precision",
         2018, with a ring for each rank of a host as in Cho et al., "BlueConnect", SysML 2019.
     """
     lanes = Lanes(rank, size, hosts)
@@ -176,17 +176,17 @@ def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
 
 @algorithm()
 def ring_whole(rank: int, size: int) -> Schedule:
-    """Uncut vectors go once round the ring, and every rank combines them all, in rank order.
+    """Whole vectors go once around the ring; every rank combines all of them in rank order.
 
-    It answers, in numbers, why gradients are cut: compare its Sent with `ring`'s.
+    Compare Sent with `ring` to see why vectors are cut into parts.
 
     Rounds: p-1
     Messages: p-1
     Sent: (p-1)*Z
     Received: (p-1)*Z
     Cost: (p-1)*alpha + (p-1)*Z*beta + (p-1)*Z*gamma
-    Limits: (p-1)*Z of scratch, since all ranks must combine in the same order to end with the same bits.
-    Source: ring all-gather (see `allgather.ring`) of whole vectors; the textbook's "naive ring".
+    Limits: needs (p-1)*Z of scratch, because all ranks must combine in the same order to get the same bits.
+    Source: ring all-gather (see `allgather.ring`) of whole vectors, known as the "naive ring".
     """
     right, left = (rank + 1) % size, (rank - 1) % size
     yield (Copy(0, (rank, 0)),)

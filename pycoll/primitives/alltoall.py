@@ -1,4 +1,4 @@
-"""All-to-all: rank i's block j goes to rank j, where it becomes block i."""
+"""All-to-all: block j of rank i goes to rank j, where it becomes block i."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ..schedule.registry import algorithm
 
 @algorithm()
 def naive(rank: int, size: int) -> Schedule:
-    """Everything at once: all sends and all receives start together.
+    """All sends and all receives start at once.
 
     Rounds: 1
     Messages: p-1
     Sent: (p-1)/p*Z
     Received: (p-1)/p*Z
     Cost: (p-1)*alpha + (p-1)/p*Z*beta
-    Limits: 2*(p-1) messages in flight at every rank, and contention is left to chance.
+    Limits: each rank has 2*(p-1) messages in flight, and nothing avoids contention.
     Source: the definition of MPI_Alltoall in the MPI standard.
     """
     others = [(rank + step) % size for step in range(1, size)]
@@ -28,14 +28,14 @@ def naive(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def tree(rank: int, size: int) -> Schedule:
-    """Bruck: a block that has d ranks to go moves by 2**k in round k if d has bit k.
+    """Bruck: in round k, each block whose destination is d ranks away moves by 2**k ranks if bit k of d is set.
 
     Rounds: lg(p)
     Messages: lg(p)
     Sent: bruck(p)/p*Z
     Received: bruck(p)/p*Z
     Cost: lg(p)*alpha + bruck(p)/p*Z*beta
-    Limits: best for short blocks: each travels up to lg(p) times, packed in scratch of up to Z.
+    Limits: best for short blocks: each is sent up to lg(p) times, packed in scratch of up to Z.
     Source: Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 8 (1997).
     """
     bit = 1
@@ -47,21 +47,21 @@ def tree(rank: int, size: int) -> Schedule:
 
 
 def _underway(rank: int, size: int, bit: int, distances: list[int]) -> list[tuple[int, int]]:
-    """The blocks with these distances to go in all that are at `rank` when it is bit's turn."""
+    """Return the blocks with these distances from origin to destination that are at `rank` in the round of `bit`."""
     origins = [(rank - (d & bit - 1)) % size for d in distances]
     return [(origin, (origin + d) % size) for origin, d in zip(origins, distances)]
 
 
 @algorithm()
 def ring(rank: int, size: int) -> Schedule:
-    """Blocks pass from neighbour to neighbour; each rank takes out its own and hands on the rest.
+    """Blocks pass from neighbour to neighbour; each rank keeps its own blocks and forwards the rest.
 
     Rounds: p-1
     Messages: p-1
     Sent: (p-1)/2*Z
     Received: (p-1)/2*Z
     Cost: (p-1)*alpha + (p-1)/2*Z*beta
-    Limits: 2*p-2 blocks of scratch, for the p-1 that go out, packed, while p-1 come in; p-1 more in place.
+    Limits: needs 2*p-2 blocks of scratch, because p-1 packed blocks are sent while p-1 are received; p-1 more in place.
     Source: Grama, Gupta, Karypis and Kumar, Introduction to Parallel Computing (2003), personalized
         all-to-all on a ring.
     """
@@ -76,7 +76,7 @@ def ring(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def pairwise(rank: int, size: int) -> Schedule:
-    """In round k a rank sends to the k-th after it and receives from the k-th before it.
+    """In round k, rank r sends to rank r+k and receives from rank r-k.
 
     Rounds: p-1
     Messages: p-1

@@ -1,7 +1,7 @@
-"""All-to-all of blocks of different lengths: rank i's block j goes to rank j, where it becomes block i.
+"""All-to-all with blocks of different lengths: block j of rank i goes to rank j, where it becomes block i.
 
-A rank that hands on others' blocks must know their sizes: those algorithms gather everybody's counts first.  In
-the formulas the blocks are equal.
+A rank that forwards blocks of other ranks must know their sizes.  Algorithms with such ranks begin with an all-gather
+of the counts.  The formulas are for blocks of equal length.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ adopt("alltoallv", "alltoall", "naive", "pairwise")
 
 @algorithm(needs_counts=True)
 def tree(rank: int, size: int) -> Schedule:
-    """All-gather of the counts; then Bruck: a block that has d ranks to go moves by 2**k in round k if d has bit k.
+    """All-gather of the counts, then Bruck, as `alltoall.tree`.
 
     Rounds: 2*lg(p)
     Messages: 2*lg(p)
     Sent: (p-1)*8*p + bruck(p)/p*Z
     Received: (p-1)*8*p + bruck(p)/p*Z
     Cost: 2*lg(p)*alpha + ((p-1)*8*p + bruck(p)/p*Z)*beta
-    Limits: best for short blocks: each travels up to lg(p) times, packed in scratch of up to Z.
+    Limits: best for short blocks: each is sent up to lg(p) times, packed in scratch of up to Z.
     Source: Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 8 (1997).
     """
     yield from allgather.bruck(rank, size, counts_of)
@@ -31,14 +31,14 @@ def tree(rank: int, size: int) -> Schedule:
 
 @algorithm(needs_counts=True)
 def ring(rank: int, size: int) -> Schedule:
-    """All-gather of the counts; then blocks pass from neighbour to neighbour, each rank taking out its own.
+    """All-gather of the counts; then blocks pass from neighbour to neighbour, and each rank keeps its own blocks.
 
     Rounds: lg(p)+p-1
     Messages: lg(p)+p-1
     Sent: (p-1)*8*p + (p-1)/2*Z
     Received: (p-1)*8*p + (p-1)/2*Z
     Cost: (lg(p)+p-1)*alpha + ((p-1)*8*p + (p-1)/2*Z)*beta
-    Limits: scratch for what goes out, packed, and for what comes in.
+    Limits: needs scratch for the packed blocks that are sent and for the blocks that are received.
     Source: Grama, Gupta, Karypis and Kumar, Introduction to Parallel Computing (2003), personalized
         all-to-all on a ring.
     """

@@ -1,6 +1,7 @@
-"""All-to-all of blocks of different lengths and datatypes: no rank handles blocks that are not its own.
+"""All-to-all with blocks of different lengths and datatypes: no rank forwards blocks of other ranks.
 
-The algorithms are those of `alltoall` that send every block straight to its rank; their formulas are for equal blocks.
+The algorithms are those of `alltoall` that send every block directly to its destination.  The formulas are for blocks
+of equal length.
 """
 
 from ..schedule.registry import adopt

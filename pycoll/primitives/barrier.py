@@ -1,4 +1,4 @@
-"""Barrier: no rank leaves before every rank has come.  Its messages carry no blocks."""
+"""Barrier: no rank leaves before all ranks have entered.  Its messages carry no blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from . import bcast, reduce
 
 @algorithm()
 def naive(rank: int, size: int) -> Schedule:
-    """Every rank reports to rank 0, which then releases each in turn.
+    """Every rank reports to rank 0, which then releases the ranks in turn.
 
     Rounds: 2*(p-1)
     Messages: p-1
@@ -22,7 +22,7 @@ def naive(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def tree(rank: int, size: int) -> Schedule:
-    """Reports go up a binomial tree to rank 0, the release comes down it.
+    """Reports go up a binomial tree to rank 0; then the release comes down the tree.
 
     Rounds: 2*lg(p)
     Messages: lg(p)
@@ -35,7 +35,7 @@ def tree(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def ring(rank: int, size: int) -> Schedule:
-    """A token goes twice round: the first round says that all have come, the second lets them go.
+    """A token goes twice around the ring: the first time it collects all ranks, the second time it releases them.
 
     Rounds: 2*p-1
     Messages: 2

@@ -1,4 +1,4 @@
-"""Broadcast: the root's vector goes to every rank."""
+"""Broadcast: every rank gets the vector of the root."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def naive(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     Sent: (p-1)*Z
     Received: Z
     Cost: (p-1)*alpha + (p-1)*Z*beta
-    Limits: the root's link carries everything.
+    Limits: the link of the root carries all the data.
     Source: the definition of MPI_Bcast in the MPI standard.
     """
     yield from one_to_all(rank, size, root, blocks)
@@ -28,14 +28,14 @@ def naive(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
 
 @algorithm()
 def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
-    """Down a binomial tree: who has the vector hands it on, so that their number doubles each round.
+    """Binomial tree: each rank that has the vector sends it on, so the number of such ranks doubles in each round.
 
     Rounds: lg(p)
     Messages: lg(p)
     Sent: lg(p)*Z
     Received: Z
     Cost: lg(p)*alpha + lg(p)*Z*beta
-    Limits: best for short vectors; long ones cross the root's link lg(p) times.
+    Limits: best for short vectors; the root sends the whole vector lg(p) times.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
     node = binomial(rank, size, root)
@@ -47,7 +47,7 @@ def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
 
 @algorithm(cut=per_segment)
 def ring(rank: int, size: int, root: int, segments: int) -> Schedule:
-    """A pipelined chain: each rank receives a segment while it hands on the one before.
+    """Pipelined chain: each rank receives a segment while it forwards the one before.
 
     Rounds: S+p-2
     Messages: S
@@ -62,14 +62,14 @@ def ring(rank: int, size: int, root: int, segments: int) -> Schedule:
 
 @algorithm(cut=per_segment)
 def two_level(rank: int, size: int, root: int, segments: int, hosts: Hosts) -> Schedule:
-    """A pipelined chain in which the ranks of each host stand together, those of the root's first.
+    """Pipelined chain in which the ranks of each host are consecutive, with the host of the root first.
 
     Rounds: S+p-2
     Messages: S
     Sent: Z
     Received: Z
     Cost: (S+p-2)*alpha + (S+p-2)/S*Z*beta
-    Limits: as `ring`; a host's link carries Z in each direction at most, whatever the order of ranks.
+    Limits: as `ring`; the link of a host carries at most Z in each direction, for any placement of ranks.
     Source: as `ring`.
     """
     ranks_of = Lanes(root, size, hosts)
@@ -79,7 +79,7 @@ def two_level(rank: int, size: int, root: int, segments: int, hosts: Hosts) -> S
 
 
 def chain(rank: int, order: Sequence[int], segments: int) -> Schedule:
-    """Segments go down a chain of ranks."""
+    """Send segments down a chain of ranks."""
     place = order.index(rank)
     incoming = [Recv(order[place - 1], [s]) for s in range(segments)] if place > 0 else []
     outgoing = [Send(order[place + 1], [s]) for s in range(segments)] if place + 1 < len(order) else []
@@ -88,7 +88,7 @@ def chain(rank: int, order: Sequence[int], segments: int) -> Schedule:
 
 @algorithm(cut=per_rank)
 def scatter_allgather(rank: int, size: int, root: int) -> Schedule:
-    """Van de Geijn: a binomial scatter of the vector's parts, then a ring all-gather of them.
+    """Van de Geijn: a binomial scatter of the parts of the vector, then a ring all-gather.
 
     Rounds: lg(p)+p-1
     Messages: lg(p)+p-1

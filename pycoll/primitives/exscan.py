@@ -1,6 +1,6 @@
-"""Exclusive scan: rank r > 0 gets the combination of the vectors of ranks 0 to r-1, in rank order; rank 0 nothing.
+"""Exclusive scan: rank r > 0 gets the combination of the vectors of ranks 0 to r-1, in rank order; rank 0 gets nothing.
 
-Each algorithm moves all vectors on by one rank, and then runs the scan of that name on ranks 1 to p-1.
+Each algorithm moves all vectors by one rank, and then runs the scan of the same name on ranks 1 to p-1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from . import scan
 
 
 def _move_on(rank: int, size: int, blocks: Blocks = (0,)) -> Schedule:
-    """Each rank's vector goes to the next."""
+    """Send the vector of each rank to the next rank."""
     sends = [Send(rank + 1, blocks)] if rank < size - 1 else []
     receives = [Recv(rank - 1, blocks)] if rank > 0 else []
     if size > 1:
@@ -20,7 +20,7 @@ def _move_on(rank: int, size: int, blocks: Blocks = (0,)) -> Schedule:
 
 @algorithm()
 def naive(rank: int, size: int) -> Schedule:
-    """Vectors move on by one rank; then each combines what its predecessor has with its own, rank after rank.
+    """All vectors move by one rank; then each rank in turn combines the result of its predecessor with its own vector.
 
     Rounds: p-1
     Messages: min(p-1, 2)
@@ -35,7 +35,7 @@ def naive(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def tree(rank: int, size: int) -> Schedule:
-    """Vectors move on by one rank; then recursive doubling.
+    """All vectors move by one rank; then recursive doubling.
 
     Rounds: 1+lg(p-1)
     Messages: 1+lg(p-1)
@@ -51,7 +51,7 @@ def tree(rank: int, size: int) -> Schedule:
 
 @algorithm(cut=per_segment)
 def ring(rank: int, size: int, segments: int) -> Schedule:
-    """Vectors move on by one rank; then a pipelined chain.
+    """All vectors move by one rank; then a pipelined chain.
 
     Rounds: S+p-2 if p > 2 else 1
     Messages: S+1 if p > 2 else 1
@@ -59,7 +59,7 @@ def ring(rank: int, size: int, segments: int) -> Schedule:
     Received: min(p-1, 2)*Z
     Cost: (S+p-2 if p > 2 else 1)*alpha + (1 + ((S+p-3)/S if p > 2 else 0))*Z*beta
         + ((S+p-3)/S if p > 2 else 0)*Z*gamma
-    Limits: best for long vectors cut into many segments; in place, Z of scratch.
+    Limits: best for long vectors cut into many segments; in place, it needs Z of scratch.
     Source: Sanders and Traeff, "Parallel prefix (scan) algorithms for MPI", EuroPVM/MPI 2006, the linear pipeline.
     """
     yield from _move_on(rank, size, range(segments))

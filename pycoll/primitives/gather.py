@@ -1,4 +1,4 @@
-"""Gather: every rank's block goes to the root, in rank order."""
+"""Gather: the root gets the blocks of all ranks, in rank order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .topology import binomial
 
 @algorithm()
 def naive(rank: int, size: int, root: int) -> Schedule:
-    """The root receives each rank's block in turn.
+    """The root receives the blocks of the other ranks in turn.
 
     Rounds: p-1
     Messages: 1
@@ -28,14 +28,14 @@ def naive(rank: int, size: int, root: int) -> Schedule:
 
 @algorithm()
 def tree(rank: int, size: int, root: int) -> Schedule:
-    """Up a binomial tree: a rank collects its subtree's blocks and sends them on as one message.
+    """Binomial tree: each rank collects the blocks of its subtree and sends them on as one message.
 
     Rounds: lg(p)
     Messages: 1
     Sent: (p//2)/p*Z
     Received: (p-1)/p*Z
     Cost: lg(p)*alpha + (p-1)/p*Z*beta
-    Limits: an inner rank needs scratch for its subtree's blocks, at most half of Z.
+    Limits: an inner node needs scratch for the blocks of its subtree, at most half of Z.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
     node = binomial(rank, size, root)
@@ -47,14 +47,14 @@ def tree(rank: int, size: int, root: int) -> Schedule:
 
 @algorithm()
 def ring(rank: int, size: int, root: int) -> Schedule:
-    """A pipelined chain towards the root: own block first, then those of the farther ranks.
+    """Pipelined chain towards the root: each rank sends its own block first, then the blocks of the farther ranks.
 
     Rounds: p-1
     Messages: p-1
     Sent: (p-1)/p*Z
     Received: (p-1)/p*Z
     Cost: (p-1)*alpha + (p-1)/p*Z*beta
-    Limits: two blocks of scratch.
+    Limits: needs two blocks of scratch.
     Source: Bertsekas and Tsitsiklis, Parallel and Distributed Computation (1989), section 1.3, on a
         linear array.
     """

@@ -1,7 +1,7 @@
-"""The names of the algorithms of each primitive, for type checkers, which then reject ``algorithm="rign"``.
+"""Types for the names of algorithms, with which type checkers reject ``algorithm="rign"``.
 
-A name that is known only when the program runs is written ``pycoll.AlgorithmName(name)``.
-The tests compare these types with the registry.
+Write ``pycoll.AlgorithmName(name)`` for a name that is known only at run time.  The tests compare these types with the
+registry.
 """
 
 from typing import Literal, NewType

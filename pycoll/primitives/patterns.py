@@ -1,4 +1,4 @@
-"""Patterns of messages that the algorithms of several primitives share."""
+"""Communication patterns that the algorithms of several primitives share."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def one_to_all(rank: int, size: int, root: int, blocks: Blocks) -> Schedule:
 
 
 def recursive_halving(rank: int, size: int) -> Schedule:
-    """Each round halves the ranks that a rank still works with, and the blocks that it still combines."""
+    """Reduce-scatter: each round halves the set of ranks that exchange, and the set of blocks that a rank combines."""
     for level in halvings(rank, size):
         yield (Send(level.source, level.other), *(Reduce(target, level.mine) for target in level.targets))
 
 
 def inside_reduce_scatter(lanes: Lanes, part: Callable[[int], Sequence[Block]]) -> Schedule:
-    """Two levels: each rank in a lane ends with the sum of the blocks of that lane over its host: pairwise exchange."""
+    """Reduce-scatter inside a host, by pairwise exchange: the rank in a lane gets the sums of its blocks."""
     for to, source in lanes.pairs():
         moves: list[Move] = []
         if to < lanes.count:
@@ -37,7 +37,7 @@ def inside_reduce_scatter(lanes: Lanes, part: Callable[[int], Sequence[Block]]) 
 
 
 def inside_allgather(lanes: Lanes, part: Callable[[int, int], Sequence[Block]]) -> Schedule:
-    """Two levels: each rank in a lane gives that lane's blocks, those for a rank, to all others of its host."""
+    """All-gather inside a host: each rank in a lane sends the blocks of that lane to all other ranks of the host."""
     for to, source in lanes.pairs():
         moves: list[Move] = []
         if lanes.inside:

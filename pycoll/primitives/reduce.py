@@ -1,4 +1,4 @@
-"""Reduce: the ranks' vectors are combined element by element; the root gets the result."""
+"""Reduce: the vectors of all ranks are combined element by element; the root gets the result."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .topology import binomial
 
 @algorithm()
 def naive(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
-    """The root receives every rank's vector in turn, and combines: first the lower ranks', then the higher.
+    """The root receives and combines the vectors of all ranks in turn: first the lower ranks, then the higher ranks.
 
     Rounds: p-1
     Messages: 1
     Sent: Z
     Received: (p-1)*Z
     Cost: (p-1)*alpha + (p-1)*Z*beta + (p-1)*Z*gamma
-    Limits: the root's link carries everything, and the root computes everything.
+    Limits: the link of the root carries all the data, and the root does all the computation.
     Source: the definition of MPI_Reduce in the MPI standard.
     """
     if rank != root:
@@ -32,7 +32,7 @@ def naive(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
 
 @algorithm()
 def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
-    """Up a binomial tree whose subtrees are ranges of ranks, so that rank order is kept at any root.
+    """Binomial tree whose subtrees are ranges of ranks, so that rank order is kept for any root.
 
     Rounds: lg(p)
     Messages: 1
@@ -40,8 +40,8 @@ def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     Received: lg(p)*Z
     Cost: lg(p)*alpha + lg(p)*Z*beta + lg(p)*Z*gamma
     Limits: best for short vectors.
-    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005); rank order kept without
-        the usual hop from rank 0, because the tree is cut by ranges of ranks (see `topology.binomial`).
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).  Rank order is kept without the usual extra message from
+        rank 0, because subtrees are ranges of ranks (see `topology.binomial`).
     """
     node = binomial(rank, size, root)
     for child, _ in reversed(node.children):
@@ -52,14 +52,14 @@ def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
 
 @algorithm(cut=per_segment, ordered=False)
 def ring(rank: int, size: int, root: int, segments: int) -> Schedule:
-    """A pipelined chain towards the root: a segment is received and combined while the last goes on.
+    """Pipelined chain towards the root: each rank receives and combines a segment while it sends the one before.
 
     Rounds: S+p-2
     Messages: S
     Sent: Z
     Received: Z
     Cost: (S+p-2)*alpha + (S+p-2)/S*Z*beta + (S+p-2)/S*Z*gamma
-    Limits: commutative operations; best for long vectors.
+    Limits: only for commutative operations; best for long vectors.
     Source: Worringen, "Pipelining and overlapping for MPI collective operations", LCN 2003.
     """
     distance = (rank - root) % size
@@ -71,7 +71,7 @@ def ring(rank: int, size: int, root: int, segments: int) -> Schedule:
 
 @algorithm(cut=per_rank, ordered=False)
 def rabenseifner(rank: int, size: int, root: int) -> Schedule:
-    """Reduce-scatter by recursive halving, then a binomial gather of the parts.
+    """Reduce-scatter by recursive halving, then binomial gather of the parts.
 
     Rounds: 2*lg(p)
     Messages: lg(p)+1
@@ -79,7 +79,7 @@ def rabenseifner(rank: int, size: int, root: int) -> Schedule:
     Received: 2*(p-1)/p*Z; at most 5/2*(p-1)/p*Z
     Cost: 2*lg(p)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma;
         at most (3*lg(p)-1)*alpha + 3*(p-1)/p*Z*beta + 2*(p-1)/p*Z*gamma
-    Limits: commutative operations.
+    Limits: only for commutative operations.
     Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
     """
     yield from recursive_halving(rank, size)

@@ -1,4 +1,4 @@
-"""Reduce-scatter: the ranks' vectors are combined element by element; rank r gets block r of the result."""
+"""Reduce-scatter: the vectors of all ranks are combined element by element; rank r gets block r of the result."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .topology import Lanes
 
 @algorithm()
 def naive(rank: int, size: int) -> Schedule:
-    """Reduce to rank 0, then scatter from it, both naive.
+    """Naive reduce to rank 0, then naive scatter from it.
 
     Rounds: 2*(p-1)
     Messages: p-1
     Sent: Z
     Received: (p-1)*Z
     Cost: 2*(p-1)*alpha + ((p-1) + (p-1)/p)*Z*beta + (p-1)*Z*gamma
-    Limits: rank 0's link carries everything.
+    Limits: the link of rank 0 carries all the data.
     Source: the definition of MPI_Reduce_scatter_block in the MPI standard.
     """
     yield from reduce.naive(rank, size, 0, range(size))
@@ -26,7 +26,7 @@ def naive(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def tree(rank: int, size: int) -> Schedule:
-    """A binomial reduce to rank 0, then a binomial scatter from it.
+    """Binomial reduce to rank 0, then binomial scatter from it.
 
     Rounds: 2*lg(p)
     Messages: lg(p)
@@ -41,14 +41,14 @@ def tree(rank: int, size: int) -> Schedule:
 
 @algorithm(ordered=False)
 def ring(rank: int, size: int) -> Schedule:
-    """Partial results go round the ring; each rank adds its own contribution and hands them on.
+    """Partial results go around the ring; each rank combines them with its own contribution and forwards them.
 
     Rounds: p-1
     Messages: p-1
     Sent: (p-1)/p*Z
     Received: (p-1)/p*Z
     Cost: (p-1)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma
-    Limits: commutative operations; two blocks of scratch.
+    Limits: only for commutative operations; needs two blocks of scratch.
     Source: Patarasuk and Yuan, JPDC 69 (2009).
     """
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -58,7 +58,7 @@ def ring(rank: int, size: int) -> Schedule:
 
 @algorithm(ordered=False)
 def recursive_halving(rank: int, size: int) -> Schedule:
-    """Each round halves the ranks that a rank still works with, and the blocks that it still works on.
+    """Each round halves the set of ranks with which a rank exchanges, and the set of blocks that it combines.
 
     Rounds: lg(p)
     Messages: lg(p)
@@ -66,7 +66,8 @@ def recursive_halving(rank: int, size: int) -> Schedule:
     Received: (p-1)/p*Z; at most 5/3*(p-1)/p*Z
     Cost: lg(p)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma;
         at most (2*lg(p)-1)*alpha + 2*(p-1)/p*Z*beta + 2*(p-1)/p*Z*gamma
-    Limits: commutative operations; any number of ranks: where a half is one larger, one rank combines twice.
+    Limits: only for commutative operations; for any number of ranks: if one half is larger by one rank, one rank
+        combines twice.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), with uneven halves.
     """
     yield from patterns.recursive_halving(rank, size)
@@ -74,14 +75,14 @@ def recursive_halving(rank: int, size: int) -> Schedule:
 
 @algorithm(ordered=False)
 def pairwise(rank: int, size: int) -> Schedule:
-    """In round k a rank sends to the k-th after it that rank's block, and hears from the k-th before it.
+    """In round k, rank r sends block r+k to rank r+k, and combines the block r that it receives from rank r-k.
 
     Rounds: p-1
     Messages: p-1
     Sent: (p-1)/p*Z
     Received: (p-1)/p*Z
     Cost: (p-1)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma
-    Limits: commutative operations.
+    Limits: only for commutative operations.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
     for step in range(1, size):
@@ -91,16 +92,16 @@ def pairwise(rank: int, size: int) -> Schedule:
 
 @algorithm(ordered=False)
 def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
-    """Reduce-scatter inside each host, then rings between the hosts side by side, each for the blocks of some ranks.
+    """Reduce-scatter inside each host, then parallel rings between the hosts, each for the blocks of some ranks.
 
     Rounds: h-1 + p/h-1
     Messages: h-1 + p/h-1
     Sent: (p-1)/p*Z
     Received: (p-1)/p*Z
     Cost: (h+p/h-2)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma
-    Limits: commutative operations.  Formulas are for as many ranks on each of h hosts; a host's link then carries
-        (h-1)/h*Z in each direction, the least that it can, whatever the order of ranks.
-    Source: as `allreduce.two_level`, of which it is the first half.
+    Limits: only for commutative operations.  The formulas are for p/h ranks on each of h hosts; the link of a host then
+        carries (h-1)/h*Z in each direction, which is the minimum, for any placement of ranks.
+    Source: the first half of `allreduce.two_level`.
     """
     lanes = Lanes(rank, size, hosts)
     yield from patterns.inside_reduce_scatter(lanes, lanes.members)

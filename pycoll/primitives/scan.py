@@ -8,7 +8,7 @@ from ..schedule.registry import algorithm, lanes, per_segment
 
 @algorithm()
 def naive(rank: int, size: int, first: int = 0) -> Schedule:
-    """Rank after rank: each combines what its predecessor has with its own vector, and hands the result on.
+    """Each rank in turn combines the result of its predecessor with its own vector, and sends the result on.
 
     Rounds: p-1
     Messages: 1
@@ -25,7 +25,7 @@ def naive(rank: int, size: int, first: int = 0) -> Schedule:
 
 @algorithm()
 def tree(rank: int, size: int, first: int = 0) -> Schedule:
-    """Recursive doubling: in round k each rank hands what it has to the rank 2**k after it.
+    """Recursive doubling: in round k, rank r sends its partial result to rank r + 2**k.
 
     Rounds: lg(p)
     Messages: lg(p)
@@ -45,7 +45,7 @@ def tree(rank: int, size: int, first: int = 0) -> Schedule:
 
 @algorithm(cut=per_segment)
 def ring(rank: int, size: int, segments: int, first: int = 0) -> Schedule:
-    """A pipelined chain: each rank combines a segment while it hands on the one before.
+    """Pipelined chain: each rank receives and combines a segment while it sends the one before.
 
     Rounds: S+p-2
     Messages: S

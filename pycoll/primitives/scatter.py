@@ -1,4 +1,4 @@
-"""Scatter: block r of the root's buffer goes to rank r."""
+"""Scatter: rank r gets block r of the buffer of the root."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def naive(rank: int, size: int, root: int) -> Schedule:
 
 @algorithm()
 def tree(rank: int, size: int, root: int) -> Schedule:
-    """Down a binomial tree: a rank receives its subtree's blocks and hands on what is not its own.
+    """Binomial tree: each rank receives the blocks of its subtree, keeps its own and forwards the rest.
 
     Rounds: lg(p)
     Messages: lg(p)
     Sent: (p-1)/p*Z
     Received: (p//2)/p*Z
     Cost: lg(p)*alpha + (p-1)/p*Z*beta
-    Limits: an inner rank needs scratch for its subtree's blocks, at most half of Z.
+    Limits: an inner node needs scratch for the blocks of its subtree, at most half of Z.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
     node = binomial(rank, size, root)
@@ -47,14 +47,14 @@ def tree(rank: int, size: int, root: int) -> Schedule:
 
 @algorithm()
 def ring(rank: int, size: int, root: int) -> Schedule:
-    """A pipelined chain that starts with the farthest rank's block; each rank keeps the last it gets.
+    """Pipelined chain that begins with the block of the last rank; each rank keeps the last block that it receives.
 
     Rounds: p-1
     Messages: p-1
     Sent: (p-1)/p*Z
     Received: (p-1)/p*Z
     Cost: (p-1)*alpha + (p-1)/p*Z*beta
-    Limits: two blocks of scratch.
+    Limits: needs two blocks of scratch.
     Source: Bertsekas and Tsitsiklis, Parallel and Distributed Computation (1989), section 1.3, on a
         linear array.
     """

@@ -1,7 +1,7 @@
-"""Scatter of blocks of different lengths: block r of the root's buffer goes to rank r.
+"""Scatter with blocks of different lengths: rank r gets block r of the buffer of the root.
 
-A rank that hands on others' blocks must know their sizes, which only the root does: those algorithms broadcast
-them first.  In the formulas the blocks are equal.
+A rank that forwards blocks of other ranks must know their sizes, which only the root knows.  Algorithms with such ranks
+begin with a broadcast of the counts.  The formulas are for blocks of equal length.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def tree(rank: int, size: int, root: int) -> Schedule:
     Sent: lg(p)*8*p + (p-1)/p*Z
     Received: 8*p + (p//2)/p*Z
     Cost: 2*lg(p)*alpha + (lg(p)*8*p + (p-1)/p*Z)*beta
-    Limits: an inner rank needs scratch for its subtree's blocks.
+    Limits: an inner node needs scratch for the blocks of its subtree.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
     yield from bcast.tree(rank, size, root, [counts_of(root)])
@@ -31,14 +31,14 @@ def tree(rank: int, size: int, root: int) -> Schedule:
 
 @algorithm(needs_counts=True)
 def ring(rank: int, size: int, root: int) -> Schedule:
-    """The root broadcasts the counts down a tree; then blocks go down a chain, the farthest rank's first.
+    """The root broadcasts the counts down a tree; then blocks go down a chain, with the block of the last rank first.
 
     Rounds: lg(p)+p-1
     Messages: lg(p)+p-1
     Sent: lg(p)*8*p + (p-1)/p*Z
     Received: 8*p + (p-1)/p*Z
     Cost: (lg(p)+p-1)*alpha + (lg(p)*8*p + (p-1)/p*Z)*beta
-    Limits: scratch for the two largest blocks.
+    Limits: needs scratch for the two largest blocks.
     Source: Bertsekas and Tsitsiklis, Parallel and Distributed Computation (1989), section 1.3, on a
         linear array.
     """

@@ -1,4 +1,4 @@
-"""Who is whose neighbour: the arithmetic that schedules share, O(log size) each."""
+"""Trees, halvings and lanes: the arithmetic of ranks that schedules share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..schedule.registry import Hosts
 
 
 class Node(NamedTuple):
-    """A rank's place in a tree; `children` come with the range of ranks in their subtree."""
+    """The position of a rank in a tree; each child comes with the range of ranks in its subtree."""
 
     parent: int | None
     children: list[tuple[int, range]]
@@ -16,12 +16,12 @@ class Node(NamedTuple):
 
 
 def binomial(rank: int, size: int, root: int) -> Node:
-    """The binomial tree whose subtrees are ranges of ranks, whatever the root.
+    """Return the node of `rank` in a binomial tree whose subtrees are ranges of ranks, for any root.
 
-    The ranks are cut in half; the root takes the first rank of the half that it is not in as its child;
-    each half goes on alone.  So there are ceil(log2(size)) levels, blocks of a subtree lie side by side,
-    and contributions can be combined in rank order without rotating the ranks.  Children are listed
-    with the largest subtree first.
+    The ranks are cut in half.  The first rank of the half without the root becomes a child of the root.  Both halves
+    are then cut in the same way.  So there are ceil(log2(size)) levels, the blocks of a subtree are contiguous, and
+    contributions can be combined in rank order without a rotation of the ranks.  Children are listed with the largest
+    subtree first.
     """
     node = Node(None, [], range(size))
     top, ranks = root, range(size)
@@ -40,7 +40,7 @@ def binomial(rank: int, size: int, root: int) -> Node:
 
 
 class Level(NamedTuple):
-    """One level of repeated halving: my half, the other half, its source for me, and my targets in it."""
+    """One level of repeated halving: the half of this rank, the other half, and there its source and its targets."""
 
     mine: range
     other: range
@@ -49,11 +49,11 @@ class Level(NamedTuple):
 
 
 def halvings(rank: int, size: int) -> list[Level]:
-    """Repeated halving of the ranks down to `rank` alone, any size, the two largest halves first.
+    """Halve the ranks repeatedly until only `rank` is left, for any size; return the levels, the largest first.
 
-    Ranks at the same place in both halves exchange.  Where the lower half is one larger, its last rank
-    hears from its neighbour, the first of the upper half, which so has two targets, and it has none; every
-    rank is such a helper at one level at most.
+    Ranks at the same position in both halves exchange.  If the lower half is larger by one rank, its last rank receives
+    from its neighbour, the first rank of the upper half.  So that neighbour has two targets, and the last rank of the
+    lower half has none.  A rank has two targets at one level at most.
     """
     levels = []
     ranks = range(size)
@@ -75,11 +75,11 @@ def halvings(rank: int, size: int) -> list[Level]:
 
 
 def inorder(index: int, size: int) -> tuple[int | None, int | None, int | None]:
-    """Parent, left and right child in a binary tree whose in-order traversal is 0, 1, ..., size - 1.
+    """Return parent, left and right child in a binary tree whose in-order traversal is 0, 1, ..., size - 1.
 
-    0 is the root and has a right child alone; odd numbers are leaves.  After NCCL's double binary tree
-    (ncclGetBtree), itself after Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth
-    broadcast, reduction and scan", Parallel Computing 35 (2009).
+    0 is the root and has only a right child; odd numbers are leaves.  This is the tree of ncclGetBtree in NCCL, after
+    Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel
+    Computing 35 (2009).
     """
     if index == 0:
         top = 1 << (size - 1).bit_length() - 1 if size > 1 else None
@@ -97,7 +97,7 @@ def inorder(index: int, size: int) -> tuple[int | None, int | None, int | None]:
 
 
 def depth(index: int, size: int) -> int:
-    """Steps from `index` up to the root of `inorder`."""
+    """Return the number of steps from `index` up to the root of `inorder`."""
     steps = 0
     parent, _, _ = inorder(index, size)
     while parent is not None:
@@ -107,17 +107,17 @@ def depth(index: int, size: int) -> int:
 
 
 class Lanes:
-    """Ranks in parallel lanes between hosts: the first of each host are lane 0, the second ones lane 1, and so on.
+    """Parallel lanes between hosts: the first ranks of all hosts form lane 0, the second ranks lane 1, and so on.
 
-    There are as many lanes as the smallest host has ranks; of a larger host the ranks that are left over belong to
-    lanes too, but stand `beside` them: on their host another rank stands `in` the lane.
+    There are as many lanes as the smallest host has ranks.  On a larger host, the remaining ranks are assigned to lanes
+    as well, but another rank of the host is in the lane: for them `inside` is false.
     """
 
     def __init__(self, rank: int, size: int, hosts: Hosts) -> None:
         ranks_of: dict[int, list[int]] = {}
         for other, host in enumerate(range(size) if hosts is None else hosts):
             ranks_of.setdefault(host, []).append(other)
-        self.hosts = list(ranks_of.values())  # the ranks of each host, hosts in the order of their first ranks
+        self.hosts = list(ranks_of.values())  # the ranks of each host; hosts are in the order of their first ranks
         self.count = min(map(len, self.hosts))
         self.host = next(number for number, ranks in enumerate(self.hosts) if rank in ranks)
         self.here = self.hosts[self.host]
@@ -126,19 +126,19 @@ class Lanes:
         self.lane = self.place % self.count
 
     def ring(self) -> tuple[int, int]:
-        """The neighbours in the lane: the next host's and the previous one's."""
+        """Return the neighbours in the lane: the ranks on the next and on the previous host."""
         following, previous = ((self.host + step) % len(self.hosts) for step in (1, -1))
         return self.hosts[following][self.lane], self.hosts[previous][self.lane]
 
     def pairs(self) -> list[tuple[int, int]]:
-        """The places, among the ranks of the host, of whom to send to and whom to hear from, round by round."""
+        """Return for each round the places on this host of the ranks to send to and to receive from."""
         size = len(self.here)
         return [((self.place + step) % size, (self.place - step) % size) for step in range(1, size)]
 
     def ranks(self, host: int, lane: int) -> list[int]:
-        """The ranks of a host that belong to a lane, in it first."""
+        """Return the ranks of a host that are assigned to a lane; the rank in the lane comes first."""
         return self.hosts[host % len(self.hosts)][lane :: self.count]
 
     def members(self, lane: int) -> list[int]:
-        """All ranks that belong to a lane, host by host."""
+        """Return all ranks that are assigned to a lane, host by host."""
         return [rank for host in range(len(self.hosts)) for rank in self.ranks(host, lane)]
