@@ -1,4 +1,4 @@
-"""Runs the code blocks of the documentation: ``python docs/check_code.py [page.md ...]``, without names all pages.
+"""Runs the code blocks of the documentation: ``python docs/check_code.py [page.md ...]``; by default, of all pages.
 
 A comment on the line before a block says that it is to be run:
 
@@ -6,6 +6,8 @@ A comment on the line before a block says that it is to be run:
   line that begins with ``$`` runs in a shell; both in a temporary folder;
 - ``<!-- run: 4 ranks, NAME=VALUE -->``: on another number of ranks, with environment variables;
 - ``<!-- file: NAME -->``: a block of any language is saved under this name in the folder of the next block that is run;
+- ``<!-- source: FILE -->``: the functions of a ``python`` block are those of this file of the repository, but for
+  docstrings and annotations;
 - ``<!-- output -->``: the standard output of the block that ran before is the content of this ``text`` block.
 
 A block fails if its exit status is not 0 or its output is another one.
@@ -14,6 +16,7 @@ A block fails if its exit status is not 0 or its output is another one.
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import re
 import subprocess
@@ -25,7 +28,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-MARK = re.compile(r"\s*<!-- (?P<what>run|file|output)(?:: (?P<options>.*))? -->\s*")
+MARK = re.compile(r"\s*<!-- (?P<what>run|file|source|output)(?:: (?P<options>.*))? -->\s*")
 FENCE = re.compile(r"(?P<indent>\s*)```(?P<language>\w+)\s*")
 LIMIT = 300  # seconds for a block
 
@@ -42,9 +45,11 @@ class Block:
     variables: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     output: str | None = None
+    source: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        page = self.page.relative_to(ROOT) if ROOT in self.page.parents else self.page
+        return f"{page}:{self.line}"
 
 
 def options_of(text: str | None) -> tuple[int, dict[str, str]]:
@@ -81,6 +86,8 @@ def blocks_of(page: Path) -> Iterator[Block]:
             last.output, last = text, None
         elif mark["what"] == "file":
             files[str(mark["options"])] = text
+        elif mark["what"] == "source":
+            yield Block(page, number + 2, fence["language"], text, source=mark["options"])
         elif fence["language"] in ("python", "console"):
             ranks, variables = options_of(mark["options"])
             last, files = Block(page, number + 2, fence["language"], text, ranks, variables, files), {}
@@ -100,8 +107,26 @@ def commands(block: Block, folder: Path) -> list[str | list[str]]:
     return [line.removeprefix("$ ") for line in block.text.replace("\\\n", "").splitlines() if line.startswith("$ ")]
 
 
+def functions(text: str) -> dict[str, str]:
+    """The functions of a module, without docstrings and annotations."""
+    found = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            if ast.get_docstring(node) is not None:
+                del node.body[0]
+            node.returns = None
+            for argument in node.args.args:
+                argument.annotation = None
+            found[node.name] = ast.unparse(node)
+    return found
+
+
 def failure(block: Block) -> str:
-    """Run a block; what is wrong with it, or an empty string."""
+    """Run a block, or compare it with its source; what is wrong with it, or an empty string."""
+    if block.source is not None:
+        quoted, there = functions(block.text), functions((ROOT / block.source).read_text(encoding="utf-8"))
+        differing = [name for name in quoted if quoted[name] != there.get(name)]
+        return "" if quoted and not differing else f"{', '.join(differing) or 'no function'}: not as in {block.source}"
     environment = os.environ | block.variables
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
@@ -135,7 +160,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="*", type=Path, help="pages (default: all)")
     pages = [page.resolve() for page in parser.parse_args().pages]
-    pages = pages or sorted(page for page in DOCS.rglob("*.md") if not page.relative_to(DOCS).parts[0].startswith("_"))
+    built = DOCS / "_build"
+    pages = pages or sorted([*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if built not in page.parents)])
     blocks = [block for page in pages for block in list(blocks_of(page))]
     if not blocks:
         parser.error("no block is marked to be run")
