@@ -1,7 +1,7 @@
-"""Cuts combinations where a cache line of their result begins, so that no store crosses a border.
+"""Cuts combinations at the start of a cache line of their result, so that no store crosses a line boundary.
 
-NumPy allocates arrays 16 bytes after such a border.  Where another core has read the result's old contents, as in
-all-reduce in place, stores of 64 bytes that cross borders take three times as long.
+NumPy allocates arrays 16 bytes after such a boundary.  If another core has read the old contents of the result, as in
+all-reduce in place, stores of 64 bytes that cross boundaries take three times as long.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import replace
 from .program import Apply, Program, Region, Step
 
 LINE = 64  # bytes of a cache line
-LONG = 1 << 11  # bytes of a result from which on it pays
+LONG = 1 << 11  # bytes of the shortest result for which the cut pays off
 
 
 def aligned(program: Program, bases: Sequence[int], itemsize: int) -> Program:
-    """The program for buffers at these addresses, of which only the place in a cache line matters.
+    """Return the program for buffers at these addresses.  No element is cut.
 
-    No element is cut.
+    The result depends only on the positions of the addresses within a cache line.
     """
     steps: list[Step] = []
     for step in program.steps:

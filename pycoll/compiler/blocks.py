@@ -1,4 +1,4 @@
-"""The layout of a collective: where its blocks are in the buffers of the caller, and how many bytes each has."""
+"""The layout of a collective: the places and sizes of its blocks in the buffers of the caller."""
 
 from __future__ import annotations
 
@@ -13,32 +13,34 @@ from ..schedule.registry import Algorithm, Hosts, counts_of
 from .lower import compile_rounds
 from .program import RECV, SEND, Layout, Program, Region
 
-COUNT_BYTES = 8  # of a count, when ranks exchange counts
+COUNT_BYTES = 8  # bytes of one count, when ranks exchange counts
 
 Extents = tuple[tuple[int, int], ...]  # (start, size) in bytes, for each place of a buffer
 
 
 def split(count: int, parts: int) -> list[int]:
-    """`count` elements in `parts` parts as even as possible, the larger ones first."""
+    """Split `count` elements into `parts` parts as evenly as possible, with the larger parts first."""
     small, larger = divmod(count, parts)
     return [small + 1] * larger + [small] * (parts - larger)
 
 
 def side_by_side(sizes: Sequence[int]) -> Extents:
-    """The extents of blocks of these sizes, without gaps."""
+    """Return the extents of contiguous blocks of these sizes."""
     return tuple(zip(accumulate(sizes, initial=0), sizes))
 
 
 class ProgramKey(NamedTuple):
     """Everything that the program of one rank depends on; addresses are not part of it.
 
-    `length` is the number of elements of the vector for bcast, reductions to vectors and scans, and of one
-    rank's block for the others; where the blocks' sizes vary, it is 0 and `sends` and `recvs` give the places
-    of input and output.  With `in_place` the rank's input lies in its receive buffer; for scatter, its output
-    stays in the root's send buffer.  `segments` is a pipelined algorithm's number of them, `longest` the
-    longest message in bytes.  `counts` are the bytes of blocks as other ranks sent them, row by row.  If the
-    algorithm needs counts, a key without them is the part that exchanges them.  `hosts` are the ranks' hosts,
-    if the algorithm depends on them.
+    - `length`: the number of elements of the vector for bcast, reductions to vectors and scans, and of the block of one
+      rank for all others; 0 if blocks differ in size;
+    - `in_place`: the input is in the receive buffer; for scatter, the output stays in the send buffer of the root;
+    - `segments`: the number of segments of a pipelined algorithm;
+    - `longest`: the length of the longest message in bytes;
+    - `sends`, `recvs`: the places of input and output, if blocks differ in size;
+    - `counts`: the bytes of blocks as other ranks sent them, row by row.  If the algorithm needs counts, a key without
+      them is for the part that exchanges them;
+    - `hosts`: the hosts of the ranks, if the algorithm depends on them.
     """
 
     algorithm: Algorithm
@@ -57,12 +59,12 @@ class ProgramKey(NamedTuple):
 
     @property
     def counts_missing(self) -> bool:
-        """Whether this is the part in which the ranks exchange their counts."""
+        """Whether this key is for the part in which the ranks exchange their counts."""
         return self.counts is None and bool(self.algorithm.count_sources(self.size, self.root))
 
 
 def layout(call: ProgramKey) -> Layout:
-    """The layout for one rank."""
+    """Return the layout for one rank."""
     if call.counts_missing:
         return _table_of_counts(call)
     primitive, parts = call.algorithm.primitive, call.algorithm.parts(call.size, call.segments, call.hosts)
@@ -99,7 +101,7 @@ def _pair(block: Any) -> tuple[int, int]:
 
 
 def _table_of_counts(call: ProgramKey) -> Layout:
-    """A row of counts for each rank that sends its counts, in the receive buffer."""
+    """Return a layout with a row in the receive buffer for each rank that sends its counts."""
     row = call.size * COUNT_BYTES
     sources = call.algorithm.count_sources(call.size, call.root)
     table: dict[Block, Region] = {counts_of(source): Region(RECV, i * row, row) for i, source in enumerate(sources)}
@@ -109,7 +111,7 @@ def _table_of_counts(call: ProgramKey) -> Layout:
 
 @lru_cache(maxsize=512)
 def compiled(call: ProgramKey) -> Program:
-    """The program of one rank; no message ends in the middle of an element."""
+    """Return the program of one rank; no message ends in the middle of an element."""
     rounds = list(call.algorithm.schedule(call.rank, call.size, call.root, call.segments, call.hosts))
     if call.algorithm.needs_counts:
         first = sum(map(_carries_counts, rounds))
@@ -119,6 +121,6 @@ def compiled(call: ProgramKey) -> Program:
 
 
 def _carries_counts(moves: Round) -> bool:
-    """Whether a round carries nothing but counts."""
+    """Return whether a round carries only counts."""
     blocks = [block for move in moves if isinstance(move, Send | Recv) for block in move.blocks]
     return bool(blocks) and all(isinstance(block, tuple) and block[0] == counts_of(0)[0] for block in blocks)

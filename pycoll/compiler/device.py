@@ -1,10 +1,10 @@
 """Programs for buffers in GPU memory: where they wait for the GPU, and how they are staged through host memory.
 
-A GPU combines and copies asynchronously, in the order of the launches.  `direct` programs give GPU memory to MPI;
-`staged` programs mirror it in host memory, where messages are sent from and combined.  Both wait for the GPU only where
-they must: one segment is copied or combined while the next is being received.
+A GPU combines and copies asynchronously, in the order of the launches.  `direct` programs pass GPU memory to MPI.
+`staged` programs mirror it in host memory, and send, receive and combine there.  Both wait for the GPU only where they
+must: one segment is copied or combined while the next one is being received.
 
-It knows neither MPI nor CUDA.
+This module knows neither MPI nor CUDA.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from .program import (
 )
 from .storage import ALIGNMENT
 
-PIECE = 1 << 20  # bytes that are copied at once between host and device, where they are contiguous
+PIECE = 1 << 20  # contiguous bytes that are copied at once between host and device
 _ALL = 1 << 62
 
 
 @lru_cache(maxsize=512)
 def direct(program: Program) -> Program:
-    """The program for buffers in GPU memory that MPI reads and writes itself."""
+    """Return the program for buffers in GPU memory that MPI reads and writes directly."""
     return _synchronised(replace(program, steps=[Ready(), *program.steps]), {SEND, RECV, SCRATCH})
 
 
 @lru_cache(maxsize=512)
 def staged(program: Program, send: int | None, recv: int | None) -> Program:
-    """The program for buffers in GPU memory of `send` and `recv` bytes, with mirrors of them in host scratch.
+    """Return the program for buffers in GPU memory of `send` and `recv` bytes, with mirrors of them in host scratch.
 
-    What is read of a buffer is copied to its mirror at the start, in the order in which it is needed; what is written
-    is copied back as soon as it is final.  None is for a buffer in host memory, which stays there.
+    The bytes that the program reads are copied to the mirrors at the start, in the order in which they are needed.
+    Results are copied back as soon as they are final.  None means a buffer in host memory, which is used directly.
     """
     mirrors, top = {}, program.scratch + -program.scratch % ALIGNMENT
     for buffer, size in ((SEND, send), (RECV, recv)):
@@ -88,7 +88,7 @@ def _mirrored_step(step: Step, mirrors: dict[int, int]) -> Step:
 
 
 def _accesses(step: Step, messages: list[Message]) -> tuple[list[Region], list[Region]]:
-    """The regions that a step reads and writes; a receive may write from its start on."""
+    """Return the regions that a step reads and writes; a receive may write as soon as it is started."""
     match step:
         case Start(number):
             message = messages[number]
@@ -106,7 +106,7 @@ def _accesses(step: Step, messages: list[Message]) -> tuple[list[Region], list[R
 
 
 def _needed(program: Program, buffer: int) -> list[Region]:
-    """The regions of a buffer that are read before they are written, in the order in which they are read."""
+    """Return the regions of a buffer that are read before they are written, in the order of the reads."""
     known, needed = _Bytes(), list[Region]()
     for step in program.steps:
         reads, writes = _accesses(step, program.messages)
@@ -125,7 +125,7 @@ def _needed(program: Program, buffer: int) -> list[Region]:
 
 
 def _final_writes(program: Program) -> dict[int, list[Region]]:
-    """For each step, by number, the regions that it is the last to write."""
+    """Return for each step, by number, the regions that no later step writes."""
     later = {buffer: _Bytes() for buffer in (SEND, RECV, SCRATCH)}
     final: dict[int, list[Region]] = {}
     for number in range(len(program.steps) - 1, -1, -1):
@@ -140,12 +140,12 @@ def _final_writes(program: Program) -> dict[int, list[Region]]:
 
 
 def _synchronised(program: Program, on_device: set[int]) -> Program:
-    """The program with a `Finish` wherever a message or the host must wait for the GPU."""
+    """Return the program with a `Finish` wherever a message or the host must wait for the GPU."""
     steps: list[Step] = []
     pending: list[tuple[int, list[Region], list[Region]]] = []
     for step in program.steps:
         reads, writes = _accesses(step, program.messages)
-        if isinstance(step, Ready):  # the caller's work with the buffers, and what the GPU had to do before
+        if isinstance(step, Ready):  # stands for all earlier work of the GPU, including the caller's on the buffers
             writes = [Region(buffer, 0, _ALL) for buffer in on_device]
         touched = not isinstance(step, Start | Wait) and any(r.buffer in on_device for r in [*reads, *writes])
         if touched or isinstance(step, Ready):
@@ -174,11 +174,11 @@ class _Bytes:
         self._ends: list[int] = []
 
     def intervals(self) -> Iterator[tuple[int, int]]:
-        """(start, end) of each, in order."""
+        """Yield (start, end) of each interval, in order."""
         return zip(self._starts, self._ends)
 
     def missing(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The parts of an interval that are not in the set."""
+        """Return the parts of an interval that are not in the set."""
         found = []
         for taken, released in self.intervals():
             if released > start and taken < end:
@@ -188,7 +188,7 @@ class _Bytes:
         return [*found, (start, end)] if start < end else found
 
     def add(self, start: int, end: int) -> None:
-        """Put an interval in; neighbours become one."""
+        """Add an interval; adjacent intervals are merged."""
         if start >= end:
             return
         first = bisect_right(self._ends, start - 1)

@@ -1,15 +1,15 @@
 """Lowers schedules to programs: cuts messages into segments and decides the order of steps.
 
-It knows neither MPI nor arrays.
+It knows neither MPI nor arrays.  `pycoll.compiler.storage` decides where blocks are stored.
 
-Where blocks lie is decided by `pycoll.compiler.storage`.  A message longer than a segment is cut, so that what was
-received is combined while it is in cache, with the next receive already posted and a window of segments of
-each message in flight.  A message to be combined out of place is received right where the result will be.
+A message longer than a segment is cut.  So a received segment is combined while it is in cache, the next receive is
+already posted, and a window of segments of each message is in flight.  A message that is combined out of place is
+received directly into the place of the result.
 
-Why the windows cannot deadlock: partners run matching rounds (`pycoll.schedule.proof` shows that), each message of a
-round has its own window, and in turn i every rank waits for the i-th segment of each of its messages
-alone.  Of all ranks in matching rounds take one whose turn i is the smallest: its partners have been
-through turn i-1, so they have started segment i too, and its waits end.
+The windows cannot deadlock.  Partners run matching rounds, which `pycoll.schedule.proof` shows.  Each message of a
+round has its own window, and in turn i every rank waits only for the i-th segment of each of its messages.  Take a rank
+whose turn i is the smallest of all ranks in matching rounds.  Its partners have completed turn i-1, so they have
+started segment i too, and its waits end.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def compile_rounds(rounds: Iterable[Round], layout: Layout, segment: int) -> Pro
 class _Transfer:
     """One message of a round, cut into segments."""
 
-    numbers: list[int]  # of the segments among the program's messages
-    results: list[Apply] = field(default_factory=list)  # what is done with each segment received
-    after: list[_Transfer] = field(default_factory=list)  # must be sent before the result overwrites it
-    staged: bool = False  # received in slots, where a segment must be combined before the slot is used again
+    numbers: list[int]  # the indices of the segments among the messages of the program
+    results: list[Apply] = field(default_factory=list)  # the combination with each received segment
+    after: list[_Transfer] = field(default_factory=list)  # transfers that must be sent before a result overwrites them
+    staged: bool = False  # received in slots; a segment must be combined before its slot is used again
 
 
 class _Compiler:
@@ -45,7 +45,7 @@ class _Compiler:
         self.steps: list[Step] = []
         self.messages: list[Message] = []
         self.blocks = Placement(rounds, layout, self.steps)
-        self.early = self.blocks.unchanging()  # copied while the first messages travel
+        self.early = self.blocks.unchanging()  # copied while the first messages are in flight
 
     def program(self) -> Program:
         for moves in self.rounds:
@@ -74,7 +74,7 @@ class _Compiler:
         self.blocks.place([move.into], out)
 
     def exchange(self, moves: list[Send | Recv | Reduce]) -> None:
-        """One round with messages.  Empty ones are left out on both sides, unless they are a barrier's."""
+        """Compile a round with messages.  Both sides omit empty messages, except those of a barrier."""
         travelling = [move for move in moves if not move.blocks or self.blocks.total(move.blocks)]
         outgoing = [(move.to, self.blocks.source_of(move.blocks)) for move in travelling if isinstance(move, Send)]
         sends = [self.transfer(True, to, region) for to, region in outgoing]
@@ -93,7 +93,7 @@ class _Compiler:
                 self.blocks.unpack(move.blocks)
 
     def reduction(self, move: Reduce, sends: list[_Transfer], sent: list[Region]) -> _Transfer:
-        """A message to be combined: received where the result goes, or in slots if that is where it is held."""
+        """Compile a Reduce: receive into the place of the result, or into slots if the result replaces an operand."""
         if not move.blocks:
             return self.transfer(False, move.source, EMPTY)
         held, out = self.blocks.operands(move.blocks)
@@ -104,7 +104,7 @@ class _Compiler:
         return _Transfer(
             self.post(False, move.source, received),
             [_apply(*operands, move.order) for operands in zip(held.cut(self.segment), received, results)],
-            # `operands` has seen to it that what is sent from `out` is all of it, cut alike
+            # `operands` ensures that a message sent from `out` is all of `out`, and is cut in the same way
             [transfer for transfer, region in zip(sends, sent) if region.overlaps(out)],
             staged=held == out,
         )
@@ -118,7 +118,7 @@ class _Compiler:
         return list(range(first, len(self.messages)))
 
     def interleave(self, sends: list[_Transfer], receives: list[_Transfer]) -> None:
-        """All messages of a round, segment by segment, each with a window of segments in flight."""
+        """Order the messages of a round segment by segment, with a window of segments of each message in flight."""
         everything = [*receives, *sends]
         for turn in range(WINDOW):
             for transfer in everything:

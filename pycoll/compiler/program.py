@@ -1,7 +1,7 @@
-"""Programs: what one rank does in one collective, as a flat list of steps on three buffers.
+"""Programs: the steps of one rank in one collective, as a flat list of operations on three buffers.
 
-The buffers are the caller's send and receive buffers and scratch.  `pycoll.compiler.lower` makes programs out of
-schedules, `pycoll.runtime.executable` binds them to addresses.
+The buffers are the send buffer and the receive buffer of the caller, and scratch.  `pycoll.compiler.lower` makes
+programs from schedules.  `pycoll.runtime.bind` binds them to addresses.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import NamedTuple
 from ..schedule.moves import Block
 
 SEND, RECV, SCRATCH = range(3)
-BLOCKING = 1  # the tag of blocking collectives; every other collective in flight has a tag of its own
+BLOCKING = 1  # the tag of blocking collectives; every other collective in flight has its own tag
 
 
 class Region(NamedTuple):
-    """Bytes of one of the three buffers."""
+    """A range of bytes in one of the three buffers."""
 
     buffer: int
     start: int
     size: int
 
     def overlaps(self, other: Region) -> bool:
-        """Whether the two share a byte."""
+        """Return whether the two regions share a byte."""
         return (
             self.buffer == other.buffer
             and self.start < other.start + other.size
@@ -32,7 +32,7 @@ class Region(NamedTuple):
         )
 
     def cut(self, segment: int) -> list[Region]:
-        """Pieces of `segment` bytes; an empty region is one empty piece."""
+        """Return pieces of at most `segment` bytes; an empty region is one empty piece."""
         starts = range(0, self.size, segment) if self.size else (0,)
         return [Region(self.buffer, self.start + s, min(segment, self.size - s)) for s in starts]
 
@@ -41,7 +41,7 @@ EMPTY = Region(SCRATCH, 0, 0)
 
 
 class Message(NamedTuple):
-    """One message of a program: at most a segment of bytes, in one of the schedule's rounds."""
+    """One message of a program, of at most one segment; `round` is the index of its round in the schedule."""
 
     outgoing: bool
     peer: int
@@ -62,7 +62,7 @@ class Wait(NamedTuple):
 
 
 class Apply(NamedTuple):
-    """out = left (op) right; `out` may be one of the two."""
+    """Compute ``out = left (op) right``; `out` may be one of the operands."""
 
     left: Region
     right: Region
@@ -83,11 +83,11 @@ class Divide(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """On a GPU: later steps start only after the work that the caller has queued for the buffers."""
+    """Make later steps on a GPU wait for the work on the buffers that the caller has queued."""
 
 
 class Finish(NamedTuple):
-    """Wait until the GPU has completed step number `step`, and so all steps before it."""
+    """Wait until the GPU has completed step number `step`, and therefore all steps before it."""
 
     step: int
 
@@ -95,8 +95,8 @@ class Finish(NamedTuple):
 class Collective(NamedTuple):
     """Run the native collective of MPI, or start it as the only request of the program.
 
-    `form` is "blocking", "nonblocking" or "persistent"; `sends` and `recvs` are its blocks' places where they have
-    counts of their own.
+    `form` is "blocking", "nonblocking" or "persistent".  `sends` and `recvs` are the places of blocks of different
+    lengths.
     """
 
     primitive: str
@@ -111,17 +111,17 @@ Step = Start | Wait | Apply | CopyBytes | Divide | Ready | Finish | Collective
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What one rank does in one collective: steps, the messages that they refer to, bytes of scratch."""
+    """The program of one rank: steps, the messages that they refer to, and the bytes of scratch."""
 
     steps: list[Step]
     messages: list[Message]
     scratch: int
-    name: str = ""  # of the algorithm
+    name: str = ""  # the name of the algorithm
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the blocks of a rank are: bytes of any block, its region before the collective, its region after it."""
+    """The layout of the blocks of a rank: their sizes in bytes, and their regions before and after the collective."""
 
     size: Callable[[Block], int]
     held: dict[Block, Region]
@@ -129,5 +129,5 @@ class Layout:
 
 
 def is_native(program: Program) -> bool:
-    """Whether it runs the native collective of MPI."""
+    """Return whether the program runs the native collective of MPI."""
     return bool(program.steps) and type(program.steps[0]) is Collective

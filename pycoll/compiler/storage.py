@@ -1,9 +1,9 @@
 """Where blocks are stored while a schedule runs: in the buffers of the caller, or in scratch.
 
-* A block is where the caller put it until it is first written: nothing is copied at the start, and the
-  send buffer is never written.  The first reduction is out of place (``out = held + received``).
-* A block that is wanted goes to its place in the receive buffer, as soon as nothing else lies there; any
-  other gets scratch, reused once dead.
+* A block stays where the caller put it until it is first written.  So nothing is copied at the start, and the send
+  buffer is never written.  The first reduction is out of place (``out = held + received``).
+* A block that is wanted at the end goes to its place in the receive buffer, as soon as that place is free.  All other
+  blocks are in scratch, which is reused after the last use of a block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ALIGNMENT = 64
 
 
 class _Scratch:
-    """Scratch memory by first fit; an allocation lives as long as it has tenants."""
+    """Scratch memory, allocated by first fit; an allocation lives as long as it has tenants."""
 
     def __init__(self) -> None:
         self.top = 0
@@ -37,7 +37,7 @@ class _Scratch:
         return Region(SCRATCH, start, size)
 
     def tenants(self, region: Region) -> set[Hashable]:
-        """The tenants of the allocation that this region is part of; none in the other buffers."""
+        """Return the tenants of the allocation that this region is part of; none in the other buffers."""
         if region.buffer == SCRATCH and region.size:
             for start, end in self._ends.items():
                 if start <= region.start < end:
@@ -55,7 +55,7 @@ class _Scratch:
 
 
 class _Survey:
-    """A look ahead: when each block is read last, which messages send it, which blocks are ever written."""
+    """The future of each block: its last read, the messages that send it, and whether it is ever written."""
 
     def __init__(self, rounds: list[Round]) -> None:
         self.last_read: dict[Block, int] = {}
@@ -85,22 +85,22 @@ class _Survey:
 
 
 class Placement:
-    """The place of every block that a rank holds, round by round; what must be copied is put into `steps`."""
+    """The place of every block that a rank holds, round by round; copies are appended to `steps`."""
 
     def __init__(self, rounds: list[Round], layout: Layout, steps: list[Any]) -> None:
         self.layout, self.steps = layout, steps
         self.ahead = _Survey(rounds)
         self.scratch = _Scratch()
         self.now = 0
-        self.busy: list[Region] = []  # what the messages of this round read or write
+        self.busy: list[Region] = []  # the regions that messages of this round read or write
         self.where: dict[Block, Region] = {}
-        self.displaced: set[Block] = set()  # values in the receive buffer, elsewhere than where they are wanted
+        self.displaced: set[Block] = set()  # blocks in the receive buffer that are not in their wanted place
         self.assemblies: dict[tuple[int, tuple[Block, ...]], Region] = {}
         for block, region in layout.held.items():
             self.place([block], region)
 
     def end_round(self) -> None:
-        """Forget what is read for the last time in this round, and give its scratch back."""
+        """Remove the blocks whose last read was in this round, and free their scratch."""
         self.busy = []
         for block in self.ahead.dies_after.get(self.now, ()):
             if block not in self.layout.wanted:
@@ -110,7 +110,7 @@ class Placement:
         self.now += 1
 
     def unchanging(self) -> list[Block]:
-        """Blocks that come as they stay, and whose place is free from the start."""
+        """Return the wanted blocks that are held at the start and never written, and whose place is free."""
         return [
             block
             for block, home in self.layout.wanted.items()
@@ -118,11 +118,11 @@ class Placement:
         ]
 
     def total(self, blocks: Sequence[Block]) -> int:
-        """Bytes of these blocks together."""
+        """Return the total number of bytes of these blocks."""
         return sum(self.layout.size(block) for block in blocks)
 
     def place(self, blocks: Sequence[Block], region: Region) -> None:
-        """From now on these blocks are contiguous in this region."""
+        """Record that these blocks are now contiguous in this region."""
         start = region.start
         for block in blocks:
             self.remove(block)
@@ -134,13 +134,13 @@ class Placement:
             start += here.size
 
     def remove(self, block: Block) -> None:
-        """The value of the block is not needed any more, or is stored elsewhere from now on."""
+        """Record that the value of the block is not needed any more in its place."""
         if block in self.where:
             self.scratch.tenants(self.where.pop(block)).discard(block)
             self.displaced.discard(block)
 
     def together(self, blocks: Sequence[Block], places: dict[Block, Region]) -> Region | None:
-        """The one region in which these blocks lie side by side, in order, if there is one."""
+        """Return the region in which these blocks are contiguous and in order, or None."""
         regions = [places[block] for block in blocks if block in places]
         if len(regions) < len(blocks):
             return None
@@ -154,15 +154,15 @@ class Placement:
         return Region(buffer, start, end - start)
 
     def is_free(self, region: Region, but: Sequence[Block]) -> bool:
-        """Whether no message of this round uses the region, and no other block's value lies there."""
+        """Return whether no message of this round uses the region, and no other block is stored there."""
         return not any(region.overlaps(other) for other in self.busy) and not self.is_taken(region, but)
 
     def is_taken(self, region: Region, but: Sequence[Block]) -> bool:
-        """Whether another block's value lies there that is wanted elsewhere."""
+        """Return whether another block, which is wanted elsewhere, is stored there."""
         return any(region.overlaps(self.where[block]) for block in self.displaced if block not in but)
 
     def pack(self, blocks: Sequence[Block], region: Region) -> None:
-        """Copy into the region, side by side, what does not lie there yet."""
+        """Make these blocks contiguous in the region; copy those that are not there yet."""
         start = region.start
         for block in blocks:
             to = Region(region.buffer, start, self.layout.size(block))
@@ -171,7 +171,7 @@ class Placement:
             start += to.size
 
     def source_of(self, blocks: Sequence[Block]) -> Region:
-        """Where a message with these blocks is read from: as they lie, or packed."""
+        """Return the region from which these blocks are sent; pack them if they are not contiguous."""
         region = self.together(blocks, self.where)
         if region is None:
             region = self.assembly(self.now, blocks)
@@ -180,14 +180,14 @@ class Placement:
         return region
 
     def assembly(self, round_: int, blocks: Sequence[Block]) -> Region:
-        """The scratch in which the message that leaves with these blocks in that round is put together."""
+        """Return the scratch in which the message with these blocks is packed, which is sent in round `round_`."""
         key = (round_, tuple(blocks))
         if key not in self.assemblies:
             self.assemblies[key] = self.scratch.allocate(self.total(blocks), [("until", round_)])
         return self.assemblies[key]
 
     def destination(self, blocks: Sequence[Block]) -> Region:
-        """Where a message is received; from now on its blocks lie there."""
+        """Return the region into which a message is received, and place its blocks there."""
         region = self.together(blocks, self.layout.wanted)
         if region is None or not self.is_free(region, blocks):
             region = self.part_of_assembly(blocks) or self.scratch.allocate(self.total(blocks), blocks)
@@ -196,7 +196,7 @@ class Placement:
         return region
 
     def part_of_assembly(self, blocks: Sequence[Block]) -> Region | None:
-        """The place of these blocks in a larger message that they leave in later, if there is one."""
+        """Return the place of these blocks in a larger message that sends them later, or None."""
         for now, larger in self.ahead.leaves.get(blocks[0], ()):
             first = list(larger).index(blocks[0])
             inside = list(larger[first : first + len(blocks)]) == list(blocks)
@@ -207,11 +207,14 @@ class Placement:
         return None
 
     def operands(self, blocks: Sequence[Block]) -> tuple[Region, Region]:
-        """Where blocks lie that are to be combined with others, and where the result goes.
+        """Return the region of blocks that are combined with others, and the region for the result.
 
-        That is the place where they are wanted, if it is elsewhere and free; else where they lie, if nothing
-        else lies there and the round's messages that use it use all of it, so that they are cut into the
-        same pieces; else scratch.
+        The region for the result is, by preference:
+
+        1. the place where the blocks are wanted, if it is elsewhere and free;
+        2. the region of the blocks itself, if no other block is stored there, and messages of this round that use it
+           use all of it, so that they are cut into the same pieces;
+        3. scratch.
         """
         held = self.together(blocks, self.where)
         if held is None:
@@ -228,7 +231,7 @@ class Placement:
         return held, self.scratch.allocate(held.size, blocks)
 
     def slots(self, pieces: list[Region], window: int) -> list[Region]:
-        """Scratch for this round alone: for each piece a slot as large, where `window` slots take turns."""
+        """Allocate scratch for this round: each piece gets a slot of its size, and `window` slots are used in turn."""
         largest = max(piece.size for piece in pieces)
         window = min(window, len(pieces))
         slots = self.scratch.allocate(window * largest, [("until", self.now)])
@@ -236,14 +239,14 @@ class Placement:
         return [Region(slots.buffer, slots.start + i % window * largest, piece.size) for i, piece in enumerate(pieces)]
 
     def unpack(self, blocks: Sequence[Block]) -> None:
-        """Bring home what came among others, so that the scratch in which they came is soon free again."""
+        """Copy blocks that were received with others to their wanted places, to free the scratch early."""
         for block in blocks:
             home = self.layout.wanted.get(block)
             if home is not None and self.is_free(home, [block]):
                 self.bring_home([block])
 
     def bring_home(self, blocks: Iterable[Block]) -> None:
-        """Copy blocks to where they are wanted, if they are not there."""
+        """Copy blocks to their wanted places, unless they are there already."""
         wanted = self.layout.wanted
         pending = [block for block in blocks if self.where[block] != wanted[block] and wanted[block].size]
         in_the_way = [block for block in pending if self.where[block].buffer == RECV]
@@ -257,7 +260,7 @@ class Placement:
                 self.place([block], wanted[block])
                 if block in in_the_way:
                     in_the_way.remove(block)
-            if len(stuck) == len(pending):  # they lie in each other's places: set one aside
+            if len(stuck) == len(pending):  # the blocks are in each other's places: move one to scratch
                 block = next(block for block in stuck if block in in_the_way)
                 aside = self.scratch.allocate(wanted[block].size, [block])
                 self.pack([block], aside)

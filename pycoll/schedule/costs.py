@@ -1,7 +1,7 @@
-"""The closed forms in the algorithms' docstrings, read as data.
+"""The cost formulas in the docstrings of algorithms, read as data.
 
-The notation is explained in `pycoll.primitives`.  ``python -m pycoll.prove`` and the tests compare every formula with
-what `pycoll.schedule.proof` counts; ``python -m pycoll.costs`` prints all of them as a table.
+`pycoll.primitives` explains the notation.  ``python -m pycoll.prove`` and the tests compare every formula with the
+counts of `pycoll.schedule.proof`.  ``python -m pycoll.costs`` prints all formulas as a table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIELDS = ("Rounds", "Messages", "Sent", "Received", "Cost", "Limits", "Source")
 
 @dataclass(frozen=True)
 class Network:
-    """What things cost: a message, a byte moved, a byte combined."""
+    """The costs of a message (alpha), of a byte sent or received (beta) and of a byte combined (gamma)."""
 
     alpha: float = 0.0
     beta: float = 0.0
@@ -29,12 +29,12 @@ class Network:
 
 
 def lg(p: int) -> int:
-    """Logarithm to base 2, rounded up."""
+    """Return the logarithm to base 2, rounded up."""
     return (p - 1).bit_length()
 
 
 def bruck(p: int) -> int:
-    """How many hops all distances below p take together, one for each bit set; p/2*lg(p) for powers of two."""
+    """Return the number of bits set in all numbers below p; p/2*lg(p) for powers of two."""
     return sum(distance.bit_count() for distance in range(p))
 
 
@@ -42,7 +42,7 @@ _FUNCTIONS = {"lg": lg, "bruck": bruck, "min": min, "max": max}
 
 
 def busbw_factor(primitive: str, size: int) -> float:
-    """What algbw is multiplied with to get bus bandwidth, as nccl-tests defines it; it has no scans."""
+    """Return the ratio of busbw to algbw, as nccl-tests defines it; 1 for scans, which nccl-tests does not have."""
     share = (size - 1) / size
     return {"bcast": 1.0, "reduce": 1.0, "scan": 1.0, "exscan": 1.0, "barrier": 0.0, "allreduce": 2 * share}.get(
         primitive, share
@@ -50,7 +50,7 @@ def busbw_factor(primitive: str, size: int) -> float:
 
 
 def documented(algorithm: Algorithm) -> dict[str, str]:
-    """The named lines of an algorithm's docstring."""
+    """Return the named lines in the docstring of an algorithm."""
     text = inspect.getdoc(algorithm.generator) or ""
     found = {}
     for match in re.finditer(rf"^({'|'.join(FIELDS)}): (.*(?:\n {{4}}.*)*)", text, re.MULTILINE):
@@ -59,7 +59,7 @@ def documented(algorithm: Algorithm) -> dict[str, str]:
 
 
 def formula_for(formula: str, p: int) -> tuple[str, bool]:
-    """The part of a formula that holds for p ranks, and whether it is exact (else it is an upper bound)."""
+    """Return the part of a formula that holds for p ranks, and whether it is exact (else it is an upper bound)."""
     exact, _, bound = (part.strip() for part in formula.partition("at most"))
     exact = exact.rstrip(";")
     return (exact, True) if exact and (not bound or p & (p - 1) == 0) else (bound, False)
@@ -68,7 +68,7 @@ def formula_for(formula: str, p: int) -> tuple[str, bool]:
 def evaluate(
     formula: str, p: int, Z: float = 1.0, S: int = 1, network: Network | None = None, h: int | None = None
 ) -> float:
-    """A docstring's formula for p ranks on h hosts (p by default), Z bytes, S segments; where it is a bound, the bound.
+    """Evaluate a formula, or its bound, for p ranks on h hosts (p by default), Z bytes and S segments.
 
     Formulas come from the source of the package, never from a caller.
     """
@@ -81,14 +81,14 @@ def evaluate(
 
 
 def missing_lines(algorithm: Algorithm) -> list[str]:
-    """The lines that an algorithm's docstring should have and does not: a barrier has no bytes, some have no limits."""
+    """Return the lines that the docstring of an algorithm lacks; Limits are optional, and so are bytes of a barrier."""
     optional = {"Limits"} | ({"Sent", "Received"} if algorithm.primitive.name == "barrier" else set())
     return [field for field in FIELDS if field not in documented(algorithm) and field not in optional]
 
 
 @lru_cache(maxsize=1024)
 def count(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> Counts:
-    """Prove an algorithm, and count it with blocks of one byte each; the counts that some send along have 8 bytes."""
+    """Prove an algorithm and count its operations, with 1 byte for each block, and 8 bytes for each count it sends."""
 
     def nbytes(block: Block) -> int:
         return 8 * size if isinstance(block, tuple) and block[0] == "counts" else 1
@@ -97,9 +97,9 @@ def count(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hos
 
 
 def disagreements(algorithm: Algorithm, size: int, segments: int = 1, hosts: Hosts = None) -> dict[str, str]:
-    """Where the docstring's formulas differ from what `count` counts: what is wrong by the name of the line.
+    """Compare the formulas in the docstring with `count`; return a message for each line that is wrong.
 
-    Formulas with h are for as many ranks on each of h hosts.
+    Formulas with h are for the same number of ranks on each of h hosts.
     """
     formulas, counts = documented(algorithm), count(algorithm, size, 0, segments, hosts)
     most = {"Messages": max(counts.messages), "Sent": max(counts.sent), "Received": max(counts.received)}
@@ -110,7 +110,7 @@ def disagreements(algorithm: Algorithm, size: int, segments: int = 1, hosts: Hos
     Z = algorithm.parts(size, segments, hosts)
     wrong: dict[str, str] = {}
     for field, what, number, network in counted:
-        formula = formulas.get(field, "0")  # a barrier's Sent
+        formula = formulas.get(field, "0")  # "0" for the bytes of a barrier
         try:
             value = evaluate(formula, size, Z, segments, network, h)
         except (ArithmeticError, NameError, SyntaxError, TypeError) as error:
@@ -127,7 +127,7 @@ def disagreements(algorithm: Algorithm, size: int, segments: int = 1, hosts: Hos
 
 
 def table() -> str:
-    """All algorithms as a Markdown table: rounds, bytes sent by the busiest rank, cost."""
+    """Return all algorithms as a Markdown table: rounds, bytes sent by the busiest rank, cost."""
     lines = ["| primitive | algorithm | rounds | sent (busiest rank) | cost |", "|---|---|---|---|---|"]
     for primitive in PRIMITIVES:
         for name, algorithm in algorithms_of(primitive).items():

@@ -1,6 +1,6 @@
-"""Explains in words what is wrong with a schedule: who waits for whom, whose contribution is missing or combined twice.
+"""Explanations of errors in a schedule: which ranks wait for each other, and which contributions are wrong.
 
-Rounds are counted from 1, on each rank in the order of its yields.
+The rounds of each rank are counted from 1, in the order of its yields.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from numbers import Integral
 
 from .moves import AFTER, BEFORE, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send
 
-MOST = 8  # ranks that are explained one by one
+MOST = 8  # the most ranks that are explained individually
 
 
 def outgoing(moves: Round | None, to: int) -> list[Blocks]:
-    """The blocks of each message that a round sends to a rank."""
+    """Return the blocks of each message that a round sends to a rank."""
     return [list(move.blocks) for move in moves or () if isinstance(move, Send) and move.to == to]
 
 
 def incoming(moves: Round | None, source: int) -> list[Blocks]:
-    """The blocks of each message that a round receives from a rank."""
+    """Return the blocks of each message that a round receives from a rank."""
     return [list(move.blocks) for move in moves or () if isinstance(move, Recv | Reduce) and move.source == source]
 
 
 def peers(moves: Round | None) -> list[int]:
-    """The ranks that a round sends to or receives from."""
+    """Return the ranks that a round sends to or receives from."""
     return list(dict.fromkeys(move[0] for move in moves or () if isinstance(move, Send | Recv | Reduce)))
 
 
 def listed(items: Sequence[object]) -> str:
-    """``a, b and c``."""
+    """Join items as in ``a, b and c``."""
     words = list(map(str, items))
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def wrong_form(moves: object, size: int) -> str | None:
-    """What is wrong with the form of a round, if anything: it is a tuple of moves whose peers are ranks."""
+    """Describe the error if a round is not a tuple of moves with valid ranks and blocks; None if it is valid."""
     if isinstance(moves, Move):
         kind = type(moves).__name__
         return f"yields a {kind} instead of a tuple of moves: write `yield ({kind}(...),)`, with a comma"
@@ -60,13 +60,13 @@ def _wrong_move(move: Move, size: int) -> str | None:
 
 
 class Stuck:
-    """The ranks that wait for one another when no round can run: `rounds` are the present ones, None after the last."""
+    """A state in which no round can run.  `rounds` are the current rounds by rank; None if the rank has finished."""
 
     def __init__(self, rounds: Sequence[Round | None], steps: Sequence[int]) -> None:
         self.rounds, self.steps = rounds, steps
 
     def explain(self) -> str:
-        """The cause in one line, then what each rank waits for."""
+        """Return the cause in one line, followed by lines about the messages that each rank waits for."""
         ranks = [rank for rank, moves in enumerate(self.rounds) if moves and self.awaited(rank)]
         lines = [f"  {line}" for rank in ranks[:MOST] for line in self.waits(rank)]
         if len(ranks) > MOST:
@@ -74,7 +74,7 @@ class Stuck:
         return "\n".join([self.cause(ranks[0]), *lines])
 
     def awaited(self, rank: int) -> list[int]:
-        """The ranks whose present rounds do not have the messages that this rank's round has with them."""
+        """Return the partners of this rank whose current rounds do not have the matching messages."""
         moves = self.rounds[rank]
         return [
             peer
@@ -84,7 +84,7 @@ class Stuck:
         ]
 
     def cause(self, rank: int) -> str:
-        """Follow who waits for whom, from a rank, to what holds all of them up."""
+        """Follow the chain of waiting ranks from a rank to the cause, and describe the cause."""
         chain = [rank]
         while True:
             for peer in self.held_up_by(chain[-1]):
@@ -100,9 +100,9 @@ class Stuck:
                 chain.append(peer)
 
     def held_up_by(self, rank: int) -> list[int]:
-        """The rank that this one waits for, or the way to it over the partners whose rounds fit with this one's.
+        """Return the path to the rank that this one waits for, through partners whose rounds match.
 
-        Rounds that fit run in the same step, so what one of them waits for holds up all of them.
+        Matching rounds run in the same step, so a rank that one of them waits for delays all of them.
         """
         before: dict[int, int] = {}
         frontier = [rank]
@@ -119,13 +119,13 @@ class Stuck:
         raise AssertionError("a rank that waits for no one")
 
     def disagree(self, rank: int, peer: int) -> bool:
-        """Whether both have messages in the same direction, but not the same ones."""
+        """Return whether both ranks list messages in the same direction, but different ones."""
         mine, other = self.rounds[rank], self.rounds[peer]
         ways = (outgoing(mine, peer), incoming(other, rank)), (outgoing(other, rank), incoming(mine, peer))
         return any(sends and receives and sends != receives for sends, receives in ways)
 
     def waits(self, rank: int) -> list[str]:
-        """What a rank waits for, a line for each message or partner."""
+        """Describe the messages that a rank waits for, with a line for each partner and direction."""
         moves, lines = self.rounds[rank], []
         for peer in self.awaited(rank):
             other = self.rounds[peer]
@@ -140,7 +140,7 @@ class Stuck:
         return lines
 
     def state(self, rank: int, partner: int, verb: str, theirs: list[Blocks]) -> str:
-        """What a rank that its partner waits for does instead."""
+        """Describe the activity of a rank that its partner waits for."""
         if self.rounds[rank] is None:
             rounds = f"{self.steps[rank]} round{'s' * (self.steps[rank] > 1)}"
             return f"which has finished after {rounds}" if self.steps[rank] else "which has no rounds"
@@ -167,7 +167,7 @@ def _activity(moves: Round) -> str:
 
 
 def wrong_contributions(contributors: Sequence[int], promised: Sequence[int]) -> str | None:
-    """Which ranks' contributions a result lacks, has more than once, or should not have; None if it is right."""
+    """Describe contributions that are missing, combined more than once or not promised; None if all are right."""
     count = Counter(contributors)
     problems = [
         (what, ranks)
@@ -184,6 +184,6 @@ def wrong_contributions(contributors: Sequence[int], promised: Sequence[int]) ->
 
 
 def ranks_named(ranks: Sequence[int]) -> str:
-    """``rank 3``, ``ranks 1, 2 and 5``."""
+    """Name ranks as in ``rank 3`` or ``ranks 1, 2 and 5``."""
     shown = [*ranks[:MOST], f"{len(ranks) - MOST} more"] if len(ranks) > MOST else ranks
     return f"rank{'s' * (len(ranks) > 1)} {listed(shown)}"

@@ -1,17 +1,17 @@
 """The moves that schedules are made of.
 
-An algorithm is a generator of rounds, a pure function of ``(rank, size, ...)``.  A round is the tuple of
-moves that one rank starts together and finishes before its next round.  A *block* is a name, not an
-address: ``3`` is "the block of rank 3" or "part 3 of the vector", ``(2, 5)`` is "what rank 2 sends to
-rank 5" or, of a vector, "rank 2's copy of part 5".  `pycoll.compiler` decides where a block lies in memory.
+An algorithm is a generator of rounds, a pure function of ``(rank, size, ...)``.  A round is the tuple of moves that one
+rank starts together and finishes before its next round.  A *block* is a name, not an address: ``3`` is "the block of
+rank 3" or "part 3 of the vector"; ``(2, 5)`` is "the block that rank 2 sends to rank 5" or "the copy of part 5 on rank
+2".  `pycoll.compiler` decides where a block is in memory.
 
 These rules hold in every schedule, and `pycoll.schedule.proof` enforces them:
 
 * sends read the value that a block had before the round;
 * receives and reductions apply in listed order, and messages between two ranks match first-in, first-out;
-* a round runs only when every partner has come to the round that matches it (no buffering is assumed);
-* local moves (Copy, Combine) stand in rounds of their own, and moves of one round that write the same block
-  write the same list of blocks.
+* a round runs only when every partner has reached the matching round (no buffering is assumed);
+* a round has either messages or local moves (Copy, Combine), not both;
+* moves of one round that write the same block write the same list of blocks.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Send(NamedTuple):
 
 
 class Recv(NamedTuple):
-    """Receive these blocks, replacing what is held."""
+    """Receive these blocks, replacing the values held."""
 
     source: int
     blocks: Blocks
 
 
 class Reduce(NamedTuple):
-    """Receive these blocks and combine them with what is held; `order` says which operand is which."""
+    """Receive these blocks and combine them with the values held; `order` is the order of the operands."""
 
     source: int
     blocks: Blocks
@@ -49,14 +49,14 @@ class Reduce(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Give the value of `block` a second name.  Local moves stand in rounds of their own."""
+    """Copy the value of `block` to the block `to`.  This is a local move."""
 
     block: Block
     to: Block
 
 
 class Combine(NamedTuple):
-    """Combine `block` into `into`, both held; with AFTER, `block` is the right operand."""
+    """Combine `block` into `into`, both held; with AFTER, `block` is the right operand.  This is a local move."""
 
     block: Block
     into: Block
@@ -69,10 +69,10 @@ Schedule = Iterator[Round]
 
 
 def check_round(moves: Round) -> None:
-    """ValueError unless the moves may stand in one round."""
+    """Raise ValueError unless one round may have these moves."""
     local = [move for move in moves if isinstance(move, Copy | Combine)]
     if local and len(local) < len(moves):
-        raise ValueError(f"local moves stand beside messages: {moves}")
+        raise ValueError(f"a round has both local moves and messages: {moves}")
     written: dict[Block, Blocks] = {}
     for move in moves:
         if isinstance(move, Recv | Reduce):

@@ -1,13 +1,16 @@
-"""The symbolic run: all ranks of a schedule executed on names instead of data.
+"""The proof of an algorithm: it executes all ranks of a schedule on symbols instead of data.
 
-`prove` runs every rank of an algorithm under the rules of `pycoll.schedule.registry` and raises `ProofError`
-unless each rank ends with exactly the contributions that its primitive promises, each once, in rank order
-where the algorithm says so, the same on all ranks down to the order of combination (hence the same bits),
-with no deadlock and nothing left unreceived.  What it counted on the way comes back as `Counts`.
+`prove` runs every rank under the rules of `pycoll.schedule.moves`.  It raises `ProofError` unless:
 
-A round runs only together with the matching rounds of all its partners.  That is stricter than the
-rendezvous of MPI, and it is what lets the compiler cut messages into windows of segments without deadlock: see
-`pycoll.compiler.lower`.
+- each rank ends with exactly the contributions that its primitive promises, each of them once;
+- contributions are combined in rank order, if the algorithm promises that;
+- all ranks combine in the same order, and therefore get the same bits;
+- there is no deadlock, and every message is received.
+
+It returns the operations that it counted as `Counts`.
+
+A round runs only together with the matching rounds of all its partners.  This is stricter than the rendezvous protocol
+of MPI.  It allows the compiler to cut messages into windows of segments without deadlock, see `pycoll.compiler.lower`.
 """
 
 from __future__ import annotations
@@ -23,47 +26,47 @@ from .registry import Algorithm, Hosts, counts_of
 from .symbols import Value, Values
 
 Bytes = Callable[[Block], float]
-MOST_ROUNDS = 200_000  # of one rank; a schedule with more is taken for one that never ends
+MOST_ROUNDS = 200_000  # of one rank; a longer schedule is considered endless
 
 
 class ProofError(AssertionError):
-    """A schedule does not do what its primitive promises."""
+    """Raised if a schedule does not do what its primitive promises."""
 
 
 @dataclass
 class Counts:
-    """What a proven schedule does, rank by rank (bytes in units of the `nbytes` given to `prove`)."""
+    """The operations of a proven schedule, by rank; bytes are in units of the `nbytes` given to `prove`."""
 
     rounds: int = 0  # along the critical path
     messages: list[int] = field(default_factory=list)
     sent: list[float] = field(default_factory=list)
     received: list[float] = field(default_factory=list)
     combined: list[float] = field(default_factory=list)
-    alpha: float = 0.0  # the coefficients of the critical path's cost
+    alpha: float = 0.0  # the coefficients of the cost of the critical path
     beta: float = 0.0
     gamma: float = 0.0
-    hazards: list[tuple[int, int]] = field(default_factory=list)  # (rank, round) that send and write a block
-    crossing: dict[tuple[int, int], float] = field(default_factory=dict)  # bytes between two hosts, one way
+    hazards: list[tuple[int, int]] = field(default_factory=list)  # (rank, round) that both send and write a block
+    crossing: dict[tuple[int, int], float] = field(default_factory=dict)  # bytes between two hosts in one direction
 
 
 class Seen(NamedTuple):
-    """One rank just after one of its rounds, as a watcher of the proof sees it; at first, with all that it holds."""
+    """The state of one rank that `watch` gets after each round, and at the start with all blocks that it holds."""
 
     rank: int
-    step: int  # rounds along the critical path up to here: local moves take none
+    step: int  # rounds along the critical path up to here; local moves do not count
     moves: Round
     written: dict[Block, Value]
-    heard: list[int]  # the ranks that it has heard of
+    heard: list[int]  # the ranks from which it has a message, directly or through other ranks
 
 
 @dataclass
 class _Rank:
-    """One rank in mid-run: its values, its place in its schedule, and what it has done."""
+    """The state of one rank during the run: its values, its position in its schedule, and its counts."""
 
     held: dict[Block, int]
     rounds: list[Round]
     at: int = 0
-    heard: int = 0  # bit set of the ranks that it has heard of, for barriers
+    heard: int = 0  # bit set of the ranks that it has heard of, directly or through others; for barriers
     clock: list[float] = field(default_factory=lambda: [0.0] * 4)
     messages: int = 0
     sent: float = 0.0
@@ -75,7 +78,7 @@ class _Rank:
         return self.rounds[self.at] if self.at < len(self.rounds) else None
 
 
-# by sender and receiver: the values of each message, and of whom the sender has heard
+# by sender and receiver: the values of each message, and the ranks that the sender has heard of
 _InFlight = dict[tuple[int, int], list[tuple[list[int], int]]]
 
 
@@ -125,7 +128,7 @@ class _Run:
             waiting = [rank for rank in waiting if self.ranks[rank].round is not None]
 
     def component(self, start: int) -> set[int] | None:
-        """The ranks whose rounds run together with `start`'s, or None while a partner has yet to come."""
+        """Return the ranks whose rounds run together with that of `start`; None if a partner has not reached it yet."""
         found, frontier = {start}, [start]
         while frontier:
             rank = frontier.pop()
@@ -138,18 +141,18 @@ class _Run:
         return found
 
     def match(self, a: int, b: int) -> bool:
-        """Whether the present rounds of two ranks list the same messages between them."""
+        """Return whether the current rounds of two ranks list the same messages between them."""
         return all(
             outgoing(self.ranks[source].round, to) == incoming(self.ranks[to].round, source)
             for source, to in ((a, b), (b, a))
         )
 
     def error(self, rank: int, text: str) -> ProofError:
-        """What is wrong with the present round of a rank."""
+        """Return an error about the current round of a rank."""
         return ProofError(f"rank {rank}, round {self.ranks[rank].at + 1}: {text}")
 
     def run_together(self, ranks: set[int]) -> None:
-        """One step: every send's values are read before any rank writes."""
+        """Run one round of these ranks: the values of all sends are read before any rank writes."""
         in_flight: _InFlight = {}
         for rank in ranks:
             state = self.ranks[rank]
@@ -171,7 +174,7 @@ class _Run:
             self.ranks[rank].at += 1
 
     def show(self, rank: int, moves: Round, blocks: Iterable[Block]) -> None:
-        """Let the watcher, if there is one, see a rank and what these blocks of it now hold."""
+        """Pass the state of a rank and the values of these blocks to `watch`, if it is given."""
         if self.watch is None:
             return
         state = self.ranks[rank]
@@ -206,7 +209,7 @@ class _Run:
                 self.combine(rank, self.need(rank, block, "combines"), into, order)
 
     def combine(self, rank: int, value: int, into: Block, order: str) -> None:
-        """Combine a value with what the rank holds as the block `into`."""
+        """Combine a value with the value that the rank holds as the block `into`."""
         mine = self.need(rank, into, "combines into")
         mixed = self.values.origin[value], self.values.origin[mine]
         if mixed[0] != mixed[1]:
@@ -230,9 +233,9 @@ class _Run:
             self.hazards.append((rank, state.at))
 
     def pass_time(self, ranks: set[int]) -> None:
-        """Start together; end when the busiest port among oneself and one's partners is done.
+        """Advance the clocks: all ranks start together; each ends when its ports and those of its partners are done.
 
-        The four clocks count rounds, alpha, beta and gamma, each alone.
+        The four clocks count rounds, alpha, beta and gamma independently.
         """
         spent = {rank: self.durations(self.ranks[rank].round or ()) for rank in ranks}
         start = [max(self.ranks[rank].clock[i] for rank in ranks) for i in range(4)]
@@ -242,7 +245,7 @@ class _Run:
             self.ranks[rank].clock.append(start[3] + spent[rank][3])
 
     def durations(self, moves: Round) -> tuple[float, float, float, float]:
-        """What a rank spends in a round: one round, messages through its port each way, bytes likewise, combining."""
+        """Return the costs of a round on one rank: rounds, messages, bytes sent or received, bytes combined."""
         sends = [move for move in moves if isinstance(move, Send)]
         receives = [move for move in moves if isinstance(move, Recv | Reduce)]
         sent, received = (
@@ -272,10 +275,10 @@ def prove(
     hosts: Hosts = None,
     watch: Callable[[Seen], object] | None = None,
 ) -> Counts:
-    """Run the algorithm symbolically on `size` ranks; ProofError if it breaks a promise.
+    """Run the algorithm symbolically on `size` ranks; raise ProofError if it breaks a promise.
 
-    `nbytes` gives a block's size for the counts (1 by default), `hosts` the host of each rank.  `watch` is called
-    for every rank at the start, in order, and then after each round of a rank.
+    `nbytes` returns the size of a block for the counts (1 by default).  `hosts` lists the host of each rank.  `watch`
+    is called for every rank at the start, in order, and then after each round of a rank.
     """
     try:
         run = _Run(algorithm, size, root, segments, nbytes, hosts)
@@ -300,14 +303,14 @@ def prove(
 
 
 def situation(algorithm: Algorithm, size: int, root: int, segments: int, hosts: Hosts) -> str:
-    """What was run: ``bcast.ring on 3 ranks, root 1, 2 segments``."""
+    """Describe a run, for example ``bcast.ring on 3 ranks, root 1, 2 segments``."""
     text = f"{algorithm} on {size} rank{'s' * (size > 1)}" + f", root {root}" * algorithm.primitive.rooted
     text += f", {segments} segment{'s' * (segments > 1)}" * algorithm.pipelined
     return text + (f", hosts {listed(hosts)}" if hosts else "")
 
 
 def _check_goal(run: _Run, algorithm: Algorithm, size: int, root: int, parts: int) -> None:
-    results: dict[tuple[Block, tuple[int, ...]], int] = {}  # the first rank that has each of them
+    results: dict[tuple[Block, tuple[int, ...]], int] = {}  # the first rank that has each result
     for rank, state in enumerate(run.ranks):
         if algorithm.primitive.name == "barrier" and state.heard != (1 << size) - 1:
             missing = [other for other in range(size) if not state.heard >> other & 1]

@@ -12,8 +12,8 @@ from functools import cache
 
 from .moves import Block, Move, Schedule
 
-# What each primitive starts from and ends with: {block: its place in the send (receive) buffer}, where a
-# place is the index of a part of the vector, or of a rank's block.
+# The blocks with which each primitive starts and ends: {block: its place in the send (receive) buffer}.  A place is the
+# index of a part of the vector, or of the block of a rank.
 
 Places = dict[Block, int]
 
@@ -50,7 +50,7 @@ def _but_first(rank: int, size: int, root: int, parts: int) -> Places:
     return _vector(rank, size, root, parts) if rank > 0 else {}
 
 
-# Whose contributions a rank's result of a reduction combines, and who knows the counts that others need.
+# The ranks whose contributions a result combines, and the ranks that know the counts that others need.
 
 
 def _everyone(rank: int, size: int) -> range:
@@ -74,28 +74,26 @@ def _all_ranks(size: int, root: int) -> Sequence[int]:
 
 
 def counts_of(rank: int) -> tuple[str, int]:
-    """The block with the counts that `rank` was given, 8 bytes for each rank: see `algorithm(needs_counts=True)`."""
+    """Return the block with the counts given to `rank`, 8 bytes for each rank; see `algorithm(needs_counts=True)`."""
     return ("counts", rank)
 
 
 @dataclass(frozen=True, eq=False)
 class Primitive:
-    """A collective: which blocks a rank holds before, which it wants after, and where they lie."""
+    """A collective: the blocks that a rank holds before and wants after, and their places in the buffers."""
 
     name: str
     holds: Callable[..., Places]
     wants: Callable[..., Places]
     rooted: bool = False
     reduces: bool = False
-    cuts: bool = False  # the vector is cut into as many parts as the algorithm asks for
+    cuts: bool = False  # the algorithm decides into how many parts the vector is cut
     takes_all: bool = False  # the input has a block for every rank (else it is one block, or a vector)
     gives_all: bool = False  # the result has a block of every rank (else it is one block, or a vector)
-    holds_in_place: Callable[..., Places] | None = None  # with MPI.IN_PLACE, if elsewhere than `holds`
-    contributors: Callable[[int, int], range] = _everyone  # to a rank's result of a reduction
-    varies: bool = False  # blocks have counts of their own, and places anywhere in the buffers
-    counts_from: Callable[[int, int], Sequence[int]] | None = (
-        None  # where counts differ: who knows those that others need
-    )
+    holds_in_place: Callable[..., Places] | None = None  # replaces `holds` with MPI.IN_PLACE
+    contributors: Callable[[int, int], range] = _everyone  # the ranks that contribute to the result of a rank
+    varies: bool = False  # blocks have their own counts and displacements
+    counts_from: Callable[[int, int], Sequence[int]] | None = None  # the ranks that know counts that others need
     algorithms: dict[str, Algorithm] = field(default_factory=dict)
 
 
@@ -129,42 +127,42 @@ _TABLE = [
 PRIMITIVES: dict[str, Primitive] = {primitive.name: primitive for primitive in _TABLE}
 
 
-# The host of each rank, as a number; None says that each rank has one of its own.
+# The host of each rank, as a number; None means that each rank has its own host.
 Hosts = tuple[int, ...] | None
 
 
-# Into how many parts an algorithm cuts the vector (bcast, reduce, allreduce, scan and exscan only).
+# The number of parts into which an algorithm cuts the vector (only bcast, reduce, allreduce, scan and exscan).
 
 
 def whole(size: int, segments: int, hosts: Hosts) -> int:
-    """The vector stays in one piece."""
+    """One part: the whole vector."""
     return 1
 
 
 def per_rank(size: int, segments: int, hosts: Hosts) -> int:
-    """One part a rank."""
+    """One part for each rank."""
     return size
 
 
 def per_segment(size: int, segments: int, hosts: Hosts) -> int:
-    """As many parts as the pipeline has segments."""
+    """One part for each segment of the pipeline."""
     return segments
 
 
 def two_per_segment(size: int, segments: int, hosts: Hosts) -> int:
-    """Two parts a segment, one for each of two trees."""
+    """Two parts for each segment, one for each of two trees."""
     return 2 * segments
 
 
 def per_lane_and_host(size: int, segments: int, hosts: Hosts) -> int:
-    """As many parts as there are ranks with a counterpart on every host."""
+    """One part for each lane and host: the number of hosts times the number of ranks on the smallest host."""
     ranks_of = Counter(range(size) if hosts is None else hosts)
     return len(ranks_of) * min(ranks_of.values())
 
 
 @dataclass(frozen=True, eq=False)
 class Algorithm:
-    """A registered schedule generator and what is promised of it."""
+    """A registered schedule generator and its properties."""
 
     primitive: Primitive
     name: str
@@ -185,15 +183,15 @@ class Algorithm:
         return "hosts" in self.parameters
 
     def parts(self, size: int, segments: int = 1, hosts: Hosts = None) -> int:
-        """Into how many blocks the primitive's vector (or buffer) is cut."""
+        """Return the number of blocks into which the vector or buffer of the primitive is cut."""
         return self.cut(size, segments, hosts) if self.primitive.cuts else size
 
     def count_sources(self, size: int, root: int) -> list[int]:
-        """The ranks whose counts all others learn in the first rounds."""
+        """Return the ranks that send their counts to all other ranks in the first rounds."""
         return list(self.primitive.counts_from(size, root)) if self.needs_counts and self.primitive.counts_from else []
 
     def schedule(self, rank: int, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> Schedule:
-        """The rounds of one rank."""
+        """Generate the rounds of one rank."""
         given = {"rank": rank, "size": size, "root": root, "segments": segments, "hosts": hosts}
         return self.generator(**{name: given[name] for name in self.parameters})
 
@@ -201,11 +199,11 @@ class Algorithm:
         return f"{self.primitive.name}.{self.name}"
 
 
-NATIVE = "native"  # stands for the collective of MPI, which has no schedule
+NATIVE = "native"  # the native collective of MPI, which has no schedule
 
 
 def _no_schedule() -> Schedule:
-    raise ValueError("the collective of MPI has no schedule")
+    raise ValueError("the native collective of MPI has no schedule")
 
 
 @cache
@@ -216,13 +214,12 @@ def _native(primitive: str) -> Algorithm:
 def algorithm(
     cut: Callable[[int, int, Hosts], int] = whole, ordered: bool = True, needs_counts: bool = False
 ) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
-    """Register a generator under its function's name, for the primitive that its file is named after.
+    """Register a generator under the name of its function, for the primitive that its file is named after.
 
-    `cut` says into how many parts the vector is cut, `ordered` whether reductions keep rank order, so
-    that operations which are associative but not commutative come out right.  With `needs_counts`, where ranks hand
-    on blocks whose sizes only others know, the first rounds carry the blocks `counts_of` those who know them to
-    everyone, and nothing else.  Only the parameters ``rank, size, root, segments, hosts`` are passed by the
-    registry; others need defaults.
+    `cut` returns the number of parts into which the vector is cut.  `ordered` is true if reductions keep rank order, as
+    operations that do not commute require.  `needs_counts` is for algorithms in which ranks forward blocks whose sizes
+    only others know.  Their first rounds send the blocks `counts_of` to all ranks, and nothing else.  The registry
+    passes only the parameters ``rank, size, root, segments, hosts``; all others need defaults.
     """
     if inspect.isgeneratorfunction(cut):
         raise TypeError(f"write @algorithm(), with parentheses, above {cut.__name__}")
@@ -234,7 +231,7 @@ def algorithm(
             raise ValueError(f"{generator.__name__} is in a file named {file}, which is not one of: {valid}")
         primitive = PRIMITIVES[file]
         if generator.__module__ != (catalogue := f"pycoll.primitives.{file}"):
-            importlib.import_module(catalogue)  # now, because `algorithms_of` imports it only if there are none yet
+            importlib.import_module(catalogue)  # now, because `algorithms_of` imports it only if nothing is registered
         wanted = ("rank", "size", "root", "segments", "hosts")
         parameters = tuple(name for name in inspect.signature(generator).parameters if name in wanted)
         name = generator.__name__
@@ -245,20 +242,20 @@ def algorithm(
 
 
 def adopt(primitive: str, source: str, *names: str) -> None:
-    """Register algorithms of another primitive (all, if none is named) for this one too."""
+    """Register algorithms of the primitive `source` (all of them, if none is named) for this primitive too."""
     for name, other in algorithms_of(source).items():
         if not names or name in names:
             PRIMITIVES[primitive].algorithms[name] = replace(other, primitive=PRIMITIVES[primitive])
 
 
 def find(primitive: str, name: str) -> Algorithm:
-    """The registered algorithm of that name, or "native"; ValueError lists the valid ones."""
+    """Return the registered algorithm with this name, or "native"; raise ValueError that lists the valid names."""
     catalogue = algorithms_of(primitive)
     return _native(primitive) if name == NATIVE else _found(catalogue, primitive, name, [*catalogue, NATIVE])
 
 
 def find_schedule(primitive: str, name: str) -> Algorithm:
-    """The registered algorithm of that name; ValueError lists those that have a schedule, as "native" has not."""
+    """Return the registered algorithm with this name; raise ValueError for "native", which has no schedule."""
     catalogue = algorithms_of(primitive)
     return _found(catalogue, primitive, name, [*catalogue])
 
@@ -271,7 +268,7 @@ def _found(catalogue: dict[str, Algorithm], primitive: str, name: str, valid: li
 
 
 def algorithms_of(primitive: str) -> dict[str, Algorithm]:
-    """All algorithms of a primitive by name, in the order in which its file lists them."""
+    """Return all algorithms of a primitive by name, in the order of its file."""
     if not isinstance(primitive, str) or primitive not in PRIMITIVES:
         raise ValueError(f"primitive={primitive!r} is not one of: {', '.join(PRIMITIVES)}")
     catalogue = PRIMITIVES[primitive].algorithms
@@ -281,7 +278,7 @@ def algorithms_of(primitive: str) -> dict[str, Algorithm]:
 
 
 def lanes(*columns: Sequence[Move | None]) -> Schedule:
-    """Rounds out of columns of moves that run side by side; None leaves a gap."""
+    """Generate rounds from columns of moves that run in parallel; None leaves a gap."""
     for moves in itertools.zip_longest(*columns):
         if present := tuple(move for move in moves if move is not None):
             yield present

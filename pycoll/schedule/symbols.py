@@ -1,4 +1,4 @@
-"""Symbolic values: which block a value is, and whose contributions it combines, in which order."""
+"""Symbolic values: the block that a value belongs to, and the contributions that it combines, in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LONGEST = 80  # characters of an expression
 
 
 class Value(NamedTuple):
-    """What a block holds: which block it is by origin, and who has contributed, in the order of combination."""
+    """The value of a block: the block it comes from, and the contributing ranks in the order of combination."""
 
     origin: Block
     contributors: tuple[int, ...]
@@ -34,19 +34,19 @@ class Values:
         return self._numbers[key]
 
     def leaf(self, rank: int, block: Block) -> int:
-        """What a rank contributes to a block."""
+        """Return the contribution of a rank to a block."""
         return self._number(("leaf", rank, block), block, (rank,))
 
     def combine(self, left: int, right: int) -> int:
-        """Two values of one block combined."""
+        """Return the combination of two values of one block."""
         return self._number((left, right), self.origin[left], self.contributors[left] + self.contributors[right])
 
     def value(self, number: int) -> Value:
-        """The value of that number."""
+        """Return the value with this number."""
         return Value(self.origin[number], self.contributors[number])
 
     def expression(self, number: int) -> str:
-        """How a value was combined, with the rank of each contribution: ``(0+1)+2``."""
+        """Return the order of combination as an expression in ranks, for example ``(0+1)+2``."""
         text = self._expression(number)
         return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 

@@ -238,5 +238,5 @@ def test_a_block_received_while_it_is_sent(eager):
 
 def test_rounds_that_break_the_rules_are_not_compiled():
     blocks = Layout(lambda block: 8, {0: Region(SEND, 0, 8)}, {})
-    with pytest.raises(ValueError, match="beside messages"):
+    with pytest.raises(ValueError, match="both local moves and messages"):
         compile_rounds([(Send(1, [0]), Copy(0, 1))], blocks, 8)
