@@ -1,4 +1,4 @@
-"""Call an all-reduce with each of its algorithms, and count what each one sends.
+"""Call an all-reduce with each of its algorithms, and count the messages that each one sends.
 
 Run it with ``mpiexec -n 4 python examples/algorithms.py``.
 """
@@ -20,7 +20,7 @@ for name in pycoll.algorithms("allreduce"):
     if rank == 0:
         print(f"allreduce {name:20} rank 0 sends {sent.messages} messages, {sent.nbytes} bytes")
 
-# every collective takes algorithm=; without it pycoll chooses
+# every collective takes algorithm=; without it, pycoll chooses
 values = np.full(1000, rank)
 pycoll.bcast(values, root=size - 1, algorithm="scatter_allgather")
 assert (values == size - 1).all()

@@ -1,4 +1,4 @@
-"""Results in a given buffer, in an allocated one, in place, and for a list of arrays.
+"""Pass buffers to collectives: given and allocated receive buffers, in place, and lists of arrays.
 
 Run it with ``mpiexec -n 4 python examples/buffers.py``.
 """
@@ -20,7 +20,7 @@ assert (recvbuf == sum(range(size))).all() and (sendbuf == rank).all()
 gathered = pycoll.allgather(sendbuf)
 assert gathered.shape == (size, 3, 4) and (gathered[:, 0, 0] == range(size)).all()
 
-# in place: the input is in the receive buffer
+# in place: the receive buffer contains the input
 pycoll.allreduce(MPI.IN_PLACE, sendbuf, op="max")
 assert (sendbuf == size - 1).all()
 
@@ -29,11 +29,11 @@ matrix = np.arange(size * 5).reshape(size, 5)
 row = pycoll.reduce_scatter(matrix)
 assert row.tolist() == (size * matrix[rank]).tolist()
 
-# a view with gaps is packed
+# a noncontiguous view is packed
 columns = np.arange(12.0).reshape(3, 4)[:, ::2]
 assert np.array_equal(pycoll.allreduce(columns), size * columns)
 
-# a list of arrays of one dtype travels as one message per round; the results replace the arrays
+# a list of arrays of one dtype: one message per round for all arrays; the results overwrite the arrays
 weights, bias = np.ones((4, 4)), np.full(4, float(rank))
 with pycoll.traffic() as sent:
     pycoll.allreduce([weights, bias], op="avg", algorithm="recursive_doubling")

@@ -1,6 +1,7 @@
-"""Find a mistake: ranks that call a collective with different arguments, and a rank that does not come.
+"""Find two mistakes: ranks that pass mismatched arguments to a collective, and a rank that does not call it.
 
-Run it with ``mpiexec -n 2 python examples/checks.py``.  A program needs no change: set PYCOLL_CHECK and PYCOLL_TIMEOUT.
+Run it with ``mpiexec -n 2 python examples/checks.py``.  Other programs need no change: set PYCOLL_CHECK and
+PYCOLL_TIMEOUT in the environment.
 """
 
 import os
@@ -15,7 +16,7 @@ import pycoll
 
 pycoll.abort_on_exception()
 comm = MPI.COMM_WORLD
-assert comm.size > 1, "with one rank nothing can differ"
+assert comm.size > 1, "this example needs at least two ranks"
 pycoll.attach(comm)
 
 # PYCOLL_CHECK: the last rank has a shorter vector; all ranks get the error
@@ -25,10 +26,10 @@ try:
 except pycoll.MismatchError as error:
     mismatch = str(error)
 else:
-    raise AssertionError("different lengths must be noticed")
+    raise AssertionError("PYCOLL_CHECK must detect different lengths")
 assert str(comm.size - 1) in mismatch
 
-# PYCOLL_TIMEOUT: the last rank does not call; the others get an error that names it
+# PYCOLL_TIMEOUT: the last rank does not call the barrier; the others get an error that names it
 part = comm.Dup()
 pycoll.attach(part)
 timeout = ""
@@ -40,7 +41,7 @@ if comm.rank != comm.size - 1:
     assert "barrier" in timeout
 comm.Barrier()
 
-# the other communicators go on
+# other communicators still work
 assert pycoll.allreduce(np.ones(3))[0] == comm.size
 if comm.rank == 0:
     print(f"MismatchError: {mismatch}")

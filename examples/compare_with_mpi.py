@@ -1,4 +1,4 @@
-"""Compare every algorithm of several collectives with the collective of MPI: results and times.
+"""Compare every algorithm of several collectives with the native MPI collective: results and times.
 
 Run it with ``mpiexec -n 4 python examples/compare_with_mpi.py``.  ``python -m bench`` measures more carefully.
 """
@@ -31,7 +31,7 @@ COMPARED = [
 
 
 def timed(call: Callable[[], object]) -> float:
-    """The median time of a call on the slowest rank, in microseconds."""
+    """Return the median time of a call on the slowest rank, in microseconds."""
     seconds = []
     for _ in range(CALLS):
         comm.Barrier()

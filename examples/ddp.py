@@ -1,4 +1,4 @@
-"""Train a network of two layers with DistributedDataParallel; buckets are averaged during the backward pass.
+"""Train a two-layer network with DistributedDataParallel, which averages buckets during the backward pass.
 
 Run it with ``mpiexec -n 4 python examples/ddp.py``.
 """
@@ -15,13 +15,13 @@ STEPS, BATCH = 60, 32  # samples per rank
 
 
 def batch(step: int, who: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points in a square, and whether they are in a circle."""
+    """Return random points in a square, and whether each point is in a circle."""
     points = np.random.default_rng([step, who]).uniform(-1, 1, size=(BATCH, 2))
     return points, (np.square(points).sum(axis=1, keepdims=True) < 0.6).astype(float)
 
 
 def initial() -> dict[str, np.ndarray]:
-    """Parameters in forward order."""
+    """Return the initial parameters in forward order."""
     random = np.random.default_rng(7)
     return {
         "w1": random.normal(size=(2, 64)),
@@ -34,7 +34,7 @@ def initial() -> dict[str, np.ndarray]:
 def backward(
     parameters: dict[str, np.ndarray], points: np.ndarray, inside: np.ndarray
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """The gradient of each parameter, the last one first, as soon as it is computed; then the loss."""
+    """Yield the gradient of each parameter as soon as it is computed, the last parameter first; then the loss."""
     hidden = np.maximum(points @ parameters["w1"] + parameters["b1"], 0)
     error = hidden @ parameters["w2"] + parameters["b2"] - inside
     yield "b2", error.mean(axis=0)
@@ -56,10 +56,10 @@ with DistributedDataParallel(parameters, bucket_bytes=600) as ddp:  # small buck
             if name == "loss":
                 losses.append(value)
             else:
-                ddp.ready(name, value)  # a full bucket is averaged while the next gradients are computed
+                ddp.ready(name, value)  # full buckets are averaged while the next gradients are computed
         optimizer.step(ddp.synchronize())
 
-# one process with the batches of all ranks gets the same parameters
+# one process with the batches of all ranks computes the same parameters
 alone = initial()
 optimizer = SGD(alone, lr=0.2, momentum=0.9)
 for step in range(STEPS):

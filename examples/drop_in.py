@@ -1,4 +1,4 @@
-"""Run a program that is written for mpi4py on the collectives of pycoll, by a change of one line.
+"""Run an mpi4py program with the collectives of pycoll by changing one line.
 
 Run it with ``mpiexec -n 4 python examples/drop_in.py``.
 """
@@ -12,7 +12,7 @@ ROWS, STEPS = 60, 100  # rows of the matrix on each rank; iterations
 
 
 def largest_eigenvalue(comm: MPI.Intracomm) -> float:
-    """The power method on a matrix whose rows are distributed.  This function knows mpi4py only."""
+    """Compute the largest eigenvalue of a row-distributed matrix by the power method, with calls of mpi4py only."""
     n = ROWS * comm.Get_size()
     whole = np.random.default_rng(0).random((n, n))
     rows = np.array_split(whole + whole.T, comm.Get_size())[comm.Get_rank()]
@@ -28,14 +28,14 @@ pycoll.abort_on_exception()
 plain = largest_eigenvalue(MPI.COMM_WORLD)
 
 comm = pycoll.Comm(MPI.COMM_WORLD)  # the line that changes
-comm.algorithm["Allreduce"] = "recursive_doubling"  # optional: without it pycoll or MPI chooses
+comm.algorithm["Allreduce"] = "recursive_doubling"  # optional: by default pycoll chooses an algorithm, or calls MPI
 comm.algorithm["Allgather"] = "ring"
 with pycoll.traffic() as sent:
     value = largest_eigenvalue(comm)
 assert np.isclose(value, plain)
-assert comm.size == 1 or sent.messages >= 2 * STEPS  # the messages are those of pycoll
+assert comm.size == 1 or sent.messages >= 2 * STEPS  # pycoll has sent the messages
 
-half = comm.Split(comm.rank % 2)  # communicators made from it use the same algorithms
+half = comm.Split(comm.rank % 2)  # derived communicators use the same algorithms
 assert isinstance(half, pycoll.Comm) and half.algorithm["Allgather"] == "ring"
 half.Free()
 if comm.rank == 0:

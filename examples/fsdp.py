@@ -1,4 +1,4 @@
-"""Train with FullyShardedDataParallel: each rank keeps a part of every layer, and layers are gathered to compute.
+"""Train with FullyShardedDataParallel: each rank keeps a shard of every layer, and layers are gathered when needed.
 
 Run it with ``mpiexec -n 4 python examples/fsdp.py``.
 """
@@ -13,7 +13,10 @@ LAYERS, WIDTH, STEPS, BATCH = 4, 32, 40, 16  # samples per rank
 
 
 def initial() -> dict[str, np.ndarray]:
-    """A residual network.  The parameters of a layer, whose names differ after the last dot, make a unit."""
+    """Return the parameters of a residual network.
+
+    Parameters whose names are equal up to the last dot form a unit; here, a unit is a layer.
+    """
     parameters: dict[str, np.ndarray] = {}
     for layer in range(LAYERS):
         weight = np.random.default_rng(layer).normal(size=(WIDTH, WIDTH)) / WIDTH
@@ -31,7 +34,7 @@ with FullyShardedDataParallel(initial()) as fsdp:
         activations = [np.random.default_rng([step, rank]).normal(size=(BATCH, WIDTH))]
         wanted = activations[0] @ target
         for unit in range(LAYERS):
-            with fsdp.forward(unit) as parameters:  # the next layer is gathered meanwhile
+            with fsdp.forward(unit) as parameters:  # meanwhile, the next layer is gathered
                 x = activations[-1]
                 activations.append(x + x @ parameters[f"layer{unit}.weight"] + parameters[f"layer{unit}.bias"])
         error = (activations[-1] - wanted) / BATCH
@@ -43,7 +46,7 @@ with FullyShardedDataParallel(initial()) as fsdp:
                 error = error + error @ parameters[f"layer{unit}.weight"].T
         optimizer.step(fsdp.synchronize())
     kept = sum(shard.size for shard in fsdp.shards.values())
-    whole = fsdp.state_dict()  # all ranks together
+    whole = fsdp.state_dict()  # collective: all ranks call it
 
 elements = LAYERS * WIDTH * (WIDTH + 1)
 assert sum(array.size for array in whole.values()) == elements

@@ -1,6 +1,6 @@
-"""All-reduce and broadcast of arrays in GPU memory.
+"""All-reduce and broadcast arrays in GPU memory.
 
-Run it with ``mpiexec -n 2 python examples/gpu.py``.  It needs CuPy and a GPU, and says so where there is none.
+Run it with ``mpiexec -n 2 python examples/gpu.py``.  It needs CuPy and a GPU; if one is missing, it prints a message.
 """
 
 import sys
@@ -29,7 +29,7 @@ if any(reasons := comm.allgather(reason)):
 device = pycoll.select_device()  # spreads the ranks of a host evenly over its GPUs
 gradient = cupy.asarray(np.arange(1_000_000, dtype=np.float32) + comm.rank)
 with pycoll.traffic() as sent:
-    average = pycoll.allreduce(gradient, op="avg")  # a CuPy array; no synchronization is needed before or after
+    average = pycoll.allreduce(gradient, op="avg")  # returns a CuPy array; needs no synchronization
 assert isinstance(average, cupy.ndarray)
 expected = np.arange(1_000_000, dtype=np.float32) + (comm.size - 1) / 2
 assert np.allclose(average.get(), expected)

@@ -1,6 +1,6 @@
-"""Prove, draw, and run an algorithm of your own, which is in ``own_algorithms/allreduce.py``.
+"""Prove, draw, and run a user-defined algorithm, which is in ``own_algorithms/allreduce.py``.
 
-Run it with ``mpiexec -n 4 python examples/own_algorithm.py``.  To compare its formulas with the schedule as well:
+Run it with ``mpiexec -n 4 python examples/own_algorithm.py``.  To check the formulas of the algorithm too, run
 ``python -m pycoll.prove --file examples/own_algorithms/allreduce.py``.
 """
 
@@ -18,7 +18,7 @@ pycoll.abort_on_exception()
 rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 chain = find_schedule("allreduce", "chain")
 
-# without MPI: run all ranks symbolically, and count
+# without MPI: run all ranks symbolically, and count the rounds
 for ranks in range(1, 13):
     try:
         counts = prove(chain, ranks)
@@ -26,7 +26,7 @@ for ranks in range(1, 13):
         raise AssertionError(f"{ranks} ranks: {error}") from error
     assert counts.rounds == 2 * (ranks - 1)
 
-# on all ranks: it is an algorithm like any other
+# on all ranks: use it like a built-in algorithm
 name = pycoll.AlgorithmName("chain")
 assert {"chain", "ring"} <= set(pycoll.algorithms("allreduce"))
 vector = np.random.default_rng(rank).integers(0, 100, size=1000)
@@ -37,4 +37,4 @@ if rank == 0:
     drawing = text(film(chain, 3))
     assert "rank 2" in drawing
     print(drawing)
-    print(f"chain is proved for up to 12 ranks, and right on {size}")
+    print(f"chain is proved for up to 12 ranks, and correct on {size}")

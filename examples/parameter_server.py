@@ -1,6 +1,6 @@
 """Train with a parameter server, synchronously and with bounded staleness.  The last rank is the server.
 
-Run it with ``mpiexec -n 3 python examples/parameter_server.py`` (2 ranks at least).
+Run it with ``mpiexec -n 3 python examples/parameter_server.py`` (at least 2 ranks).
 """
 
 import time
@@ -16,18 +16,18 @@ STEPS, UNKNOWNS, STALENESS = 100, 10, 3
 
 pycoll.abort_on_exception()
 rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
-assert size > 1, "a server and at least one worker are needed"
+assert size > 1, "this example needs a server and at least one worker"
 truth = np.random.default_rng(0).normal(size=UNKNOWNS)
 
 
 def gradient(x: np.ndarray, step: int, who: int) -> np.ndarray:
-    """The gradient of a least-squares problem on a batch of its own for each worker and step."""
+    """Return the gradient of a least-squares problem on the batch of one worker and step."""
     matrix = np.random.default_rng([step, who]).normal(size=(20, UNKNOWNS))
     return matrix.T @ (matrix @ (x - truth)) / len(matrix)
 
 
 def train(mode: str, staleness: int = 0) -> tuple[np.ndarray, int]:
-    """The parameters after training, and by how many steps this worker was behind at most."""
+    """Train; return the parameters, and the maximum number of steps by which this worker was behind."""
     parameters = {"x": np.zeros(UNKNOWNS)}
     with ParameterServer(parameters, optimizer=partial(SGD, lr=0.1), mode=mode, staleness=staleness) as ps:
         behind = [0]
@@ -39,7 +39,7 @@ def train(mode: str, staleness: int = 0) -> tuple[np.ndarray, int]:
             behind = ps.staleness[:]
         else:
             ps.serve()
-        ps.finish()  # now all ranks have the final parameters
+        ps.finish()  # afterwards, all ranks have the final parameters
     return parameters["x"], max(behind)
 
 
@@ -48,7 +48,7 @@ assert behind == 0
 alone = np.zeros(UNKNOWNS)
 for step in range(STEPS):
     alone -= 0.1 * np.mean([gradient(alone, step, who) for who in range(size - 1)], axis=0)
-assert np.allclose(synchronous, alone)  # the same as one process with the batches of all workers
+assert np.allclose(synchronous, alone)  # one process with the batches of all workers computes the same
 
 bounded, behind = train("bounded", STALENESS)
 most = int(pycoll.allreduce(np.array([behind]), op="max")[0])

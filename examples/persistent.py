@@ -1,4 +1,4 @@
-"""Solve a least-squares problem with a persistent all-reduce, which is set up once and started in each step.
+"""Solve a least-squares problem with a persistent all-reduce, which is created once and started in each step.
 
 Run it with ``mpiexec -n 4 python examples/persistent.py``.
 """
@@ -19,11 +19,11 @@ values = matrix @ truth
 
 x = np.zeros(UNKNOWNS)
 mine, average = np.empty(UNKNOWNS), np.empty(UNKNOWNS)
-with pycoll.allreduce_init(mine, average, op="avg") as reduction:  # all ranks together
+with pycoll.allreduce_init(mine, average, op="avg") as reduction:  # collective: all ranks call it
     for _ in range(STEPS):
         mine[...] = matrix.T @ (matrix @ x - values) / EQUATIONS
         reduction.Start()
-        # the buffers belong to pycoll here; compute something else
+        # do not access the buffers here; compute something else
         reduction.Wait()
         x -= 0.5 * average
 

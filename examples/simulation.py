@@ -1,4 +1,4 @@
-"""Simulate all-reduce algorithms on a model of a network, and find the fastest for each size.
+"""Simulate all-reduce algorithms on a network model, and find the fastest algorithm for each size.
 
 Run it with ``python examples/simulation.py``; no MPI is needed.
 """
@@ -12,7 +12,7 @@ ALGORITHMS = ["tree", "recursive_doubling", "rabenseifner", "ring"]
 
 
 def times(nbytes: int) -> dict[str, float]:
-    """Seconds of an all-reduce by each algorithm."""
+    """Return the simulated time of an all-reduce by each algorithm, in seconds."""
     return {
         name: pycoll.simulate("allreduce", algorithm=name, ranks=RANKS, nbytes=nbytes, network=NETWORK).time
         for name in ALGORITHMS
@@ -24,10 +24,10 @@ for nbytes in (64, 16 << 10, 1 << 20, 64 << 20):
     seconds = times(nbytes)
     fastest[nbytes] = min(seconds, key=seconds.__getitem__)
     print(f"{nbytes:9} bytes: " + ", ".join(f"{name} {1e6 * value:.1f} us" for name, value in seconds.items()))
-# short vectors: the fewest rounds; long vectors: the fewest bytes
+# short vectors need few rounds, long vectors few bytes
 assert list(fastest.values()) == ["recursive_doubling", "recursive_doubling", "rabenseifner", "rabenseifner"]
 
-# a rank that starts late holds up all others
+# a rank that starts late delays all other ranks
 late = pycoll.simulate("allreduce", algorithm="ring", ranks=8, nbytes=1 << 20, network=NETWORK, delays={3: 1e-3})
 on_time = pycoll.simulate("allreduce", algorithm="ring", ranks=8, nbytes=1 << 20, network=NETWORK)
 assert 0.9e-3 < late.time - on_time.time < 1.1e-3

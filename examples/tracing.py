@@ -1,6 +1,6 @@
-"""Trace a part of a program, and read the trace.
+"""Trace part of a program, and read the trace.
 
-Run it with ``mpiexec -n 2 python examples/tracing.py [DIR]``.  With DIR the trace is kept: print its summary with
+Run it with ``mpiexec -n 2 python examples/tracing.py [DIR]``.  With DIR, the trace is kept: print its summary with
 ``python -m pycoll.trace DIR``, or open ``DIR/trace.json`` in https://ui.perfetto.dev.
 """
 
@@ -25,7 +25,7 @@ temporary = tempfile.TemporaryDirectory() if comm.rank == 0 and len(sys.argv) ==
 directory = Path(comm.bcast(temporary.name if temporary else sys.argv[1] if len(sys.argv) > 1 else None))
 
 gradient = np.ones(50_000)
-with pycoll.trace(directory):  # all ranks together
+with pycoll.trace(directory):  # collective: all ranks call it
     for _ in range(CALLS):
         with pycoll.trace.phase("compute"):
             time.sleep(2e-3 if comm.rank == comm.size - 1 else 0)  # the last rank is slow
@@ -41,11 +41,11 @@ if comm.rank == 0:
         computing = [phase.end - phase.begin for phase in rank.phases if phase.what == "compute"]  # ns
         assert len(computing) == CALLS
         assert min(computing) >= 2e6 or rank.number < comm.size - 1
-    last = {rank: late.last for rank, late in lateness(trace).items()}  # in how many calls each rank came last
+    last = {rank: late.last for rank, late in lateness(trace).items()}  # number of calls that each rank reached last
     assert sum(last.values()) == (CALLS if comm.size > 1 else 0)
     events = json.loads((directory / "trace.json").read_text())["traceEvents"]
     assert events
     print(f"{use.calls} calls of {use.name} with {use.nbytes} bytes, median {use.median:.0f} us")
-    print(f"{len(events)} events; calls to which each rank came last: {last}")
+    print(f"{len(events)} events; number of calls that each rank reached last: {last}")
     if temporary:
         temporary.cleanup()

@@ -1,4 +1,4 @@
-"""Sort distributed numbers by sampling: all-gather, all-to-all and gather of blocks of different lengths.
+"""Sort distributed numbers by a sample sort: all-gather, all-to-all and gather of blocks of different lengths.
 
 Run it with ``mpiexec -n 4 python examples/varying.py``.
 """
@@ -10,7 +10,7 @@ import pycoll
 
 
 def numbers(who: int) -> np.ndarray:
-    """The input of a rank: every rank has a different number of elements."""
+    """Return the input of a rank; every rank has a different number of elements."""
     return np.random.default_rng(who).normal(size=10_000 + 1000 * who)
 
 
@@ -18,12 +18,12 @@ pycoll.abort_on_exception()
 rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 mine = np.sort(numbers(rank))
 
-# all ranks get samples of all ranks, one for each hundred elements
+# every rank gets the samples of all ranks, one sample for each hundred elements
 counts = [len(numbers(who)) // 100 for who in range(size)]
 samples = pycoll.allgatherv(mine[::100][: counts[rank]].copy(), [None, counts])
 splitters = np.quantile(samples, np.arange(1, size) / size)
 
-# every rank learns how many elements it gets from each other rank, then the elements are exchanged
+# exchange the numbers of elements, and then the elements
 ends = np.searchsorted(mine, splitters)
 sendcounts = np.diff(ends, prepend=0, append=len(mine))
 recvcounts = pycoll.alltoall(sendcounts)

@@ -1,4 +1,4 @@
-"""An all-reduce algorithm of your own.  The name of the file says which primitive its algorithms are for."""
+"""A user-defined all-reduce algorithm.  The file has the name of the primitive that its algorithms implement."""
 
 from pycoll.schedule.moves import AFTER, Recv, Reduce, Schedule, Send
 from pycoll.schedule.registry import algorithm
@@ -6,7 +6,7 @@ from pycoll.schedule.registry import algorithm
 
 @algorithm()
 def chain(rank: int, size: int) -> Schedule:
-    """Reduce along the ranks from the last to rank 0, then send the result back along them.
+    """Reduce from rank to rank, from the last rank to rank 0; then send the result back from rank to rank.
 
     Rounds: 2*(p-1)
     Messages: 2 if p > 2 else 1

@@ -23,7 +23,7 @@ EXAMPLES = {
     "fsdp": (2, r"loss .*; rank 0 keeps 2112 of 4224 parameters"),
     "gpu": (2, r"skipped: .*|averaged on GPU \d+, .*: 0\.5"),
     "overlap": (2, r"all-reduces in flight after computing each of 8 blocks: 0(, \d)+"),
-    "own_algorithm": (2, r"chain is proved for up to 12 ranks, and right on 2"),
+    "own_algorithm": (2, r"chain is proved for up to 12 ranks, and correct on 2"),
     "parameter_server": (2, r"bounded: error \S+, at most \d of 3 steps behind"),
     "persistent": (2, r"200 steps on 2 ranks, 400 equations: largest error \S+"),
     "simulation": (1, r"fastest: recursive_doubling, .*"),
