@@ -1,16 +1,16 @@
-"""Runs the code blocks of the documentation: ``python docs/check_code.py [page.md ...]``; by default, of all pages.
+"""Run the code blocks of the documentation: ``python docs/check_code.py [page.md ...]``; by default, of all pages.
 
-A comment on the line before a block says that it is to be run:
+A comment on the line before a block marks it:
 
-- ``<!-- run -->``: a ``python`` block runs under ``mpiexec -n 2``, as a program of its own; of a ``console`` block each
-  line that begins with ``$`` runs in a shell; both in a temporary folder;
-- ``<!-- run: 4 ranks, NAME=VALUE -->``: on another number of ranks, with environment variables;
-- ``<!-- file: NAME -->``: a block of any language is saved under this name in the folder of the next block that is run;
-- ``<!-- source: FILE -->``: the functions of a ``python`` block are those of this file of the repository, but for
-  docstrings and annotations;
-- ``<!-- output -->``: the standard output of the block that ran before is the content of this ``text`` block.
+- ``<!-- run -->`` runs a ``python`` block under ``mpiexec -n 2``, as a separate program.  In a ``console`` block, it
+  runs each line that begins with ``$`` in a shell.  Both run in a temporary folder.
+- ``<!-- run: 4 ranks, NAME=VALUE -->`` sets the number of ranks and environment variables.
+- ``<!-- file: NAME -->`` saves a block of any language under this name in the folder of the next block that is run.
+- ``<!-- source: FILE -->`` compares the functions of a ``python`` block with those in this file of the repository,
+  without docstrings and annotations.
+- ``<!-- output -->`` compares a ``text`` block with the standard output of the previous block that was run.
 
-A block fails if its exit status is not 0 or its output is another one.
+A block fails if its exit status is not 0, or if its output differs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LIMIT = 300  # seconds for a block
 
 @dataclass
 class Block:
-    """A block to be run."""
+    """A code block to run, with its ranks, environment variables, files and expected output."""
 
     page: Path
     line: int
@@ -53,7 +53,7 @@ class Block:
 
 
 def options_of(text: str | None) -> tuple[int, dict[str, str]]:
-    """The number of ranks and the environment variables of a mark; ValueError for anything else."""
+    """Return the number of ranks and the environment variables in a mark; raise ValueError for anything else."""
     ranks, variables = 2, {}
     for option in filter(None, (text or "").split(", ")):
         if match := re.fullmatch(r"(\d+) ranks?", option):
@@ -66,7 +66,7 @@ def options_of(text: str | None) -> tuple[int, dict[str, str]]:
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """The blocks of a page that are marked; ValueError for marks that do not fit."""
+    """Yield the marked blocks of a page; raise ValueError for marks that do not match a block."""
     lines = page.read_text(encoding="utf-8").splitlines()
     last: Block | None = None
     files: dict[str, str] = {}
@@ -76,13 +76,13 @@ def blocks_of(page: Path) -> Iterator[Block]:
         where = f"{page}:{number + 1}"
         fence = FENCE.fullmatch(lines[number + 1]) if number + 1 < len(lines) else None
         if not fence:
-            raise ValueError(f"{where}: no code block follows")
+            raise ValueError(f"{where}: no code block follows this comment")
         indent = fence["indent"]
         end = lines.index(f"{indent}```", number + 2)
         text = "\n".join(line.removeprefix(indent) for line in lines[number + 2 : end]) + "\n"
         if mark["what"] == "output":
             if last is None or fence["language"] != "text":
-                raise ValueError(f"{where}: an output is a text block after a block that is run")
+                raise ValueError(f"{where}: an output must be a text block after a block that is run")
             last.output, last = text, None
         elif mark["what"] == "file":
             files[str(mark["options"])] = text
@@ -95,11 +95,11 @@ def blocks_of(page: Path) -> Iterator[Block]:
         else:
             raise ValueError(f"{where}: {fence['language']} blocks cannot be run")
     if files:
-        raise ValueError(f"{page}: no block that is run follows the file {next(iter(files))}")
+        raise ValueError(f"{page}: no block that uses the file {next(iter(files))} follows")
 
 
 def commands(block: Block, folder: Path) -> list[str | list[str]]:
-    """What runs a block: command lines, or one command."""
+    """Return the command lines of a console block, or the command that runs a Python block."""
     if block.language == "python":
         program = folder / "program.py"
         program.write_text(block.text, encoding="utf-8")
@@ -122,7 +122,7 @@ def functions(text: str) -> dict[str, str]:
 
 
 def failure(block: Block) -> str:
-    """Run a block, or compare it with its source; what is wrong with it, or an empty string."""
+    """Run a block, or compare it with its source; return the reason if it fails, or an empty string."""
     if block.source is not None:
         quoted, there = functions(block.text), functions((ROOT / block.source).read_text(encoding="utf-8"))
         differing = [name for name in quoted if quoted[name] != there.get(name)]
@@ -146,9 +146,9 @@ def failure(block: Block) -> str:
                     timeout=LIMIT,
                 )
             except subprocess.TimeoutExpired:
-                return f"{command} runs for more than {LIMIT} s"
+                return f"{command} ran for more than {LIMIT} s"
             if done.returncode:
-                return f"{command} ends with status {done.returncode}:\n{done.stdout}{done.stderr}"
+                return f"{command} failed with status {done.returncode}:\n{done.stdout}{done.stderr}"
             printed += done.stdout
     if block.output is not None and printed.split() != block.output.split():
         return f"the output is\n{printed}instead of\n{block.output}"
@@ -164,7 +164,7 @@ def main() -> None:
     pages = pages or sorted([*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if built not in page.parents)])
     blocks = [block for page in pages for block in list(blocks_of(page))]
     if not blocks:
-        parser.error("no block is marked to be run")
+        parser.error("no block has a `run` comment")
     failed = 0
     for block in blocks:
         problem = failure(block)

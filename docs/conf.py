@@ -19,7 +19,7 @@ extensions = [
     "catalogue",
 ]
 exclude_patterns = ["_build", "_generated"]
-nitpicky = False  # `single backquotes` in docstrings name arguments as well as objects
+nitpicky = False  # in docstrings, `single backquotes` mark arguments as well as objects
 default_role = "py:obj"
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
@@ -34,7 +34,7 @@ maximum_signature_line_length = 100
 napoleon_numpy_docstring = True
 napoleon_google_docstring = False
 
-# links into other sites need their inventories, which are read over the network: sphinx-build -t online
+# links to other sites need their inventories, which `sphinx-build -t online` downloads
 if tags.has("online"):  # noqa: F821
     extensions.append("sphinx.ext.intersphinx")
     intersphinx_mapping = {

@@ -1,10 +1,10 @@
-"""Directives for the catalogue of algorithms: everything is generated from the registry when the site is built.
+"""Sphinx directives that generate the catalogue of algorithms from the registry when the site is built.
 
-- ``{costs}``, with the name of a primitive: its rows of the table of costs;
-- ``{algorithms}``, with the name of a primitive: what each of its algorithms does, from the docstrings;
-- ``{drawing}``, with a primitive and an algorithm: the drawing, and a link to the page that plays it.
+- ``{costs} PRIMITIVE`` inserts the rows of a primitive in the table of costs.
+- ``{algorithms} PRIMITIVE`` describes the algorithms of a primitive, from their docstrings.
+- ``{drawing} PRIMITIVE ALGORITHM`` inserts a drawing, and a link to the page that plays it.
 
-The drawings of all algorithms are in the folder ``drawings`` of the site, as by ``python -m pycoll.draw --all``.
+The folder ``drawings`` of the site has the drawings of all algorithms, as ``python -m pycoll.draw --all`` makes them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIELDS = ("Rounds:", "Messages:", "Sent:", "Received:", "Cost:", "Limits:", "Sou
 
 
 def generate(app: Sphinx, config: Any) -> None:
-    """Draw all algorithms on 4 ranks; files that are the same as before are left alone."""
+    """Draw all algorithms on 4 ranks; do not rewrite unchanged files."""
     folder = Path(app.srcdir) / "_generated" / "drawings"
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in guide(Setting()):
@@ -38,18 +38,18 @@ def generate(app: Sphinx, config: Any) -> None:
 
 
 class _FromMarkdown(SphinxDirective):
-    """A directive whose content is Markdown, made from its argument."""
+    """A directive that generates Markdown from the name of a primitive."""
 
     required_arguments = 1
 
     def markdown(self, primitive: str) -> list[str]:
-        """The lines."""
+        """Return the generated Markdown as text blocks."""
         raise NotImplementedError
 
     def run(self) -> list[nodes.Node]:
-        """Parse the lines where the directive stands."""
+        """Parse the generated Markdown at the place of the directive."""
         if self.arguments[0] not in PRIMITIVES:
-            raise self.error(f"{self.arguments[0]!r} is not a primitive; there are: {', '.join(PRIMITIVES)}")
+            raise self.error(f"{self.arguments[0]!r} is not one of the primitives: {', '.join(PRIMITIVES)}")
         container = nodes.container()
         lines = "\n".join(self.markdown(self.arguments[0])).splitlines()
         self.state.nested_parse(StringList(lines), self.content_offset, container)
@@ -57,20 +57,20 @@ class _FromMarkdown(SphinxDirective):
 
 
 class Costs(_FromMarkdown):
-    """The rows of one primitive in the table of costs, without its name."""
+    """The rows of one primitive in the table of costs, without the column of primitives."""
 
     def markdown(self, primitive: str) -> list[str]:
-        """The table."""
+        """Return the rows of the table."""
         header, line, *rows = [row.split(" | ", 1) for row in table().splitlines()]
         chosen = [rest for first, rest in rows if first == f"| {primitive}"]
         return [f"| {header[1]}", line[0].replace("|---", "", 1), *(f"| {row}" for row in chosen)]
 
 
 class Algorithms(_FromMarkdown):
-    """Each algorithm of a primitive: the text of its docstring, its limits and its source."""
+    """The description, limits and source of each algorithm of a primitive."""
 
     def markdown(self, primitive: str) -> list[str]:
-        """A definition list."""
+        """Return a definition list."""
         lines = []
         for name, algorithm in algorithms_of(primitive).items():
             about, fields = _parts(inspect.getdoc(algorithm.generator) or "")
@@ -83,12 +83,12 @@ class Algorithms(_FromMarkdown):
 
 
 def _escaped(text: str) -> str:
-    """The text as Markdown: formulas have asterisks, which mean no emphasis there."""
+    """Escape asterisks and underscores, which are part of formulas and names."""
     return text.replace("*", "\\*").replace("_", "\\_")
 
 
 def _parts(doc: str) -> tuple[list[str], dict[str, str]]:
-    """The text of a docstring, and its fields."""
+    """Split a docstring into its description and its fields."""
     about: list[str] = []
     fields: dict[str, str] = {}
     current = ""
@@ -109,7 +109,7 @@ class Drawing(SphinxDirective):
     required_arguments = 2
 
     def run(self) -> list[nodes.Node]:
-        """An image, and a line below it."""
+        """Return a figure with a caption."""
         primitive, name = self.arguments
         find(primitive, name)
         root = "../" * self.env.docname.count("/")
@@ -125,27 +125,27 @@ class Drawing(SphinxDirective):
 REPLACED = {
     r"<mpi4py\.MPI\.Op object at 0x\w+>": "MPI.SUM",
     r"<mpi4py\.MPI\.Info object at 0x\w+>": "MPI.INFO_NULL",
-    r"~mpi4py\.MPI\.": "mpi4py.MPI.",  # pycoll has a Request, too
+    r"~mpi4py\.MPI\.": "mpi4py.MPI.",  # in full, because pycoll also has a Request
 }
 
 
 def name_constants(app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: Any, result: Any) -> Any:
-    """Show constants and types of MPI by their names in signatures."""
+    """Show the names of MPI constants and types in signatures."""
     for pattern, text in REPLACED.items():
         signature = re.sub(pattern, text, signature) if signature else signature
     return signature, result
 
 
 def link_algorithms(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Let the names of the modules of primitives lead to the page of algorithms."""
+    """Turn the module names of primitives into links to the page of algorithms."""
     lines[:] = [re.sub(r"`pycoll\.primitives\.(\w+)`", r":ref:`\1 <algorithms-\1>`", line) for line in lines]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directives."""
+    """Register the directives and event handlers."""
     for name, method in vars(pycoll.Comm).items():
         if name.endswith("_init") and hasattr(method, "__wrapped__"):
-            del method.__wrapped__  # autodoc would read the defaults of a function that has fewer parameters
+            del method.__wrapped__  # it has fewer parameters, so autodoc would show wrong defaults
     app.connect("config-inited", generate, priority=100)
     app.connect("autodoc-process-signature", name_constants)
     app.connect("autodoc-process-docstring", link_algorithms)
