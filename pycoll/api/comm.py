@@ -86,7 +86,7 @@ class Comm(DerivedMethods):
     ``[array, counts, displs, type]``.  Counts and displacements are in elements.
 
     Wrong arguments raise TypeError or ValueError before any message is sent.  Short calls without `algorithm` may
-    run the native collective of MPI, which checks their arguments.
+    run the native collective of MPI, which checks their arguments.  Persistent forms accept `info` and ignore it.
     """
 
     unfinished: Unfinished | None = None  # set by Idup; cleared at first use
@@ -129,7 +129,7 @@ class Comm(DerivedMethods):
 
     @property
     def algorithm(self) -> Choices:
-        """The algorithms of calls that name none, by primitive: ``comm.algorithm["Allreduce"] = "ring"``.
+        """The algorithms of calls that name none, as in ``comm.algorithm["Allreduce"] = "ring"``.
 
         Communicators made from this one inherit them.
         """

@@ -1,1 +1,1 @@
-"""Runs calls: the channel of a communicator, executables, tasks in flight, GPUs, and the recording of traces."""
+"""Runs calls: channels of communicators, executables, tasks in flight, GPUs, and the recording of traces."""

@@ -1,4 +1,4 @@
-"""Attaching pycoll to communicators: makes their channels, finds them again, and frees them."""
+"""Attaches pycoll to communicators: creates their channels, finds them again, and frees them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from .interruptions import interruptions_delayed
 from .progress import drain, until
 from .recording.steps import identity, ranks_in
 
-# Channels by the handle of the caller's communicator.  A handle may be used again once its communicator is
-# freed, so each channel is also an attribute of that communicator, whose deletion removes it.
+# Channels by the handle of the communicator of the caller.  MPI may reuse a handle after the communicator is freed, so
+# each channel is also an attribute of that communicator; deletion of the attribute removes the channel.
 channels: dict[int, Channel] = {}
 
-_MEETING = 0  # a tag that no collective has
+_MEETING = 0  # a tag that no collective uses
 
 
 class Unfinished(NamedTuple):
-    """What is still to be done for a communicator that Idup made: its first use finishes it."""
+    """The pending private duplicate of a communicator that Idup created; the first use completes it."""
 
     private: MPI.Intracomm
     request: MPI.Request
@@ -43,32 +43,56 @@ class Unfinished(NamedTuple):
 
 
 def attach(comm: MPI.Intracomm | None = None) -> Channel:
-    """The communicator's channel; the first time, all its ranks must call this together."""
+    """Prepare a communicator for pycoll; the first time, all its ranks must call this together.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+
+    Returns
+    -------
+    Channel
+        The state that pycoll keeps for the communicator.
+
+    Raises
+    ------
+    TypeError
+        If `comm` is not an intracommunicator.
+    CollectiveTimeout
+        If the other ranks take longer than ``PYCOLL_TIMEOUT``.
+    MPI.Exception
+        If MPI cannot create another communicator.
+
+    Notes
+    -----
+    Blocking functions attach at their first call on a communicator.  Nonblocking functions do not.
+    """
     comm = MPI.COMM_WORLD if comm is None else comm
     check_communicator(comm)
     if channel := attached(comm):
         return channel
     with interruptions_delayed():
         with limit_explained():
-            private, request = MPI.Intracomm(comm).Idup()  # not Dup: what is in flight must go on meanwhile
+            private, request = MPI.Intracomm(comm).Idup()  # not Dup, so that collectives in flight progress meanwhile
             until(request.Test, "the first call of pycoll on this communicator", partial(_missing, comm, "made it"))
         return _register(comm, private, _facts(private))
 
 
 def attached(comm: MPI.Intracomm) -> Channel | None:
-    """The communicator's channel, if it has one."""
+    """The channel of a communicator, or None."""
     return _finish(comm) if getattr(comm, "unfinished", None) else channels.get(comm.handle)
 
 
 def is_new(comm: object) -> bool:
-    """Whether attaching to it means waiting for the other ranks."""
+    """Whether attaching to the communicator must wait for the other ranks."""
     return getattr(comm, "handle", None) not in channels or bool(getattr(comm, "unfinished", None))
 
 
 def meet(comm: MPI.Intracomm, what: str, group: MPI.Group | None = None) -> None:
-    """Wait until all ranks, or those of a group, have come here, with all tasks going on.
+    """Wait until all ranks, or the ranks of a group, have called this; all tasks progress meanwhile.
 
-    A function of MPI that blocks until all these ranks call it can be called next: no task has to make progress
+    Afterwards, the caller can call an MPI function that blocks until all these ranks call it: no task has to progress
     before it returns.
     """
     private = attach(comm).comm
@@ -89,13 +113,13 @@ def meet(comm: MPI.Intracomm, what: str, group: MPI.Group | None = None) -> None
 
 
 def check_communicator(comm: object) -> None:
-    """TypeError unless this is a communicator that collectives can run on."""
+    """Raise TypeError unless this is an intracommunicator."""
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         raise TypeError(f"comm must be an intracommunicator, not {comm!r}")
 
 
 def begin_attaching(child: MPI.Intracomm, parent: MPI.Intracomm) -> None:
-    """Attach to a communicator that Idup of `parent` is making, without waiting for any rank."""
+    """Start attaching to a communicator that Idup of `parent` is creating, without waiting for any rank."""
     channel = attach(parent)
     choices = Choices()
     choices.update(channel.choices)
@@ -108,7 +132,7 @@ def begin_attaching(child: MPI.Intracomm, parent: MPI.Intracomm) -> None:
 def _finish(comm: MPI.Intracomm) -> Channel:
     """The channel of a communicator for which `begin_attaching` was called."""
     unfinished: Unfinished = comm.unfinished  # type: ignore[attr-defined]
-    what, state = "the first call of pycoll on a communicator that Idup made", partial(_missing, comm, "called Idup")
+    what, state = "the first call of pycoll on a communicator that Idup created", partial(_missing, comm, "called Idup")
     try:
         with limit_explained():
             until(unfinished.request.Test, what, state)
@@ -123,38 +147,38 @@ def _finish(comm: MPI.Intracomm) -> Channel:
 
 
 def _missing(ranks: MPI.Intracomm | MPI.Group, what: str) -> str:
-    """Why a call that all ranks make together does not return."""
+    """Why a call that all ranks must make has not returned, in words."""
     return f"rank {ranks.rank} waits, because at least one of the {ranks.size} ranks has not {what}"
 
 
 @contextlib.contextmanager
 def limit_explained() -> Iterator[None]:
-    """Raise CommunicatorLimit where MPI fails to make a communicator without saying that there are too many."""
+    """Raise CommunicatorLimit if MPI fails to create a communicator and does not report the reason."""
     try:
         yield
     except MPI.Exception as error:
         if error.Get_error_class() not in (MPI.ERR_OTHER, MPI.ERR_INTERN):
             raise
         raise CommunicatorLimit(
-            "MPI could not make another communicator. pycoll needs a second, private one for each communicator that "
-            f"it is used on, and this process has {len(channels)} such pairs now; free communicators that are no "
+            "MPI could not create another communicator. pycoll needs a private duplicate of each communicator that "
+            f"it is used on, and this process has {len(channels)} such pairs now. Free communicators that are no "
             f"longer needed. The error of MPI: {error}"
         ) from error
 
 
 def revoke(comm: MPI.Intracomm) -> None:
-    """Revoke a communicator and its private duplicate, so that no rank waits for ever in a collective of pycoll."""
+    """Revoke a communicator and its private duplicate, so that no rank waits forever in a collective of pycoll."""
     MPI.Intracomm.Revoke(comm)
-    with contextlib.suppress(MPI.Exception, CollectiveTimeout):  # of a duplicate that could not be made
+    with contextlib.suppress(MPI.Exception, CollectiveTimeout):  # the duplicate could not be created
         if channel := attached(comm):
             channel.revoke()
 
 
 def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
-    """The communicator of the ranks that are alive, attached to.
+    """Create a communicator of the ranks that have not failed, and attach to it.
 
-    Its private duplicate comes from MPI_Comm_shrink too, which no failure stops and whose result is the same on all
-    ranks.  Everything else is done without messages.
+    Its private duplicate is also created by MPI_Comm_shrink, which completes despite failures, with the same result on
+    all ranks.  Nothing else here sends messages.
     """
     child = MPI.Intracomm(MPI.Intracomm.Shrink(comm))
     known: Channel | Unfinished | None = channels.get(comm.handle) or getattr(comm, "unfinished", None)
@@ -189,13 +213,13 @@ def _keyval() -> int:
 
 
 def _detach(comm: MPI.Comm, keyval: int, channel: Channel) -> None:
-    if not channel.broken or channel.comm.Is_revoked():  # else what is in flight may never end
+    if not channel.broken or channel.comm.Is_revoked():  # otherwise, tasks in flight may never complete
         drain(channel)
     free_dropped()
     for handle in [handle for handle, other in channels.items() if other is channel]:
         del channels[handle]
     channel.free()
-    channel.choices.changed = Choices().changed  # the two referred to each other
+    channel.choices.changed = Choices().changed  # the two refer to each other
 
 
 def _forget_plans() -> None:
@@ -207,10 +231,9 @@ hooks.epoch_began.append(_forget_plans)
 
 
 def _facts(private: MPI.Intracomm) -> CommFacts:
-    """The host of each rank, and what else the ranks must know of each other.
+    """The host of each rank, and other facts that the ranks must know about each other.
 
-    Hosts are compared by the names that MPI has for them, because Split_type would block while collectives in flight
-    must go on.
+    Hosts are compared by processor name, because Split_type would block the progress of collectives in flight.
     """
     name = hashlib.sha256(MPI.Get_processor_name().encode()).digest()[:8]
     file, problem = usable_tuning_file()
@@ -238,7 +261,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
 
 @cache
 def usable_tuning_file() -> tuple[tuning_file.TuningFile | None, str]:
-    """The tuning file, if there is one that can be used; or why not, if that is worth a warning."""
+    """The tuning file if there is a usable one, and a warning if the file cannot be used."""
     path = tuning_file.path_in_use()
     if path is None:
         return None, ""
@@ -254,7 +277,7 @@ def usable_tuning_file() -> tuple[tuning_file.TuningFile | None, str]:
 
 
 def fitting(facts: CommFacts) -> tuning_file.Tuned | None:
-    """The measurement that fits a communicator, if there is one."""
+    """The measurement that fits a communicator, or None."""
     file = usable_tuning_file()[0] if facts.one_tuning_file else None
     return file.fitting(native.library(), facts.size, facts.host_count) if file else None
 

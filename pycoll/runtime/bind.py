@@ -1,7 +1,7 @@
 """Binds programs to addresses: requests for their messages, calls without arguments for their steps.
 
-It is quick, because long buffers in new places wait for it.  For buffers in GPU memory a launcher makes the calls of
-the steps that run on the GPU.
+Binding must be fast, because calls with long buffers at new addresses wait for it.  For buffers in GPU memory, a
+launcher binds the steps that run on the GPU.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 from_address = MPI.buffer.fromaddress
 frombuffer: Callable[..., np.ndarray] = np.frombuffer
 _BYTE = np.dtype(np.uint8)
-Maker = Callable[[list[Any], list[np.ndarray]], Callable[[], object]]  # of a step's call, from requests and arrays
+Maker = Callable[[list[Any], list[np.ndarray]], Callable[[], object]]  # from requests and arrays to the call of a step
 
 
 def lowered(program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Program:
-    """The program with the division that a mean ends with, for the memory that the buffers lie in."""
+    """The program for the kind of memory of the buffers, with a division at the end if the operation is a mean."""
     if operation and operation.mean and buffers.recv is not None and buffers.count:
         program = _with_division(program, buffers.count * buffers.dtype.itemsize)
     return buffers.memory.lowered(program)
@@ -48,7 +48,7 @@ def _with_division(program: Program, nbytes: int) -> Program:
 
 
 class Template:
-    """The steps of a program that the host does, as far as they depend on no address."""
+    """The steps of a program that run on the host, without the parts that depend on addresses."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class Template:
         steps: Sequence[Step] | None = None,
     ) -> None:
         self._program, self._dtype, self._operation, self._size = program, dtype, operation, size
-        # NumPy looks for no overlaps where operand and result are one object, so there is one array for each region
+        # NumPy does not check for overlap if an operand and the result are one object: so one array for each region
         self._arrays: dict[tuple[Region, np.dtype], int] = {}
         self._makers = [self._maker(step) for step in (program.steps if steps is None else steps)]
 
     def calls(self, bases: Sequence[int], requests: list[Any]) -> Calls:
-        """Calls without arguments for the steps, on buffers at these addresses."""
+        """Bind the steps to calls without arguments, on buffers at these addresses."""
         arrays = [
             frombuffer(from_address(bases[buffer] + start, size), dtype)
             for (buffer, start, size), dtype in self._arrays
@@ -90,10 +90,10 @@ class Template:
                 return lambda requests, arrays: bound(arrays[one], arrays[other], arrays[result])
             case CopyBytes(source, to):
                 one, other = self._array(source, _BYTE), self._array(to, _BYTE)
-                # as np.copyto(), in less time
+                # the same as np.copyto(), in less time
                 return lambda requests, arrays: partial(arrays[other].__setitem__, ..., arrays[one])
-        assert type(step) is Divide, f"{step} is no step for the host"
-        # complex numbers as pairs of real ones, whose rounding does not depend on where they lie
+        assert type(step) is Divide, f"{step} is not a step for the host"
+        # complex numbers as pairs of real numbers, whose rounding does not depend on their addresses
         mean = self._array(step.region, real_dtype(self._dtype))
         return lambda requests, arrays: partial(np.divide, arrays[mean], self._size, out=arrays[mean])
 
@@ -102,7 +102,7 @@ class Template:
 def _template(
     program: Program, offsets: tuple[int, ...], dtype: np.dtype, operation: Operation | None, size: int
 ) -> tuple[Program, Template]:
-    """A program as it must be for buffers with these offsets in cache lines, and a template for it."""
+    """The program adapted to buffers with these offsets in cache lines, and a template for it."""
     if operation and operation.predefined:
         program = aligned(program, offsets, dtype.itemsize)
     return program, Template(program, dtype, operation, size)
@@ -117,9 +117,9 @@ def bind(
     scratch: Any,
     tag: int | None,
 ) -> Executable:
-    """The program, which is `lowered`, bound to buffers at the addresses `bases`, with requests for all its messages.
+    """Bind a `lowered` program to buffers at the addresses `bases`, with requests for all its messages.
 
-    Without a tag they get the one that is in `Executable.tag` when they are started.
+    If `tag` is None, messages get the tag that `Executable.tag` contains when they are started.
     """
     bases = (*bases, address(scratch))
     requests: list[Any] = []
@@ -151,7 +151,7 @@ def bind(
 def _native_call(
     comm: MPI.Intracomm, program: Program, buffers: CheckedBuffers, operation: Operation | None, requests: list[Any]
 ) -> Callable[[], object]:
-    """The collective of MPI, or its start."""
+    """The call that runs, or starts, the native collective."""
     step: Any = program.steps[0]
     if step.form == "blocking":
         return native.bound(comm, step, buffers, operation)
@@ -170,7 +170,7 @@ def _device_calls(
     bases: Sequence[int],
     requests: list[Any],
 ) -> Calls:
-    """The calls where a GPU does some of the steps."""
+    """The calls of a program with steps that run on a GPU."""
     calls: Calls = []
     for number, step in enumerate(program.steps):
         if type(step) is Finish:

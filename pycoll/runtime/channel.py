@@ -1,7 +1,7 @@
-"""A channel: what pycoll keeps for one communicator.
+"""A channel: the state that pycoll keeps for one communicator.
 
-It has a private duplicate of the communicator, on which all messages travel; what the ranks know of each other; the
-algorithms chosen for it; and the executables of the last calls.
+It has a private duplicate of the communicator for all messages, facts that the ranks know about each other, the
+algorithms chosen for the communicator, and the executables of the last calls.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .executable import Executable, freed_at_its_end
 from .plan import Plan
 
 KEPT = 256  # executables kept for each communicator
-KEPT_REQUESTS = 8192  # and how many requests they may have together
-KEPT_SCRATCH = 1 << 28  # and how many bytes of scratch
-SMALL = 1 << 16  # bytes of scratch that are never given back
+KEPT_REQUESTS = 8192  # the most requests that they have together
+KEPT_SCRATCH = 1 << 28  # the most bytes of scratch that they have together
+SMALL = 1 << 16  # bytes of scratch that are never freed
 
 
 class Channel:
-    """What pycoll keeps for one communicator."""
+    """The state that pycoll keeps for one communicator."""
 
     def __init__(self, private: MPI.Intracomm, facts: CommFacts, choices: Choices, tuned: Tuned | None) -> None:
         self.comm = private
@@ -41,17 +41,17 @@ class Channel:
         self.choices = choices
         choices.changed = self.forget_plans
         self.plans: dict[Any, Plan] = {}  # by the kinds of calls
-        # up to how many bytes calls of `pycoll.Comm` go to MPI: (primitive, id of op, dtype) or primitive -> bytes
+        # the longest calls of `pycoll.Comm` that go to MPI: (primitive, id of op, dtype) or primitive -> bytes
         self.short: dict[Hashable, int] = {}
         self.short_sums: dict[Hashable, int] = {}  # the same for all-reduce with MPI.SUM: name of dtype -> bytes
-        self.broken: RuntimeError | None = None  # why it cannot be used any more
-        self._executables: dict[tuple[Any, ...], Executable] = {}  # the most recently used one stands last
+        self.broken: RuntimeError | None = None  # why it is unusable
+        self._executables: dict[tuple[Any, ...], Executable] = {}  # the most recently used one is last
         self._requests = 0  # of all executables
         self._epoch = hooks.epoch
         self._small = HOST.allocate(SMALL)
-        self._stages: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by their bytes
+        self._stages: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by their size in bytes
         self._scratch: weakref.WeakValueDictionary[tuple[Hashable, int], Any] = weakref.WeakValueDictionary()
-        self._last_scratch: Any = None  # kept, so that the next call need not allocate it
+        self._last_scratch: Any = None  # kept for the next call
         self._tags = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - BLOCKING
         self._started = 0
 
@@ -62,7 +62,7 @@ class Channel:
 
     @property
     def nonblocking(self) -> bool:
-        """Whether there were nonblocking or persistent collectives on it; all ranks agree on that."""
+        """Whether nonblocking or persistent collectives were called on it; the same on all ranks."""
         return self._started > 0
 
     def check_usable(self) -> None:
@@ -73,8 +73,8 @@ class Channel:
             raise type(self.broken)(f"this communicator cannot be used any more: {self.broken}")
 
     def next_tag(self) -> int:
-        """The tag of the next collective that does not block; all ranks start these in the same order."""
-        if not self._started:  # from here on no rank chooses the native collective
+        """The tag of the next nonblocking collective; all ranks start these in the same order."""
+        if not self._started:  # from now on, the native collective may no longer be chosen
             self.forget_plans()
         self._started += 1
         return BLOCKING + 1 + (self._started - 1) % self._tags
@@ -82,10 +82,10 @@ class Channel:
     def bind(
         self, program: Program, buffers: CheckedBuffers, operation: Operation | None, tag: int | None = None
     ) -> Executable:
-        """The program bound to these buffers.
+        """Bind a program to these buffers.
 
-        Executables of blocking calls share scratch, and are kept.  With a tag of its own an executable has scratch of
-        its own too, so that others can run meanwhile.
+        Executables of blocking calls share scratch, and are kept.  With `tag`, an executable has its own scratch, so
+        that others can run at the same time.
         """
         program, memory = lowered(program, buffers, operation), buffers.memory
         addresses = (address(buffers.send), address(buffers.recv))
@@ -93,7 +93,7 @@ class Channel:
             return bind(self.comm, program, buffers, addresses, operation, memory.allocate(program.scratch), tag)
         self.renew()
         scratch = self._shared_scratch(memory, program.scratch)
-        if operation and not operation.predefined:  # its handle may be freed and used again, so nothing is kept
+        if operation and not operation.predefined:  # its handle may be freed and reused, so nothing is kept
             return freed_at_its_end(bind(self.comm, program, buffers, addresses, operation, scratch, BLOCKING))
         key = (program, memory.scratch, *addresses, buffers.dtype, operation and operation.name)
         executable = self._executables.pop(key, None)
@@ -112,11 +112,10 @@ class Channel:
         operation: Operation | None,
         in_flight: bool = False,
     ) -> Executable:
-        """The program, which is `lowered`, bound to addresses; the channel does not keep the executable.
+        """Bind a `lowered` program to addresses; the channel does not keep the executable.
 
-        It is for a single blocking run on buffers in the memory of the host.  With `in_flight` it is for many runs,
-        with scratch of its own, and a tag that is given at each run.  `buffers` need to have arrays only for the native
-        collective of MPI.
+        It is for a single blocking run on buffers in host memory.  With `in_flight`, it is for many runs, with its own
+        scratch and a tag that is set at each run.  Only the native collective needs arrays in `buffers`.
         """
         if in_flight:
             scratch = buffers.memory.allocate(program.scratch)
@@ -125,7 +124,7 @@ class Channel:
         return bind(self.comm, program, buffers, addresses, operation, scratch, None if in_flight else BLOCKING)
 
     def _shared_scratch(self, memory: Memory, nbytes: int) -> Any:
-        """Scratch memory in sizes of powers of two; each lives as long as an executable that uses it."""
+        """Scratch memory, in powers of two; it exists as long as an executable uses it."""
         if memory is HOST and nbytes <= SMALL:
             return self._small
         nbytes = 1 << (nbytes - 1).bit_length() if nbytes else 0
@@ -138,28 +137,28 @@ class Channel:
         return scratch
 
     def _make_room(self, requests: int) -> None:
-        """Drop the executables that were not used for longest, for one more with so many requests."""
+        """Drop the least recently used executables, to make room for one with `requests` requests."""
         while self._executables and (
             len(self._executables) >= KEPT or self._requests + requests > max(KEPT_REQUESTS, requests)
         ):
             self._drop(next(iter(self._executables)))
 
     def plan(self, key: Any) -> Plan | None:
-        """The plan that is remembered for calls of one kind."""
+        """The plan for calls of one kind, or None."""
         try:
             return self.plans.get(key)
         except TypeError:  # an argument of a wrong type, which cannot be hashed
             return None
 
     def remember(self, key: tuple[Any, ...], plan: Plan) -> None:
-        """Let later calls of one kind find the plan under `key`."""
+        """Keep a plan for later calls of the kind `key`."""
         if self._epoch == hooks.epoch:
             while len(self.plans) >= KEPT:
                 del self.plans[next(iter(self.plans))]
             self.plans[key] = plan
 
     def forget_plans(self) -> None:
-        """Look at all arguments anew."""
+        """Drop all plans and limits, so that the arguments of later calls are checked again."""
         self.plans.clear()
         self.short.clear()
         self.short_sums.clear()
@@ -167,7 +166,7 @@ class Channel:
             executable.known.clear()
 
     def stage(self, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
-        """Memory of so many bytes each that short send and receive buffers are copied to and from."""
+        """Two areas of `nbytes` bytes, through which short send and receive buffers are copied."""
         if nbytes not in self._stages:
             self._stages[nbytes] = HOST.allocate(nbytes), HOST.allocate(nbytes)
         return self._stages[nbytes]
@@ -191,15 +190,15 @@ class Channel:
             self._drop(key)
 
     def revoke(self) -> None:
-        """Revoke the private duplicate: calls that wait on other ranks, and later calls on this one, raise an error."""
+        """Revoke the private duplicate: waiting calls on other ranks, and later calls on this rank, raise an error."""
         self.comm.Revoke()
         self.broken = RuntimeError("it was revoked")
         self.forget_plans()
 
     def abandon(self, reason: RuntimeError, *kept: object) -> None:
-        """Make the communicator unusable, after messages were started that may still come.
+        """Make the communicator unusable, because messages may still be pending.
 
-        `kept` is what MPI may still read or write; it is never freed.
+        `kept` are objects whose memory MPI may still read or write; they are never freed.
         """
         if self.broken is None:
             self.broken = reason
@@ -207,10 +206,10 @@ class Channel:
         _abandoned.append((self, *kept))
 
     def free(self) -> None:
-        """Give everything back to MPI, unless messages are under way that will never end."""
+        """Free all requests and the private duplicate, unless messages are pending that may never complete."""
         if not any(channel is self for channel, *_ in _abandoned):
             self.clear()
-            self.forget_plans()  # which refer to the channel
+            self.forget_plans()  # plans refer to the channel
             self.comm.Free()
 
 

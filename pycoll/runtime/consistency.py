@@ -1,4 +1,4 @@
-"""With PYCOLL_CHECK=1: the ranks compare the arguments of each call before they run it."""
+"""Compares the arguments of each call across ranks before it runs, with PYCOLL_CHECK=1."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LENGTH = np.dtype("i8")
 
 
 class Failed(NamedTuple):
-    """What a rank sends if its own arguments are wrong."""
+    """The message of a rank whose own arguments are wrong."""
 
     primitive: str
     error: str
 
 
 class Fingerprint(NamedTuple):
-    """What must be the same on all ranks, and the bytes that a rank is going to send to and receive from each rank."""
+    """The properties that must be equal on all ranks, and the bytes to be sent to and received from each rank."""
 
     same: dict[str, Any]
     sends: list[int] | None
@@ -35,7 +35,7 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None, typed: bool) -> Fingerprint:
-    """What a rank sends to the others about its call."""
+    """The fingerprint of a call, which a rank sends to the others."""
     primitive = key.algorithm.primitive
     same: dict[str, Any] = {"primitive": primitive.name, "algorithm": key.algorithm.name, "longest": key.longest}
     if primitive.rooted:
@@ -56,7 +56,7 @@ def fingerprint(key: ProgramKey, buffers: CheckedBuffers, operation: Operation |
     if not primitive.varies:
         return Fingerprint(same, None, None)
     sends = _sizes(key.sends)
-    if key.in_place and not primitive.takes_all and sends:  # the input lies among the blocks of the output
+    if key.in_place and not primitive.takes_all and sends:  # the input is one of the blocks of the output
         sends = sends[key.rank : key.rank + 1]
     return Fingerprint(same, sends, _sizes(key.recvs))
 
@@ -72,7 +72,7 @@ def compare(
     typed: bool,
     bind: Callable[..., Executable],
 ) -> Iterator[Executable]:
-    """The parts that exchange fingerprints between all ranks; MismatchError if these do not match."""
+    """The parts that exchange fingerprints between all ranks; raises MismatchError if these do not match."""
     received: list[Any] = []
     yield from exchange(key.rank, key.size, fingerprint(key, buffers, operation, typed), received, bind)
     if next(differences(received), None):
@@ -80,12 +80,12 @@ def compare(
 
 
 def mismatch(received: list[Any]) -> MismatchError:
-    """The error that names the differences."""
-    return MismatchError(f"the ranks' calls do not fit together: {'; '.join(differences(received))}")
+    """The error that lists the differences."""
+    return MismatchError(f"the calls of the ranks do not match: {'; '.join(differences(received))}")
 
 
 def differences(received: list[Any]) -> Iterator[str]:
-    """What does not match, in words."""
+    """The differences, in words."""
     for rank, one in enumerate(received):
         if isinstance(one, Failed):
             yield f"on rank {rank} the call of {one.primitive} has wrong arguments ({one.error})"
@@ -108,7 +108,7 @@ def differences(received: list[Any]) -> Iterator[str]:
 
 
 def _pairs(received: dict[int, Fingerprint]) -> Iterator[str]:
-    """Pairs of ranks of which one sends another number of bytes than the other expects."""
+    """The pairs of ranks where the receiver expects another number of bytes than the sender sends."""
     for source, sender in received.items():
         for to, receiver in received.items():
             sent = _between(sender.sends, to)
@@ -118,7 +118,7 @@ def _pairs(received: dict[int, Fingerprint]) -> Iterator[str]:
 
 
 def _between(sizes: list[int] | None, peer: int) -> int | None:
-    """The bytes for a peer; one size alone is for the root, or for each rank."""
+    """The bytes for a peer; a single size is for the root, or for each rank."""
     if not sizes:
         return None
     return sizes[peer] if len(sizes) > 1 else sizes[0]
@@ -131,7 +131,7 @@ def _ranks(ranks: list[int]) -> str:
 def exchange(
     rank: int, size: int, mine: Any, received: list[Any], bind: Callable[..., Executable]
 ) -> Iterator[Executable]:
-    """The parts that gather the objects of all ranks on all ranks, in the list `received`."""
+    """The parts that gather the objects `mine` of all ranks in the list `received`, on all ranks."""
     text = pickle.dumps(mine)
     lengths = np.zeros(size, _LENGTH)
     lengths[rank] = len(text)

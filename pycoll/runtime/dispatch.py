@@ -1,4 +1,4 @@
-"""Turns the arguments of a call into an executable: check, choose an algorithm, compile, bind."""
+"""Converts the arguments of a call to an executable: check, choose an algorithm, compile, bind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Reader = Callable[[Primitive, Any, Any, int, int, int, Any], CheckedBuffers]
 
 
 class Call(NamedTuple):
-    """The arguments of one call of a collective, as the caller gave them.
+    """The arguments of one call of a collective, as the caller passed them.
 
     `read` checks the buffers: `check_buffers` for arrays, `pycoll.arguments.mpi_arguments` for the forms of mpi4py.
     `form` is "blocking", "nonblocking" or "persistent".
@@ -60,8 +60,8 @@ class Call(NamedTuple):
 class Binder:
     """Binds the parts of one collective to their buffers.
 
-    The channel keeps the parts of blocking calls.  Those of other calls have a tag of their own, so that others can run
-    meanwhile.
+    The channel keeps the parts of blocking calls.  Parts of other calls have their own tag, so that other collectives
+    can run at the same time.
     """
 
     channel: Channel
@@ -71,56 +71,56 @@ class Binder:
     def __call__(
         self, program: Program, buffers: CheckedBuffers, operation: Operation | None, keep: bool = False
     ) -> Executable:
-        """The program as an executable; without `keep` its requests are freed at its end, or by the channel."""
+        """Bind the program; without `keep`, its requests are freed at its end, or by the channel."""
         if self.form == "blocking":
             return self.channel.bind(program, buffers, operation)
         if not is_native(program):
-            self._tag = self._tag or self.channel.next_tag()  # not before the arguments are known to be right
+            self._tag = self._tag or self.channel.next_tag()  # only after all arguments are checked
         executable = self.channel.bind(program, buffers, operation, self._tag or 0)
         return executable if keep else freed_at_its_end(executable)
 
 
 @dataclass
 class Prepared:
-    """A collective whose arguments are in order."""
+    """A collective whose arguments have been checked."""
 
     channel: Channel
     key: ProgramKey
     buffers: CheckedBuffers
     operation: Operation | None
     bind: Binder
-    typed: bool = field(default=True)  # whether the ranks' buffers must have one dtype
+    typed: bool = field(default=True)  # whether the buffers of all ranks must have the same dtype
 
     @property
     def name(self) -> str:
-        """For messages to people."""
+        """The name in error messages."""
         primitive, algorithm = self.key.algorithm.primitive.name, self.key.algorithm.name
         return f"{primitive} by {algorithm} on rank {self.key.rank} of {self.key.size}"
 
     @property
     def native(self) -> bool:
-        """Whether it is the native collective of MPI."""
+        """Whether it is the native collective."""
         return self.key.algorithm.name == NATIVE
 
     @property
     def simple(self) -> bool:
-        """Whether it is one part, with nothing to do before and after."""
+        """Whether it consists of one part, without work before and after."""
         return not (settings.CHECK or self.key.counts_missing or self.buffers.before or self.buffers.after)
 
     def parts(self) -> Iterator[Executable]:
-        """What is to be run, part by part."""
+        """The executables to run, one after the other."""
         yield from self.openings()
         yield from self.body(self.executable())
 
     def openings(self) -> Iterator[Executable]:
-        """What comes before the collective proper: comparing the arguments across ranks, exchanging the counts."""
+        """The parts before the collective: comparing the arguments across ranks, exchanging the counts."""
         if settings.CHECK:
             yield from consistency.compare(self.key, self.buffers, self.operation, self.typed, self.bind)
         if self.key.counts_missing:
             yield from self._exchange_counts()
 
     def executable(self) -> Executable:
-        """The collective proper, bound to its buffers."""
+        """The collective, bound to its buffers."""
         return self.bind(self.program(), self.buffers, self.operation, keep=self.bind.form == "persistent")
 
     def program(self) -> Program:
@@ -128,7 +128,7 @@ class Prepared:
         return native.program(self.key, self._form()) if self.native else compiled(self.key)
 
     def plan(self, call: Call, send: Any, recv: Any, executable: Executable | None = None) -> Plan | None:
-        """A plan for calls like this one, if there can be one; `executable` is that of a blocking call."""
+        """A plan for calls like this one, or None; `executable` is the executable of a blocking call."""
         buffers, operation = self.buffers, self.operation
         on_host = is_host(buffers.send) and is_host(buffers.recv)
         if (operation and not operation.predefined) or not (on_host or executable):
@@ -143,7 +143,7 @@ class Prepared:
             return None
         if allocates:
             plan.allocates = recv.shape, recv.dtype
-        elif buffers.result is not call.recvbuf and call.read is not read:  # whose callers return nothing
+        elif buffers.result is not call.recvbuf and call.read is not read:  # callers of `read` return nothing
             if not (buffers.result is None or buffers.result is recv or self._ends_in_block()):
                 return None
             plan.answer = _answer(buffers.result, recv)
@@ -159,11 +159,11 @@ class Prepared:
         return "nonblocking" if self.bind.form == "blocking" and settings.TIMEOUT else self.bind.form
 
     def open(self) -> None:
-        """Run the part that precedes the collective."""
+        """Run the parts before the collective."""
         self.task(self.openings()).run()
 
     def body(self, executable: Executable) -> Iterator[Executable]:
-        """The collective, with the work on this rank before and after it."""
+        """The collective, with the local work before and after it."""
         for load in self.buffers.before:
             load()
         yield executable
@@ -171,7 +171,7 @@ class Prepared:
             store()
 
     def task(self, parts: Iterator[Executable]) -> Task:
-        """These parts, to be run while other things happen."""
+        """A task that runs these parts while other calls run."""
         return Task(parts, self.name, self.channel, self.buffers.memory)
 
     def _exchange_counts(self) -> Iterator[Executable]:
@@ -186,7 +186,7 @@ class Prepared:
 
 
 def _answer(result: Any, recv: Any) -> Callable[[Any], Any]:
-    """How a call's result, which is not the receive buffer as it was given, comes from the array `recv`."""
+    """A function from the array `recv` to the result of a call that does not return its receive buffer."""
     if result is None:
         return lambda recv: None
     if result is recv:
@@ -229,8 +229,8 @@ def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
             operation.check(buffers.dtype)
         if operation.mean and primitive.name in ("scan", "exscan"):
             raise ValueError(
-                f"op={operation.name} is not defined for {primitive.name}, whose ranks combine different numbers of "
-                "contributions"
+                f"op={operation.name} is not defined for {primitive.name}, because its ranks combine different "
+                "numbers of contributions"
             )
     return buffers, operation
 
@@ -245,15 +245,15 @@ def _check_root(root: object, size: int) -> None:
 
 
 def _report(error: Exception, call: Call, channel: Channel, bind: Binder) -> None:
-    """Send the error of this rank to the others, where they compare their arguments.
+    """Send the error of this rank to the others, which compare their arguments.
 
-    Raises MismatchError if this rank alone leaves the call to MPI.
+    Raises MismatchError if this rank leaves the call to MPI and another rank does not.
     """
     mine = consistency.Failed(call.primitive, str(error))
     rank, size = call.comm.rank, call.comm.size
     received: list[Any] = []
     parts = consistency.exchange(rank, size, mine, received, bind)
-    with contextlib.suppress(CollectiveTimeout):  # the error says more
+    with contextlib.suppress(CollectiveTimeout):  # the original error is more informative
         Task(parts, f"comparing the arguments of {call.primitive} on rank {rank} of {size}", channel).run()
     if isinstance(error, NeedsNativeMPI) and any(one != mine for one in received):
         raise consistency.mismatch(received) from None
@@ -267,7 +267,7 @@ def _program_key(
     chosen: Algorithm,
     choice: Choice,
 ) -> ProgramKey:
-    # what is only moved is moved as bytes, so that all ranks cut it alike whatever its dtype
+    # data that is only moved is moved as bytes, so that all ranks cut it alike, whatever its dtype
     itemsize = buffers.dtype.itemsize if operation else 1
     length = buffers.count * buffers.dtype.itemsize // itemsize
     several = channel.facts.host_count > 1
@@ -298,7 +298,7 @@ def _algorithm(
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
-    # what is traced is recorded, what was measured decides, and other operations may be freed
+    # not while tracing, which records calls; not with measurements, which decide; other operations may be freed
     at_once = choice.reason == SHORT and channel.tuned is None and not recorder.current
     if at_once and (operation is None or id(call.op) in _CONSTANTS):
         keys = [(primitive, id(call.op), name) for name in names_of(buffers.dtype)] if operation else [primitive]
@@ -315,10 +315,11 @@ def _algorithm(
 
 
 def native_is_same(channel: Channel, primitive: str, nbytes: int, dtype: np.dtype, op: Operation | None) -> bool:
-    """Whether the collective of MPI may stand in for an algorithm of pycoll; the same on all ranks.
+    """Whether the native collective may replace an algorithm of pycoll; the same on all ranks.
 
-    It may not where it would give other results, for more bytes than some libraries can count, where a rank may have
-    buffers on a GPU, and, if other threads cannot call MPI meanwhile, on communicators with nonblocking collectives.
+    It may not if it would give other results, for more bytes than some libraries can count, or if a rank may have
+    buffers in GPU memory.  If other threads cannot call MPI at the same time, it may not on communicators with
+    nonblocking collectives.
     """
     alike = op is None or native.same_arithmetic(dtype, op)
     small = PRIMITIVES[primitive].varies or nbytes * channel.size < 1 << 31

@@ -1,7 +1,7 @@
 """Executables: programs bound to addresses, each step a call without arguments.
 
-An executable knows the caller's memory by address, so it keeps no array alive.  It runs only in calls that bring arrays
-with just these addresses, lengths and dtypes.
+An executable knows the memory of the caller by address, so it keeps no array alive.  It runs only in calls with arrays
+of exactly these addresses, lengths and dtypes.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Executable:
         tag: list[int] | None = None,
     ) -> None:
         self.program, self.calls, self.requests, self.scratch = program, calls, requests, scratch
-        self.marks = marks  # of steps on a GPU that are waited for
-        self.tag = [] if tag is None else tag  # of its messages, where each run has another
-        self.tracer: Tracer | None = None  # what records its runs
-        self.known: list[tuple[Plan, tuple[int, int]]] = []  # where calls find it
+        self.marks = marks  # of GPU steps that are waited for
+        self.tag = [] if tag is None else tag  # of its messages, if each run has a different one
+        self.tracer: Tracer | None = None  # records its runs
+        self.known: list[tuple[Plan, tuple[int, int]]] = []  # the plans that refer to it
         self.failed = False  # a run ended early, so that messages may be pending
-        self.interrupted = 0  # how many runs raised an exception after they had begun
+        self.interrupted = 0  # the number of runs that raised an exception after they had begun
         self._waits: list[Any] | None = None
 
     @property
     def waits(self) -> list[MPI.Prequest | Mark | None]:
-        """For each call what it waits for, if it does."""
+        """The request or mark that each call waits for, or None."""
         if self._waits is None:
             waits = [self._awaited(step) for step in self.program.steps]
             self._waits = self.tracer.waits(waits) if self.tracer else waits
@@ -59,15 +59,15 @@ class Executable:
         return self.marks[step.step] if self.marks and type(step) is Finish else None
 
     def record(self, tracer: Tracer) -> None:
-        """From now on its runs are recorded."""
+        """Record its runs from now on."""
         self.tracer, self.calls = tracer, tracer.calls(self.calls)
 
     def run(self, calls: Calls | None = None) -> None:
         """Make all calls, or these; an error is raised after the last call, because other ranks depend on its messages.
 
-        Python handles signals between two calls, never between taking a call from the list and making it.  What a
-        signal handler raises is raised after the last call, too, as it would be after a collective of MPI.  If a
-        call could not end, those after it are not made, and `failed` is set.
+        Python handles signals between two calls, never between taking a call from the list and making it.  An exception
+        of a signal handler is also raised after the last call, as after a native collective.  If a call could not
+        complete, the calls after it are not made, and `failed` is set.
         """
         rest = iter(self.calls if calls is None else calls)
         call = None
@@ -93,14 +93,14 @@ class Executable:
         raise with_hint(error)
 
     def free(self) -> None:
-        """Give the requests back to MPI."""
+        """Free the MPI requests."""
         requests, self.requests = self.requests, []
         for request in requests:
             request.Free()
 
 
 class Message:
-    """A message that has another tag each time it is started."""
+    """A message that has a different tag each time it is started."""
 
     def __init__(self, begin: Callable[..., MPI.Request], memory: list[Any], peer: int, tag: list[int]) -> None:
         self._begin, self._memory, self._peer, self._tag = begin, memory, peer, tag
@@ -123,9 +123,10 @@ class Message:
 
 
 def _broke_off(call: Any, error: BaseException) -> bool:
-    """Whether a call ended in the middle, with this error, which was caught where the call was made.
+    """Whether a call ended in the middle with this error, which was caught where the call was made.
 
-    Arithmetic is done before it raises an error.  A signal handler runs after a call, unless the call is Python code.
+    Arithmetic functions complete before they raise an error.  A signal handler runs after a call, unless the call is
+    Python code.
     """
     if isinstance(error, ArithmeticError | Warning):
         return False
@@ -137,6 +138,6 @@ def _broke_off(call: Any, error: BaseException) -> bool:
 
 
 def freed_at_its_end(executable: Executable) -> Executable:
-    """The same, whose last calls free its requests."""
+    """Append calls to the executable that free its requests."""
     executable.calls.extend(request.Free for request in executable.requests)
     return executable

@@ -1,7 +1,7 @@
 """Requests of persistent collectives that a program has dropped without freeing them.
 
-The garbage collector may run anywhere: in a thread that must not call MPI, or after MPI_Finalize.  So it only notes the
-requests, and a later call of pycoll gives them back to MPI.
+The garbage collector may run in a thread that must not call MPI, or after MPI_Finalize.  Therefore, it only records the
+requests, and a later call of pycoll frees them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _dropped: list[MPI.Prequest] = []
 
 
 def collect_later(owner: object, requests: list[MPI.Prequest]) -> weakref.finalize[..., object]:
-    """Have these requests freed some time after their owner is collected.
+    """Free these requests some time after their owner is collected.
 
-    They must be inactive then: whoever starts them must keep a reference to the owner until they are complete.
+    They must be inactive then: the code that starts them must keep a reference to the owner until they are complete.
     """
     finalizer = weakref.finalize(owner, _dropped.extend, requests)
     finalizer.atexit = False

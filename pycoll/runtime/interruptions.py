@@ -1,8 +1,8 @@
-"""Exceptions that signal handlers raise where several waits belong together, and none may be left out."""
+"""Delays the exceptions of signal handlers while several waits must not be separated."""
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` without enumerations, which takes a twentieth of the time
+import _signal  # type: ignore[import-not-found]  # `signal` without enumerations, in a twentieth of the time
 import contextlib
 import signal
 import threading
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class _Delay:
-    """Stands in for the signal handlers of the program, and keeps the first exception that one of them raises."""
+    """Replaces the signal handlers of the program, and keeps the first exception that one of them raises."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -20,7 +20,7 @@ class _Delay:
         self._over = False
 
     def begin(self) -> None:
-        """Take the place of all handlers that are Python's."""
+        """Replace all handlers that are Python functions."""
         for number in _SIGNALS:
             handler = _signal.getsignal(number)
             if callable(handler):
@@ -36,14 +36,14 @@ class _Delay:
             self.error = error
 
     def end(self) -> None:
-        """Put the handlers back, except where one of them has installed another."""
+        """Restore the handlers, except those that were replaced meanwhile."""
         rest = list(self._handlers)
         while rest:
             try:
                 if _signal.getsignal(rest[-1]) == self._handle:
                     _signal.signal(rest[-1], self._handlers[rest[-1]])
                 rest.pop()
-            except BaseException as error:  # of a handler that is back already
+            except BaseException as error:  # of a handler that is already restored
                 self.error = self.error or error
         self._over = True
 
@@ -54,12 +54,12 @@ _delays: list[_Delay] = []  # at most one
 
 @contextlib.contextmanager
 def interruptions_delayed() -> Iterator[None]:
-    """Raise what a signal handler raises inside at the end, as if all that is inside were one call of MPI.
+    """Raise an exception of a signal handler at the end of the block, as if the block were one call of MPI.
 
-    Handlers run when their signals come, and the second exception is raised at once, so that nobody has to wait for
-    ever.  An error inside is raised at once as well, and instead of what a handler raised.
+    Handlers run when their signals arrive.  The second exception is raised immediately, so that the user can end an
+    endless wait.  An error in the block is also raised immediately, instead of the exception of a handler.
     """
-    if _delays or threading.current_thread() is not threading.main_thread():  # Python runs handlers in that one only
+    if _delays or threading.current_thread() is not threading.main_thread():  # Python runs handlers only there
         yield
         return
     delay = _Delay()

@@ -1,8 +1,8 @@
 """``algorithm="native"``: the native collective of MPI on the buffers of a pycoll call, as a step of a program.
 
-For short messages the library underneath can be the best choice, and it is what the others are compared with.  What
-it promises is what MPI promises: whether all ranks get the same bits of a floating-point sum is its affair, and it
-raises no floating-point errors.
+For short messages, the MPI library can be the best choice.  It is also the baseline of comparisons.  Its guarantees
+are those of MPI: whether all ranks get bitwise identical floating-point sums depends on the library, and it raises no
+floating-point errors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def function_name(primitive: str, blocks_vary: bool = False) -> str:
 
 
 def datatype(dtype: np.dtype) -> MPI.Datatype:
-    """The MPI datatype of the elements that a reduction combines; ValueError if there is none."""
+    """The MPI datatype of the elements of a reduction; raises ValueError if there is none."""
     found = None
     with contextlib.suppress(KeyError, ValueError):
         if dtype.names:
@@ -56,16 +56,16 @@ def datatype(dtype: np.dtype) -> MPI.Datatype:
 def same_arithmetic(dtype: np.dtype, operation: Operation) -> bool:
     """Whether MPI and pycoll give the same results for an operation.
 
-    Sums of 8 and 16 bits saturate in Open MPI.  The minimum of a number and NaN is not the same on all ranks.
+    Sums of 8-bit and 16-bit integers saturate in Open MPI.  The minimum of a number and NaN differs between ranks.
     """
     nan = dtype.kind == "f" and operation.name in ("MIN", "MAX")
     return operation.predefined and dtype.char in _SAME_ARITHMETIC and dtype.isnative and not nan
 
 
 def check(buffers: CheckedBuffers, operation: Operation | None) -> None:
-    """ValueError or TypeError if the native collective cannot be called with these buffers."""
+    """Raise ValueError or TypeError if the native collective cannot be called with these buffers."""
     if not (is_host(buffers.send) and is_host(buffers.recv)):
-        raise TypeError("algorithm='native' takes buffers in host memory only")
+        raise TypeError("algorithm='native' supports only buffers in host memory")
     if operation:
         datatype(buffers.dtype)
 
@@ -80,7 +80,7 @@ def program(call: ProgramKey, form: str) -> Program:
 
 
 def request(comm: MPI.Intracomm, step: Collective, buffers: CheckedBuffers, operation: Operation | None) -> Any:
-    """The native collective on these buffers, to be started and waited for; all ranks create them in the same order."""
+    """A request for the native collective on these buffers; all ranks create these in the same order."""
     begin = bound(comm, step, buffers, operation)
     if step.form == "nonblocking":
         return Request(begin)
@@ -91,7 +91,7 @@ def request(comm: MPI.Intracomm, step: Collective, buffers: CheckedBuffers, oper
 
 
 class Request:
-    """The native nonblocking collective, to be started once."""
+    """A native nonblocking collective, which can be started once."""
 
     def __init__(self, begin: Callable[[], MPI.Request]) -> None:
         self._begin = begin
@@ -119,7 +119,7 @@ def bound(
     buffers: CheckedBuffers,
     operation: Operation | None,
 ) -> Callable[[], Any]:
-    """The native collective on these buffers as a call without arguments."""
+    """A call without arguments that runs, or starts, the native collective on these buffers."""
     name = function_name(step.primitive, step.sends is not None)
     names = {"blocking": name, "nonblocking": f"I{name.lower()}", "persistent": f"{name}_init"}
     function: Callable[..., Any] = getattr(comm, names[step.form])

@@ -1,8 +1,8 @@
-"""Plans: what calls with buffers of one kind have in common, which is all but the addresses.
+"""Plans: the common part of calls of one kind, which is everything except the addresses of the buffers.
 
-Short messages are copied through buffers of the channel, as in an eager protocol of MPI, so that one executable serves
-all addresses.  For long ones there is an executable for each place where buffers lay in several calls.  Buffers in
-other places are copied too, or, if they are longer still, an executable is made for the call.
+Short buffers are copied through buffers of the channel, as in an eager protocol of MPI, so that one executable serves
+all addresses.  For long buffers there is an executable for each pair of addresses that occurred in several calls.  At
+other addresses they are copied too or, if they are longer still, an executable is made for the call.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .executable import Executable, freed_at_its_end
 if TYPE_CHECKING:
     from .channel import Channel
 
-MOST_IDLE = 16  # executables of tasks that are kept in each plan
-MOST_SCRATCH = 1 << 12  # and how many bytes of scratch each of them may have
-MOST_SEEN = 128  # addresses that are remembered in each plan
-EAGER = 1 << 12  # bytes of a buffer up to which copying costs as little as looking at addresses
-STAGED = 1 << 16  # and up to which it costs less than making an executable
+MOST_IDLE = 16  # the most executables of tasks that each plan keeps
+MOST_SCRATCH = 1 << 12  # the most bytes of scratch that each of them may have
+MOST_SEEN = 128  # the most addresses that each plan remembers
+EAGER = 1 << 12  # the longest buffer, in bytes, for which copying takes no longer than looking up addresses
+STAGED = 1 << 16  # the longest buffer for which copying takes less time than making an executable
 
 
 def _nobody() -> object:
@@ -42,34 +42,34 @@ def _nobody() -> object:
 
 @dataclass(kw_only=True)
 class Plan(ABC):
-    """What is to be done for the calls of one kind: a program, and executables of it."""
+    """The program for calls of one kind, and its executables."""
 
-    name: str  # for messages to people
+    name: str  # in error messages
     channel: Channel
     program: Program
     like: CheckedBuffers  # the buffers of such a call, without the arrays
     operation: Operation | None
-    op: object  # the caller's, kept so that its id is not used again
+    op: object  # of the caller; kept so that its id is not reused
     gives: bool  # the send buffer is read
     gets: bool  # the receive buffer is used
     writes: bool  # the receive buffer is written, by the host
     fills: bool  # the receive buffer is read, too
     running: Executable | None = None
-    allocates: tuple[tuple[int, ...], np.dtype] | None = None  # shape and dtype of a receive buffer that is not given
-    answer: Callable[[Any], Any] | None = None  # the result, where it is not the receive buffer as it was given
+    allocates: tuple[tuple[int, ...], np.dtype] | None = None  # shape and dtype of a receive buffer to be allocated
+    answer: Callable[[Any], Any] | None = None  # makes the result, if it is not the receive buffer that was passed
 
     @abstractmethod
     def run(self, send: Any, recv: Any) -> bool:
-        """Run it on these buffers; False if they take a closer look."""
+        """Run on these buffers; return False if they need a full check."""
 
     def parts(self, send: Any, recv: Any) -> Iterator[Executable] | None:
-        """What a task is to run on these buffers; None if they take a closer look."""
+        """The parts of a task on these buffers; None if they need a full check."""
         if not self._fits(send, recv):
             return None
         return self._parts(send, recv, 0 if is_native(self.program) else self.channel.next_tag())
 
     def _fits(self, send: Any, recv: Any) -> bool:
-        """Whether these buffers are as they must be."""
+        """Whether these buffers are contiguous, writeable where necessary, and do not overlap."""
         if self.gives and not send.flags.c_contiguous:
             return False
         if self.gets and not (recv.flags.carray if self.writes else recv.flags.c_contiguous):
@@ -80,37 +80,37 @@ class Plan(ABC):
     def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]: ...
 
     def buffers(self, send: Any, recv: Any) -> CheckedBuffers:
-        """Such arrays as buffers."""
+        """The buffers of a call with these arrays."""
         return self.like.at(send if self.gives else None, recv if self.gets else None)
 
     @abstractmethod
     def keep(self, executable: Executable, places: tuple[int, int]) -> None:
-        """Use this executable for buffers in these places."""
+        """Use this executable for buffers at these addresses."""
 
     @abstractmethod
     def forget(self, places: tuple[int, int]) -> None:
-        """The executable for buffers in these places is freed."""
+        """Drop the executable for buffers at these addresses, because it is freed."""
 
 
 @dataclass(kw_only=True)
 class StagedPlan(Plan):
-    """For short buffers in the memory of the host, which are copied: the copies are what programs work on.
+    """A plan for short buffers in host memory, which are copied; programs work on the copies.
 
-    Arrays that are there in two calls running, as in a loop, get an executable of their own, if they own their memory.
+    Arrays that are passed in two consecutive calls, as in a loop, get their own executable, if they own their memory.
     """
 
-    inside: Any  # stands in for the send buffer
-    outside: Any  # stands in for the receive buffer
-    executable: Executable | None = None  # for the two
-    idle: list[tuple[Executable, Any, Any]] = field(default_factory=list)  # of tasks, each with its own copies
+    inside: Any  # the copy of the send buffer
+    outside: Any  # the copy of the receive buffer
+    executable: Executable | None = None  # for these two copies
+    idle: list[tuple[Executable, Any, Any]] = field(default_factory=list)  # of tasks, each with its own two copies
     last: tuple[int, int] = (0, 0)  # the identities of the arrays of the last call
-    usual: Executable | None = None  # for arrays that are there again and again, which these refer to
+    usual: Executable | None = None  # for arrays that are passed repeatedly: `usual_send` and `usual_recv`
     usual_send: Callable[[], Any] = _nobody
     usual_recv: Callable[[], Any] = _nobody
-    tries: int  # how many more arrays may become the usual ones
+    tries: int  # how often other arrays may still become the usual ones
 
     def run(self, send: Any, recv: Any) -> bool:
-        """Run it on these buffers; False if they take a closer look."""
+        """Run on these buffers; return False if they need a full check."""
         if recv is self.usual_recv() and send is self.usual_send() and recv.flags.carray:
             executable = self.running = self.usual
             executable.run()  # type: ignore[union-attr]
@@ -128,7 +128,7 @@ class StagedPlan(Plan):
         try:
             executable.run()
         except BaseException:
-            if self.writes and executable.interrupted != interrupted:  # it has run nevertheless
+            if self.writes and executable.interrupted != interrupted:  # it has run to its end all the same
                 recv[...] = self.outside
             raise
         if self.writes:
@@ -136,7 +136,7 @@ class StagedPlan(Plan):
         return True
 
     def _look_for_usual(self, send: Any, recv: Any) -> None:
-        """Bind the program to these arrays, which own their memory, if those of the last call were the same."""
+        """Bind the program to these arrays, which own their memory, if the last call had the same ones."""
         now = id(send), id(recv)
         if now == self.last:
             self.tries -= 1
@@ -147,10 +147,10 @@ class StagedPlan(Plan):
         self.last = now
 
     def keep(self, executable: Executable, places: tuple[int, int]) -> None:
-        """Do nothing: copies need no executable for other places."""
+        """Do nothing: one executable serves all addresses."""
 
     def forget(self, places: tuple[int, int]) -> None:
-        """An executable is freed."""
+        """Drop the executables, because one of them is freed."""
         self.executable, self.usual_recv = None, _nobody
 
     def _bound(self) -> Executable:
@@ -181,19 +181,19 @@ class StagedPlan(Plan):
 
 @dataclass(kw_only=True)
 class PlacedPlan(Plan):
-    """For long buffers, and for those in GPU memory."""
+    """A plan for long buffers, and for buffers in GPU memory."""
 
     on_host: bool
     address: Callable[[Any], int]
-    lowered: Program  # the program, for the memory that the buffers lie in
+    lowered: Program  # the program for the kind of memory of the buffers
     bound: dict[tuple[int, int], Executable] = field(default_factory=dict)  # by the addresses of the buffers
-    seen: set[tuple[int, int]] = field(default_factory=set)  # addresses for which there was no executable
-    stage: Callable[[Any, Any], StagedPlan] | None  # makes a plan for these, if the buffers are not too long
-    staged: StagedPlan | None = None  # made when it is first needed
+    seen: set[tuple[int, int]] = field(default_factory=set)  # addresses without an executable
+    stage: Callable[[Any, Any], StagedPlan] | None  # makes a plan that copies, if the buffers are not too long
+    staged: StagedPlan | None = None  # created at first use
     idle: dict[tuple[int, int], Executable] = field(default_factory=dict)  # of tasks, by the addresses of the buffers
 
     def run(self, send: Any, recv: Any) -> bool:
-        """Run it on these buffers; False if they take a closer look."""
+        """Run on these buffers; return False if they need a full check."""
         start = other = 0
         if self.gives:
             if not send.flags.c_contiguous:
@@ -210,7 +210,7 @@ class PlacedPlan(Plan):
         return True
 
     def _run_elsewhere(self, send: Any, recv: Any, places: tuple[int, int]) -> bool:
-        """Run it on buffers for which there is no executable; False if they take a closer look."""
+        """Run on buffers without an executable; return False if they need a full check."""
         if not self.on_host or (self.gives and self.gets and overlap(places[0], send.nbytes, places[1], recv.nbytes)):
             return False
         if places in self.seen:
@@ -250,15 +250,15 @@ class PlacedPlan(Plan):
             if len(self.idle) == MOST_IDLE:
                 self.idle.clear()
             self.idle[places] = executable
-        del send, recv  # they are needed up to here
+        del send, recv  # they must live until here
 
     def keep(self, executable: Executable, places: tuple[int, int]) -> None:
-        """Use this executable for buffers in these places."""
+        """Use this executable for buffers at these addresses."""
         self.bound[places] = executable
         executable.known.append((self, places))
 
     def forget(self, places: tuple[int, int]) -> None:
-        """The executable for buffers in these places is freed."""
+        """Drop the executable for buffers at these addresses, because it is freed."""
         self.bound.pop(places, None)
 
 
@@ -272,15 +272,15 @@ def make_plan(
     send: Any,
     recv: Any,
 ) -> Plan | None:
-    """A plan for calls like this one; None if it would be of no use for other addresses.
+    """A plan for calls like this one; None if it could not be used with other addresses.
 
-    `send` and `recv` are the caller's arrays, or what stands for none.
+    `send` and `recv` are the arrays of the caller, or placeholders.
     """
     gives, gets = buffers.send is not None, buffers.recv is not None
     if not (_is_begun(send, buffers.send) and _is_begun(recv, buffers.recv)):
         return None
     if buffers.in_place and gets and not buffers.read_only and is_array(send) and is_array(recv):
-        return None  # one array twice
+        return None  # the same array twice
     on_host = buffers.memory is HOST
     alike: dict[str, Any] = {
         "name": name,
@@ -296,7 +296,7 @@ def make_plan(
     }
     sizes = [array.nbytes for array, used in ((send, gives), (recv, gets)) if used]
     wanted = [array.nbytes for array in (buffers.send, buffers.recv) if array is not None]
-    # memory between the blocks may change meanwhile, and NumPy does not copy fields that a dtype hides
+    # memory between blocks may change during the call, and NumPy does not copy hidden fields of a dtype
     safe = not buffers.has_gaps() and not any(array.dtype.type is np.void for array in (send, recv) if is_array(array))
     longest, copied = max(sizes, default=0), on_host and sizes == wanted and safe
     if copied and longest <= EAGER:
@@ -311,21 +311,21 @@ def make_plan(
 
 
 def _staged(alike: dict[str, Any], eager: bool, send: Any, recv: Any) -> StagedPlan:
-    """A plan for copies of buffers like these."""
+    """A plan that copies buffers like these."""
     inside, outside = alike["channel"].stage(EAGER if eager else STAGED)
     return StagedPlan(
         **alike,
         inside=_like(inside, send) if alike["gives"] else None,
         outside=_like(outside, recv) if alike["gets"] else None,
-        tries=8 if eager else 0,  # the addresses of longer ones are looked at before
+        tries=8 if eager else 0,  # for longer ones, PlacedPlan has looked up the addresses
     )
 
 
 def _like(area: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """The beginning of this memory as such an array."""
+    """The beginning of this memory, as an array like `array`."""
     return area[: array.nbytes].view(array.dtype).reshape(array.shape)
 
 
 def _is_begun(array: Any, used: Any) -> bool:
-    """Whether nothing but the beginning of the caller's array is used, or all of it."""
+    """Whether the part of the array of the caller that is used starts at its beginning."""
     return used is None or (is_array(array) and address(array) == address(used) and array.nbytes >= used.nbytes)

@@ -1,7 +1,7 @@
-"""Tasks: collectives in flight, each of which goes on whenever what it waits for has come.
+"""Tasks: collectives in flight, each of which progresses as soon as the message that it waits for has arrived.
 
-A thread's tasks make progress while that thread is in a pycoll call: while it waits for one of them, tests one, or runs
-another collective.  `progress_thread` makes progress in the background.
+The tasks of a thread progress while that thread is in a call of pycoll: while it waits for one of them, tests one, or
+runs another collective.  `progress_thread` makes them progress in the background.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class Task:
-    """A collective in flight: its parts one after the other, each an executable.
+    """A collective in flight: a sequence of parts, each an executable.
 
-    `parts` may compute between two parts, with what the one before has brought.
+    The iterator `parts` may compute between two parts, with the data received by the previous one.
     """
 
     def __init__(self, parts: Iterable[Executable], name: str, channel: Channel, memory: Memory = HOST) -> None:
-        self.name = name  # for messages to people
+        self.name = name  # in error messages
         self.channel, self.memory = channel, memory
         self.thread = threading.get_ident()
         self.error: BaseException | None = None
@@ -46,7 +46,7 @@ class Task:
         self._working = False  # in the middle of a step, which cannot be repeated
 
     def start(self) -> None:
-        """Start, and go on as far as that needs no waiting."""
+        """Start, and run all steps that need no waiting."""
         self.thread = threading.get_ident()
         self._executable, self._at = _NOTHING, 0
         with _lock:
@@ -55,12 +55,12 @@ class Task:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Where it is, to be compared; another place each time in a collective of MPI, which says nothing."""
+        """Its position, for comparison; always a new one in a native collective, whose progress is unknown."""
         inside = self._executable and is_native(self._executable.program)
         return id(self), id(self._executable), time.monotonic_ns() if inside else self._at
 
     def advance(self, wait: bool = False) -> bool:
-        """Go on as far as that needs no waiting, or with `wait` to the end; whether it is complete."""
+        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
         try:
             while self._executable:
                 calls, waits = self._executable.calls, self._executable.waits
@@ -70,7 +70,7 @@ class Task:
                         self._working = True
                         try:
                             calls[self._at]()
-                        except (ArithmeticError, Warning) as error:  # the other ranks wait for what comes after
+                        except (ArithmeticError, Warning) as error:  # other ranks wait for the next steps
                             self.error = self.error or error
                     elif wait:
                         request.Wait()
@@ -83,7 +83,7 @@ class Task:
                 self._working = False
         except BaseException as error:
             if not self._working and not isinstance(error, MPI.Exception):
-                raise  # a signal handler raised it between two steps, and the task can go on
+                raise  # a signal handler raised it between two steps, and the task can continue
             self._fail(error)
             if not isinstance(error, Exception):
                 raise
@@ -95,7 +95,7 @@ class Task:
             self._complete()
 
     def _fail(self, error: BaseException) -> None:
-        """End with an error, which is raised where the task is waited for."""
+        """End with an error, which is raised by the call that waits for the task."""
         error = with_hint(error)
         # a mismatch is raised on all ranks, after the last message
         if self._executable is not _NOTHING and not isinstance(error, MismatchError):
@@ -111,14 +111,14 @@ class Task:
                 tasks.remove(self)
 
     def poll(self) -> bool:
-        """Let all tasks of this thread go on, this one among them; whether it is complete."""
+        """Advance all tasks of this thread; return whether this one is complete."""
         if not self.done:
             self.thread = threading.get_ident()
             progress()
         return self.done
 
     def run(self) -> None:
-        """Start and finish it, as a blocking call does; what ends the wait makes the communicator unusable."""
+        """Start and finish, as a blocking call; an exception that ends the wait makes the communicator unusable."""
         try:
             self.finish()
         except BaseException as error:
@@ -127,15 +127,15 @@ class Task:
             raise
 
     def finish(self) -> None:
-        """Wait for its end, after starting it if nobody has; raises what went wrong in it.
+        """Start the task if it has not started, wait until it is complete, and raise its error.
 
-        What a signal handler raises meanwhile is raised after the end, as it would be by a call of MPI.  The second
-        such exception ends the wait.
+        An exception of a signal handler is raised after completion, as by a call of MPI.  The second such exception
+        ends the wait.
         """
         interruption: BaseException | None = None
         while True:
             try:
-                if self not in tasks and not self.done:  # in this order: another thread may complete it meanwhile
+                if self not in tasks and not self.done:  # in this order, because another thread may complete it
                     self.start()
                 self._wait()
                 break
@@ -147,12 +147,12 @@ class Task:
             raise interruption
 
     def _wait(self) -> None:
-        """Wait for its end, with all tasks of this thread going on."""
+        """Wait until it is complete, while all tasks of this thread progress."""
         self.thread = threading.get_ident()
         deadline = time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else None
         while not self.done:
             if not (len(tasks) > 1 or deadline or background):
-                self.advance(wait=True)  # without the lock, so that other threads go on
+                self.advance(wait=True)  # without the lock, so that other threads can run
                 break
             progress()
             if self.done:
@@ -163,7 +163,7 @@ class Task:
         self.raise_error()
 
     def raise_error(self) -> None:
-        """Raise what went wrong, once."""
+        """Raise the error of the task, once."""
         if self.error:
             error, self.error = self.error, None
             raise error
@@ -180,7 +180,7 @@ class Task:
             return "it has not started"
         program = self._executable.program
         if program.steps and type(program.steps[0]) is Collective:
-            return "the native collective of MPI is under way"
+            return "the native collective has not completed"
         started = [step.message for step in program.steps[: self._at] if type(step) is Start]
         open_ones = [number for number in started if not self._executable.requests[number].Test()]
         now = min((program.messages[number].round for number in open_ones), default=0)
@@ -193,7 +193,7 @@ class Task:
 
 _NOTHING = Executable(Program([], [], 0), [], [], np.empty(0, np.uint8))  # the part before the first
 
-INTERVAL = 20e-6  # seconds between two looks of a thread at what is in flight
+INTERVAL = 20e-6  # seconds between two checks by a thread of the tasks in flight
 
 tasks: list[Task] = []
 _lock = threading.RLock()
@@ -201,7 +201,7 @@ background: list[ProgressThread] = []  # at most one
 
 
 def progress() -> None:
-    """Let everything in flight go on, as far as that needs no waiting."""
+    """Advance all tasks in flight by the steps that need no waiting."""
     if tasks:
         me = threading.get_ident()
         with _lock:
@@ -213,9 +213,9 @@ def progress() -> None:
 def until(
     done: Callable[[], object], what: str, state: Callable[[], str] | None = None, concerned: Iterable[Task] = ()
 ) -> None:
-    """Wait for something other than one task, with all tasks going on.
+    """Wait until `done` returns true, while all tasks progress.
 
-    CollectiveTimeout speaks of the tasks concerned, or else says that `what` did not finish, and its `state`.
+    CollectiveTimeout names the tasks in `concerned`, or else says that `what` did not finish, followed by `state()`.
     """
     deadline = time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else None
     try:
@@ -233,11 +233,11 @@ def until(
         raise
 
 
-_unfinished: list[Callable[[], object]] = []  # their requests, whose memory MPI may still read or write
+_unfinished: list[Callable[[], object]] = []  # they hold requests, whose memory MPI may still access
 
 
 def pause() -> None:
-    """Let others have the core for a moment: for longer where the progress thread looks after what is in flight."""
+    """Yield the core for a moment; for longer if the progress thread advances the tasks."""
     if background:
         time.sleep(background[0].interval)
     else:
@@ -245,11 +245,11 @@ def pause() -> None:
 
 
 def drain(channel: Channel | None) -> None:
-    """Wait for the collectives in flight on a channel, before it is freed."""
+    """Wait for the collectives in flight on a channel before it is freed."""
     if tasks:
         until(
             lambda: all(task.channel is not channel for task in tasks),
-            "what is in flight on the communicator",
+            "the collectives in flight on the communicator",
             None,
             [task for task in tasks if task.channel is channel],
         )
@@ -257,7 +257,7 @@ def drain(channel: Channel | None) -> None:
 
 @contextlib.contextmanager
 def going_on() -> Iterator[None]:
-    """Let this thread's tasks go on in another thread, while this one is in a call of MPI that blocks."""
+    """Advance the tasks of this thread in another thread while this one is in a blocking call of MPI."""
     if not tasks or background or MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         yield
         return
@@ -281,12 +281,12 @@ def going_on() -> Iterator[None]:
 
 
 def _places() -> list[tuple[int, int, int]]:
-    """Where all tasks are, to be compared."""
+    """The positions of all tasks, for comparison."""
     return [task.place for task in list(tasks)]
 
 
 class ProgressThread:
-    """Lets collectives in flight go on in the background, until `stop` or the end of its with block."""
+    """A thread that advances collectives in flight until `stop`, or the end of its `with` block."""
 
     def __init__(self, interval: float, longest: float) -> None:
         self.interval, self._longest = interval, longest
@@ -307,7 +307,7 @@ class ProgressThread:
             time.sleep(rest)
 
     def stop(self) -> None:
-        """End it; what is in flight then goes on in Test, Wait and other calls again."""
+        """Stop the thread; collectives in flight then progress in Test, Wait and other calls again."""
         self._stop.set()
         self._thread.join()
         atexit.unregister(self.stop)
@@ -321,14 +321,33 @@ class ProgressThread:
 
 
 def progress_thread(interval: float = INTERVAL, longest: float = 1e-3) -> ProgressThread:
-    """Start a background thread in which collectives in flight go on while the program computes.
+    """Start a background thread in which collectives in flight progress while the program computes.
 
-    It looks at them every `interval` seconds, and less often, down to every `longest`, while nothing comes: the
-    program needs the cores too.  It combines in the default error state of NumPy.  RuntimeError if MPI was
-    not started with MPI_THREAD_MULTIPLE, or if there is one already.  Start it before there is anything in flight.
+    Parameters
+    ----------
+    interval : float
+        The time between two checks, in seconds.
+    longest : float
+        The longest time between two checks, in seconds.  It is reached in steps while no message arrives, because the
+        program needs the cores too.
+
+    Returns
+    -------
+    ProgressThread
+        The thread, a context manager; its method `stop` stops it.
+
+    Raises
+    ------
+    RuntimeError
+        If MPI was not initialized with MPI_THREAD_MULTIPLE, if there is already a progress thread, or if collectives
+        are in flight.
+
+    Notes
+    -----
+    The thread combines in the default error state of NumPy.
     """
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise RuntimeError("progress_thread needs MPI_THREAD_MULTIPLE, which this MPI was not started with")
+        raise RuntimeError("progress_thread needs MPI_THREAD_MULTIPLE, but MPI was initialized with a lower level")
     if background or tasks:
         raise RuntimeError(
             "progress_thread: " + ("there is one already" if background else "collectives are in flight")

@@ -1,4 +1,4 @@
-"""Operations on a GPU: functions of CuPy, and kernels where CuPy has none."""
+"""Operations on a GPU: functions of CuPy, and kernels for operations that CuPy does not have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ...arguments.device_arrays import cupy
 from ...arguments.ops import Operation, kind_of, real_dtype
 
-# the dtypes, by their NumPy characters, for which CuPy gives the results of NumPy
+# the dtypes, as NumPy type characters, for which CuPy gives the same results as NumPy
 _COMBINED = frozenset("?bBhHiIlLqQefdFD")
 
 
@@ -38,7 +38,7 @@ def _is_known(dtype: np.dtype) -> bool:
 
 @cache
 def _compile(operation: Operation, dtype: np.dtype) -> None:
-    """Combine two elements."""
+    """Compile the kernels, by combining two elements."""
     xp = cupy()
     fields = [dtype[field] for field in dtype.names or ()]
     arrays: Any = [xp.zeros(2, field) for field in fields] if fields else xp.zeros(2, dtype)
@@ -64,7 +64,7 @@ def divide(result: Any, size: int) -> None:
 
 @cache
 def _complex_product() -> Any:
-    """Products with the same bits as `pycoll.arguments.ops` gives them on the host: no fused multiply-add."""
+    """A kernel for products that are bitwise equal to those of `pycoll.arguments.ops`: no fused multiply-add."""
     return cupy().ElementwiseKernel(
         "T left, T right",
         "T out",

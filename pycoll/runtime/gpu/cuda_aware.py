@@ -1,7 +1,7 @@
-"""Whether MPI is CUDA-aware: what the library reports, which libraries are loaded, and what the user has set.
+"""Finds out whether MPI is CUDA-aware: from reports of the library, loaded libraries, and settings of the user.
 
-Libraries say yes or no wrongly now and then, and a wrong yes ends in a segmentation fault; so it is yes only where
-everything speaks for it.  ``PYCOLL_CUDA_AWARE=0`` or ``1`` overrules all this.
+Libraries sometimes report wrongly, and a wrong yes ends in a segmentation fault.  Therefore, the answer is yes only if
+all evidence agrees.  ``PYCOLL_CUDA_AWARE=0`` or ``1`` overrides it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from mpi4py import MPI
 
 
 class Support(NamedTuple):
-    """Whether MPI is CUDA-aware, and how that was found out."""
+    """Whether MPI is CUDA-aware, and why."""
 
     aware: bool
     reason: str
-    doubtful: bool = True  # not if the user says so
+    doubtful: bool = True  # False if the user has set it
 
 
 class Facts(NamedTuple):
-    """The facts that decide."""
+    """The facts that decide whether MPI is CUDA-aware."""
 
     setting: str  # PYCOLL_CUDA_AWARE
     library: str  # from MPI_Get_library_version
@@ -35,30 +35,28 @@ class Facts(NamedTuple):
 
 
 def judge(facts: Facts) -> Support:
-    """Whether these facts show that MPI is CUDA-aware; if in doubt, no."""
+    """Decide whether MPI is CUDA-aware; in doubt, it is not."""
     if facts.setting in ("0", "1"):
-        return Support(facts.setting == "1", f"PYCOLL_CUDA_AWARE={facts.setting} says so", doubtful=False)
+        return Support(facts.setting == "1", f"set by PYCOLL_CUDA_AWARE={facts.setting}", doubtful=False)
     if facts.setting not in ("", "auto"):
         raise ValueError(f"environment variable PYCOLL_CUDA_AWARE={facts.setting!r} is not one of: auto, 0, 1")
     uses_ucx, no_cuda = _uses_ucx(facts), _ucx_without_cuda(facts)
     if facts.says and (not uses_ucx or not no_cuda):
-        return Support(True, "the MPI library says so" + (", and UCX has its CUDA modules loaded" if uses_ucx else ""))
+        return Support(True, "reported by the library" + (", and UCX has loaded its CUDA modules" if uses_ucx else ""))
     if facts.says:
-        return Support(False, f"the MPI library says that it is, but UCX, which it may send by, {no_cuda}")
-    says = "cannot be asked" if facts.says is None else "says that it is not"
+        return Support(False, f"the MPI library reports support, but may send through UCX, which {no_cuda}")
+    says = "has no query function" if facts.says is None else "reports no support"
     if not uses_ucx or no_cuda:
         return Support(False, f"the MPI library {says}" + (f", and UCX {no_cuda}" if uses_ucx else ""))
     if "Open MPI" in facts.library and facts.environment.get("OMPI_MCA_pml") == "ucx":
-        return Support(True, "messages travel through UCX (OMPI_MCA_pml=ucx), which has its CUDA modules loaded")
+        return Support(True, "all messages go through UCX (OMPI_MCA_pml=ucx), which has loaded its CUDA modules")
     if "MPICH" in facts.library and facts.environment.get("MPIR_CVAR_NOLOCAL") == "1":
-        return Support(True, "all messages travel through UCX (MPIR_CVAR_NOLOCAL=1), which has its CUDA modules loaded")
-    return Support(
-        False, f"the MPI library {says}; UCX can read GPU memory, but some messages may not travel through it"
-    )
+        return Support(True, "all messages go through UCX (MPIR_CVAR_NOLOCAL=1), which has loaded its CUDA modules")
+    return Support(False, f"the MPI library {says}; UCX can access GPU memory, but some messages may not go through it")
 
 
 def _uses_ucx(facts: Facts) -> bool:
-    """Whether messages may travel through UCX."""
+    """Whether messages may go through UCX."""
     if "Open MPI" in facts.library and not _admits(facts.environment.get("OMPI_MCA_pml", ""), {"ucx"}):
         return False
     return any(name.startswith("libucp") for name in facts.loaded)
@@ -76,7 +74,7 @@ def _ucx_without_cuda(facts: Facts) -> str:
 
 
 def _admits(setting: str, names: set[str]) -> bool:
-    """Whether a list of names, or of names to be left out after ``^``, lets one of these in, or all of them."""
+    """Whether a list of names, or of excluded names after ``^``, admits one of `names` (after ``^``, all of them)."""
     listed = set(setting.lstrip("^").split(",")) if setting else set()
     return not listed or (not listed & names if setting.startswith("^") else bool(listed & names))
 
@@ -92,7 +90,7 @@ def loaded_libraries() -> dict[str, str]:
 
 
 def _ask_library(libraries: Mapping[str, str]) -> bool | None:
-    """What the MPI library reports; None if it has no function for that."""
+    """The report of the MPI library; None if it has no function for it."""
     for name, path in libraries.items():
         if not name.startswith("libmpi"):
             continue
@@ -100,7 +98,7 @@ def _ask_library(libraries: Mapping[str, str]) -> bool | None:
             library = ctypes.CDLL(path)
         except OSError:
             continue
-        if hasattr(library, "MPIX_GPU_query_support"):  # of MPICH, which also checks for GPUs
+        if hasattr(library, "MPIX_GPU_query_support"):  # in MPICH, which also checks for GPUs
             supported = ctypes.c_int(0)
             if library.MPIX_GPU_query_support(0, ctypes.byref(supported)) == 0:  # 0 is MPIX_GPU_SUPPORT_CUDA
                 return bool(supported.value)
@@ -123,5 +121,5 @@ def facts() -> Facts:
 
 @cache
 def support() -> Support:
-    """Whether this process's MPI is CUDA-aware."""
+    """Whether the MPI of this process is CUDA-aware."""
     return judge(facts())

@@ -1,4 +1,4 @@
-"""Launches the steps that run on a GPU: calls without arguments, which return before the step is complete."""
+"""Launches the steps that run on a GPU, by calls without arguments that return before the step is complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .combine import divide, function_for
 
 
 class Launcher:
-    """The steps of one program, bound to addresses, that run on the GPU."""
+    """Binds the steps of one program that run on the GPU to addresses."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Launcher:
         self._arrays: dict[Region, Any] = {}
 
     def mark(self) -> Mark:
-        """A new mark, to wait for a step."""
+        """Create a mark, which can be waited for."""
         return Mark(self._device)
 
     def does(self, step: Step) -> bool:
@@ -42,7 +42,7 @@ class Launcher:
         return isinstance(step, Ready)
 
     def call(self, step: Step, mark: Mark | None) -> Callable[[], object]:
-        """The step as a call, with a mark after it."""
+        """Bind the step to a call, which records the mark after it."""
         launch = self._launch(step)
         if mark is None:
             return launch
@@ -82,7 +82,7 @@ class Launcher:
         return at(self._bases[region.buffer] + region.start, region.size, dtype, self._device, offset, itemsize)
 
     def _operand(self, region: Region) -> Any:
-        """The array of a region, or of pairs the arrays of both fields."""
+        """The array of a region; for pairs, the arrays of both fields."""
         if region not in self._arrays:
             if kind_of(self._dtype) == "p":
                 fields: Any = self._dtype.fields  # name: (dtype, offset)

@@ -23,16 +23,16 @@ from .launch import Launcher
 
 
 class OnDevice(Memory):
-    """What both ways have in common: a GPU that runs some steps of a program."""
+    """The common part of both ways: a GPU that runs some steps of a program."""
 
     def __init__(self, device: int, buffers: Sequence[Any], on_device: set[int], scratch: Hashable) -> None:
         self._device = device
         self._buffers = buffers  # of the caller
-        self._on_device = on_device  # which of the program's buffers lie on the GPU
+        self._on_device = on_device  # the buffers of the program that are in GPU memory
         self.scratch = scratch
 
     def follow(self) -> None:
-        """Have the stream of pycoll wait for the current streams of the caller, and for those that its arrays name."""
+        """Make the stream of pycoll wait for the current streams of the caller, and those that its arrays name."""
         follow(self._device, streams_of(self._buffers))
 
     def adopt(self) -> None:
@@ -40,28 +40,28 @@ class OnDevice(Memory):
         cupy().cuda.Device(self._device).use()
 
     def launcher(self, bases: list[int], dtype: np.dtype, operation: Operation | None, size: int) -> Launcher:
-        """What launches the steps that run on the GPU."""
+        """Create the launcher of the steps that run on the GPU."""
         return Launcher(self._device, self._on_device, bases, dtype, operation, size)
 
 
 class Direct(OnDevice):
-    """Buffers on one GPU, for a CUDA-aware MPI; scratch is there too, and the GPU combines."""
+    """Buffers on one GPU, with a CUDA-aware MPI; scratch is also in GPU memory, and the GPU combines."""
 
     def __init__(self, device: int, buffers: Sequence[Any]) -> None:
         super().__init__(device, buffers, {SEND, RECV, SCRATCH}, ("device", device))
 
     def lowered(self, program: Program) -> Program:
-        """The program with waits for the GPU."""
+        """Add waits for the GPU to the program."""
         return direct(program)
 
     def allocate(self, nbytes: int) -> Any:
-        """Memory on the GPU."""
+        """Allocate GPU memory."""
         with own_stream_is_current(self._device):
             return cupy().empty(nbytes, np.uint8)
 
 
 class Staged(OnDevice):
-    """Buffers of which at least one is on a GPU, mirrored in pinned host memory, where NumPy combines."""
+    """Buffers with at least one in GPU memory, mirrored in pinned host memory, where NumPy combines."""
 
     def __init__(self, device: int, buffers: Sequence[Any], send: int | None, recv: int | None) -> None:
         self._sizes = send, recv  # in bytes; None for a buffer in host memory
@@ -69,26 +69,26 @@ class Staged(OnDevice):
         super().__init__(device, buffers, on_device, ("pinned", device))
 
     def lowered(self, program: Program) -> Program:
-        """The program on mirrors, with copies to and from them."""
+        """Add copies to and from the mirrors to the program."""
         return staged(program, *self._sizes)
 
     def allocate(self, nbytes: int) -> Any:
-        """Pinned memory."""
+        """Allocate pinned memory."""
         return pinned(nbytes)
 
 
 def memory_of(
     send: Any, recv: Any, dtype: np.dtype, operation: Operation | None, buffers: Sequence[Any] = ()
 ) -> Memory:
-    """The memory of the arrays of a call, of which at least one is on a GPU; ValueError if they are on different GPUs.
+    """The kind of memory for a call with at least one array in GPU memory; ValueError if they are on different GPUs.
 
-    `buffers` are what the caller gave.
-    The direct path requires that all buffers are on the GPU, that MPI is CUDA-aware, and that the GPU can combine.
+    `buffers` are the objects that the caller passed.
+    The direct path requires that all buffers are in GPU memory, that MPI is CUDA-aware, and that the GPU can combine.
     """
     arrays = {name: array for name, array in (("sendbuf", send), ("recvbuf", recv)) if not is_host(array)}
     devices = {name: array.device.id for name, array in arrays.items()}
     if len(set(devices.values())) > 1:
-        raise ValueError(" and ".join(f"{name} lies on GPU {device}" for name, device in devices.items()))
+        raise ValueError(" and ".join(f"{name} is on GPU {device}" for name, device in devices.items()))
     device = next(iter(devices.values()))
     in_one_memory = all(array is None or not is_host(array) for array in (send, recv))
     aligned = operation is None or all(address(array) % dtype.alignment == 0 for array in arrays.values())
@@ -98,7 +98,7 @@ def memory_of(
 
 
 def is_direct() -> bool:
-    """Whether MPI is given GPU addresses; if not, warn once, unless the user has set it so."""
+    """Whether GPU addresses are passed to MPI; if not, warn once, unless the user has chosen this."""
     found = cuda_aware.support()
     if not found.aware and found.doubtful:
         _warn(found.reason)
@@ -108,8 +108,8 @@ def is_direct() -> bool:
 @cache
 def _warn(reason: str) -> None:
     warnings.warn(
-        f"buffers on GPUs are staged through host memory, because MPI is not known to be CUDA-aware: {reason}; "
-        "PYCOLL_CUDA_AWARE=1 (or 0) overrules this, see `python -m pycoll.info`",
+        f"buffers in GPU memory are staged through host memory, because MPI is not known to be CUDA-aware: {reason}; "
+        "PYCOLL_CUDA_AWARE=1 (or 0) overrides this, see `python -m pycoll.info`",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -14,11 +14,31 @@ from ...arguments.device_arrays import cupy
 
 
 def select_device(comm: MPI.Intracomm | None = None) -> int:
-    """Select a GPU for this rank, a different one for each rank of a host; returns its number.
+    """Select a GPU for this rank, a different one for each rank of a host.
 
-    All ranks of `comm` (COMM_WORLD by default) call it together, before they use a GPU.  A rank sees what
-    CUDA_VISIBLE_DEVICES lets it see, which may be a GPU of its own already.  Where a host has more ranks than GPUs they
-    share, as evenly as can be, with a RuntimeWarning.  RuntimeError if the rank sees no GPU, TypeError without CuPy.
+    All ranks of `comm` call this together, before they use a GPU.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm, optional
+        The communicator; COMM_WORLD by default.
+
+    Returns
+    -------
+    int
+        The number of the selected GPU.
+
+    Raises
+    ------
+    RuntimeError
+        If the rank sees no GPU.
+    TypeError
+        If CuPy is not installed.
+
+    Notes
+    -----
+    Each rank selects among the GPUs that CUDA_VISIBLE_DEVICES lets it see.  If a host has more ranks than GPUs, the
+    ranks share them as evenly as possible, and a RuntimeWarning is issued.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     host = MPI.Intracomm(comm).Split_type(MPI.COMM_TYPE_SHARED)
@@ -37,7 +57,7 @@ def select_device(comm: MPI.Intracomm | None = None) -> int:
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that this process sees, in the order of their numbers, by names that all processes of the host know."""
+    """The PCI bus ids of the GPUs that this process sees, in the order of their numbers."""
     runtime = cupy("select_device").cuda.runtime
     try:
         count = runtime.getDeviceCount()
@@ -47,9 +67,9 @@ def visible_gpus() -> list[str]:
 
 
 def share_out(seen: Sequence[Sequence[str]], names: bool = False) -> list[Any]:
-    """For each rank of a host the number, or the name, of one of the GPUs that it sees; None if it sees none.
+    """For each rank of a host, the number (or the name) of one of the GPUs that it sees; None if it sees none.
 
-    In the order of ranks each takes the one that the fewest have taken.
+    In rank order, each rank takes the GPU that the fewest ranks have taken.
     """
     taken: Counter[str] = Counter()
     numbers = []

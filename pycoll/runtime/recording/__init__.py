@@ -1,1 +1,1 @@
-"""What a rank writes down while it runs, for traces."""
+"""Records the events of a rank for traces."""

@@ -17,22 +17,28 @@ def _nobody() -> None:
 
 
 class _State(threading.local):
-    """The phases of one thread."""
+    """The state of the phases of one thread."""
 
-    depth = 0  # how many we are in
-    ended = 0  # when the last outermost one ended
-    backward: Callable[[], Passes | None] = staticmethod(_nobody)  # whose backward pass this is
+    depth = 0  # the number of open phases
+    ended = 0  # the end of the last outermost phase
+    backward: Callable[[], Passes | None] = staticmethod(_nobody)  # the driver that is in a backward pass
 
 
 _state = _State()
 
 
 class phase(ContextDecorator):
-    """``with phase("forward"):`` records a phase in the trace, if there is one; also a decorator."""
+    """Record a phase of the program in the trace, if there is one; a context manager and a decorator.
+
+    Parameters
+    ----------
+    name : str
+        The name of the phase, for example "forward".
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._begins: list[int] = []  # as often as it has been entered; 0 without a trace
+        self._begins: list[int] = []  # one for each time it is entered; 0 without a trace
 
     def _recreate_cm(self) -> phase:
         return phase(self._name)
@@ -58,16 +64,23 @@ def _record(name: str, begin: int) -> None:
 
 
 def since_last(name: str, begin: int = 0) -> None:
-    """Record a phase from the end of the last one, but not from before `begin` or the trace, until now.
+    """Record a phase that lasts from the end of the last one until now.
 
-    Nothing is recorded where the program is in a phase of its own.
+    Nothing is recorded while the program is in a phase.
+
+    Parameters
+    ----------
+    name : str
+        The name of the phase.
+    begin : int, optional
+        The earliest beginning, in nanoseconds, as from `now`; the phase never begins before the trace.
     """
     if recorder.current and not _state.depth:
         _record(name, max(begin, _state.ended, recorder.current.began))
 
 
 def recorded_wait(wait: Callable[[], object]) -> None:
-    """Record a wait.  It is not a phase: the program is still in the phase that it was in."""
+    """Call `wait` and record it.  A wait is not a phase: the program remains in its phase."""
     used = recorder.current
     if not used:
         wait()
@@ -80,34 +93,45 @@ def recorded_wait(wait: Callable[[], object]) -> None:
 
 
 def under_way(name: str) -> Callable[[], None]:
-    """Start a span that may overlap others; returns the function that ends it."""
+    """Start a span that may overlap others.
+
+    Parameters
+    ----------
+    name : str
+        The name of the span.
+
+    Returns
+    -------
+    callable
+        A function without arguments that ends the span.
+    """
     used, begin = recorder.current, now()
     return (lambda: used.record(used.named("under_way", name), begin, now())) if used else _nothing
 
 
 def _nothing() -> None:
-    """Without a trace."""
+    """Do nothing: there is no trace."""
 
 
 class Passes:
-    """The forward and the backward pass, as seen by a driver that receives gradients only.
+    """Records the forward and backward passes for a driver that receives only gradients.
 
-    The backward pass lasts from the first gradient of a step until `over`, the forward pass from the end of the phase
-    before (of the optimizer, or of the driver) until the first gradient.  Where the program has phases of its own at
-    that moment, nothing is recorded; of drivers that take turns, those of the first.
+    The backward pass lasts from the first gradient of a step until `over`.  The forward pass lasts from the end of the
+    previous phase (of the optimizer or of the driver) until the first gradient.  Nothing is recorded while the program
+    is in a phase, or while another driver is in a backward pass.
     """
 
     def __init__(self) -> None:
         self._created, self._backward = now(), 0
 
     def gradient(self) -> None:
-        """A gradient has come."""
+        """Note that a gradient has arrived."""
         if recorder.current and not _state.depth and not _state.backward():
             since_last("forward", self._created)
             self._backward, _state.backward = _state.ended, weakref.ref(self)
 
     def over(self) -> None:
-        """All gradients have come."""
+        """Note that all gradients have arrived."""
         if _state.backward() is self:
             if recorder.current and not _state.depth:
                 _record("backward", max(self._backward, recorder.current.began))

@@ -1,6 +1,6 @@
-"""The recorder of a rank: a ring buffer of events in a file, and a second file with the meaning of the numbers in them.
+"""The recorder of a rank: a file with a ring buffer of events, and a file with the meaning of the numbers in them.
 
-The ring is mapped into memory, so that the file holds what a rank did to the last, even if that rank is killed.
+The ring buffer is a memory-mapped file, so that it has all events up to the last, even if the rank is killed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from weakref import WeakKeyDictionary
 
 from ...compiler.program import Program
 
-EVENT = struct.Struct("=5q")  # what was done, begin and end in ns, in which run of a program, in which thread
-HEADER = struct.Struct("=q")  # how many events were recorded, with those overwritten since
-TAG_BITS = 32  # a run's number is its program's tag, shifted by so much, plus how many runs came before
+EVENT = struct.Struct("=5q")  # number of the action, begin and end in ns, run of a program, thread
+HEADER = struct.Struct("=q")  # the number of recorded events, including overwritten ones
+TAG_BITS = 32  # the number of a run is the tag of its program, shifted by this, plus the number of earlier runs
 
-now = time.monotonic_ns  # the same clock for all processes of a host
+now = time.monotonic_ns  # the same clock in all processes of a host
 
 
 def events_path(directory: Path, rank: int) -> Path:
-    """The file of the ring buffer of a rank."""
+    """The file with the ring buffer of a rank."""
     return directory / f"rank-{rank}.events"
 
 
@@ -36,7 +36,7 @@ def meanings_path(directory: Path, rank: int) -> Path:
 
 
 class Recorder:
-    """The ring buffer of one rank; OSError if its files cannot be created."""
+    """The ring buffer of one rank; raises OSError if its files cannot be created."""
 
     def __init__(self, directory: Path, rank: int, size: int, capacity: int, **about: Any) -> None:
         self._capacity, self._count, self._numbers = capacity, 0, 0
@@ -46,33 +46,31 @@ class Recorder:
         self._meanings = meanings_path(directory, rank).open("w", buffering=1)
         self._names: dict[tuple[str, str], int] = {}
         self.runs: dict[str, count[int]] = {}  # of blocking collectives, by communicator
-        self.programs: WeakKeyDictionary[Program, dict[tuple[Any, ...], int]] = (
-            WeakKeyDictionary()
-        )  # the numbers they have
+        self.programs: WeakKeyDictionary[Program, dict[tuple[Any, ...], int]] = WeakKeyDictionary()  # their numbers
         self.began = now()
         self.write(rank=rank, ranks=size, wall=time.time_ns() - now(), **about)
 
     def write(self, **what: Any) -> None:
-        """Write a line about the trace."""
+        """Write a line to the second file."""
         with self._lock:
             if not self._meanings.closed:
                 self._meanings.write(json.dumps(what, separators=(",", ":")) + "\n")
 
     def number(self, count: int = 1, /, **meaning: Any) -> int:
-        """Reserve so many numbers, and write down their meaning; returns the first."""
+        """Reserve `count` numbers and write their meaning; return the first."""
         with self._lock:
             first, self._numbers = self._numbers, self._numbers + count
         self.write(number=first, **meaning)
         return first
 
     def named(self, kind: str, name: str) -> int:
-        """The number of a phase, or of something under way, of that name."""
+        """The number of the phase or span of this name."""
         if (kind, name) not in self._names:
             self._names[kind, name] = self.number(**{kind: name})
         return self._names[kind, name]
 
     def record(self, what: int, begin: int, end: int, run: int = 0) -> None:
-        """Put an event into the ring, over the oldest if it is full."""
+        """Append an event to the ring buffer; if it is full, overwrite the oldest event."""
         with self._lock:
             if self._ring:
                 place = HEADER.size + self._count % self._capacity * EVENT.size
@@ -81,7 +79,7 @@ class Recorder:
                 HEADER.pack_into(self._ring, 0, self._count)
 
     def stop(self) -> None:
-        """Stop recording; the file of the ring is cut to its events."""
+        """Stop recording, and truncate the file to its events."""
         with self._lock:
             if self._ring:
                 self._ring.close()
@@ -95,7 +93,7 @@ class Recorder:
 
 
 def _reserved(path: Path, size: int) -> mmap.mmap:
-    """A new file in memory, all of it written: a full disk is found out now, and no page is missed later."""
+    """Map a new file, after writing all of it: a full disk raises an error now, and later there are no page faults."""
     zeros = bytes(size)
     with path.open("w+b") as file:
         file.write(zeros)
@@ -105,11 +103,11 @@ def _reserved(path: Path, size: int) -> mmap.mmap:
     return ring
 
 
-current: Recorder | None = None  # while there is a trace
+current: Recorder | None = None  # the recorder of the trace, if there is one
 
 
 def _forget() -> None:
-    """In a child process: the ring belongs to the parent."""
+    """Drop the recorder in a child process: it belongs to the parent."""
     global current
     current = None
 

@@ -1,4 +1,4 @@
-"""Records the runs of executables: each call with its begin and its end."""
+"""Records the runs of executables: the begin and the end of each call."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Call = Callable[[], object]
 
 
 class Tracer:
-    """Records the runs of one bound program, whose steps have the numbers after its own.
+    """Records the runs of one bound program; the numbers of its steps follow the number of the program.
 
-    `nbytes` are those of the vector, or of one rank's block.
+    `nbytes` is the size of the vector, or of the block of one rank.
     """
 
     def __init__(self, to: Recorder, comm: MPI.Intracomm, program: Program, nbytes: int, tag: int) -> None:
@@ -43,9 +43,9 @@ class Tracer:
         self._run = self._began = self.last = 0
 
     def calls(self, calls: list[Call]) -> list[Call]:
-        """The program's calls, each with one after it that records it, between two more.
+        """The calls of the program, each followed by a call that records it, between a first and a last call.
 
-        They stay calls of their own, so that an interruption does not end them in the middle.
+        The calls are not wrapped, so that an interruption does not end them in the middle.
         """
         recorded: list[tuple[Call, Call]] = [
             (call, partial(self._came, number)) for number, call in enumerate(calls, self._number + 1)
@@ -53,7 +53,7 @@ class Tracer:
         return [self._begin, *chain.from_iterable(recorded), self._end]
 
     def waits(self, waits: list[Any]) -> list[Any]:
-        """What the calls wait for, if they do."""
+        """The request or mark that each of these calls waits for, or None."""
         found = [(None if wait is None else _TracedWait(self, wait), None) for wait in waits]
         return [None, *chain.from_iterable(found), None]
 
@@ -62,7 +62,7 @@ class Tracer:
         self.last = self._began
 
     def _came(self, number: int) -> None:
-        """A call has returned, which began when the last one had been recorded."""
+        """Record a call that has returned; it began when the previous one had been recorded."""
         self._record(number, self.last, now(), self._run)
         self.last = now()
 
@@ -70,11 +70,11 @@ class Tracer:
         self._record(self._number, self._began, now(), self._run)
 
 
-RECORDING = {getattr(Tracer, name).__code__ for name in ("_begin", "_came", "_end")}  # what may fail without harm
+RECORDING = {getattr(Tracer, name).__code__ for name in ("_begin", "_came", "_end")}  # they may fail without harm
 
 
 class _TracedWait:
-    """A request that a program in flight waits for; the test that finds it complete is recorded."""
+    """A request that a program in flight waits for; the test that completes it is recorded."""
 
     def __init__(self, tracer: Tracer, request: Any) -> None:
         self._tracer, self._request = tracer, request
@@ -92,7 +92,7 @@ class _TracedWait:
 
 
 class _Identity(NamedTuple):
-    """A communicator, as all its ranks know it."""
+    """An identity of a communicator, the same on all its ranks."""
 
     name: str
     ranks: tuple[int, ...]  # in COMM_WORLD
@@ -103,7 +103,7 @@ def _keyval() -> int:
     return MPI.Comm.Create_keyval()
 
 
-_alike: Counter[tuple[int, ...]] = Counter()  # communicators of the same ranks, which are made in the same order
+_alike: Counter[tuple[int, ...]] = Counter()  # communicators of the same ranks, created in the same order
 
 
 def identity(comm: MPI.Intracomm) -> _Identity:
@@ -118,7 +118,7 @@ def identity(comm: MPI.Intracomm) -> _Identity:
 
 
 def ranks_in(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...]:
-    """The rank in another communicator of each rank of this one."""
+    """For each rank of a communicator, its rank in another one."""
     group, into = comm.Get_group(), other.Get_group()
     ranks = tuple(group.Translate_ranks(None, into))
     group.Free()
@@ -127,7 +127,7 @@ def ranks_in(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...]:
 
 
 def _number(to: Recorder, program: Program, nbytes: int, size: int, comm: _Identity) -> int:
-    """The number of a program on a communicator; the first time, the meaning of its steps is written down."""
+    """The number of a program on a communicator; the first time, the meanings of its steps are written."""
     numbers = to.programs.setdefault(program, {})
     key = (comm.name, nbytes)
     if key not in numbers:
