@@ -1,7 +1,7 @@
-"""pycoll: collective communication in several algorithms, over mpi4py point-to-point messages.
+"""pycoll: collective communication with several algorithms, over point-to-point messages of mpi4py.
 
 The public names are listed in ``__init__.pyi`` and loaded at first use, so that schedules can be proved, counted and
-drawn where there is no MPI.
+drawn without MPI.
 """
 
 import os

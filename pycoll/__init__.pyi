@@ -1,4 +1,4 @@
-# The names of the package, for type checkers and for lazy_loader, which reads the relative imports alone.
+# The public names, for type checkers and for lazy_loader, which reads only the relative imports.
 import typing
 
 import pycoll.simulate as _simulate
@@ -86,7 +86,7 @@ if not typing.TYPE_CHECKING:
     from . import simulate as simulate
     from . import trace as trace
 
-# These modules can be called.  Type checkers know of no such modules: for them the names are objects of these types.
+# These modules are callable, which type checkers do not support: for them, the names are objects of these types.
 
 class _Simulate:
     Link = _simulate.Link

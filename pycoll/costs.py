@@ -1,4 +1,4 @@
-"""Prints what every algorithm costs, as a Markdown table: ``python -m pycoll.costs``."""
+"""Print the costs of all algorithms as a Markdown table: ``python -m pycoll.costs``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What pycoll runs on: ``mpiexec -n 4 python -m pycoll.info``.
+"""Print the environment that pycoll runs in: ``mpiexec -n 4 python -m pycoll.info``.
 
-Rank 0 prints versions, the MPI library and its transports, whether it is CUDA-aware and how that was found out, and the
-hosts and GPUs of all ranks.
+Rank 0 prints versions, the MPI library and its transports, whether it is CUDA-aware and why, and the hosts and GPUs of
+all ranks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ THREADS = {
 
 
 def versions() -> dict[str, str]:
-    """Of pycoll, of Python, and of the packages that pycoll uses where they are installed."""
+    """The versions of pycoll, Python, and the installed packages that pycoll uses."""
     found = {"pycoll": pycoll.__version__, "Python": platform.python_version()}
     for distribution in importlib.metadata.distributions():
         name = (distribution.metadata["Name"] or "").lower()
@@ -40,7 +40,7 @@ def versions() -> dict[str, str]:
 
 
 def transports(facts: cuda_aware.Facts) -> str:
-    """The transports of messages, as far as the library, its settings and its loaded modules show them."""
+    """The transports of messages, as far as the library, its settings and loaded modules show them."""
     found = re.findall(r"MPICH Device:\s*(.*)", facts.library)
     settings = ("OMPI_MCA_pml", "OMPI_MCA_btl", "UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER", "MPIR_CVAR_NOLOCAL")
     found += [f"{name}={facts.environment[name]}" for name in settings if name in facts.environment]
@@ -53,7 +53,7 @@ def transports(facts: cuda_aware.Facts) -> str:
 
 
 def gpu() -> str:
-    """The GPU that is current in this process."""
+    """The current GPU of this process."""
     try:
         import cupy  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
@@ -69,7 +69,7 @@ def gpu() -> str:
 
 
 def of_this_rank() -> dict[str, str]:
-    """What may be different on each rank; what is empty is not printed."""
+    """The facts that may differ between ranks; empty values are not printed."""
     facts = cuda_aware.facts()
     try:
         aware, reason, _ = cuda_aware.judge(facts)
@@ -87,7 +87,7 @@ def of_this_rank() -> dict[str, str]:
 
 
 def main() -> None:
-    """Gather and print."""
+    """Gather the facts of all ranks and print them."""
     comm = MPI.COMM_WORLD
     with printed_once(comm):
         Parser(prog="python -m pycoll.info", description=__doc__).parse_args()

@@ -1,9 +1,10 @@
 """Prove and count algorithms without MPI: ``python -m pycoll.prove allreduce ring``.
 
 All ranks run symbolically, for several numbers of ranks, roots, segments and layouts of hosts.  The counts are compared
-with the formulas in the algorithm's docstring.  Without names, or with --all, every algorithm is proved.  The exit
-status is 1 if anything is wrong, and the output says what: who waits for whom, or whose contribution is missing.  Ranks
-are counted from 0, and rounds from 1: round 3 of a rank is the third that it yields.
+with the formulas in the docstring of the algorithm.  Without names, or with --all, every algorithm is proved.  If an
+algorithm is wrong, the exit status is 1, and the output gives the reason: which rank waits for which, or whose
+contribution is missing.  Ranks are counted from 0, and rounds from 1: round 3 of a rank is the third one that it
+yields.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from .schedule.proof import ProofError, situation
 from .schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find_schedule
 
 SIZES = [*range(1, 18), 23, 32]
-SMALL = 9  # ranks for which every root and several numbers of segments are tried
+SMALL = 9  # the largest number of ranks for which every root and several numbers of segments are tried
 
 
 class Report(NamedTuple):
-    """What came of one algorithm; `problems` are in words."""
+    """The result for one algorithm; `problems` are in words."""
 
     name: str
     proofs: int
@@ -52,7 +53,7 @@ def segments(algorithm: Algorithm, size: int) -> list[int]:
 
 
 def layouts(algorithm: Algorithm, size: int) -> list[Hosts]:
-    """The hosts to try: one for each rank, one for all, as many ranks on each in either order, and other layouts."""
+    """The layouts to try: one host per rank, one for all, equal numbers per host in both orders, and others."""
     if not algorithm.knows_hosts:
         return [None]
     ranks = range(size)
@@ -63,19 +64,19 @@ def layouts(algorithm: Algorithm, size: int) -> list[Hosts]:
 
 
 def regular_layouts(algorithm: Algorithm, size: int) -> list[Hosts]:
-    """Layouts with as many ranks on each host, for which formulas hold."""
+    """Layouts with equal numbers of ranks per host, for which the formulas hold."""
     counts = [n for n in (2, 3, 4) if size % n == 0] if algorithm.knows_hosts else []
     return [tuple(range(n)) * (size // n) for n in counts]
 
 
 def cases(algorithm: Algorithm, sizes: Sequence[int]) -> Iterator[tuple[int, int, int, Hosts]]:
-    """What to prove, the smallest first: numbers of ranks, roots, segments and hosts."""
+    """The cases to prove, the smallest first: number of ranks, root, number of segments, and hosts."""
     for size in sizes:
         yield from product([size], roots(algorithm, size), segments(algorithm, size), layouts(algorithm, size))
 
 
 def examine(algorithm: Algorithm, sizes: Sequence[int]) -> Report:
-    """Prove an algorithm up to the first case in which it is wrong; if there is none, compare its formulas."""
+    """Prove an algorithm up to the first wrong case; if there is none, compare its formulas with the counts."""
     proofs = 0
     for case in cases(algorithm, sizes):
         try:
@@ -89,7 +90,7 @@ def examine(algorithm: Algorithm, sizes: Sequence[int]) -> Report:
 
 
 def formula_problems(algorithm: Algorithm, sizes: Sequence[int]) -> list[str]:
-    """What is wrong with the formulas in the docstring: of each line the first case in which it differs."""
+    """The problems of the formulas in the docstring: for each line, the first case in which it differs."""
     missing = missing_lines(algorithm)
     wrong: dict[str, str] = {}
     for size in sizes:
@@ -101,13 +102,13 @@ def formula_problems(algorithm: Algorithm, sizes: Sequence[int]) -> list[str]:
 
 
 def raised(error: Exception) -> str:
-    """An exception that a schedule raises, and where."""
+    """The exception of a schedule and its location, in words."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
 
 
 def examine_named(name: tuple[str, str], sizes: Sequence[int], file: Path | None) -> Report:
-    """Examine the algorithm of that primitive and name; runs in a process of its own."""
+    """Examine the algorithm of this primitive and name; runs in a separate process."""
     if file:
         load(file)
     return examine(find_schedule(*name), sizes)
@@ -115,7 +116,7 @@ def examine_named(name: tuple[str, str], sizes: Sequence[int], file: Path | None
 
 @functools.cache
 def load(file: Path) -> list[tuple[str, str]]:
-    """Register the algorithms of a file that is not in the package; returns the primitive and the name of each."""
+    """Register the algorithms of a file outside of the package; return the primitive and the name of each."""
     before = set(registered())
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
@@ -141,7 +142,7 @@ def examine_all(names: Sequence[tuple[str, str]], sizes: Sequence[int], file: Pa
 
 
 def progress(reports: Iterable[Report], total: int) -> Iterable[Report]:
-    """Show a bar on a terminal, where tqdm is installed."""
+    """Show a progress bar on a terminal, if tqdm is installed."""
     try:
         from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
@@ -151,7 +152,7 @@ def progress(reports: Iterable[Report], total: int) -> Iterable[Report]:
 
 
 def counts_table(algorithm: Algorithm, sizes: Sequence[int]) -> Iterator[str]:
-    """What the busiest rank does, for each number of ranks."""
+    """The lines of a table of the counts of the busiest rank, for each number of ranks."""
     cells = [["ranks", "segments", "rounds", "messages", "sent/Z", "received/Z", "combined/Z"]]
     for size in sizes:
         number = segments(algorithm, size)[-1]
@@ -164,7 +165,7 @@ def counts_table(algorithm: Algorithm, sizes: Sequence[int]) -> Iterator[str]:
 
 
 def show(reports: Sequence[Report]) -> None:
-    """Print a line for each algorithm, and what is wrong with it."""
+    """Print a line for each algorithm, followed by its problems."""
     width = max(len(report.name) for report in reports)
     for report in reports:
         result = f"{report.proofs} schedules proved, formulas agree with the counts"
@@ -186,20 +187,20 @@ def sizes(text: str) -> list[int]:
 
 
 def parser() -> Parser:
-    """The command line's grammar."""
+    """The parser of the command line."""
     options = Parser(prog="python -m pycoll.prove", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
-    options.add_argument("algorithm", nargs="?", help="the name of an algorithm of the primitive (all)")
-    options.add_argument("--all", action="store_true", help="every algorithm of every primitive")
-    options.add_argument("-n", "--ranks", type=sizes, default=SIZES, help="numbers of ranks: 4 or 1-16,32 (1-17,23,32)")
+    options.add_argument("algorithm", nargs="?", help="an algorithm of the primitive (default: all)")
+    options.add_argument("--all", action="store_true", help="prove every algorithm of every primitive")
+    options.add_argument("-n", "--ranks", type=sizes, default=SIZES, help="numbers of ranks (default: 1-17,23,32)")
     options.add_argument("--file", type=Path, help="prove the algorithms of this file, named after its primitive")
     return options
 
 
 def chosen(options: Any) -> list[tuple[str, str]]:
-    """The primitive and the name of each algorithm that the command line asks for."""
+    """The primitive and the name of each algorithm that the command line selects."""
     if options.all and (options.primitive or options.file):
-        raise ValueError(f"--all proves every algorithm: leave out {options.primitive or options.file}")
+        raise ValueError(f"--all proves every algorithm: omit {options.primitive or options.file}")
     in_file = load(options.file) if options.file else None
     if options.algorithm:
         find_schedule(options.primitive, options.algorithm)
@@ -211,7 +212,7 @@ def chosen(options: Any) -> list[tuple[str, str]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prove and print; returns the exit status."""
+    """Prove the selected algorithms and print the results; return the exit status."""
     grammar = parser()
     options = grammar.parse_args(argv)
     try:

@@ -1,6 +1,7 @@
-"""Runs an unchanged mpi4py program with the collectives of pycoll: ``python -m pycoll.run [-m] program [arguments]``.
+"""Run an unchanged mpi4py program with the collectives of pycoll: ``python -m pycoll.run [-m] program [arguments]``.
 
-MPI.COMM_WORLD and MPI.COMM_SELF are `pycoll.Comm`s in it, and an uncaught exception ends the whole job.
+In the program, MPI.COMM_WORLD and MPI.COMM_SELF are `pycoll.Comm` objects, and an uncaught exception ends the whole
+job.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from .api.comm import CONSTANTS, Comm
 def main(argv: list[str]) -> None:
     """Run the program that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m pycoll.run", description=__doc__)
-    parser.add_argument("-m", action="store_true", dest="module", help="run a module, as `python -m` does")
-    parser.add_argument("program", help="a file, or with -m the name of a module")
+    parser.add_argument("-m", action="store_true", dest="module", help="run a module, like `python -m`")
+    parser.add_argument("program", help="the file of the program, or with -m the name of a module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     options = parser.parse_args(argv)
     abort_on_exception()
@@ -37,7 +38,7 @@ def main(argv: list[str]) -> None:
 
 
 def replace_constants() -> None:
-    """Make MPI.COMM_WORLD and MPI.COMM_SELF communicators of pycoll, which are pickled as before."""
+    """Replace MPI.COMM_WORLD and MPI.COMM_SELF by `pycoll.Comm` objects, which are pickled as before."""
     for name in CONSTANTS:
         comm = Comm(getattr(MPI, name))
         comm.__module__ = MPI.__name__  # where pickle looks for the name

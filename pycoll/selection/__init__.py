@@ -1,1 +1,1 @@
-"""Which algorithm a call gets: what the user chose, what was measured, or the rules."""
+"""Selects the algorithm of a call: by the choice of the user, by measurements, or by rules."""

@@ -1,4 +1,4 @@
-"""The algorithms that a user chose: for a communicator, or in the environment."""
+"""The choices of the user: for a communicator, or in the environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..schedule.registry import PRIMITIVES, find
 
 
 def primitive_called(name: str) -> str:
-    """The primitive that a function or a communicator's method of this name runs; KeyError names all."""
+    """The primitive of a function or method of this name; the KeyError for unknown names lists all."""
     primitive = {"reduce_scatter_block": "reduce_scatter"}.get(name.lower(), name.lower())
     if primitive not in PRIMITIVES:
         raise KeyError(f"{name!r} is not one of: {', '.join(PRIMITIVES)}")
@@ -20,9 +20,9 @@ def primitive_called(name: str) -> str:
 
 
 class Choices(MutableMapping[str, str]):
-    """Which algorithm runs where a call names none: ``choices["Allreduce"] = "ring"``.
+    """The algorithms of calls that name none, as in ``choices["Allreduce"] = "ring"``.
 
-    Keys are names of primitives, in small letters or as MPI writes them.
+    Keys are names of primitives, in lower case or as in MPI.
     """
 
     def __init__(self, changed: Callable[[], object] = lambda: None) -> None:
@@ -30,7 +30,7 @@ class Choices(MutableMapping[str, str]):
         self.changed = changed
 
     def of(self, primitive: str) -> str | None:
-        """The choice for a primitive, by its name in small letters; None if there is none."""
+        """The choice for a primitive, by its name in lower case; None if there is none."""
         return self._names.get(primitive)
 
     def __getitem__(self, primitive: str) -> str:
@@ -66,7 +66,7 @@ def known_variables() -> list[str]:
 
 
 def unknown_variables() -> str:
-    """What to warn of: environment variables that are named like those that pycoll reads; empty if there is none."""
+    """A warning about unknown environment variables that begin with PYCOLL_; empty if there are none."""
     known, problems = known_variables(), []
     for name in sorted(os.environ):
         if name.startswith("PYCOLL_") and name not in known:
@@ -78,7 +78,7 @@ def unknown_variables() -> str:
 
 @cache
 def algorithm_from_environment(primitive: str) -> str | None:
-    """What ``PYCOLL_<PRIMITIVE>`` asks for; ValueError if there is no such algorithm."""
+    """The value of ``PYCOLL_<PRIMITIVE>``; raises ValueError if there is no such algorithm."""
     variable = _variable(primitive)
     name = os.environ.get(variable)
     if name:

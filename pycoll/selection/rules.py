@@ -1,7 +1,7 @@
-"""Rules for which algorithm runs where none is asked for and nothing was measured.
+"""Rules that select an algorithm if none is requested and there are no measurements.
 
-They follow the costs in the algorithms' docstrings (few rounds for short messages, few bytes for long
-ones) and measurements on two cores with both MPI wheels (``python -m bench``).
+They follow the costs in the docstrings of the algorithms (few rounds for short messages, few bytes for long ones) and
+measurements on two cores with both MPI wheels (``python -m bench``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ UNLIMITED = 1 << 62
 
 
 def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hosts: int = 1) -> str:
-    """The name of an algorithm for `nbytes` bytes (of the vector, or of one rank's block) on `size` ranks.
+    """The name of an algorithm for `nbytes` bytes (of the vector, or of the block of one rank) on `size` ranks.
 
-    Where blocks differ, `nbytes` is their mean for allgatherv and reduce_scatter, and means nothing elsewhere.
+    If blocks differ, `nbytes` is their mean for allgatherv and reduce_scatter; the other v-variants ignore it.
 
-    Depends on what all ranks know alike.  A non-commutative operation gets an algorithm that keeps rank
-    order.
+    All arguments are the same on all ranks.  A non-commutative operation gets an algorithm that keeps rank order.
     """
     if primitive in _ORDERED and not commutative:
         return _ORDERED[primitive](nbytes)
@@ -28,10 +27,10 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hos
 
 
 def native_up_to(primitive: str, library: str = "") -> int:
-    """Up to how many bytes, counted as in `choose`, a call of `pycoll.Comm` that names no algorithm is left to MPI.
+    """The largest size, counted as in `choose`, of calls of `pycoll.Comm` without `algorithm` that are left to MPI.
 
-    There latency decides, and pycoll adds that of Python.  Where the ranks do not know each other's counts alike, all
-    calls are left to MPI.  `library` is the name of the MPI library.
+    Latency decides for short calls, and pycoll adds Python overhead.  If counts are not known on all ranks, calls of
+    all sizes are left to MPI.  `library` is the name of the MPI library.
     """
     if primitive == "allgatherv" and library.startswith("MPICH"):
         return 16 * KIB
@@ -43,7 +42,7 @@ def _bcast(nbytes: int, size: int) -> str:
 
 
 def _to_or_from_root(nbytes: int, size: int) -> str:
-    """Scatter and gather: a tree saves rounds, but forwards bytes that could have gone straight."""
+    """Scatter and gather: a tree needs fewer rounds, but forwards bytes that could be sent directly."""
     return "tree" if nbytes <= 2 * KIB and size > 4 else "naive"
 
 
@@ -77,7 +76,7 @@ def _alltoall(nbytes: int, size: int) -> str:
     return "naive" if size < 16 else "pairwise"
 
 
-# above how many bytes what crosses a host's link decides
+# sizes above which the bytes between hosts decide
 _BETWEEN_HOSTS = {"bcast": 32 * KIB, "allgather": 16 * KIB, "allreduce": 64 * KIB, "reduce_scatter": 16 * KIB}
 _RULES: dict[str, Callable[[int, int], str]] = {
     "bcast": _bcast,
@@ -91,7 +90,7 @@ _RULES: dict[str, Callable[[int, int], str]] = {
     "barrier": lambda nbytes, size: "dissemination",
     "scan": _scan,
     "exscan": _scan,
-    # ranks do not know each other's counts alike
+    # counts are not known on all ranks, except for allgatherv
     "scatterv": lambda nbytes, size: "naive",
     "gatherv": lambda nbytes, size: "naive",
     "allgatherv": _allgather,

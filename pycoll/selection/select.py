@@ -1,7 +1,7 @@
-"""Which algorithm runs.
+"""Selects the algorithm of a call.
 
-It is the one that the call asks for, or its communicator, or the environment; else the one that was measured to be the
-fastest on this machine (`pycoll.selection.tuning_file`), or that the rules say (`pycoll.selection.rules`).
+It is the one requested by the call, its communicator, or the environment, in this order.  Otherwise, it is the one that
+was measured to be the fastest (`pycoll.selection.tuning_file`), or the one of the rules (`pycoll.selection.rules`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from .choices import Choices, algorithm_from_environment
 from .rules import choose, native_up_to
 from .tuning_file import Candidate, Tuned
 
-SHORT = "by the rules for calls of pycoll.Comm, where MPI takes less time than Python"
+SHORT = "by the rules for short calls of pycoll.Comm, where MPI takes less time than Python"
 
 
 class SelectionKey(NamedTuple):
-    """What a choice depends on, which is the same on all ranks.
+    """The facts that a choice depends on, which are the same on all ranks.
 
-    `nbytes` are those of the vector, or of the block of one rank.  `native` says that the collective of MPI gives the
-    same results as the algorithms of pycoll, `drop_in` that it does and that the call is one of `pycoll.Comm`.
+    `nbytes` is the size of the vector, or of the block of one rank.  `native` is True if the native collective gives
+    the same results as the algorithms of pycoll; `drop_in` is True if, in addition, the call is one of `pycoll.Comm`.
     """
 
     primitive: str
@@ -33,7 +33,7 @@ class SelectionKey(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """An algorithm, why, and the bytes of its segments if they are not those that are set."""
+    """An algorithm, the reason, and the size of its segments in bytes; None for the default size."""
 
     algorithm: str
     reason: str
@@ -42,13 +42,13 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class CommFacts:
-    """Facts that all ranks of a communicator know about each other; communicators made from it inherit them."""
+    """Facts that all ranks of a communicator know about each other; communicators created from it inherit them."""
 
     hosts: tuple[int, ...]  # the host of each rank, as a number
     one_tuning_file: bool = True  # all ranks have the same tuning file, or none
     host_memory: bool = True  # no rank can have buffers on a GPU
     library: str = ""  # the name of the MPI library
-    native: bool = False  # no rank has set PYCOLL_NATIVE=0, or has an MPI that only one thread may call
+    native: bool = False  # no rank has set PYCOLL_NATIVE=0, and all have MPI_THREAD_MULTIPLE
 
     @property
     def size(self) -> int:
@@ -62,22 +62,22 @@ class CommFacts:
 
 
 def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choices, tuned: Tuned | None) -> Choice:
-    """The choice for a call that asks for the algorithm `asked`, or None.
+    """The choice for a call that requests the algorithm `asked`, or None.
 
-    `choices` are those of the communicator, `tuned` is the measurement that fits it.
+    `choices` are the choices for the communicator; `tuned` is the measurement that fits it.
     """
     primitive, nbytes, commutative, may_be_native, drop_in = key
     if asked is not None:
-        return Choice(asked, "as the call asks")
+        return Choice(asked, "requested by the call")
     if name := choices.of(primitive):
-        reason = "as the communicator's `algorithm` asks"
+        reason = "set by comm.algorithm"
     elif name := algorithm_from_environment(primitive):
-        reason = f"as PYCOLL_{primitive.upper()} asks"
+        reason = f"set by PYCOLL_{primitive.upper()}"
     if name and (commutative or find(primitive, name).ordered):
         return Choice(name, reason)
     name = choose(primitive, nbytes, facts.size, commutative, facts.host_count)
     if tuned and (best := tuned.best(primitive, nbytes, commutative, may_be_native, name)):
-        reason = "as it was measured to be the fastest"
+        reason = "measured to be the fastest"
         if best == Candidate(name):
             reason = "by the rules, and measured to be as good as the fastest"
         return Choice(best.algorithm, reason, best.segment)

@@ -1,7 +1,7 @@
-"""The tuning file, which ``python -m pycoll.tune`` writes: what was measured on this machine, and the best by that.
+"""The tuning file, which ``python -m pycoll.tune`` writes: measured times on this machine.
 
-It is looked for where ``PYCOLL_TUNING`` says (``off``: nowhere), or else in the user's configuration directory.  It has
-one measurement for each MPI library, number of ranks and number of hosts, and holds for calls on as many:
+``PYCOLL_TUNING`` names the file (``off``: none); by default, it is in the configuration directory of the user.  It has
+one measurement for each MPI library, number of ranks and number of hosts, and applies to communicators of these:
 
     {"format": "pycoll tuning", "version": 1, "measurements": [
       {"mpi": "MPICH Version: 5.0.2", "ranks": 4, "hosts": 1, "environment": {"date": ..., "cpu": ..., ...},
@@ -9,7 +9,8 @@ one measurement for each MPI library, number of ranks and number of hosts, and h
          {"nbytes": 8, "seconds": {"ring": 1.1e-05, "recursive_doubling": 5e-06, "native": 4e-06}},
          {"nbytes": 1048576, "seconds": {"ring": 9e-04, "ring/262144": 8e-04, ...}}, ...]}}]}
 
-`nbytes` are those of the vector, or of one rank's block; "ring/262144" is the ring in segments of so many bytes.
+`nbytes` is the size of the vector, or of the block of one rank; "ring/262144" is the ring with segments of 262144
+bytes.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from typing import Any, NamedTuple
 from ..schedule.registry import NATIVE, PRIMITIVES, algorithms_of, find
 
 FORMAT, VERSION = "pycoll tuning", 1
-TINY = 64  # bytes: what is shorter than the shortest that was measured takes as long
-AS_GOOD = 1.05  # so many times the fastest one's time: no more than noise
+TINY = 64  # bytes: calls shorter than the shortest measured one take the same time, if that one is this short
+AS_GOOD = 1.05  # a time up to this factor above the fastest is within the noise
 
 
 class InvalidTuningFile(ValueError):
-    """A tuning file that is not used, and why."""
+    """A tuning file that cannot be used; the message gives the reason."""
 
 
 class Candidate(NamedTuple):
-    """An algorithm, and the bytes of the segments that it cuts vectors into, if they are not those that are set."""
+    """An algorithm, and the size of its segments in bytes; None for the default size."""
 
     algorithm: str
     segment: int | None = None
@@ -45,7 +46,7 @@ class Candidate(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Candidate:
-        """The inverse of `str`; ValueError if it is not one of those."""
+        """The inverse of `str`; raises ValueError for other strings."""
         name, _, segment = text.partition("/")
         if segment and not segment.isdecimal():
             raise ValueError(f"{text!r}, which is not an algorithm/segment")
@@ -53,7 +54,7 @@ class Candidate(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One size and what each candidate took there."""
+    """A size in bytes, and the time of each candidate for it in seconds."""
 
     nbytes: int
     seconds: dict[Candidate, float]
@@ -71,9 +72,10 @@ class Tuned:
         self.best = lru_cache(maxsize=4096)(self._best)
 
     def times(self, primitive: str, nbytes: int) -> dict[Candidate, float]:
-        """The seconds of each candidate, interpolated between sizes; up to twice beyond the ends those at the ends.
+        """The time of each candidate in seconds, interpolated between sizes.
 
-        On logarithmic scales a time that is a latency and bytes by a rate is nearly straight between two sizes.
+        Beyond the ends, up to a factor of two, the times at the ends apply.  On logarithmic scales, a time of the form
+        latency + bytes / bandwidth is nearly linear between two sizes.
         """
         points = self._points.get(primitive, [])
         at = bisect.bisect_left(points, nbytes, key=lambda point: point.nbytes)
@@ -91,7 +93,7 @@ class Tuned:
         }
 
     def _best(self, primitive: str, nbytes: int, commutative: bool, native: bool, expected: str) -> Candidate | None:
-        """The fastest of those that may run, if any was measured; `expected`, which the rules say, if it is as good."""
+        """The fastest candidate that may run, or None; the one of the rules (`expected`) if it is about as fast."""
         times = {
             candidate: seconds
             for candidate, seconds in self.times(primitive, nbytes).items()
@@ -106,7 +108,7 @@ class Tuned:
 
 
 class FixedChoice(Tuned):
-    """As if one candidate alone had been measured."""
+    """A measurement of one candidate only."""
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(Path(), {}, {})
@@ -114,14 +116,14 @@ class FixedChoice(Tuned):
 
 
 class TuningFile:
-    """A tuning file that is in order."""
+    """A tuning file that has been checked."""
 
     def __init__(self, path: Path, document: Document, digest: int = 0) -> None:
         self.path, self.digest = path, digest
         self._document = document
 
     def fitting(self, mpi: str, ranks: int, hosts: int) -> Tuned | None:
-        """The measurement for this MPI library and so many ranks on so many hosts."""
+        """The measurement for this MPI library, number of ranks and number of hosts, or None."""
         for one in self._document["measurements"]:
             if (one["mpi"], one["ranks"], one["hosts"]) == (mpi, ranks, hosts):
                 return Tuned(self.path, one["environment"], {n: _points(p) for n, p in one["primitives"].items()})
@@ -134,7 +136,7 @@ class TuningFile:
     def with_measurement(self, measurement: Document) -> Document:
         """The document with one more measurement, which replaces an older one of the same kind.
 
-        Sizes and primitives that it does not have stay, if they were measured under the same circumstances.
+        Older sizes and primitives that it does not contain remain if they were measured in the same environment.
         """
         others = []
         for one in self._document["measurements"]:
@@ -163,13 +165,13 @@ def empty(path: Path) -> TuningFile:
 
 
 def default_path() -> Path:
-    """In the user's configuration directory."""
+    """The path in the configuration directory of the user."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "pycoll" / "tuning.json"
 
 
 def path_in_use() -> Path | None:
-    """The file that is to be used: the one that ``PYCOLL_TUNING`` names, or the user's if there is one."""
+    """The file to use: the one that ``PYCOLL_TUNING`` names, or the default one if it exists."""
     named = os.environ.get("PYCOLL_TUNING", "")
     if named:
         return None if named == "off" else Path(named)
@@ -177,7 +179,7 @@ def path_in_use() -> Path | None:
 
 
 def read(path: Path) -> TuningFile:
-    """The file there; InvalidTuningFile if there is none, or if it is broken or no tuning file of this version."""
+    """Read a tuning file; raises InvalidTuningFile if it does not exist, is broken, or has another version."""
     try:
         content = path.read_bytes()
         document = json.loads(content)
@@ -206,7 +208,7 @@ _KINDS = {str: "a string", int: "an integer", dict: "an object", list: "a list"}
 
 
 def _check(measurement: Any) -> None:
-    """ValueError that says what is wrong with a measurement."""
+    """Raise ValueError if a measurement is wrong; the message says why."""
     _check_kind("it is", measurement, dict)
     for key, kind in (("mpi", str), ("ranks", int), ("hosts", int), ("environment", dict), ("primitives", dict)):
         if key not in measurement:
@@ -215,7 +217,7 @@ def _check(measurement: Any) -> None:
     for primitive, points in measurement["primitives"].items():
         known = [*algorithms_of(primitive), NATIVE]
         if PRIMITIVES[primitive].varies:
-            raise ValueError(f"ranks do not know the sizes of {primitive} alike")
+            raise ValueError(f"{primitive} cannot be tuned: its sizes are not known on all ranks")
         _check_points(primitive, points)
         sizes = [point.nbytes for point in _points(points)]
         integers = all(isinstance(nbytes, int) and 0 <= nbytes < 1 << 63 for nbytes in sizes)
@@ -226,11 +228,11 @@ def _check(measurement: Any) -> None:
                 if candidate.algorithm not in known or (candidate.segment is not None and candidate.segment < 1):
                     raise ValueError(f"{primitive} has no {candidate}")
                 if not (isinstance(time, float) and 0 < time < math.inf):
-                    raise ValueError(f"{primitive} of {nbytes} bytes took {candidate} {time!r} seconds")
+                    raise ValueError(f"the time of {candidate} for {primitive} of {nbytes} bytes is {time!r} seconds")
 
 
 def _check_points(primitive: str, points: Any) -> None:
-    """ValueError if `_points` cannot read them."""
+    """Raise ValueError if `_points` cannot read them."""
     _check_kind(f"the points of {primitive} are", points, list)
     for point in points:
         _check_kind(f"a point of {primitive} is", point, dict)

@@ -175,7 +175,7 @@ def test_the_environment_chooses(program, monkeypatch):
     monkeypatch.setenv("PYCOLL_ALLREDUCE", "ring")
     monkeypatch.setenv("PYCOLL_LOG", "algorithms")
     output = runs(2, program)
-    assert "pycoll.algorithms: allreduce of 32 bytes (float64) on 2 ranks: ring, as PYCOLL_ALLREDUCE asks" in output
+    assert "pycoll.algorithms: allreduce of 32 bytes (float64) on 2 ranks: ring, set by PYCOLL_ALLREDUCE" in output
 
 
 def test_a_communicator_s_choice_goes_before_the_environment_s(tmp_path, monkeypatch):
@@ -185,9 +185,9 @@ def test_a_communicator_s_choice_goes_before_the_environment_s(tmp_path, monkeyp
     path.write_text(CHOOSING)
     output = runs(2, path)
     for count, expected in (
-        (1, "ring, as PYCOLL_"),
-        (2, "tree, as the communicator's"),
-        (3, "naive, as the call asks"),
+        (1, "ring, set by PYCOLL_"),
+        (2, "tree, set by comm.algorithm"),
+        (3, "naive, requested by the call"),
     ):
         assert f"allreduce of {8 * count} bytes (float64) on 2 ranks: {expected}" in output
 

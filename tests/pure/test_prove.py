@@ -368,7 +368,7 @@ def test_a_file_outside_the_package(tmp_path):
     [
         (["allredcue"], "primitive='allredcue' is not one of: bcast, "),
         (["allreduce", "rung"], "algorithm='rung' is not one of the algorithms of allreduce: naive, "),
-        (["--all", "bcast"], "--all proves every algorithm: leave out bcast"),
+        (["--all", "bcast"], "--all proves every algorithm: omit bcast"),
         (["-n", "0"], "'0' is not a list of numbers of ranks"),
         (["-n", "few"], "'few' is not a list of numbers of ranks"),
         (["--file", "nowhere/bcast.py"], "nowhere/bcast.py"),

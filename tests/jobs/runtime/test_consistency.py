@@ -356,9 +356,9 @@ def test_algorithms_are_told_once_with_the_reason(monkeypatch):
     lines = [line.partition("pycoll.algorithms: ")[2] for line in output.splitlines() if "pycoll.algorithms: " in line]
     told = [
         "allreduce of 24 bytes (float64) on 2 ranks: recursive_doubling, by the rules for its size",
-        "allreduce of 24 bytes (float64) on 2 ranks: tree, as the call asks",
-        "bcast of 16 bytes (float64) on 2 ranks: naive, as PYCOLL_BCAST asks",
-        "scan of 24 bytes (float64) on 2 ranks: ring, as the communicator's `algorithm` asks",
+        "allreduce of 24 bytes (float64) on 2 ranks: tree, requested by the call",
+        "bcast of 16 bytes (float64) on 2 ranks: naive, set by PYCOLL_BCAST",
+        "scan of 24 bytes (float64) on 2 ranks: ring, set by comm.algorithm",
         "allreduce of 40 bytes (float64) on 2 ranks: recursive_doubling, by the rules for its size",
     ]
     barrier = [line for line in lines if line.startswith("barrier")]
