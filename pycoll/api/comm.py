@@ -115,7 +115,16 @@ class Comm(DerivedMethods):
     def fromhandle(cls, handle: int) -> MPI.Comm:
         """Wrap a handle, as in mpi4py.
 
-        An intracommunicator without a topology becomes a `pycoll.Comm`, which is attached at its first use.
+        Parameters
+        ----------
+        handle : int
+            The MPI handle of a communicator.
+
+        Returns
+        -------
+        MPI.Comm
+            A `pycoll.Comm`, attached at its first use, for an intracommunicator without a topology.  For others, an
+            object of the class of mpi4py.
         """
         comm = super().fromhandle(handle)
         return cls.__new__(cls, comm) if type(comm) is MPI.Intracomm else comm
@@ -477,46 +486,158 @@ class Comm(DerivedMethods):
         self._private, self._ranks = channel.comm, channel.size
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
-        """Split the communicator by color, as in mpi4py; returns a `pycoll.Comm`."""
+        """Split the communicator by color, as in mpi4py.
+
+        Parameters
+        ----------
+        color : int, default 0
+            Ranks of equal color form a communicator; MPI.UNDEFINED for none.
+        key : int, default 0
+            Determines the rank order in the new communicator.
+
+        Returns
+        -------
+        Comm
+            The new communicator; MPI.COMM_NULL for MPI.UNDEFINED.
+        """
         return self._child(Comm, super().Split, color, key)
 
     def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
-        """Split the communicator by type, as in mpi4py; returns a `pycoll.Comm`."""
+        """Split the communicator by type, as in mpi4py.
+
+        Parameters
+        ----------
+        split_type : int
+            The type, for example MPI.COMM_TYPE_SHARED; MPI.UNDEFINED for none.
+        key : int, default 0
+            Determines the rank order in the new communicator.
+        info : MPI.Info, optional
+            Hints for the MPI library.
+
+        Returns
+        -------
+        Comm
+            The new communicator; MPI.COMM_NULL for MPI.UNDEFINED.
+        """
         return self._child(Comm, super().Split_type, split_type, key, info)
 
     def Create(self, group: MPI.Group) -> Comm:
-        """Create a communicator from a group, as in mpi4py; returns a `pycoll.Comm`."""
+        """Create a communicator from a group, as in mpi4py.
+
+        Parameters
+        ----------
+        group : MPI.Group
+            The ranks of the new communicator; all ranks of this one call.
+
+        Returns
+        -------
+        Comm
+            The new communicator; MPI.COMM_NULL on ranks that are not in it.
+        """
         return self._child(Comm, super().Create, group)
 
     def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
-        """Create a communicator from a group; only its ranks call, as in mpi4py.  Returns a `pycoll.Comm`."""
+        """Create a communicator from a group, as in mpi4py; only ranks of the group call.
+
+        Parameters
+        ----------
+        group : MPI.Group
+            The ranks of the new communicator.
+        tag : int, default 0
+            Distinguishes concurrent calls.
+
+        Returns
+        -------
+        Comm
+            The new communicator.
+        """
         return self._child(Comm, super().Create_group, group, tag)
 
     def Dup(self, info: MPI.Info | None = None) -> Comm:
-        """Duplicate the communicator, as in mpi4py; the result has the same class."""
+        """Duplicate the communicator, as in mpi4py.
+
+        Parameters
+        ----------
+        info : MPI.Info, optional
+            Hints for the MPI library.
+
+        Returns
+        -------
+        Comm
+            The new communicator, of the same class.
+        """
         return self._child(type(self), super().Dup, info)
 
     def Dup_with_info(self, info: MPI.Info) -> Comm:
-        """Duplicate the communicator with other hints, as in mpi4py; the result has the same class."""
+        """Duplicate the communicator with other hints, as in mpi4py.
+
+        Parameters
+        ----------
+        info : MPI.Info
+            Hints for the MPI library.
+
+        Returns
+        -------
+        Comm
+            The new communicator, of the same class.
+        """
         return self._child(type(self), super().Dup_with_info, info)
 
     def Clone(self) -> Comm:
-        """Duplicate the communicator, as in mpi4py; the result has the same class."""
+        """Duplicate the communicator, as in mpi4py.
+
+        Returns
+        -------
+        Comm
+            The new communicator, of the same class.
+        """
         return self._child(type(self), super().Clone)
 
     @interruptions_delayed()
     def Idup(self, info: MPI.Info | None = None) -> tuple[Comm, MPI.Request]:
-        """Start duplicating the communicator, as in mpi4py; the result is usable once the request is complete."""
+        """Start duplicating the communicator, as in mpi4py.
+
+        Parameters
+        ----------
+        info : MPI.Info, optional
+            Hints for the MPI library.
+
+        Returns
+        -------
+        Comm
+            The new communicator, which is usable once the request is complete.
+        MPI.Request
+            The request to wait for.
+        """
         return self._later(*super().Idup(info))
 
     @interruptions_delayed()
     def Idup_with_info(self, info: MPI.Info) -> tuple[Comm, MPI.Request]:
-        """Start duplicating the communicator with other hints, as in mpi4py; see `Idup`."""
+        """Start duplicating the communicator with other hints, as in mpi4py.
+
+        Parameters
+        ----------
+        info : MPI.Info
+            Hints for the MPI library.
+
+        Returns
+        -------
+        Comm
+            The new communicator, which is usable once the request is complete.
+        MPI.Request
+            The request to wait for.
+        """
         return self._later(*super().Idup_with_info(info))
 
     @interruptions_delayed()
     def Shrink(self) -> Comm:
-        """Create a communicator of the ranks that have not failed, as in mpi4py; returns a `pycoll.Comm`."""
+        """Create a communicator of the ranks that have not failed, as in mpi4py.
+
+        Returns
+        -------
+        Comm
+            The new communicator.
+        """
         return Comm.__new__(Comm, shrink(self))
 
     def Revoke(self) -> None:

@@ -61,7 +61,7 @@ class _OnDevice(_Message):
     _stage: np.ndarray | None  # host memory; the message must still be copied from it
 
     def Test(self, status: MPI.Status | None = None) -> bool:
-        """As in mpi4py."""
+        """Test for completion, as in mpi4py."""
         status = MPI.Status() if status is None else status
         self._check_pending()
         done = super().Test(status)
@@ -70,7 +70,7 @@ class _OnDevice(_Message):
         return done
 
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
-        """As in mpi4py."""
+        """Wait for completion, as in mpi4py."""
         status = MPI.Status() if status is None else status
         self._check_pending()
         super().Wait(status)
@@ -78,11 +78,11 @@ class _OnDevice(_Message):
         return True
 
     def test(self, status: MPI.Status | None = None) -> tuple[bool, Any]:
-        """As in mpi4py."""
+        """Test for completion, as in mpi4py."""
         return self.Test(status), None
 
     def wait(self, status: MPI.Status | None = None) -> Any:
-        """As in mpi4py."""
+        """Wait for completion, as in mpi4py."""
         self.Wait(status)
 
     def _check_pending(self) -> None:

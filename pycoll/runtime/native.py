@@ -140,7 +140,7 @@ def bound(
             return [memory, type_]
         counts, displs = [size // itemsize for _, size in places], [start // itemsize for start, _ in places]
         types = [type_] * len(counts) if step.primitive == "alltoallw" else type_
-        return [memory, (counts, displs), types]  # in bytes, whatever the datatypes are
+        return [memory, (counts, displs), types]  # only v-variants get here: they move bytes
 
     send: Any = spec(buffers.send, step.sends, primitive.takes_all)
     recv: Any = spec(buffers.recv, step.recvs, primitive.gives_all)

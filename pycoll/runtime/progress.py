@@ -187,7 +187,7 @@ class Task:
         waits = [program.messages[number] for number in open_ones if program.messages[number].round == now]
         if not waits:
             return "it waits for the GPU"
-        peers = sorted({f"rank {m.peer} to {'take' if m.outgoing else 'send'} its message" for m in waits})
+        peers = sorted({f"rank {m.peer} to {'receive' if m.outgoing else 'send'} its message" for m in waits})
         return f"in round {now + 1} it waits for {', '.join(peers)}"
 
 

@@ -234,7 +234,7 @@ def call(*arguments):
 
 
 def test_a_message_that_nobody_takes(monkeypatch):
-    text = late("'bcast', np.ones(1 << 20), 0, algorithm='naive'", "bcast by naive", "rank 1 to take its message")
+    text = late("'bcast', np.ones(1 << 20), 0, algorithm='naive'", "bcast by naive", "rank 1 to receive its message")
     program(monkeypatch, text, 2, TIMEOUT="1")
 
 
