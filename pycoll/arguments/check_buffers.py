@@ -221,7 +221,7 @@ def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> CheckedBuffers:
 def _blocks(name: str, array: Array, size: int) -> int:
     count, rest = divmod(int(array.size), size)
     if rest:
-        raise ValueError(f"{name} has {array.size} elements, which is not divisible by the number of ranks, {size}")
+        raise ValueError(f"{name} has {array.size} elements, which cannot be divided evenly among {size} ranks")
     return count
 
 

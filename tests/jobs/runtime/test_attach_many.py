@@ -35,6 +35,6 @@ def test_the_error_says_why():
     if "not MPICH" in job.output:
         pytest.skip("only MPICH has so few communicators that a test can use them all")
     assert not job.timed_out and job.code == 0
-    assert job.output.count("pycoll needs a second, private one for each communicator") == 2
+    assert job.output.count("pycoll needs a private duplicate of each communicator") == 2
     assert "1022 communicators" in job.output and "1023 such pairs" in job.output
     assert job.output.count("and again") == 2

@@ -303,7 +303,7 @@ def test_wrong_lists():
         (ValueError, r"sendbuf\[1\].*\(2, 2\).*recvbuf\[1\].*\(4,\)", ([a, b], [a.copy(), np.ones(4)])),
         (ValueError, r"sendbuf\[0\].*float64.*recvbuf\[0\].*float32", ([a], [np.ones(3, "f4")])),
         (TypeError, r"sendbuf\[1\] has dtype float32, sendbuf\[0\] has dtype float64", ([a, b.astype("f4")],)),
-        (TypeError, "as many", ([a, b], [a.copy()])),
+        (TypeError, "same length", ([a, b], [a.copy()])),
         (TypeError, "list", ([a, b], a.copy())),
         (TypeError, "list", (a, [a.copy()])),
         (ValueError, r"recvbuf\[1\] is read-only", ([a, a], [a.copy(), readonly])),
