@@ -3,8 +3,8 @@
 Buffers are arrays of NumPy or CuPy, or objects with the buffer protocol, ``__array_interface__``,
 ``__cuda_array_interface__`` or DLPack (arrays of PyTorch and JAX).  They are used without a copy.  A send buffer with
 gaps is packed; the v-variants require contiguous ones.  A receive buffer must be C-contiguous and writeable, and must
-not overlap the send buffer.  Functions return the very object that was passed as `recvbuf`.  An allocated result is in
-the same memory as the send buffer, host or GPU.
+not overlap the send buffer.  If a function returns the receive buffer, it is the object that was passed.  An allocated
+result is in the same memory as the send buffer, host or GPU.
 All ranks of the communicator call the same function with matching arguments.  ``comm=None`` is COMM_WORLD;
 ``algorithm=None`` lets pycoll choose (see `pycoll.selection.select`).
 

@@ -1,7 +1,7 @@
 """A channel: the state that pycoll keeps for one communicator.
 
-It has a private duplicate of the communicator for all messages, facts that the ranks know about each other, the
-algorithms chosen for the communicator, and the executables of the last calls.
+It has a private duplicate of the communicator, for all messages, and facts that the ranks know about each other.  It
+also has the algorithms chosen for the communicator, and the executables of the last calls.
 """
 
 from __future__ import annotations

@@ -317,8 +317,8 @@ def _algorithm(
 def native_is_same(channel: Channel, primitive: str, nbytes: int, dtype: np.dtype, op: Operation | None) -> bool:
     """Whether the native collective may replace an algorithm of pycoll; the same on all ranks.
 
-    It may not if it would give other results, for more bytes than some libraries can count, or if a rank may have
-    buffers in GPU memory.  If other threads cannot call MPI at the same time, it may not on communicators with
+    It may not if it would give other results, or if a rank may have buffers in GPU memory.  It may not for more bytes
+    than some libraries can count.  If other threads cannot call MPI at the same time, it may not on communicators with
     nonblocking collectives.
     """
     alike = op is None or native.same_arithmetic(dtype, op)
