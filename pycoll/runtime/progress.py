@@ -325,9 +325,9 @@ def progress_thread(interval: float = INTERVAL, longest: float = 1e-3) -> Progre
 
     Parameters
     ----------
-    interval : float
+    interval : float, default 20e-6
         The time between two checks, in seconds.
-    longest : float
+    longest : float, default 1e-3
         The longest time between two checks, in seconds.  It is reached in steps while no message arrives, because the
         program needs the cores too.
 
