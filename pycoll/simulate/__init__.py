@@ -1,6 +1,6 @@
-"""The schedules of all ranks run against a model of a network, for thousands of ranks: ``pycoll.simulate(...)``.
+"""Simulation of a collective on thousands of ranks, with a model of a network: ``pycoll.simulate(...)``.
 
-``python -m pycoll.simulate`` does the same, draws, and fits the model to a network that is there.
+``python -m pycoll.simulate`` is the command line.  It can also plot, and fit the model to a real network.
 """
 
 from __future__ import annotations
@@ -22,25 +22,51 @@ __all__ = ["Link", "Network", "Passed", "Simulated", "simulate"]
 
 @dataclass(frozen=True)
 class Passed:
-    """What passed one direction of a link."""
+    """The traffic in one direction of a link.
+
+    Attributes
+    ----------
+    nbytes : int
+        The bytes that passed.
+    busy : float
+        The time in which the link was busy, in seconds.
+    """
 
     nbytes: int
-    busy: float  # seconds
+    busy: float
 
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """What a simulation says, in seconds and bytes; the arrays have an element for each rank."""
+    """The result of a simulation.  All arrays have one element for each rank.
 
-    time: float  # from the first rank's start to the last one's end
+    Attributes
+    ----------
+    time : float
+        The time from the start of the first rank to the end of the last rank, in seconds.
+    ends : numpy.ndarray
+        The time at which each rank ends, in seconds.
+    busy : numpy.ndarray
+        The seconds that the processor spends on messages and on combining.
+    waiting : numpy.ndarray
+        The remaining seconds between the start and the end of each rank.
+    messages : numpy.ndarray
+        The number of messages sent; a message that is cut into segments counts once.
+    sent, received, combined : numpy.ndarray
+        The bytes sent, received and combined.
+    links : dict of str to Passed
+        The traffic of each port that is used, for example "host 3 out" or "switch 0 up".
+    """
+
+    time: float
     ends: np.ndarray
-    busy: np.ndarray  # time that its processor spent on messages and on combining
-    waiting: np.ndarray  # the rest, from its start to its end
-    messages: np.ndarray  # sent; those that are cut into segments count once
+    busy: np.ndarray
+    waiting: np.ndarray
+    messages: np.ndarray
     sent: np.ndarray
     received: np.ndarray
     combined: np.ndarray
-    links: dict[str, Passed]  # by the names of the ports that anything passed: "host 3 out", "switch 0 up", ...
+    links: dict[str, Passed]
 
 
 def simulate(
@@ -57,13 +83,47 @@ def simulate(
     delays: Mapping[int, float] | None = None,
     longest: int | None = None,
 ) -> Simulated:
-    """Run a collective's schedule on all ranks as discrete events.
+    """Simulate the schedule of a collective on all ranks, as discrete events.
 
-    `nbytes` are those of the whole vector, all ranks' blocks together (for all-to-all, of one rank's send buffer).
-    `hosts` gives the host of each rank; without it each host has `ranks_per_host`, one after the other.  `delays` are
-    the seconds by which ranks start late.  `segments` of pipelined algorithms and the `longest` message in bytes are
-    as pycoll would choose them.  TypeError for arguments of a wrong type, ValueError for those that do not fit
-    together.
+    Parameters
+    ----------
+    primitive : str
+        The collective, for example "allreduce".
+    algorithm : str
+        The name of one of its algorithms, see `pycoll.algorithms`.
+    ranks : int
+        The number of ranks.
+    nbytes : int
+        The bytes of the whole vector, or of the blocks of all ranks together; for all-to-all, of the send buffer of one
+        rank.
+    network : Network, optional
+        The parameters of the network.
+    root : int
+        The rank of the root.
+    segments : int, optional
+        The number of segments of a pipelined algorithm, by default as pycoll chooses it.
+    ranks_per_host : int
+        The number of ranks on each host; consecutive ranks share a host.
+    hosts : sequence of int, optional
+        The host of each rank; replaces `ranks_per_host`.
+    delays : mapping of int to float, optional
+        The seconds by which ranks start late.
+    longest : int, optional
+        The longest message in bytes, by default as pycoll chooses it.
+
+    Returns
+    -------
+    Simulated
+        Times and counts.
+
+    Raises
+    ------
+    TypeError
+        For an argument of a wrong type.
+    ValueError
+        For an unknown primitive or algorithm, a number out of range, or arguments that do not fit together.
+    RuntimeError
+        If the schedule deadlocks.
     """
     chosen = find_schedule(primitive, algorithm)
     network = Network() if network is None else network
@@ -72,7 +132,7 @@ def simulate(
     integers = {"nbytes": nbytes, "root": root, "ranks": ranks, "ranks_per_host": ranks_per_host}
     optional = {"segments": segments, "longest": longest}
     _check_integers(integers | {name: value for name, value in optional.items() if value is not None})
-    ranks, nbytes, root = int(ranks), int(nbytes), int(root)  # which may be NumPy integers
+    ranks, nbytes, root = int(ranks), int(nbytes), int(root)  # they may be NumPy integers
     place = _hosts(ranks, int(ranks_per_host), hosts)
     several = place is None or len(set(place)) > 1
     delays = {} if delays is None else delays
@@ -95,13 +155,13 @@ def simulate(
 def _result(run: Ranks, starts: np.ndarray) -> Simulated:
     stuck = [rank for rank, end in enumerate(run.ends) if end is None]
     if stuck:
-        raise RuntimeError(f"deadlock: ranks {stuck[:8]} wait for ever")
+        raise RuntimeError(f"deadlock: ranks {stuck[:8]} wait forever")
     ends, busy = np.array(run.ends, float), np.array(run.busy)
     return Simulated(
         time=float(ends.max() - starts.min()),
         ends=ends,
         busy=busy,
-        waiting=np.maximum(0.0, ends - starts - busy),  # but for rounding
+        waiting=np.maximum(0.0, ends - starts - busy),  # negative only by rounding
         messages=np.array(run.messages),
         sent=np.array(run.sent),
         received=np.array(run.received),
@@ -141,7 +201,7 @@ def _check_delays(delays: Mapping[int, float], ranks: int) -> None:
         raise TypeError(f"delays={delays!r} is not a mapping from ranks to seconds")
     for rank, delay in delays.items():
         if not 0 <= rank < ranks:
-            raise ValueError(f"delays={dict(delays)!r}: there is no rank {rank}, the ranks are 0 to {ranks - 1}")
+            raise ValueError(f"delays={dict(delays)!r}: there is no rank {rank}; the ranks are 0 to {ranks - 1}")
         if not 0 <= delay < float("inf"):
             raise ValueError(f"delays={dict(delays)!r}: rank {rank} cannot start {delay} s late")
 

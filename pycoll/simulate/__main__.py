@@ -1,6 +1,6 @@
-"""Simulates a collective on any number of ranks, by one algorithm or by all, and prints its costs.
+"""Simulates a collective on any number of ranks, with one algorithm or with all, and prints the costs.
 
---plot draws time against ranks and against bytes.  Under mpiexec, --calibrate fits the network to the one there is.
+--plot plots time against ranks and against bytes.  Under mpiexec, --calibrate measures the real network.
 """
 
 from __future__ import annotations
@@ -20,27 +20,29 @@ from .plot import plot
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line's grammar."""
+    """Return the parser of the command line."""
     options = Parser(prog="python -m pycoll.simulate", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
-    options.add_argument("-a", "--algorithm", default="all", help="names, separated by commas (%(default)s)")
+    options.add_argument("-a", "--algorithm", default="all", help="comma-separated names (%(default)s)")
     options.add_argument("-n", "--ranks", type=int, default=16, help="number of ranks (%(default)s)")
     options.add_argument(
-        "-b", "--nbytes", type=nbytes, default="1M", help="bytes of the whole vector: 64K, 1M (%(default)s)"
+        "-b", "--nbytes", type=nbytes, default="1M", help="size of the whole vector, for example 64K (%(default)s)"
     )
     options.add_argument("-r", "--root", type=int, default=0, help="rank of the root (%(default)s)")
-    options.add_argument("-s", "--segments", type=int, help="segments of pipelined algorithms (as pycoll chooses)")
+    options.add_argument(
+        "-s", "--segments", type=int, help="segments of pipelined algorithms (default: as pycoll chooses)"
+    )
     options.add_argument("-p", "--ranks-per-host", type=int, default=1, help="ranks on each host (%(default)s)")
     options.add_argument(
         "--delay", action="append", type=_delay, default=[], metavar="RANK:SECONDS", help="let a rank start late"
     )
-    options.add_argument("--network", type=Path, metavar="FILE", help="a network that --calibrate wrote")
+    options.add_argument("--network", type=Path, metavar="FILE", help="read a network that --calibrate wrote")
     options.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a parameter of the network: gamma, oversubscription, between.alpha, inside.beta, ...",
+        help="set a parameter of the network: gamma, oversubscription, between.alpha, inside.beta, ...",
     )
     options.add_argument(
         "--plot", type=Path, metavar="FILE", help="plot time against ranks and bytes: .png, .svg or .pdf"
@@ -55,7 +57,7 @@ def _delay(text: str) -> tuple[int, float]:
     try:
         return int(rank), float(seconds)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rank and seconds, for example 3:0.001") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not RANK:SECONDS, for example 3:0.001") from None
 
 
 def _algorithms(primitive: str, names: str) -> list[Algorithm]:
@@ -87,7 +89,7 @@ def main(argv: Sequence[str]) -> None:
             calibrate(_calibrated(options))
             return
         if options.output:
-            raise ValueError(f"-o {options.output} is for --calibrate; --plot draws")
+            raise ValueError(f"-o {options.output} is only for --calibrate; use --plot for plots")
         network = changed(read(options.network) if options.network else Network(), options.set)
         chosen = _algorithms(options.primitive, options.algorithm)
         setting = {
@@ -98,7 +100,7 @@ def main(argv: Sequence[str]) -> None:
         }
         if options.plot:
             if options.delay:
-                raise ValueError("--delay: --plot draws ranks that start together")
+                raise ValueError("--delay is not possible with --plot, in which all ranks start together")
             plot(options.plot, chosen, options.ranks, options.nbytes, setting)
             return
         setting |= {"ranks": options.ranks, "nbytes": options.nbytes, "delays": dict(options.delay)}
@@ -109,16 +111,16 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _calibrated(options: argparse.Namespace) -> Path | None:
-    """The output file of --calibrate; ValueError if it is given with other options."""
+    """Return the output file of --calibrate; raise ValueError if other options are given."""
     if options.primitive or options.network or options.set or options.plot:
-        raise ValueError("--calibrate measures the network: there is nothing to simulate with it")
+        raise ValueError("--calibrate only measures the network: there is nothing to simulate with it")
     output: Path | None = options.output
     check_folder("-o", output)
     return output
 
 
 def calibrate(output: Path | None) -> None:
-    """Fit the network that the ranks of COMM_WORLD run on, and write it."""
+    """Measure the network of COMM_WORLD, print it, and write it to a file."""
     from mpi4py import MPI
 
     from ..api.abort import abort_on_exception
@@ -129,7 +131,7 @@ def calibrate(output: Path | None) -> None:
     network, missing = measured(MPI.COMM_WORLD)
     where = environment(MPI.COMM_WORLD)
     if MPI.COMM_WORLD.rank == 0:
-        print(network, *(f"{name}: not measured, no two such ranks" for name in missing), sep="\n")
+        print(network, *(f"{name}: not measured, because there are no two such ranks" for name in missing), sep="\n")
         if output:
             write(network, output, environment=where, missing=missing)
 

@@ -1,8 +1,8 @@
-"""Fits a `Network` to the one that this program runs on, by a few seconds of messages between pairs of ranks.
+"""Fits a `Network` to the network that this program runs on, with a few seconds of messages between pairs of ranks.
 
-The first ranks of the hosts, two by two, give the link between hosts, but for the last of an odd number; the first two
-of each host that inside it.  All pairs at once, since that is how collectives use a network; the others sleep
-meanwhile.  Times are medians.
+Pairs of the first ranks of two hosts measure the link between hosts; the last of an odd number of hosts takes no part.
+The first two ranks of each host measure the link inside it.  All pairs run at once, because collectives use a network
+in this way.  The other ranks sleep meanwhile.  Times are medians.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from ..base import settings
 from .network import Link, Network
 
 REPEATS = 9
-SECONDS = 0.05  # that a stream of messages takes at least
-SHORT, LONG = 64 << 10, 256 << 20  # bytes of such a stream at least, and at most
-WINDOW = 2  # messages in flight each way, as in the engine
-MANY = 200  # short messages in a row
-TURNS = 3  # rounds in a row: enough that they start together, few enough that it counts when ranks had been asleep
+SECONDS = 0.05  # the shortest duration of a stream of messages
+SHORT, LONG = 64 << 10, 256 << 20  # the least and the most bytes of such a stream
+WINDOW = 2  # messages in flight in each direction, as in `pycoll.compiler.lower`
+MANY = 200  # short messages in sequence
+TURNS = 3  # rounds in sequence: enough to start together, few enough that the wake-up of sleeping ranks counts
 NAP, PAUSE = 1e-3, 0.02
-FRAME = 64 << 10  # what a host hands to its link at a time, where there is no shaper
+FRAME = 64 << 10  # bytes that a host passes to its link at a time, if there is no shaper
 
 
 @dataclass
 class _Pair:
-    """One of a pair of ranks that exchange messages, while the other pairs do the same."""
+    """One rank of a pair that exchanges messages, while the other pairs do the same."""
 
-    comm: MPI.Intracomm  # of all pairs
-    both: MPI.Intracomm  # of the two
+    comm: MPI.Intracomm  # the ranks of all pairs
+    both: MPI.Intracomm  # the two ranks of this pair
     other: int
     first: bool
     longest: int
 
     def timed(self, what: Callable[[], object]) -> float:
-        """The median seconds of a call, made by all ranks, each after a pause, in which traffic shapers recover."""
+        """Return the median seconds of a call on all ranks; before each call, a pause lets traffic shapers recover."""
         spent = []
         for _ in range(REPEATS):
             self.comm.Barrier()
@@ -52,11 +52,11 @@ class _Pair:
         return float(np.median(spent))
 
     def agreed(self, seconds: float) -> float:
-        """The median over the first ranks of all pairs, on all ranks."""
+        """Return on all ranks the median over the first ranks of all pairs."""
         return float(np.nanmedian(self.comm.allgather(seconds if self.first else np.nan)))
 
     def ping_pong(self, nbytes: int) -> float:
-        """Seconds that a message takes one way."""
+        """Return the seconds that a message takes in one direction."""
         buffer = np.zeros(nbytes, np.uint8)
 
         def there_and_back() -> None:
@@ -70,7 +70,7 @@ class _Pair:
         return self.agreed(self.timed(there_and_back) / 2)
 
     def one_round(self) -> float:
-        """Seconds that a round of pycoll takes in which both send a byte."""
+        """Return the seconds of a round of pycoll in which both ranks send a byte."""
         out, into = np.zeros(1, np.uint8), np.zeros(2, np.uint8)
 
         def rounds() -> None:
@@ -80,7 +80,7 @@ class _Pair:
         return self.agreed(self.timed(rounds) / TURNS)
 
     def exchange(self, nbytes: int) -> float:
-        """Seconds that so many bytes take in both directions at once, in messages as pycoll cuts them."""
+        """Return the seconds to send `nbytes` bytes in both directions at once, in messages as pycoll cuts them."""
         segment = min(self.longest, nbytes)
         out, into = np.zeros(segment, np.uint8), np.zeros((WINDOW, segment), np.uint8)
         messages = max(1, nbytes // segment)
@@ -98,7 +98,7 @@ class _Pair:
         return self.agreed(self.timed(stream)) * nbytes / (messages * segment)
 
     def sending(self, nbytes: int) -> float:
-        """Seconds until the sends of so many bytes one way are complete, wherever the bytes are then."""
+        """Return the seconds until sends of `nbytes` bytes in one direction complete; bytes may still be queued."""
         segment = min(self.longest, nbytes)
         buffer = np.zeros(segment, np.uint8)
         spent = []
@@ -108,13 +108,13 @@ class _Pair:
             for _ in range(nbytes // segment):
                 (self.comm.Send if self.first else self.comm.Recv)(buffer, self.other)
             spent.append(time.perf_counter() - start)
-            self.comm.sendrecv(None, self.other, source=self.other)  # until all has come
+            self.comm.sendrecv(None, self.other, source=self.other)  # wait until all messages have arrived
 
         self.timed(one_way)
         return self.agreed(float(np.median(spent))) * nbytes / (nbytes // segment * segment)
 
     def each_of_many(self) -> float:
-        """Seconds for each of many short messages one way."""
+        """Return the seconds for each of many short messages in one direction."""
         buffer = np.zeros(8, np.uint8)
 
         def one_way() -> None:
@@ -133,7 +133,7 @@ def _link(pair: _Pair) -> Link:
     one_round = pair.one_round()
     overhead = min(pair.each_of_many(), one_round / 2)
     while (left_behind := stream - pair.sending(stream) / beta) > 0.9 * stream and stream < LONG:
-        stream *= 4  # of which nearly all went into buffers
+        stream *= 4  # nearly all bytes of the stream went into buffers
     frame = _frame(pair, beta)
     return Link(
         alpha=one_round - 2 * overhead,
@@ -146,7 +146,7 @@ def _link(pair: _Pair) -> Link:
 
 
 def _frame(pair: _Pair, beta: float) -> int:
-    """Up to how many bytes pass at once although their link is slow, as shapers let them; 0 if it is not shaped."""
+    """Return the number of bytes that a traffic shaper lets pass at full speed; 0 if the link is not shaped."""
     shortest = pair.ping_pong(1)
 
     def at_once(nbytes: int) -> bool:
@@ -162,7 +162,7 @@ def _frame(pair: _Pair, beta: float) -> int:
 
 
 def _gamma() -> float:
-    """Seconds per byte that NumPy takes to combine data in the caches, where segments are."""
+    """Return the seconds per byte that NumPy takes to combine data in cache, as segments are."""
     vector, result = np.ones(1 << 16, np.float32), np.ones(1 << 16, np.float32)
     spent = []
     for _ in range(REPEATS * 10):
@@ -194,7 +194,7 @@ def _measured(comm: MPI.Intracomm, pairs: list[tuple[int, int]], longest: int) -
 
 
 def _pairs(names: list[str]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Pairs of ranks of different hosts, one of each host, and of one host, for each that has two ranks."""
+    """Return pairs of ranks on two hosts, and a pair of ranks inside each host that has at least two ranks."""
     hosts: dict[str, list[int]] = {}
     for rank, name in enumerate(names):
         hosts.setdefault(name, []).append(rank)
@@ -204,8 +204,11 @@ def _pairs(names: list[str]) -> tuple[list[tuple[int, int]], list[tuple[int, int
 
 
 def calibrate(comm: MPI.Intracomm) -> tuple[Network, list[str]]:
-    """The network of this communicator, and which of its parts could not be measured; all ranks together."""
-    pycoll.attach(comm)  # before the pairs': a trace is of the first
+    """Measure the network of this communicator; return it and the names of links that could not be measured.
+
+    All ranks call this together.
+    """
+    pycoll.attach(comm)  # before those of the pairs, because a trace is of the first communicator
     comm = comm.Dup()
     apart, together = _pairs(comm.allgather(MPI.Get_processor_name()))
     gamma = float(np.median(comm.allgather(_gamma())))

@@ -1,4 +1,4 @@
-"""What messages cost: the simulation's parameters, set by hand or fitted by `pycoll.simulate.calibrate`."""
+"""The parameters of the simulated network, set by hand or fitted by `pycoll.simulate.calibrate`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SWITCHES = {"0": False, "false": False, "1": True, "true": True}
 
 
 def _check(owner: Link | Network) -> None:
-    """ValueError unless all numbers are finite and not negative, and integers where they must be."""
+    """Raise ValueError unless all numbers are finite and not negative, and integers where required."""
     for each in fields(owner):
         value = getattr(owner, each.name)
         if each.type in KINDS:
@@ -35,38 +35,77 @@ def _check(owner: Link | Network) -> None:
 
 @dataclass(frozen=True)
 class Link:
-    """What carries messages between two ranks, each way: a host's link, or a host's memory.
+    """The link of a host in each direction, or the memory of a host for messages inside it.
 
-    Messages of different pairs of ranks share it, in turns of as many bytes each, a `frame` or, of long messages, more;
-    without a frame each waits for the whole of the one before.
+    Parameters
+    ----------
+    alpha : float
+        The seconds from the departure of the last byte to its arrival.
+    beta : float
+        The seconds per byte.
+    overhead : float
+        The seconds that the sender and the receiver each spend on a message, or on each segment of it.
+    buffer : int
+        The bytes that may still be on the sender when a send completes.  Longer segments wait for their receiver.
+    frame : int
+        The bytes of one turn.  Messages of different pairs of ranks take turns of equal size on the link, with larger
+        turns for long messages.  If it is 0, each message waits until the one before has passed completely.
+    shaped : bool
+        If true, a frame passes at once, and the next frame waits for the time that the first should have taken.
+
+    Raises
+    ------
+    ValueError
+        For a number that is negative, not finite or not an integer where required, or ``shaped=True`` without a frame.
     """
 
-    alpha: float = 0.0  # seconds from the last byte's departure to its arrival
-    beta: float = 0.0  # seconds per byte
-    overhead: float = 0.0  # seconds that either rank spends on a message, or on each of its segments
-    buffer: int = 0  # bytes that a send may leave behind when it is complete; longer segments wait for their receiver
-    frame: int = 0  # bytes
-    shaped: bool = False  # a frame passes at once, and the next one waits for as long as it should have taken
+    alpha: float = 0.0
+    beta: float = 0.0
+    overhead: float = 0.0
+    buffer: int = 0
+    frame: int = 0
+    shaped: bool = False
 
     def __post_init__(self) -> None:
         _check(self)
         if self.shaped and not self.frame:
-            raise ValueError("shaped=True needs a frame: how many bytes pass at once")
+            raise ValueError("shaped=True needs a frame: the number of bytes that pass at once")
 
 
 @dataclass(frozen=True)
 class Network:
-    """Hosts with a link each, the ranks inside them, and the switches between them.
+    """Hosts with one link each, the ranks inside them, and the switches between them.
 
-    Where no numbers are given they are of the order of a cluster with 100 Gbit/s between its hosts: an example, not a
+    The defaults are of the order of a cluster with 100 Gbit/s between its hosts.  They are an example, not a
     measurement.
+
+    Parameters
+    ----------
+    between : Link
+        The link of each host to the other hosts.
+    inside : Link
+        The link of each rank to the other ranks of its host.
+    gamma : float
+        The seconds per byte combined.
+    hosts_per_switch : int
+        The number of hosts on each switch; 0 means that all hosts are on one switch.
+    oversubscription : float
+        The total bandwidth of the links of a switch to its hosts, divided by the bandwidth of its uplink.
+
+    Raises
+    ------
+    TypeError
+        For a link that is not a `Link`.
+    ValueError
+        For a number that is negative, not finite or not an integer where required, for an oversubscription below 1, or
+        one above 1 without `hosts_per_switch`.
     """
 
     between: Link = field(default_factory=lambda: Link(alpha=1.5e-6, beta=8e-11, overhead=0.3e-6))
-    inside: Link = field(default_factory=lambda: Link(alpha=0.3e-6, beta=1e-10, overhead=0.2e-6))  # one for each rank
-    gamma: float = 1e-10  # seconds per byte combined
-    hosts_per_switch: int = 0  # 0: all hosts hang on one switch
-    oversubscription: float = 1.0  # a switch's links downwards, divided by its link upwards
+    inside: Link = field(default_factory=lambda: Link(alpha=0.3e-6, beta=1e-10, overhead=0.2e-6))
+    gamma: float = 1e-10
+    hosts_per_switch: int = 0
+    oversubscription: float = 1.0
 
     def __post_init__(self) -> None:
         _check(self)
@@ -74,12 +113,12 @@ class Network:
             raise ValueError(f"oversubscription={self.oversubscription!r} is less than 1, the full bisection bandwidth")
         if self.oversubscription > 1 and not self.hosts_per_switch:
             raise ValueError(
-                f"oversubscription={self.oversubscription!r} needs hosts_per_switch: one switch has no trunk"
+                f"oversubscription={self.oversubscription!r} needs hosts_per_switch: one switch has no uplink"
             )
 
     @property
     def trunk(self) -> float:
-        """Seconds per byte of a switch's link upwards."""
+        """The seconds per byte of the uplink of a switch."""
         return self.between.beta * self.oversubscription / self.hosts_per_switch if self.hosts_per_switch else 0.0
 
 
@@ -89,7 +128,7 @@ def write(network: Network, path: str | Path, **more: Any) -> None:
 
 
 def read(path: str | Path) -> Network:
-    """A network as `write` wrote it; ValueError if it is not one, OSError if there is no such file."""
+    """Read a network that `write` wrote; raise ValueError if the file is not one, OSError if there is no such file."""
     try:
         document = json.loads(Path(path).read_text())
         if not isinstance(document, dict) or "network" not in document:
@@ -102,7 +141,7 @@ def read(path: str | Path) -> Network:
 
 
 def changed(network: Network, settings: Sequence[str]) -> Network:
-    """The network with other parameters: ``gamma=1e-10``, ``between.alpha=2e-6``; ValueError names a wrong one."""
+    """Return the network with other parameters, such as ``between.alpha=2e-6``; raise ValueError for a wrong one."""
     values: dict[str, Any] = asdict(network)
     valid = [name for name, value in values.items() if not isinstance(value, dict)]
     valid += [f"{link}.{name}" for link in LINKS for name in values[link]]
@@ -116,12 +155,12 @@ def changed(network: Network, settings: Sequence[str]) -> Network:
         try:
             group[part] = SWITCHES[text.lower()] if kind is bool else kind(text)
         except (KeyError, ValueError):
-            raise ValueError(f"{setting!r} does not give a value for {name}") from None
+            raise ValueError(f"{setting!r} has no valid value for {name}") from None
     return _made(values)
 
 
 def _made(values: Any) -> Network:
-    """The network of these values, as JSON holds them; those that are not there are the example's."""
+    """Make a network from these values, as read from JSON; missing values have the defaults."""
     _check_names(values, Network, "network")
     links: dict[str, Any] = {}
     for name in LINKS:

@@ -1,4 +1,4 @@
-"""Time against ranks and against bytes for several algorithms, with the points where one overtakes another."""
+"""Plots of time against ranks and against bytes for several algorithms, with the points where they cross."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ..schedule.registry import Algorithm
 from ..tune.options import size_label
 from . import simulate
 
-Curves = dict[str, list[float]]  # of each algorithm the seconds at each abscissa
+Curves = dict[str, list[float]]  # the seconds of each algorithm at each abscissa
 MARKERS = "osv^DPX<>*"
-LEVEL = 1.01  # as fast as the fastest
+LEVEL = 1.01  # the largest ratio to the fastest time that counts as equally fast
 
 
 class Crossing(NamedTuple):
-    """Where another algorithm becomes the fastest."""
+    """A point at which another algorithm becomes the fastest."""
 
-    low: int  # the points that it lies between
+    low: int  # the simulated points before and after it
     high: int
-    at: float  # where the lines drawn between them meet
+    at: float  # the abscissa at which the lines between these points meet
     seconds: float
     before: str
     after: str
-    crosses: bool = True  # the lines cross; otherwise they coincide up to `low`, and part there
+    crosses: bool = True  # if false, the lines coincide up to `low` and separate there
 
 
 def crossings(abscissas: Sequence[int], curves: Curves) -> list[Crossing]:
-    """Between which points the fastest algorithm changes, and where their lines meet, on logarithmic scales."""
+    """Find the points between which the fastest algorithm changes, and where the lines meet on logarithmic scales."""
     best: list[str] = []
     for place in range(len(abscissas)):
         fastest = min(curves, key=lambda name: curves[name][place])
@@ -53,7 +53,7 @@ def crossings(abscissas: Sequence[int], curves: Curves) -> list[Crossing]:
 
 
 def doubling(most: int, factor: int, least: int) -> list[int]:
-    """From about `least` to `most`, by a factor."""
+    """Return points from about `least` to `most`, spaced by a factor."""
     points = [most]
     while points[0] // factor >= least:
         points.insert(0, points[0] // factor)
@@ -61,7 +61,7 @@ def doubling(most: int, factor: int, least: int) -> list[int]:
 
 
 def curves_of(algorithms: Sequence[Algorithm], points: Sequence[dict[str, Any]], setting: dict[str, Any]) -> Curves:
-    """The simulated seconds of each algorithm at each point."""
+    """Return the simulated seconds of each algorithm at each point."""
     return {
         each.name: [simulate(each.primitive.name, algorithm=each.name, **point, **setting).time for point in points]
         for each in algorithms
@@ -69,12 +69,14 @@ def curves_of(algorithms: Sequence[Algorithm], points: Sequence[dict[str, Any]],
 
 
 def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, setting: dict[str, Any]) -> None:
-    """Draw, write the image, and print where lines cross; ValueError if that cannot be."""
+    """Write the plot, and print where lines cross; raise ValueError for invalid options."""
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--plot {path} does not end in .png, .svg or .pdf")
     check_folder("--plot", path)
     if ranks < max(2, setting["root"] + 1) or nbytes < 8:
-        raise ValueError(f"--plot needs two ranks, the root among them, and 8 bytes at least, not {ranks} and {nbytes}")
+        raise ValueError(
+            f"--plot needs at least 2 ranks, with the root among them, and 8 bytes, not {ranks} and {nbytes}"
+        )
     optional("matplotlib")
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -1,4 +1,4 @@
-"""Where messages wait for each other: the ports of hosts and of switches, and the messages themselves."""
+"""The ports of hosts and switches, at which messages wait for each other, and the messages themselves."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from collections import deque
 
 from .network import Link
 
-MOST_TURNS = 16  # of one message: else a few long ones would take as long to simulate as many short ones
+MOST_TURNS = 16  # of one message, so that a few long messages do not take as long to simulate as many short ones
 
 
 class Port:
     """One direction of a link.
 
-    Where it is the one out of a sender's host, messages to different ranks take turns, as many bytes each.
+    At a port out of the host of a sender, messages of different pairs of ranks take turns of equal size.
     """
 
     __slots__ = ("awaited", "beta", "busy", "frame", "free", "lines", "name", "nbytes", "turns")
 
     def __init__(self, name: str, beta: float) -> None:
         self.name, self.beta = name, beta
-        self.free = 0.0  # when all that has entered will be through
+        self.free = 0.0  # the time at which all bytes that have entered will have passed
         self.nbytes = 0
         self.busy = 0.0
-        self.lines: dict[int, deque[Message]] = {}  # those that wait, by pairs of ranks
-        self.turns: deque[deque[Message]] = deque()  # the same, by who is next
-        self.frame = 0  # bytes of a turn: the largest `Message.frame` since nothing waited
-        self.awaited = False  # whether there is an event at which the next one's turn comes
+        self.lines: dict[int, deque[Message]] = {}  # the waiting messages by pair of ranks
+        self.turns: deque[deque[Message]] = deque()  # the same queues in the order of their turns
+        self.frame = 0  # bytes of a turn: the largest `Message.frame` since the queues were empty
+        self.awaited = False  # whether an event for the next turn exists
 
     def take(self, nbytes: int, now: float) -> None:
-        """Let so many bytes through, after those that came before."""
+        """Let `nbytes` bytes pass, after those that came before."""
         duration = nbytes * self.beta
         self.free = (self.free if self.free > now else now) + duration
         self.busy += duration
         self.nbytes += nbytes
 
     def queue(self, message: Message) -> None:
-        """Let a message wait for its turn."""
+        """Queue a message for its turn."""
         line = self.lines.get(message.pair)
         if line is None:
             line = self.lines[message.pair] = deque()
@@ -44,7 +44,7 @@ class Port:
         self.frame = max(self.frame, message.frame)
 
     def next_turn(self) -> tuple[Message, int]:
-        """Whose turn it is, and with how many bytes."""
+        """Return the message whose turn it is, and the number of bytes that pass."""
         line = self.turns.popleft()
         message = line[0]
         nbytes = min(self.frame, message.left)
@@ -74,29 +74,30 @@ class Message:
         self.nbytes, self.segments, self.link, self.route = nbytes, segments, link, route
         self.left = nbytes  # bytes that have not left yet
         self.frame = max(link.frame, -(-nbytes // MOST_TURNS)) if link.frame else nbytes
-        self.handed = 0.0  # when its sender's processor has done its part
-        self.rendezvous = False  # whether it leaves only when it is received
-        self.receive: tuple[float, int] | None = None  # since when it is waited for, and how many bytes are combined
-        self.first = self.busy = 0.0  # when its first segment comes, and how much its receiver had worked when it left
+        self.handed = 0.0  # the time at which the processor of the sender has finished with it
+        self.rendezvous = False  # whether it leaves only after the receive has started
+        self.receive: tuple[float, int] | None = None  # the start of its receive, and the bytes to combine
+        self.first = 0.0  # the arrival of its first segment
+        self.busy = 0.0  # the seconds that its receiver had worked when it left
         self.arrived = False
 
     @property
     def tail(self) -> int:
-        """Bytes in its last frame."""
+        """The bytes in its last frame."""
         return self.nbytes % self.link.frame or min(self.nbytes, self.link.frame)
 
 
 class Flow:
-    """What one rank has sent to another and has not left yet; a send may leave `Link.buffer` bytes behind."""
+    """The bytes that one rank sends to another; a send completes when at most `Link.buffer` bytes have not left."""
 
     __slots__ = ("left", "owed", "sent")
 
     def __init__(self) -> None:
         self.sent = self.left = 0
-        self.owed: list[tuple[int, Message]] = []  # sends that are complete when so many bytes have left
+        self.owed: list[tuple[int, Message]] = []  # pending sends, each with the bytes that must have left before
 
     def add(self, message: Message) -> bool:
-        """Whether the send of another message is complete at once."""
+        """Add a message; return whether its send is complete at once."""
         self.sent += message.nbytes
         awaited = self.sent - message.link.buffer
         if awaited > self.left:
@@ -104,7 +105,7 @@ class Flow:
         return awaited <= self.left
 
     def leave(self, nbytes: int) -> list[tuple[Message, int]]:
-        """The messages whose sends are complete while these bytes leave, and after how many of them."""
+        """Let bytes leave; return the messages whose sends complete meanwhile, and after how many of these bytes."""
         before = self.left
         self.left += nbytes
         done = [(message, awaited - before) for awaited, message in self.owed if awaited <= self.left]

@@ -1,10 +1,11 @@
-"""The schedules of all ranks as discrete events, in seconds.
+"""The simulation of all ranks by discrete events.  Times are in seconds.
 
 A rank starts all moves of a round at once, as a program does, and its next round when they are complete.  A message
-passes all ports on its way at the same time, each as soon as it is free; it arrives `alpha` after it is through the
-slowest.  A rank's processor does one thing after another: the overhead of each segment of a message, and combining,
-which goes on while later segments arrive.  That a message waits for its receiver costs nothing but that wait.
-Schedules are generators, so nothing is kept of rounds that are over.
+passes all ports of its route at the same time, each as soon as it is free.  It arrives `alpha` after it has passed the
+slowest port.  The processor of a rank does one thing at a time: the overhead of each segment of a message, and
+combining, which can overlap with the arrival of later segments.  Waiting for the receiver has no cost besides the wait.
+
+Schedules are generators, so completed rounds take no memory.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ COUNTS = counts_of(0)[0]
 
 
 def sizes(algorithm: Algorithm, ranks: int, nbytes: int, segments: int, hosts: Hosts) -> Callable[[Blocks], int]:
-    """How many bytes some blocks have together, of `nbytes` bytes that are cut as evenly as can be."""
+    """Return a function for the total bytes of some blocks, if `nbytes` bytes are cut as evenly as possible."""
     parts = split(nbytes, algorithm.parts(ranks, segments, hosts))
     before = list(accumulate(parts, initial=0))
 
@@ -34,7 +35,7 @@ def sizes(algorithm: Algorithm, ranks: int, nbytes: int, segments: int, hosts: H
         return parts[block]  # type: ignore[call-overload, no-any-return]
 
     def together(blocks: Blocks) -> int:
-        if type(blocks) is range and blocks.step == 1:  # of which some schedules have long ones
+        if type(blocks) is range and blocks.step == 1:  # some schedules have long ranges
             return before[blocks.stop] - before[blocks.start] if blocks else 0
         return sum(map(one, blocks))
 
@@ -42,7 +43,7 @@ def sizes(algorithm: Algorithm, ranks: int, nbytes: int, segments: int, hosts: H
 
 
 class Cluster:
-    """The ports that messages pass: of a host, of a switch, or of each rank inside a host."""
+    """The ports that messages pass: ports of hosts, of switches, and of ranks inside a host."""
 
     def __init__(self, network: Network, ranks: int, hosts: Hosts) -> None:
         self.network = network
@@ -50,14 +51,14 @@ class Cluster:
         self.ports: dict[tuple[str, int], Port] = {}
 
     def port(self, name: str, number: int, beta: float) -> Port:
-        """The port of that name, made when it is first used."""
+        """Return the port with this name; it is created at its first use."""
         key = (name, number)
         if key not in self.ports:
             self.ports[key] = Port(name.format(number), beta)
         return self.ports[key]
 
     def way(self, source: int, to: int) -> tuple[Link, tuple[Port, ...]]:
-        """The kind of link between two ranks, and the ports on the way."""
+        """Return the kind of link between two ranks, and the ports on the route."""
         here, there = self.hosts[source], self.hosts[to]
         if here == there:
             link = self.network.inside
@@ -73,7 +74,7 @@ class Cluster:
 
 
 class Ranks:
-    """All ranks under way, rank by rank in lists."""
+    """The state of all ranks, in lists with one element for each rank."""
 
     def __init__(
         self, rounds: Sequence[Iterator[Round]], cluster: Cluster, together: Callable[[Blocks], int], longest: int
@@ -83,23 +84,23 @@ class Ranks:
         self.size = size
         self.gamma = cluster.network.gamma
         self.open = [0] * size  # moves of the round that are not complete
-        self.finish = [0.0] * size  # when those that are complete were
-        self.processor = [0.0] * size  # until when it has something to do
+        self.finish = [0.0] * size  # the time at which the last complete move was complete
+        self.processor = [0.0] * size  # the time until which the processor is busy
         self.ends: list[float | None] = [None] * size
         self.busy = [0.0] * size
         self.messages, self.sent, self.received, self.combined = ([0] * size for _ in range(4))
-        self.sends: dict[int, list[Message]] = {}  # those that no receive is there for, by pairs of ranks
-        self.receives: dict[int, list[tuple[float, int]]] = {}  # and the other way round
-        self.flows: dict[int, Flow] = {}  # what has not left yet, by pairs of ranks
+        self.sends: dict[int, list[Message]] = {}  # sends without a matching receive yet, by pair of ranks
+        self.receives: dict[int, list[tuple[float, int]]] = {}  # receives without a matching send yet
+        self.flows: dict[int, Flow] = {}  # bytes that have not left yet, by pair of ranks
         self.events: list[tuple[float, int, int | Port | Message]] = []
-        self.numbers = count(size)  # of events, so that those at one time come in the order in which they were made
+        self.numbers = count(size)  # numbers events, so that simultaneous events keep the order of their creation
 
     def run(self, starts: Sequence[float]) -> None:
-        """From the ranks' starts until no rank can go on."""
+        """Run all ranks from their starts until no event is left."""
         self.events = [(start, rank, rank) for rank, start in enumerate(starts)]
         heapify(self.events)
         collecting = gc.isenabled()
-        gc.disable()  # nothing refers to itself, and looking for that among millions of messages takes as long again
+        gc.disable()  # there are no reference cycles, and a search among millions of messages doubles the time
         try:
             while self.events:
                 self.handle(*heappop(self.events))
@@ -117,7 +118,7 @@ class Ranks:
             self.next_turn(target, now)  # type: ignore[arg-type]
 
     def at(self, time: float, target: int | Port | Message) -> None:
-        """Let a rank begin its next round, a port let the next message pass, or a message arrive, at that time."""
+        """Schedule an event: a rank begins its next round, a port lets the next message pass, or a message arrives."""
         heappush(self.events, (time, next(self.numbers), target))
 
     def next_round(self, rank: int, now: float) -> None:
@@ -137,12 +138,12 @@ class Ranks:
                 self.receive(rank, move.source, nbytes, type(move) is Reduce, now, not move.blocks)
             elif type(move) is Combine:
                 self.complete(rank, self.work(rank, now, self.combine(rank, self.together([move.into]))))
-            elif type(move) is Copy:  # a second name for the value
+            elif type(move) is Copy:  # takes no time
                 self.complete(rank, now)
         self.complete(rank, now)
 
     def complete(self, rank: int, time: float) -> None:
-        """A move of the rank's round is complete."""
+        """Record that a move in the current round of a rank is complete."""
         if time > self.finish[rank]:
             self.finish[rank] = time
         self.open[rank] -= 1
@@ -150,19 +151,19 @@ class Ranks:
             self.at(self.finish[rank], rank)
 
     def work(self, rank: int, now: float, seconds: float, earlier: float = 0.0) -> float:
-        """Let the rank's processor work for so long, of which it did a part `earlier`; when it is done."""
+        """Let the processor of a rank work, with a part `earlier` done before; return the time at which it is done."""
         taken = self.processor[rank]
         self.processor[rank] = done = (taken if taken > now else now) + seconds - earlier
         self.busy[rank] += seconds
         return done
 
     def combine(self, rank: int, nbytes: int) -> float:
-        """The seconds that it takes."""
+        """Count combined bytes; return the seconds that combining takes."""
         self.combined[rank] += nbytes
         return nbytes * self.gamma
 
     def send(self, rank: int, to: int, nbytes: int, now: float, empty: bool) -> None:
-        """Start a send; messages of no bytes are a barrier's (`empty`) or left out."""
+        """Start a send; a message without bytes is omitted, unless it belongs to a barrier (`empty`)."""
         if not nbytes and not empty:
             self.complete(rank, now)
             return
@@ -207,7 +208,7 @@ class Ranks:
             self.end_receive(message, wanted, now)
 
     def leave(self, message: Message, now: float) -> None:
-        """The message may leave its host, in its turn."""
+        """Let a message leave its host, in its turn."""
         port = message.route[0]
         if not port.lines and port.free <= now and message.frame >= message.nbytes:
             self.depart(message, message.nbytes, now)
@@ -218,7 +219,7 @@ class Ranks:
             self.at(max(now, port.free), port)
 
     def next_turn(self, port: Port, now: float) -> None:
-        """Let the message pass whose turn it is."""
+        """Let the message whose turn it is pass a port."""
         message, nbytes = port.next_turn()
         self.depart(message, nbytes, now)
         port.awaited = bool(port.turns)
@@ -226,7 +227,7 @@ class Ranks:
             self.at(port.free, port)
 
     def depart(self, message: Message, nbytes: int, now: float) -> None:
-        """So many bytes of a message pass its ports."""
+        """Let `nbytes` bytes of a message pass its ports."""
         link, out = message.link, message.route[0]
         if message.left == message.nbytes:
             message.first = now + link.alpha + min(nbytes, self.longest) * link.beta
@@ -248,7 +249,7 @@ class Ranks:
             self.at(arrival, message)
 
     def release(self, message: Message, nbytes: int, now: float, beta: float) -> None:
-        """Complete the sends that no longer leave too much behind, now that so many bytes leave."""
+        """Complete the sends that only wait for these bytes to leave."""
         flow = self.flows[message.pair]
         for other, bytes_later in flow.leave(nbytes):
             time = now + bytes_later * beta
@@ -257,13 +258,13 @@ class Ranks:
             del self.flows[message.pair]
 
     def arrive(self, message: Message, now: float) -> None:
-        """The last byte has come."""
+        """Handle the arrival of the last byte."""
         message.arrived = True
         if message.receive:
             self.end_receive(message, message.receive, now)
 
     def end_receive(self, message: Message, wanted: tuple[float, int], now: float) -> None:
-        """An awaited message has arrived: the receiver processes the segments that it has not processed yet."""
+        """Complete a receive: the receiver processes the segments that it has not processed yet."""
         since, reduced = wanted
         rank, overhead = message.to, message.link.overhead
         last = overhead + min(reduced, self.longest) * self.gamma

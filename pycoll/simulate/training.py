@@ -1,8 +1,8 @@
-"""A parameter server against ring all-reduce, with numbers: ``python -m pycoll.simulate.training``.
+"""Compares a parameter server with ring all-reduce by simulation: ``python -m pycoll.simulate.training``.
 
-First what a step costs as workers grow: the server's link carries p*Z each way, a link of the ring 2(p-1)/p*Z.  Then
-what stragglers do to it: who waits for the slowest worker, who goes on without it, and how old the parameters are that
-gradients are computed from.
+The first table shows the cost of a step for growing numbers of workers p.  The link of the server carries p*Z bytes in
+each direction, a link of the ring carries 2(p-1)/p*Z.  The other tables show the effect of a slow worker: the number of
+gradients per second, and the staleness of the parameters from which gradients are computed.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from .network import Network, read
 from .ports import Port
 
 COMPUTED, PUSHED, PULLED = range(3)
-Compute = Callable[[int], float]  # seconds that a worker's next step takes
+Compute = Callable[[int], float]  # returns the seconds of the next step of a worker
 
 
 class Pace(NamedTuple):
     """The speed of training."""
 
-    gradients: float  # applied in a second, of all workers
-    staleness: float  # mean number of steps (async: of updates) by which the parameters of a step were behind
-    server: float  # share of the time in which the busier direction of the server's link was busy
+    gradients: float  # gradients of all workers applied per second
+    staleness: float  # mean number of steps (async: updates) by which the parameters of a step were behind
+    server: float  # fraction of the time in which the busier direction of the link of the server was busy
 
 
 class _Server:
-    """One parameter server on a host of its own, and workers on theirs.
+    """One parameter server and its workers, each on a host of its own.
 
-    With a `bound`, step n begins with the updates through step n-1-bound, each of all workers' gradients; without one
-    each gradient is an update, and a step begins with at most one push unanswered: `pycoll.parallel.ParameterServer`'s
-    modes.  Unlike that, the server takes gradients as they come, whichever worker's they are.  What takes time is its
-    own link, its combining, and the workers' computing; not their links, nor the optimizer.
+    The modes are those of `pycoll.parallel.ParameterServer`.  With a `bound`, step n begins with the updates through
+    step n-1-bound, and an update combines gradients of all workers.  Without a bound, each gradient is an update, and a
+    step begins with at most one unanswered push.  Unlike there, the server takes the gradients of all workers in the
+    order of arrival.  The link of the server, combining on it and the computation of the workers take time; the links
+    of the workers and the optimizer do not.
     """
 
     def __init__(self, workers: int, nbytes: int, bound: int | None, network: Network, compute: Compute) -> None:
@@ -49,19 +50,19 @@ class _Server:
         self.network, self.compute = network, compute
         beta = network.between.beta
         self.incoming, self.outgoing = Port("server in", beta), Port("server out", beta)
-        self.events: list[tuple[float, int, int, int]] = []  # time, what, worker, and of which step or update
+        self.events: list[tuple[float, int, int, int]] = []  # time, kind, worker, number of the step or update
         self.processor = 0.0
-        self.begun = [0] * workers  # steps
+        self.begun = [0] * workers  # steps that each worker has begun
         self.pushed = [0] * workers  # gradients that the server has
         self.answers = [0] * workers
-        self.known = [0] * workers  # updates in a worker's parameters
-        self.basis: dict[tuple[int, int], int] = {}  # and in those that a step began with
-        self.waits = [False] * workers  # for an answer, before the next step
+        self.known = [0] * workers  # updates in the parameters of each worker
+        self.basis: dict[tuple[int, int], int] = {}  # updates in the parameters with which a step began
+        self.waits = [False] * workers  # whether a worker waits for an answer before its next step
         self.updates = self.applied = 0
         self.behind: list[int] = []
 
     def run(self, gradients: int) -> Pace:
-        """Until so many gradients are applied."""
+        """Run until `gradients` gradients are applied."""
         now = 0.0
         for worker in range(self.workers):
             self.begin(worker, now)
@@ -72,7 +73,7 @@ class _Server:
         return Pace(self.applied / now, float(np.mean(self.behind)), min(1.0, busy / now))
 
     def begin(self, worker: int, now: float) -> None:
-        """The next step begins, unless the worker has to wait for an answer first."""
+        """Begin the next step, unless the worker has to wait for an answer first."""
         step = self.begun[worker]
         if self.bound is None:
             self.waits[worker] = self.answers[worker] < step - 1
@@ -84,17 +85,17 @@ class _Server:
             heappush(self.events, (now + self.compute(worker), COMPUTED, worker, step))
 
     def pass_port(self, port: Port, now: float, what: int, worker: int, number: int) -> None:
-        """Gradients or parameters go to the server, or from it."""
+        """Send gradients to the server, or parameters from it."""
         port.take(self.nbytes, now)
         heappush(self.events, (port.free + self.network.between.alpha, what, worker, number))
 
     def computed(self, worker: int, step: int, now: float) -> None:
-        """A worker pushes, and continues."""
+        """Handle the end of a computation: the worker pushes, and continues."""
         self.pass_port(self.incoming, now, PUSHED, worker, step)
         self.begin(worker, now)
 
     def arrived(self, worker: int, step: int, now: float) -> None:
-        """The server has a gradient."""
+        """Handle the arrival of a gradient on the server."""
         self.processor = done = max(self.processor, now) + self.nbytes * self.network.gamma
         self.applied += 1
         self.pushed[worker] += 1
@@ -109,7 +110,7 @@ class _Server:
                 self.pass_port(self.outgoing, done, PULLED, each, self.updates)
 
     def answered(self, worker: int, updates: int, now: float) -> None:
-        """A worker has the parameters with so many updates."""
+        """Handle the arrival of parameters with `updates` updates on a worker."""
         self.known[worker] = updates
         self.answers[worker] += 1
         if self.waits[worker]:
@@ -119,19 +120,19 @@ class _Server:
 def parameter_server(
     workers: int, nbytes: int, compute: Compute, network: Network, bound: int | None = 0, steps: int = 100
 ) -> Pace:
-    """Training with one server: `bound` 0 is synchronous, None asynchronous; `steps` of each worker on average."""
+    """Simulate training with one server: `bound` 0 is synchronous, None asynchronous; `steps` are per worker."""
     return _Server(workers, nbytes, bound, network, compute).run(workers * steps)
 
 
 def ring(workers: int, nbytes: int, compute: Compute, network: Network, steps: int = 100) -> Pace:
-    """Training with a ring all-reduce after each step; all wait for the slowest."""
+    """Simulate training with a ring all-reduce after each step; all workers wait for the slowest one."""
     seconds = simulate("allreduce", algorithm="ring", ranks=workers, nbytes=nbytes, network=network).time
     slowest = np.mean([max(map(compute, range(workers))) for _ in range(steps)])
     return Pace(workers / (float(slowest) + seconds), 0.0, 0.0)
 
 
 def computing(seconds: float, slow: float, jitter: float, seed: int = 0) -> Compute:
-    """Steps of so many seconds, `slow` times as many for worker 0, each longer by a random share (exponential)."""
+    """Return steps of `seconds`, `slow` times as long on worker 0, each longer by a random (exponential) fraction."""
     random = np.random.default_rng(seed)
 
     def compute(worker: int) -> float:
@@ -141,7 +142,7 @@ def computing(seconds: float, slow: float, jitter: float, seed: int = 0) -> Comp
 
 
 def growing(workers: Sequence[int], nbytes: int, network: Network) -> list[dict[str, Any]]:
-    """The communication time of a step by either method."""
+    """Return the communication time of a step with each method, for growing numbers of workers."""
     rows = []
     for count in workers:
         seconds = {
@@ -151,8 +152,8 @@ def growing(workers: Sequence[int], nbytes: int, network: Network) -> list[dict[
         rows.append(
             {
                 "workers": count,
-                "server's link (MB)": count * nbytes / 1e6,
-                "ring's links (MB)": 2 * (count - 1) / count * nbytes / 1e6,
+                "server link (MB)": count * nbytes / 1e6,
+                "ring links (MB)": 2 * (count - 1) / count * nbytes / 1e6,
                 "server (s)": seconds["server"],
                 "ring (s)": seconds["ring"],
                 "server / ring": seconds["server"] / seconds["ring"],
@@ -164,7 +165,7 @@ def growing(workers: Sequence[int], nbytes: int, network: Network) -> list[dict[
 def straggling(
     workers: int, nbytes: int, seconds: float, slow: Sequence[float], jitter: float, bounds: Sequence[int], net: Network
 ) -> list[dict[str, Any]]:
-    """Gradients a second, as a multiple of the ring's, and in brackets how stale, for each slowness of worker 0."""
+    """Return gradients per second relative to the ring, with staleness in parentheses, for each factor in `slow`."""
     rows = []
     for factor in slow:
         wait = ring(workers, nbytes, computing(seconds, factor, jitter), net)
@@ -181,7 +182,7 @@ def _numbers(kind: type[int | float]) -> Callable[[str], list[Any]]:
         try:
             return [kind(each) for each in text.split(",")]
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers with commas between") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not a comma-separated list of numbers") from None
 
     return parse
 
@@ -193,12 +194,14 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "-n", "--workers", type=_numbers(int), default="4,8,16,32", help="numbers of workers (%(default)s)"
     )
-    parser.add_argument("-b", "--nbytes", type=nbytes, default="100M", help="bytes of the gradients (%(default)s)")
+    parser.add_argument("-b", "--nbytes", type=nbytes, default="100M", help="size of the gradients (%(default)s)")
     parser.add_argument("--compute", type=float, default=0.1, help="seconds of computation in a step (%(default)s)")
     parser.add_argument(
         "--slow", type=_numbers(float), default="1,1.5,2,4,8", help="factors by which worker 0 is slower (%(default)s)"
     )
-    parser.add_argument("--jitter", type=float, default=0.0, help="mean random share added to each step (%(default)s)")
+    parser.add_argument(
+        "--jitter", type=float, default=0.0, help="mean random fraction added to each step (%(default)s)"
+    )
     parser.add_argument("--bounds", type=_numbers(int), default="1,4", help="bounds of staleness (%(default)s)")
     parser.add_argument("--network", type=Path, metavar="FILE", help="file of `python -m pycoll.simulate --calibrate`")
     options = parser.parse_args(argv)
@@ -208,14 +211,14 @@ def main(argv: Sequence[str]) -> None:
             given = getattr(options, name)
             for number in given if isinstance(given, list) else [given]:
                 if not least <= number < math.inf:
-                    raise ValueError(f"--{name} {number}: not a finite number from {least} on")
+                    raise ValueError(f"--{name} {number}: not a finite number of at least {least}")
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    print("Seconds of communication in a step, one server\n")
+    print("Seconds of communication in a step, with one server\n")
     print(tabulate(growing(options.workers, options.nbytes, network), "keys", floatfmt=".4g"))
     for workers in options.workers:
-        print(f"\n{workers} workers, steps of {options.compute} s, jitter {options.jitter}: gradients a second as")
-        print("multiples of the ring's (in brackets: how many steps, or with async updates, stale)\n")
+        print(f"\n{workers} workers, steps of {options.compute} s, jitter {options.jitter}: gradients per second")
+        print("relative to the ring (in parentheses: staleness in steps, or in updates for async)\n")
         rows = straggling(
             workers, options.nbytes, options.compute, options.slow, options.jitter, options.bounds, network
         )

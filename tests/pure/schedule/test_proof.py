@@ -161,7 +161,7 @@ def too_little(rank, size):
         ("allgather", sends_what_it_does_not_hold, "does not hold"),
         ("allreduce", combines_twice, "contributions of"),
         ("allreduce", in_rank_order_on_one_rank_alone, "in the order"),
-        ("allgather", local_moves_beside_messages, "beside messages"),
+        ("allgather", local_moves_beside_messages, "both local moves and messages"),
         ("reduce_scatter", overlapping_writes, "with different blocks"),
         ("allreduce", too_little, "lacks the contribution of"),
         ("allgather", too_little, "without block"),

@@ -285,7 +285,7 @@ def test_wrong_parameters_are_named(wrong, told):
         ({"segments": 0}, "segments=0"),
         ({"hosts": (0, 1)}, "2 numbers for 4 ranks"),
         ({"ranks_per_host": 0}, "ranks_per_host=0"),
-        ({"delays": {4: 1.0}}, r"delays=\{4: 1.0\}: there is no rank 4, the ranks are 0 to 3"),
+        ({"delays": {4: 1.0}}, r"delays=\{4: 1.0\}: there is no rank 4; the ranks are 0 to 3"),
         ({"delays": {1: -1.0}}, "rank 1 cannot start -1.0 s late"),
         ({"delays": {1: float("inf")}}, "rank 1 cannot start inf s late"),
         ({"longest": 0}, "longest=0"),
