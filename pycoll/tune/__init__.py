@@ -1,1 +1,1 @@
-"""Measures collectives side by side; ``python -m pycoll.tune`` writes the results into a tuning file."""
+"""Measures the algorithms of collectives; ``python -m pycoll.tune`` writes the results to a tuning file."""

@@ -1,7 +1,7 @@
-"""Measures which algorithms are the fastest here: ``mpiexec -n 4 python -m pycoll.tune``.
+"""Measures which algorithms are the fastest on this machine: ``mpiexec -n 4 python -m pycoll.tune``.
 
-What it finds for this MPI library, number of ranks and number of hosts is added to the tuning file, which pycoll then
-uses. Run it with each number of ranks that you use, and with nothing else on the machine.
+The results are for this MPI library, number of ranks and number of hosts.  They are added to the tuning file, which
+pycoll then uses.  Run it with each number of ranks that you use, and with nothing else on the machine.
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ from .progressbar import shown
 from .timing import race, shares
 
 NATIVE_HINT = """\
-native is the collective of MPI. While it blocks, nonblocking collectives on other communicators do not go on: a program
-in which one rank waits for such a one before a blocking collective, and another rank after it, needs --no-native."""
-PASSES = 3  # over all points: machines have better and worse minutes
-SEGMENTS = (64 << 10, 256 << 10, 1 << 20)  # tried besides those that are set
+native is the collective of MPI. While it blocks, nonblocking collectives on other communicators make no progress. Use
+--no-native for a program in which one rank waits for a nonblocking collective before a blocking collective, and another
+rank waits for it after that collective."""
+PASSES = 3  # over all points, because the speed of a machine varies from minute to minute
+SEGMENTS = (64 << 10, 256 << 10, 1 << 20)  # tried in addition to the default
 NETWORK_SEGMENTS = (16 << 10, 32 << 10, 64 << 10, 128 << 10)  # between hosts
-LONG = 128 << 10  # vectors from which on they matter
-CLOSE = 1.5  # algorithms that took at most as many times the fastest one's time are tried with other segments
+LONG = 128 << 10  # bytes of the shortest vector for which segments matter
+CLOSE = 1.5  # algorithms within this factor of the fastest time are also tried with other segments
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Read the command line; errors end the program."""
+    """Read the command line; errors exit the program."""
     parser = argparse.ArgumentParser(prog="python -m pycoll.tune", description=__doc__)
     add_primitives(parser, MEASURED)
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, help=f"the tuning file ({tuning_file.default_path()})"
     )
     add_sizes(parser, "8", "64M", 2)
-    parser.add_argument("--no-native", action="store_true", help="leave the collectives of MPI out")
+    parser.add_argument("--no-native", action="store_true", help="leave out the native collectives of MPI")
     parser.add_argument(
         "--budget", type=float, default=300.0, help="seconds of measurement, approximately (%(default)s)"
     )
@@ -70,10 +71,10 @@ class Tuner:
     def __init__(self, comm: MPI.Intracomm, with_native: bool = True) -> None:
         self.comm, self.channel, self.with_native = comm, attach(comm), with_native
         self.segments = NETWORK_SEGMENTS if self.channel.facts.host_count > 1 else SEGMENTS
-        self._tried: dict[tuple[str, int], list[Candidate]] = {}  # the same in each pass
+        self._tried: dict[tuple[str, int], list[Candidate]] = {}  # candidates with other segments, for all passes
 
     def seconds(self, primitive: str, size: int, budget: float) -> tuple[int, dict[str, float]]:
-        """One point: the bytes by which an algorithm is chosen, and the time of each candidate."""
+        """Measure one point; return the bytes by which an algorithm is chosen, and the time of each candidate."""
         case = Case(self.comm, primitive, size)
         case.zero()
         known = {name: Candidate(name) for name in [*algorithms_of(primitive), *[NATIVE] * self.with_native]}
@@ -89,7 +90,7 @@ class Tuner:
         return case.chosen_by, found
 
     def _in_segments(self, close: list[Candidate], found: dict[str, float], size: int) -> list[Candidate]:
-        """The two best algorithms of pycoll, in segments."""
+        """Return the two best algorithms of pycoll with each length of segments."""
         ours = sorted((one for one in close if one.algorithm != NATIVE), key=lambda one: found[str(one)])[:2]
         return [one._replace(segment=segment) for one in ours for segment in self.segments if segment < size]
 
@@ -102,7 +103,7 @@ class Tuner:
             self.channel.tuned = tuned
 
     def _first(self, call: Call, candidate: Candidate) -> Call:
-        """The call with this candidate, as if a tuning file named it; later calls get the same."""
+        """Return the call with this candidate, as if a tuning file named it; later calls use the same candidate."""
         channel, only = self.channel, tuning_file.FixedChoice(candidate)
 
         def choose_and_call() -> None:
@@ -114,7 +115,7 @@ class Tuner:
 
 
 def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
-    """All points."""
+    """Measure all points; return them by primitive."""
     tuner, todo = Tuner(comm, not options.no_native), points(options.primitives, options.sizes) * PASSES
     times: dict[tuple[str, int], list[dict[str, float]]] = {}
     budgets = shares(comm, options.budget, [size for _, size in todo])
@@ -122,7 +123,7 @@ def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list
         if budget == 0 and number >= len(todo) // PASSES:
             continue  # the time is up, and the first pass is complete
         chosen_by, seconds = tuner.seconds(primitive, size, budget)
-        # the shortest vectors all have an element for each rank
+        # sizes below one element for each rank are the same point
         times.setdefault((primitive, chosen_by), []).append(seconds)
     found: dict[str, list[dict[str, Any]]] = {}
     for (primitive, chosen_by), passes in times.items():
@@ -131,38 +132,38 @@ def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list
 
 
 def joined(passes: list[dict[str, float]]) -> dict[str, float]:
-    """The median over the passes of each candidate that all have measured."""
+    """Return the median over all passes of each candidate that every pass has measured."""
     names = [name for name in passes[0] if all(name in one for one in passes)]
     return {name: statistics.median(one[name] for one in passes) for name in names}
 
 
 def existing(path: Path) -> tuning_file.TuningFile:
-    """The file that is there, or one without measurements; Refused if it is something else."""
+    """Read the file, or return one without measurements; raise InvalidTuningFile if it is not a tuning file."""
     return tuning_file.read(path) if path.exists() else tuning_file.empty(path)
 
 
 def disturbing(primitives: list[str]) -> str | None:
-    """What is wrong with the environment: settings under which other things would be measured than is said."""
+    """Return an error if environment variables would change what is measured; None if there are none."""
     names = [f"PYCOLL_{name.upper()}" for name in (*primitives, "segment", "pipeline", "check", "timeout")]
     found = [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
     return f"unset {', '.join(found)} to tune" if found else None
 
 
 def main(argv: list[str]) -> None:
-    """Measure, and add the results to the file."""
+    """Measure, and add the results to the tuning file."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
     with printed_once(comm):
         options = parse(argv)
     problem = None
     if comm.rank == 0:
-        try:  # before it is measured
+        try:  # before the measurement
             existing(options.output)
             options.output.parent.mkdir(parents=True, exist_ok=True)
         except (tuning_file.InvalidTuningFile, OSError) as error:
             problem = f"-o {options.output}: {error}; name another file"
     if not problem and comm.rank == 0 and not os.access(options.output.parent, os.W_OK):
-        problem = f"-o {options.output}: nothing can be written there"
+        problem = f"-o {options.output}: the folder is not writeable"
     if problem := comm.bcast(problem or disturbing(options.primitives)):
         with printed_once(comm):
             print(problem, file=sys.stderr)
@@ -186,7 +187,7 @@ def main(argv: list[str]) -> None:
 
 
 def summary(found: dict[str, list[dict[str, Any]]]) -> str:
-    """The fastest of each primitive, from which size on."""
+    """Return a line for each primitive with the fastest algorithms, each with the smallest size of its range."""
     lines = []
     for primitive, measurements in found.items():
         fastest = [(point["nbytes"], min(point["seconds"], key=point["seconds"].get)) for point in measurements]

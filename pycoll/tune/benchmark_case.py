@@ -1,7 +1,7 @@
-"""What is measured: the buffers of a collective, and the calls of pycoll and of MPI on the same input.
+"""The buffers of a collective to measure, and the calls of pycoll and of MPI with the same input.
 
-Buffers are arrays of NumPy or CuPy.  On a GPU there are two references: the collective of MPI on these buffers, if MPI
-is CUDA-aware, and what users do if it is not: copy to the host, call MPI, copy back.
+Buffers are NumPy or CuPy arrays.  On a GPU there are two references: the native collective of MPI on these buffers, if
+MPI is CUDA-aware, and a staged call, which copies to the host, calls MPI and copies back.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from pycoll.runtime import native
 from pycoll.schedule.registry import PRIMITIVES
 
 MEASURED = [name for name, primitive in PRIMITIVES.items() if not primitive.varies]
-FORMS = {"blocking": "{}", "nonblocking": "i{}", "persistent": "{}_init"}  # and what pycoll calls them
+FORMS = {"blocking": "{}", "nonblocking": "i{}", "persistent": "{}_init"}  # with the names of the functions
 OPERATIONS = ("sum", "prod", "min", "max", "avg")
-ARGUMENTS = ("same", "fresh", "typed")  # the same arrays each time, new views elsewhere, [array, type]
-ADDRESSES, STEP = 1024, 64  # at which new views begin, and how many bytes lie between two; more than pycoll keeps
-IN_PLACE = ("allgather", "allreduce", "alltoall", "reduce_scatter", "scan")  # where every rank can work in place
+ARGUMENTS = ("same", "fresh", "typed")  # the same arrays in each call, new views at other addresses, [array, type]
+ADDRESSES, STEP = 1024, 64  # of new views: their number, which is more than pycoll keeps, and their distance in bytes
+IN_PLACE = ("allgather", "allreduce", "alltoall", "reduce_scatter", "scan")  # every rank can work in place
 
 FLOAT32 = np.dtype(np.float32)
 Call = Callable[[], object]
 
 
 class Case:
-    """One collective on buffers of about `nbytes` bytes in all (one rank's block is a size-th of them).
+    """One collective on about `nbytes` bytes: the whole vector, or the blocks of all ranks together.
 
-    `count` is the number of elements of the vector, or of one rank's block; `nbytes` what they have in all.
-    `arguments`, one of `ARGUMENTS`, says how calls write the buffers; typed ones are given to `pycoll.Comm`.
+    The attribute `count` is the number of elements of the vector, or of the block of one rank.  The attribute `nbytes`
+    is the exact number of bytes.  `arguments`, one of `ARGUMENTS`, is the form of the buffer arguments; "typed" calls
+    the methods of `pycoll.Comm`.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Case:
         self._persistent: list[Any] = []
         self.arguments = arguments
         self._starts: Iterator[int] = repeat(0)
-        self._areas: dict[int, Any] = {}  # what the buffers are parts of, by the id of a buffer
+        self._areas: dict[int, Any] = {}  # the array that each buffer is a part of, by the id of the buffer
         self.shape = shape = PRIMITIVES[primitive]
         rank, size = comm.rank, comm.size
         self.count = self.nbytes = 0
@@ -78,7 +79,7 @@ class Case:
 
         self.send = allocate(shape.holds(rank, size, root, 1), shape.takes_all)
         inside = in_place and shape.takes_all and not shape.gives_all  # the input of reduce_scatter
-        gets = shape.wants(rank, size, root, 1) or primitive == "exscan"  # with a buffer that stays as it is at rank 0
+        gets = shape.wants(rank, size, root, 1) or primitive == "exscan"  # rank 0 needs a buffer too; it is unchanged
         self.ours = allocate(gets, shape.gives_all or inside)
         self.native = allocate(gets, shape.gives_all or inside)
         if primitive == "bcast" and rank == root:
@@ -86,11 +87,11 @@ class Case:
 
     @property
     def chosen_by(self) -> int:
-        """The bytes by which an algorithm is chosen: of the vector, or of one rank's block."""
+        """The bytes by which an algorithm is chosen: those in the vector, or in the block of one rank."""
         return self.count * self.dtype.itemsize
 
     def fill(self) -> None:
-        """Fill the buffers with whole numbers so small that sums and products are exact, the same in any order."""
+        """Fill the buffers with integers so small that sums and products are exact, in any order."""
         random = np.random.default_rng(self.comm.rank)
         most = min(8, max(1, 100 // self.comm.size))
         few = (1, 3 if self.comm.rank < 6 else 2) if self.op == "prod" else (0, most + 1)
@@ -101,9 +102,9 @@ class Case:
             self.native[...] = self.ours
 
     def zero(self) -> None:
-        """Set everything to zero, so that repeated reductions in place stay finite, and memory is there.
+        """Set all buffers to zero, so that repeated reductions in place stay finite, and memory is allocated.
 
-        From now on new views begin elsewhere in each call.
+        After this, "fresh" calls use new views at another address in each call.
         """
         if self.arguments == "fresh":
             step = max(1, STEP // self.dtype.itemsize)
@@ -123,7 +124,7 @@ class Case:
         return ({"op": op} if self.shape.reduces else {}) | ({"root": self.root} if self.shape.rooted else {})
 
     def call(self, algorithm: str | None, form: str = "blocking", between: Call | None = None) -> Call:
-        """The collective by an algorithm of pycoll (None: the one that pycoll would choose), in one of `FORMS`.
+        """Return a call of an algorithm of pycoll (None: pycoll chooses), in one of `FORMS`.
 
         `between` is called between start and wait.
         """
@@ -140,7 +141,7 @@ class Case:
         return MPI.Op.fromhandle(resolve(self.op).handle)
 
     def _calling(self, function: Callable[..., Any], send: Any, recv: Any, given: dict[str, Any]) -> Call:
-        """The function with arguments as they are to be written."""
+        """Return a call of the function with buffer arguments in the form of `arguments`."""
         if self.arguments == "same" or self.primitive == "barrier":
             return partial(function, *self._arguments(send, recv), **given)
 
@@ -151,7 +152,7 @@ class Case:
         return call
 
     def _written(self, array: Any, start: int) -> Any:
-        """A buffer as a call has it."""
+        """Return a buffer in the form of `arguments`."""
         if array is None:
             return None
         if self.arguments == "typed":
@@ -166,7 +167,7 @@ class Case:
             return MPI.BYTE
 
     def call_native(self, form: str = "blocking", between: Call | None = None) -> Call | None:
-        """The collective of MPI on the same input, in the same form; None where MPI has no such datatype or form."""
+        """Return a call of the native collective of MPI on the same input; None if MPI lacks the datatype or form."""
         return self._native_on(self.send, self.native, form, between)
 
     def _native_on(self, send: Any, recv: Any, form: str = "blocking", between: Call | None = None) -> Call | None:
@@ -179,7 +180,7 @@ class Case:
                 native.datatype(self.dtype)
             except ValueError:
                 return None
-        elif self.xp is np and (self.arguments == "same" or self.dtype not in BASIC):  # what is moved is bytes
+        elif self.xp is np and (self.arguments == "same" or self.dtype not in BASIC):  # sent as bytes
             send, recv = (None if array is None else array.view(np.uint8) for array in (send, recv))
         operation = resolve(self.op)
         begin = self._calling(function, send, recv, self._options(self._op()))
@@ -198,7 +199,7 @@ class Case:
         return call_and_divide
 
     def _in_form(self, begin: Callable[[], Any], form: str, between: Call | None) -> Call:
-        """The whole of a collective: started, and waited for."""
+        """Return a call that runs a complete collective, including start and wait."""
         if form == "blocking":
             return begin
         between = between or _nothing
@@ -227,7 +228,7 @@ class Case:
         self._persistent.clear()
 
     def call_staged(self) -> Call:
-        """The collective of MPI, staged: copy to pinned host memory, call MPI, copy back."""
+        """Return a staged call of MPI: copy to pinned host memory, call MPI, copy back."""
         send, recv = hosts = [
             None if array is None else pinned(array.nbytes).view(self.dtype) for array in (self.send, self.native)
         ]
@@ -246,12 +247,12 @@ class Case:
         return copy_call_copy
 
     def call_naive(self) -> Call:
-        """The naive algorithm on the buffers of MPI, as a reference where MPI has no such collective."""
+        """Return a call of the naive algorithm on the buffers of MPI, as a reference if MPI lacks the collective."""
         given = self._options(self.op) | {"comm": self.comm, "algorithm": "naive"}
         return partial(getattr(pycoll, self.primitive), *self._arguments(self.send, self.native), **given)
 
     def wrong(self, call: Call, other: Call) -> int:
-        """Run two; how many elements differ, over all ranks."""
+        """Run both calls; return the number of elements that differ, over all ranks."""
         self.fill()
         call()
         other()

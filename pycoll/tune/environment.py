@@ -1,4 +1,4 @@
-"""The machine and the software of a measurement."""
+"""A description of the machine and the software of a measurement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pycoll.runtime import native
 
 
 def environment(comm: MPI.Intracomm) -> dict[str, object]:
-    """Known on rank 0; all ranks call it."""
+    """Return facts about the machine and the software, complete on rank 0 only; all ranks call this together."""
     hosts = comm.gather(MPI.Get_processor_name())
     return {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -45,7 +45,7 @@ def _cpu() -> str:
 
 
 def _commit() -> str | None:
-    """Of the checkout that pycoll was loaded from, if it is one."""
+    """Return the commit of the checkout that pycoll was loaded from, or None."""
     root = Path(pycoll.__file__).parents[1]
     if not (root / ".git").exists():
         return None

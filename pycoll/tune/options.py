@@ -1,4 +1,4 @@
-"""Sizes, as people write them, and on a command line with the names and meanings that nccl-tests gives them."""
+"""Parsing and formatting of sizes, and command-line options for sizes with the names and meanings of nccl-tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def nbytes(text: str) -> int:
-    """A number of bytes: ``8``, ``64K``, ``1M``, ``2G``."""
+    """Parse a number of bytes: ``8``, ``64K``, ``1M``, ``2G``."""
     match = re.fullmatch(r"(\d+)([KMG]?)(i?B)?", text.strip(), re.IGNORECASE)
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size, for example 8, 64K or 1M")
@@ -18,15 +18,15 @@ def nbytes(text: str) -> int:
 
 
 def size_label(nbytes: int) -> str:
-    """A size as people write it: ``8 B``, ``1 KiB``, ``1.5 MiB``; ``-`` for none."""
+    """Format a number of bytes: ``8 B``, ``1 KiB``, ``1.5 MiB``; ``-`` for 0."""
     value, units = float(nbytes), list(UNITS)
-    while value >= 1023.5 and len(units) > 1:  # three ranks' blocks of a MiB are a few bytes less
+    while value >= 1023.5 and len(units) > 1:  # a MiB split into three equal blocks loses a few bytes
         value, units = value / 1024, units[1:]
     return f"{round(value, 2):g} {units[0]}" if nbytes else "-"
 
 
 def sizes(least: int, most: int, factor: int = 2, step: int | None = None) -> list[int]:
-    """Sizes from the least to the most, by a factor, or by a step if given; ValueError for numbers out of range."""
+    """Return sizes from `least` to `most`, by a factor, or by a step if given; raise ValueError for invalid numbers."""
     if not 1 <= least <= most:
         raise ValueError(f"--minbytes {least} and --maxbytes {most}: not 1 <= minbytes <= maxbytes")
     if step is not None:
@@ -42,7 +42,7 @@ def sizes(least: int, most: int, factor: int = 2, step: int | None = None) -> li
 
 
 def add_primitives(parser: argparse._ActionsContainer, known: Sequence[str], default: str = "all") -> None:
-    """Add the names of primitives as arguments; an unknown name ends the program."""
+    """Add the names of primitives as arguments; an unknown name exits the program."""
 
     def primitive(name: str) -> str:
         if name not in known:
@@ -54,12 +54,12 @@ def add_primitives(parser: argparse._ActionsContainer, known: Sequence[str], def
 
 
 def points(primitives: Sequence[str], sizes: Sequence[int]) -> list[tuple[str, int]]:
-    """What is to be measured: each primitive with each number of bytes, of which a barrier has none."""
+    """Return the points to measure: each primitive with each number of bytes; a barrier has only 0."""
     return [(name, size) for name in primitives for size in (sizes if name != "barrier" else [0])]
 
 
 def add_sizes(parser: argparse.ArgumentParser, least: str, most: str, factor: int) -> None:
-    """Add the options of `sizes`, with these defaults."""
+    """Add the options for `sizes`, with these defaults."""
     parser.add_argument(
         "-b", "--minbytes", type=nbytes, default=least, metavar="SIZE", help="smallest size (%(default)s)"
     )

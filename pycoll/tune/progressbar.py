@@ -1,4 +1,4 @@
-"""Shows the progress of a measurement on stderr of rank 0: a bar on a terminal, or else a line now and then."""
+"""Shows the progress of a measurement on stderr of rank 0: a bar on a terminal, or else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERVAL = 10.0  # seconds between two lines
 
 
 def shown(items: Sequence[Item], comm: MPI.Intracomm, what: str) -> Iterator[Item]:
-    """The items one after the other."""
+    """Yield the items and show the progress."""
     if comm.rank != 0:
         yield from items
         return

@@ -1,4 +1,4 @@
-"""Times calls in alternation, each after an untimed call and a barrier; a time is that of the slowest rank."""
+"""Times calls in alternation, each after an untimed call and a barrier; a time is the maximum over all ranks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mpi4py import MPI
 
 Call = Callable[[], object]
 
-ROUNDS = 8  # between two looks at whether it is enough
+ROUNDS = 8  # the most rounds between two checks of the stop condition
 MOST = 2000  # rounds
-LONG = 4 << 20  # bytes whose share of the time is twice that of a few
-STABLE = 0.03  # of the median: how wide its confidence interval may be
+LONG = 4 << 20  # bytes for which a measurement gets twice the time of a short one
+STABLE = 0.03  # the width of the confidence interval of a stable median, as a fraction of the median
 
 
 def alternate(
@@ -25,11 +25,16 @@ def alternate(
     least: int = 5,
     before: Mapping[str, Call] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Seconds of each call on the slowest rank, one for each iteration.
+    """Return the seconds of each call on the slowest rank, one for each iteration.
 
-    The calls are timed in turn `iterations` times, or until the medians are stable, which needs at least `least` times,
-    or until about `budget` seconds have passed, but at least twice.  The order is random, because a call may influence
-    the next one.  `before` has the untimed calls, if they are others than the timed ones.
+    The calls are timed in turn until one of these conditions holds, but at least twice:
+
+    - `iterations` is reached;
+    - the medians are stable, after at least `least` iterations;
+    - about `budget` seconds have passed.
+
+    The order is random, because a call may influence the next one.  `before` has the untimed calls, if they differ from
+    the timed ones.
     """
     pairs = [((before or {}).get(name, call), call) for name, call in calls.items()]
     orders = np.random.default_rng(0)  # the same on all ranks
@@ -51,7 +56,7 @@ def alternate(
 
 
 def _rounds(done: int, left: float, spent: float) -> int:
-    """The next number of rounds: first one, to estimate its time, then as many as there is time for."""
+    """Return the number of rounds before the next check: one at first, to estimate its time; then by the time left."""
     if done < 2:
         return 1
     return int(np.clip(left * done / spent, 1, ROUNDS))
@@ -65,9 +70,9 @@ def _round(comm: MPI.Intracomm, pairs: list[tuple[Call, Call]], order: np.ndarra
 
 
 def _one(comm: MPI.Intracomm, first: Call, call: Call) -> float:
-    """The seconds of a call, after an untimed one (`first`), so that the caches hold its own data.
+    """Return the seconds of a call, after an untimed one (`first`) that brings its data into the caches.
 
-    The next call begins when all ranks have finished: a root that finished early would disturb their messages.
+    The next call begins when all ranks have finished, because a root that finishes early would disturb their messages.
     """
     first()
     comm.Barrier()
@@ -86,7 +91,7 @@ def _slowest(comm: MPI.Intracomm, times: list[np.ndarray], took: float) -> tuple
 
 
 def _spread(times: np.ndarray) -> float:
-    """The width of the 95 % confidence interval of the median, by order statistics, as a share of the median."""
+    """Return the width of the 95 % confidence interval of the median, by order statistics, relative to the median."""
     ordered = np.sort(times)
     n = len(ordered)
     half = 0.98 * np.sqrt(n)
@@ -97,9 +102,9 @@ def _spread(times: np.ndarray) -> float:
 def race(
     comm: MPI.Intracomm, calls: Mapping[str, Call], budget: float, before: Mapping[str, Call] | None = None
 ) -> dict[str, float]:
-    """The median seconds of each call; those that are clearly slower than the fastest drop out early.
+    """Return the median seconds of each call; calls that are clearly slower than the fastest one drop out early.
 
-    It takes about `budget` seconds, and at least what two of each call take.
+    This takes about `budget` seconds, but at least two iterations of each call.
     """
     spent = 0.0
     medians: dict[str, float] = {}
@@ -116,7 +121,7 @@ def race(
 
 
 def shares(comm: MPI.Intracomm, budget: float, sizes: Sequence[int]) -> Iterator[float]:
-    """For each of several vectors in turn its share of the seconds that are left; long ones get more."""
+    """Yield for each vector in turn its share of the seconds that are left; long vectors get more."""
     end = time.monotonic() + budget
     weights = [1 + size / LONG for size in sizes]
     for number, weight in enumerate(weights):
