@@ -1,4 +1,7 @@
-"""Benchmarks of pycoll and MPI: ``python -m bench`` in a checkout, ``python -m pycoll.bench`` where it is installed."""
+"""Benchmarks: ``python -m bench`` times the collectives, ``python -m bench.train`` the training drivers.
+
+In an installation they are ``pycoll.bench`` and ``pycoll.bench.train``.
+"""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""Times the collectives of pycoll and of MPI: ``mpiexec -n 4 python -m bench``."""
+"""Time the collectives of pycoll and of MPI: ``mpiexec -n 4 python -m bench``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .tables import nccl_table, summary
 
 
 def main(argv: list[str]) -> int:
-    """Measure and print; 1 if a result was wrong."""
+    """Measure and print; return 1 if a result was wrong or nothing was measured."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
     with printed_once(comm):
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
         before = len(records)
         for point, budget in of_primitive:
             records += measure(comm, point, options, xp, budget)
-        if comm.rank == 0:  # what there is, should the rest not come about
+        if comm.rank == 0:  # write intermediate results, in case the run is aborted
             write(options, where, records)
         say(comm, f"\n# {primitive}\n{nccl_table(records[before:], options)}")
     if not options.validate_only:
@@ -57,20 +57,20 @@ def _in_words(value: object) -> str:
 
 
 def say(comm: MPI.Intracomm, text: str) -> None:
-    """Print on rank 0 alone."""
+    """Print on rank 0 only."""
     if comm.rank == 0:
         print(text, flush=True)
 
 
 def write(options: argparse.Namespace, where: dict, records: list[dict]) -> None:
-    """The files that are asked for."""
+    """Write the files that the options name."""
     content = document(where, records)
     if options.json:
         write_json(options.json, content)
     if options.csv:
         write_csv(options.csv, records)
     if options.plot:
-        from .plots import draw  # matplotlib takes a second
+        from .plots import draw  # here, because importing matplotlib takes a second
 
         draw(content, options.plot)
 

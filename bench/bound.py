@@ -1,7 +1,7 @@
-"""Compares results between hosts with what their links allow: ``python -m bench.bound --rate 100M RESULTS.json ...``.
+"""Compare results with the bound of the network links: ``python -m bench.bound --rate 100M RESULTS.json ...``.
 
-The bound is the time in which the bytes that must leave, or enter, each host pass its link, both ways at once.  It
-counts bytes alone: what the frames of TCP take (4.6 % on Ethernet with frames of 1500 bytes) comes on top.
+The bound is the time in which the bytes that must leave, or enter, each host cross its full-duplex link.  It counts
+only data bytes; TCP framing adds 4.6% (on Ethernet with frames of 1500 bytes).
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ COLUMNS = {
 
 
 def crossing(primitive: str, hosts: int) -> float | None:
-    """What share of the vector (all ranks' blocks together) must pass a host's link; None where it is not known here.
+    """Return the share of the vector (the blocks of all ranks) that must cross the link of a host; None if unknown.
 
-    For hosts with as many ranks each: all but a host's own share must come in, or go out; an all-reduce is both.
+    Each host has the same number of ranks.  All blocks except those of the host itself must enter the host (all-gather)
+    or leave it (reduce-scatter); all-reduce combines both.
     """
     share = (hosts - 1) / hosts
     return {"allgather": share, "reduce_scatter": share, "allreduce": 2 * share, "bcast": 1.0}.get(primitive)
 
 
 def rate(text: str) -> float:
-    """Bits per second: ``100M``, ``10G``."""
+    """Parse a rate, for example ``100M`` or ``10G``, and return bits per second."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([MG])", text)
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a rate, for example 100M or 10G")
@@ -43,7 +44,7 @@ def rate(text: str) -> float:
 
 
 def compared(path: Path, bits_per_second: float) -> list[dict]:
-    """The records of a file that have a bound."""
+    """Return the records of a file for which the bound is known, compared with it."""
     document, rows = load(path), []
     hosts = len(document["environment"]["hosts"])
     for record in document["records"]:
@@ -56,7 +57,7 @@ def compared(path: Path, bits_per_second: float) -> list[dict]:
 
 
 def main(argv: list[str]) -> None:
-    """Print the comparison."""
+    """Read the result files, and print the comparison."""
     parser = argparse.ArgumentParser(prog=typed("python -m bench.bound"), description=typed(__doc__))
     parser.add_argument("results", nargs="+", type=Path, help=typed("files of `python -m bench --json`"))
     parser.add_argument("--rate", type=rate, required=True, help="bits per second of the link of each host: 100M, 10G")

@@ -1,9 +1,10 @@
-"""Times calls as programs write them, as time of MPI / time of pycoll: ``mpiexec -n 2 python -m bench.calls``.
+"""Time calls as programs write them, and print time of MPI / time of pycoll: ``mpiexec -n 2 python -m bench.calls``.
 
-Each call is made by the communicator of mpi4py, by `pycoll.Comm` with the algorithm that the rules name, and by
-`pycoll.Comm` with none named.  They are called many times in a row, as in a program's loop, in turn with each other; a
-time is the slowest rank's.  A view ``a[i:j]`` is one of 32 windows, again and again, as where a program works through
-its blocks; ``a[k:l]`` begins at another address each time, for more addresses than pycoll keeps.
+Each call is made in three ways: with the communicator of mpi4py, with `pycoll.Comm` and the algorithm that the rules
+name, and with `pycoll.Comm` and no named algorithm.  Each way is called many times in a row, as in the loop of a
+program; the three ways alternate.  The reported time is the time of the slowest rank.  A view ``a[i:j]`` is one of 32
+windows, which are used in turn, as in a program that processes blocks.  A view ``a[k:l]`` begins at another address in
+each call, and there are more addresses than pycoll keeps.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from pycoll.tune.options import nbytes
 from .results import document, table
 from .usage import typed
 
-WINDOWS, ADDRESSES, STEP = 32, 1024, 16  # of views, and how many elements lie between two
-BLOCK = 2e-3  # seconds that calls in a row take
+WINDOWS, ADDRESSES, STEP = 32, 1024, 16  # numbers of views, and elements between the starts of two views
+BLOCK = 2e-3  # seconds of consecutive calls between two barriers
 CALLS = (
     "Allreduce(x, y)",
     "Allreduce(a[i:j], b[i:j])",
@@ -49,7 +50,7 @@ Loop = Callable[[int], None]
 
 
 class Program:
-    """A program that makes such a call on vectors of one size, many times in a row."""
+    """The buffers of a program for vectors of one size, and loops that make a call many times in a row."""
 
     def __init__(self, ranks: int, size: int) -> None:
         self.count = max(ranks, size // 4 // ranks * ranks)  # float32 elements
@@ -70,11 +71,11 @@ class Program:
         self._starts = ((STEP * window, STEP * place) for window, place in zip(again, anew))
 
     def _windows(self, times: int) -> list[tuple[int, int, int, int]]:
-        """Places in `a` and `b`: one of the windows, and one where no call has been for long."""
+        """Return slices of `a` and `b` for each call: one of the windows, and one that was not used for long."""
         return [(i, i + self.count, k, k + self.count) for i, k in islice(self._starts, times)]
 
     def loop(self, comm: MPI.Intracomm, call: str, algorithm: str | None) -> Loop:
-        """A function that makes the call so many times."""
+        """Return a function that makes the call a given number of times."""
         if algorithm:
             name, rest = call.split("(", 1)
             arguments, rest = rest.split(")", 1)
@@ -97,7 +98,7 @@ COLUMNS = {
 
 
 def measure(comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, seconds: float) -> dict[str, Any]:
-    """Median microseconds of one call, made in each of three ways."""
+    """Return the record of one call: its median time in microseconds in each of the three ways, and the ratios."""
     method = call.split("(")[0]
     primitive = primitive_called(method[1:].capitalize() if method.startswith("I") else method)
     chosen_by = size // comm.size if primitive == "reduce_scatter" else size
@@ -112,7 +113,7 @@ def measure(comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, second
     orders = np.random.default_rng(0)
     for _ in range(max(5, round(seconds / BLOCK / len(loops)))):
         for name in orders.permutation(list(loops)):
-            program.y[...] = 0  # what is reduced in place grows
+            program.y[...] = 0  # sums in place would grow without bound
             comm.Barrier()
             start = time.perf_counter()
             loops[name](times[name])
@@ -125,7 +126,7 @@ def measure(comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, second
 
 
 def _in_a_row(comm: MPI.Intracomm, loop: Loop) -> int:
-    """How many calls take about `BLOCK` seconds; the same on all ranks."""
+    """Return the number of calls that take about `BLOCK` seconds; the same on all ranks."""
     loop(5)
     start = time.perf_counter()
     loop(5)
@@ -138,10 +139,10 @@ def main(argv: list[str]) -> int:
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
     parser = Parser(prog=typed("python -m bench.calls"), description=typed(__doc__))
-    parser.add_argument("--sizes", default="64,4K,64K,1M", help="bytes, separated by commas (%(default)s)")
-    parser.add_argument("--calls", default="", help="only calls whose names contain this (all)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="for each call and size (%(default)s)")
-    parser.add_argument("--json", metavar="FILE", help="also write the records there")
+    parser.add_argument("--sizes", default="64,4K,64K,1M", help="sizes in bytes, separated by commas (%(default)s)")
+    parser.add_argument("--calls", default="", metavar="TEXT", help="only calls that contain TEXT (default: all calls)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="time for each call and size (%(default)s)")
+    parser.add_argument("--json", metavar="FILE", help="also write the records to FILE")
     with printed_once(comm):
         options = parser.parse_args(argv)
         try:
@@ -150,7 +151,7 @@ def main(argv: list[str]) -> int:
             parser.error(f"--sizes: {error}")
         calls = [call for call in CALLS if options.calls in call]
         if not calls:
-            parser.error(f"--calls {options.calls!r} is in none of: {', '.join(CALLS)}")
+            parser.error(f"--calls {options.calls!r} is not part of any of: {', '.join(CALLS)}")
     ours = pycoll.Comm(comm)
     records = []
     for call in calls:

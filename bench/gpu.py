@@ -1,7 +1,7 @@
-"""The GPU that is measured on: ``python -m bench.gpu`` prints its own copy bandwidth beside what was measured.
+"""Measure the copy bandwidth of the GPU, and compare results with it: ``python -m bench.gpu RESULTS.json ...``.
 
-``python -m bench.gpu RESULTS.json ...`` compares the all-reduces in these files with it: with the time in which the GPU
-copies as many bytes as the vector has, once.
+Without files, it prints only the bandwidth.  The all-reduces in the files are compared with the time in which the GPU
+copies the vector once within its memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COLUMNS = {
 
 
 def on_gpu(comm: MPI.Intracomm) -> Any:
-    """CuPy, with one of the host's GPUs for this rank; an error message ends the program if there is none."""
+    """Select a GPU of the host for this rank, and return CuPy; without a GPU, end the program with an error message."""
     try:
         pycoll.select_device(comm)
         return cupy("--device cuda")
@@ -51,7 +51,7 @@ def on_gpu(comm: MPI.Intracomm) -> Any:
 
 
 def gpu_environment() -> dict[str, object]:
-    """The GPU and its software."""
+    """Return the versions of CuPy and CUDA, and the name of the GPU."""
     xp = cupy()
     runtime = xp.cuda.runtime
     name = runtime.getDeviceProperties(runtime.getDevice())["name"].decode()
@@ -59,13 +59,13 @@ def gpu_environment() -> dict[str, object]:
 
 
 def path_environment() -> dict[str, object]:
-    """How buffers on a GPU go, and why."""
+    """Return the path of buffers in GPU memory, direct or staged, and the reason."""
     found = support()
     return {"path": "direct" if found.aware else "staged", "because": found.reason}
 
 
 def copy_bandwidth(nbytes: int, repeats: int = 20) -> float:
-    """Bytes per second that the GPU copies from one place of its memory to another: the median."""
+    """Return the median bandwidth of a copy within GPU memory, in bytes per second."""
     xp = cupy()
     runtime, stream = xp.cuda.runtime, xp.cuda.get_current_stream()
     source, to = xp.zeros(nbytes, np.uint8), xp.zeros(nbytes, np.uint8)
@@ -81,7 +81,7 @@ def copy_bandwidth(nbytes: int, repeats: int = 20) -> float:
 
 
 def compared(path: Path, bandwidth: dict[int, float]) -> list[dict]:
-    """The all-reduces in a file, beside a copy of as many bytes."""
+    """Return the all-reduce records in a file, compared with a copy of the same number of bytes."""
     rows = []
     document = json.loads(path.read_text())
     for record in document["records"]:
@@ -99,12 +99,12 @@ def compared(path: Path, bandwidth: dict[int, float]) -> list[dict]:
 
 
 def main(argv: list[str]) -> None:
-    """Measure the copy bandwidth, and compare."""
+    """Measure the copy bandwidth, and compare the results with it."""
     parser = argparse.ArgumentParser(prog=typed("python -m bench.gpu"), description=typed(__doc__))
     parser.add_argument(
         "results", nargs="*", type=Path, help=typed("files of `python -m bench allreduce --device cuda --json`")
     )
-    parser.add_argument("--json", metavar="FILE", help="also write the bandwidths and the comparison there")
+    parser.add_argument("--json", metavar="FILE", help="also write the bandwidths and the comparison to FILE")
     options = parser.parse_args(argv)
     on_gpu(MPI.COMM_SELF)
     bandwidth: dict[int, float] = {nbytes: copy_bandwidth(nbytes) for nbytes in (64 << 20, 256 << 20)}

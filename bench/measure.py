@@ -1,4 +1,4 @@
-"""From a point, a primitive at a size, to records: one for each algorithm, and one for the collective of MPI."""
+"""Measure a point (a primitive at a size): one record for each algorithm, and one for the native MPI collective."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pycoll.tune.timing import alternate
 
 from .options import names_of
 
-MPIS = "mpi"  # the collective of MPI, called without pycoll
-STAGED = "staged"  # the same for buffers on a GPU, staged through host memory
+MPIS = "mpi"  # the native MPI collective, called without pycoll
+STAGED = "staged"  # the same for buffers in GPU memory, staged through host memory
 
 
 class Point(NamedTuple):
-    """What is measured side by side."""
+    """A primitive, a size and a place: its calls are timed in alternation."""
 
     primitive: str
     nbytes: int
@@ -31,7 +31,7 @@ class Point(NamedTuple):
 
 
 def points(options: argparse.Namespace) -> list[Point]:
-    """All that is asked for; primitives in turn."""
+    """Return the points that the options ask for, primitive by primitive."""
     found = []
     for primitive in options.primitives:
         if not names_of(primitive, options.algorithm):
@@ -44,12 +44,12 @@ def points(options: argparse.Namespace) -> list[Point]:
 
 
 def measure(comm: MPI.Intracomm, point: Point, options: argparse.Namespace, xp: Any, budget: float) -> list[dict]:
-    """The records of one point; what cannot be measured is None."""
+    """Return the records of one point; values that were not measured are None."""
     what = point.primitive, point.nbytes, options.datatype, point.in_place, options.op, options.root
     case = Case(comm, *what, xp, "same" if options.form == "persistent" else options.arguments)
     yardsticks = _yardsticks(case, options.form, xp)
     names = names_of(point.primitive, options.algorithm)
-    if not case.call_native() or xp is not np:  # MPI has no such datatype, or cannot be given these buffers
+    if not case.call_native() or xp is not np:  # MPI has no such datatype, or does not accept these buffers
         names = [name for name in names if name != NATIVE]
     ways = yardsticks | {name: _call(case, None if name == "auto" else name, options.form) for name in names}
     records = {name: _record(case, name, options) for name in ways}
@@ -60,7 +60,7 @@ def measure(comm: MPI.Intracomm, point: Point, options: argparse.Namespace, xp: 
         if xp is not np:
             with pycoll.traffic() as sent:
                 ways[name]()()
-            records[name]["copied"] = sent.staged  # bytes between this rank's GPU and the host
+            records[name]["copied"] = sent.staged  # bytes that this rank copied between GPU and host
     if options.validate_only:
         case.free()
         return [records[name] for name in names]
@@ -69,14 +69,14 @@ def measure(comm: MPI.Intracomm, point: Point, options: argparse.Namespace, xp: 
     if options.form == "nonblocking":
         _overlap(comm, ways, records, options, budget)
     case.free()
-    if "best" in options.algorithm and "all" not in options.algorithm:  # and what is wrong, which is not to be hidden
+    if "best" in options.algorithm and "all" not in options.algorithm:  # but never hide an algorithm that is wrong
         right = [name for name in names if not records[name]["wrong"]]
         best = min(right or names, key=lambda name: records[name]["median"])
         names = [name for name in names if name == best or name in options.algorithm or records[name]["wrong"]]
     return [record for name, record in records.items() if name in names or name in yardsticks]
 
 
-Way = Callable[..., Call]  # with something to do between start and wait, or without
+Way = Callable[..., Call]  # makes a call; its optional argument is work to do between start and wait
 
 
 def _call(case: Case, algorithm: str | None, form: str) -> Way:
@@ -84,9 +84,9 @@ def _call(case: Case, algorithm: str | None, form: str) -> Way:
 
 
 def _yardsticks(case: Case, form: str, xp: Any) -> dict[str, Way]:
-    """The references that algorithms of pycoll are compared with, as far as they exist."""
+    """Return the reference calls that exist for this case, to compare the algorithms of pycoll with."""
     ways: dict[str, Way] = {}
-    aware = xp is np or facts().says  # a library that sends by a CUDA-aware UCX need not be so in its collectives
+    aware = xp is np or facts().says  # a CUDA-aware UCX does not make the collectives of the library CUDA-aware
     if aware and case.call_native(form):
         ways[MPIS] = lambda between=None: case.call_native(form, between=between)
     if xp is not np and case.primitive != "barrier" and form == "blocking":
@@ -114,7 +114,7 @@ def _record(case: Case, name: str, options: argparse.Namespace) -> dict:
 def _time(
     comm: MPI.Intracomm, calls: dict[str, Call], records: dict[str, dict], options: argparse.Namespace, budget: float
 ) -> None:
-    """Microseconds and GB/s into the records."""
+    """Time the calls, and write microseconds and GB/s to the records."""
     times = alternate(comm, calls, budget, options.iters, options.warmup_iters)
     medians = {name: float(np.median(seconds)) * 1e6 for name, seconds in times.items()}
     yardstick = medians.get(MPIS) or medians.get(STAGED)
@@ -137,10 +137,11 @@ def _time(
 def _overlap(
     comm: MPI.Intracomm, ways: dict[str, Way], records: dict[str, dict], options: argparse.Namespace, budget: float
 ) -> None:
-    """How much of a collective's time goes by while the program computes for as long, as in the OSU benchmarks.
+    """Measure how much of each collective overlaps with computation, as in the OSU benchmarks.
 
-    100 (1 - (total - computing) / pure), from 0 to 100, where `pure` is the time to start and wait with nothing
-    between.  Neither pycoll nor MPI is called while it computes.
+    The program computes for as long as the collective takes, and calls neither pycoll nor MPI meanwhile.  The overlap
+    in the records is 100 (1 - (total - computing) / pure), limited to 0..100.  `pure` is the time to start and wait
+    with nothing in between.
     """
     work = {name: _work(comm, records[name]["median"] * 1e-6) for name in ways}
     calls = {f"{name} computing": work[name] for name in ways}
@@ -153,7 +154,7 @@ def _overlap(
 
 
 def _work(comm: MPI.Intracomm, seconds: float) -> Call:
-    """A fixed amount of computing that takes so long while nothing else goes on."""
+    """Return a call that computes for about this many seconds if nothing else runs."""
     array = np.ones(128)
     scale = 1.0000001
 

@@ -1,4 +1,4 @@
-"""The bench's command line, with nccl-tests' names where it has them."""
+"""The command line of the benchmark, with the option names of nccl-tests where they exist."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pycoll.tune.options import add_primitives, nbytes, sizes
 
 from .usage import typed
 
-DESCRIPTION = "Times the collectives of pycoll and of MPI: mpiexec -n 4 python -m bench [primitive ...]"
+DESCRIPTION = "Time the collectives of pycoll and of MPI: mpiexec -n 4 python -m bench [primitive ...]"
 SPECIAL = ("all", "best", "auto", "native")
 
 
 def parser() -> argparse.ArgumentParser:
-    """All options."""
+    """Return the parser with all options."""
     one = argparse.ArgumentParser(prog=typed("python -m bench"), description=typed(DESCRIPTION))
     add_primitives(one, MEASURED)
 
     what = one.add_argument_group("what is measured")
     what.add_argument(
-        "-b", "--minbytes", type=nbytes, default=8, metavar="SIZE", help="smallest size, bytes in all: 8, 64K, 1M (8)"
+        "-b", "--minbytes", type=nbytes, default=8, metavar="SIZE", help="smallest size of the vector: 8, 64K, 1M (8)"
     )
     what.add_argument("-e", "--maxbytes", type=nbytes, default=64 << 20, metavar="SIZE", help="largest size (64M)")
     what.add_argument("-f", "--stepfactor", type=int, default=2, metavar="F", help="factor between sizes (%(default)s)")
@@ -42,45 +42,45 @@ def parser() -> argparse.ArgumentParser:
         "-a",
         "--algorithm",
         default="all",
-        help="names, separated by commas; all; best: all, of which the fastest are shown; auto: the choice of pycoll; "
-        "native: MPI, called through pycoll (%(default)s)",
+        help="names, separated by commas; all; best: measure all, show the fastest; auto: the choice of pycoll; "
+        "native: the native MPI collective, called through pycoll (%(default)s)",
     )
     what.add_argument("--inplace", action="store_true", help="measure in place too")
     what.add_argument(
         "--arguments",
         choices=ARGUMENTS,
         default="fresh",
-        help="the same arrays in each call; new views, at another address each time; [array, type], by "
-        "pycoll.Comm (%(default)s)",
+        help="how calls pass buffers; same: the same arrays; fresh: new views, at another address each time; "
+        "typed: [array, type], with pycoll.Comm (%(default)s)",
     )
     form = what.add_mutually_exclusive_group()
-    form.add_argument("--nonblocking", action="store_true", help="started, then waited for; and how much can overlap")
-    form.add_argument("--persistent", action="store_true", help="made once, then started and waited for")
+    form.add_argument("--nonblocking", action="store_true", help="nonblocking collectives, and how much can overlap")
+    form.add_argument("--persistent", action="store_true", help="persistent collectives, created once")
     what.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="memory of the buffers (%(default)s)")
 
     how = one.add_argument_group("how")
     how.add_argument("-n", "--iters", type=int, help="iterations (default: until the median is stable)")
-    how.add_argument("-w", "--warmup_iters", type=int, default=1, help="untimed iterations before (%(default)s)")
+    how.add_argument("-w", "--warmup_iters", type=int, default=1, help="untimed warmup iterations (%(default)s)")
     how.add_argument("-c", "--check", type=int, choices=[0, 1], default=1, help="compare the results (%(default)s)")
-    how.add_argument("--validate-only", action="store_true", help="compare the results, measure nothing")
-    how.add_argument("--budget", type=float, default=12.0, help="seconds of measurement, approximately (%(default)s)")
+    how.add_argument("--validate-only", action="store_true", help="compare the results without timing")
+    how.add_argument("--budget", type=float, default=12.0, help="approximate measuring time in seconds (%(default)s)")
     how.add_argument("--quick", action="store_true", help="a first look: 3 seconds, few sizes up to 1 MiB")
 
-    out = one.add_argument_group("where it goes")
-    out.add_argument("--json", metavar="FILE", help="also write the records there")
-    out.add_argument("--csv", metavar="FILE", help="also write the records there, as CSV")
-    out.add_argument("--plot", metavar="FILE.png", help="draw latency and bandwidth against size")
+    out = one.add_argument_group("output")
+    out.add_argument("--json", metavar="FILE", help="also write the records to FILE as JSON")
+    out.add_argument("--csv", metavar="FILE", help="also write the records to FILE as CSV")
+    out.add_argument("--plot", metavar="FILE.png", help="plot latency and bandwidth against size")
     return one
 
 
 def parse(argv: list[str], ranks: int) -> argparse.Namespace:
-    """The command line for so many ranks; what is wrong with it ends the program."""
+    """Parse the command line for this number of ranks; errors end the program."""
     one = parser()
     if "--quick" in argv:
         one.set_defaults(budget=3.0, maxbytes=1 << 20, stepfactor=8)
     options = one.parse_args(argv)
     if options.op == "avg" and {"scan", "exscan"} & set(options.primitives):
-        one.error("--op avg is none of scan's and exscan's")
+        one.error("--op avg is not defined for scan and exscan")
     options.primitives = options.primitives or [
         name for name in MEASURED if options.op != "avg" or name not in ("scan", "exscan")
     ]
@@ -95,7 +95,7 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     except ValueError as error:
         one.error(str(error))
     if not 0 <= options.root < ranks:
-        one.error(f"--root {options.root} is not a rank of {ranks}")
+        one.error(f"--root {options.root} is not less than the number of ranks, {ranks}")
     for option, least in (("iters", 1), ("warmup_iters", 0)):
         if getattr(options, option) is not None and getattr(options, option) < least:
             one.error(f"--{option} {getattr(options, option)} is less than {least}")
@@ -104,11 +104,11 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     for option in ("json", "csv", "plot"):
         folder = Path(getattr(options, option) or ".").parent
         if not os.access(folder, os.W_OK):
-            one.error(f"--{option} {getattr(options, option)}: nothing can be written in {folder}")
+            one.error(f"--{option} {getattr(options, option)}: the folder {folder} is not writable")
     if options.plot and Path(options.plot).suffix not in (".png", ".svg", ".pdf"):
-        one.error(f"--plot {options.plot} ends in none of .png, .svg, .pdf")
+        one.error(f"--plot {options.plot} does not end in .png, .svg or .pdf")
     if options.arguments == "typed" and options.op == "avg":
-        one.error("--arguments typed: MPI has no --op avg")
+        one.error("--arguments typed does not support --op avg, which MPI does not have")
     if options.budget <= 0:
         one.error(f"--budget {options.budget} is not positive")
     options.form = "nonblocking" if options.nonblocking else "persistent" if options.persistent else "blocking"
@@ -116,19 +116,19 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
 
 
 def _datatype(name: str, op: str) -> np.dtype:
-    """The dtype; ValueError if there is none, or if it does not have the operation."""
+    """Return the dtype; raise ValueError if it does not exist or does not support the operation."""
     more = import_module("ml_dtypes") if find_spec("ml_dtypes") else None
     try:
         dtype = np.dtype(getattr(more, name, name))
     except TypeError:
-        raise ValueError(f"--datatype {name!r} is no dtype") from None
+        raise ValueError(f"--datatype {name!r} is not a dtype") from None
     if kind_of(dtype) not in ("fc" if op == "avg" else "iuf" if op in ("min", "max") else "iufc"):
-        raise ValueError(f"--datatype {name} has no --op {op}")
+        raise ValueError(f"--datatype {name} does not support --op {op}")
     return dtype
 
 
 def names_of(primitive: str, asked: list[str]) -> list[str]:
-    """The algorithms of a primitive that are asked for; "best" alone stands for all."""
+    """Return the requested algorithms of a primitive; "all" and "best" request all of them."""
     own = pycoll.algorithms(primitive)
     wanted = [*asked, *(own if {"all", "best"} & set(asked) else ())]
     return [name for name in [*own, "auto", "native"] if name in wanted]

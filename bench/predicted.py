@@ -1,8 +1,9 @@
-"""The simulation's predictions beside measured times: ``mpiexec -n 4 python -m bench.predicted``.
+"""Compare predictions of the simulation with measured times: ``mpiexec -n 4 python -m bench.predicted``.
 
-The network is calibrated first, by messages between pairs of ranks, or read from --network.  Then every algorithm is
-timed, in turn with the others, and simulated: with the ranks' starts as they were, since a barrier lets them go one
-after the other, and whoever comes first goes first on a link; and with all starting at once.
+The network model is first calibrated with messages between pairs of ranks, or read from --network.  Then all algorithms
+are timed in alternation, and simulated in two ways.  The first one uses the measured start times of the ranks, because
+a barrier releases the ranks one after the other, and the first rank uses a link first.  In the second one, all ranks
+start at the same time.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .results import table
 from .starts import Starts
 from .usage import typed
 
-SIMULATED = 25  # calls of each algorithm, at most
+SIMULATED = 25  # maximum number of simulated calls of each algorithm
 PRIMITIVES = ("bcast", "allgather", "allreduce")
 COLUMNS = {
     "primitive": ("primitive", ""),
@@ -50,7 +51,7 @@ COLUMNS = {
 
 
 class Point(NamedTuple):
-    """What is simulated."""
+    """An algorithm and a size to simulate."""
 
     primitive: str
     algorithm: str
@@ -58,7 +59,7 @@ class Point(NamedTuple):
     hosts: Hosts
 
     def seconds(self, network: Network, delays: np.ndarray) -> float:
-        """The slowest rank's time, if each begins so late."""
+        """Return the time of the slowest rank in seconds; `delays` has the delay of the start of each rank."""
         simulated = pycoll.simulate(
             self.primitive,
             algorithm=self.algorithm,
@@ -72,7 +73,7 @@ class Point(NamedTuple):
 
 
 def measure(comm: MPI.Intracomm, primitive: str, size: int, network: Network, budget: float) -> list[dict]:
-    """The records of one primitive at one size."""
+    """Return the records of one primitive at one size."""
     case = Case(comm, primitive, size)
     case.zero()
     calls = {name: case.call(name) for name in algorithms_of(primitive)}
@@ -86,7 +87,7 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, network: Network, bu
 
 
 def record(point: Point, network: Network, times: np.ndarray, late: np.ndarray) -> dict:
-    """The medians of what was measured and of what is predicted, milliseconds."""
+    """Return the record of one point, with the medians of measured and predicted times in milliseconds."""
     every = -(-len(late) // SIMULATED)
     predicted = np.median([point.seconds(network, delays) for delays in late[::every]])
     median = np.median(times)
@@ -105,16 +106,16 @@ def record(point: Point, network: Network, times: np.ndarray, late: np.ndarray) 
 
 
 def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
-    """The command line; what is wrong with it ends the program."""
+    """Parse the command line; errors end the program."""
     parser = Parser(prog=typed("python -m bench.predicted"), description=typed(__doc__))
     add_primitives(parser, MEASURED, ", ".join(PRIMITIVES))
     add_sizes(parser, "64K", "4M", 4)
     parser.add_argument("--network", metavar="FILE", type=Path, help="file of `python -m pycoll.simulate --calibrate`")
     parser.add_argument(
-        "--budget", type=float, default=300.0, help="seconds of measurement, approximately (%(default)s)"
+        "--budget", type=float, default=300.0, help="approximate measuring time in seconds (%(default)s)"
     )
-    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the records there")
-    parser.add_argument("--markdown", metavar="FILE", type=Path, help="and as a table there")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the records to FILE")
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="also write a Markdown table to FILE")
     tuned = attach(comm).tuned
     with printed_once(comm):
         options = parser.parse_args(argv)
@@ -122,18 +123,18 @@ def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
             options.sizes = sizes(options.minbytes, options.maxbytes, options.stepfactor)
             options.network = options.network and read(options.network)
             if comm.size < 2 or not options.budget > 0:
-                raise ValueError(f"{comm.size} ranks, --budget {options.budget}: there is nothing to be measured")
+                raise ValueError(f"{comm.size} ranks, --budget {options.budget}: there is nothing to measure")
             check_folder("--json", options.json)
             check_folder("--markdown", options.markdown)
             if tuned:
-                raise ValueError("a tuning file is in use, which changes segments: set PYCOLL_TUNING=off")
+                raise ValueError("a tuning file is in use, which changes segment lengths: set PYCOLL_TUNING=off")
         except (ValueError, OSError) as error:
             parser.error(str(error))
     return options
 
 
 def main(argv: list[str]) -> None:
-    """Calibrate, measure, simulate and print."""
+    """Calibrate, measure, simulate, and print the comparison."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
     options = parse(comm, argv)
@@ -149,16 +150,16 @@ def main(argv: list[str]) -> None:
         if options.markdown:
             text = f"{where['mpi']}: {said(records)}\n\n{table(records, COLUMNS, 'github')}\n"
             write_atomically(options.markdown, lambda file: file.write(text.encode()))
-        print(network, *(f"{name}: not measured, no two such ranks" for name in missing), sep="\n")
+        print(network, *(f"{name}: not measured: no pair of ranks has such a link" for name in missing), sep="\n")
         print(f"\n{table(records, COLUMNS)}\n\n{said(records)}")
 
 
 def said(records: list[dict]) -> str:
-    """How good the predictions are."""
+    """Summarize the errors of the predictions."""
     errors = np.abs([record["error"] for record in records])
     return (
-        f"error: median {np.median(errors):.1f} %, {np.sum(errors <= 20)} of {len(errors)} within 20 %, "
-        f"worst {errors.max():.1f} %"
+        f"error: median {np.median(errors):.1f}%, {np.sum(errors <= 20)} of {len(errors)} within 20%, "
+        f"worst {errors.max():.1f}%"
     )
 
 

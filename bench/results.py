@@ -1,4 +1,4 @@
-"""Results as tables, and on disk: JSON and CSV, written atomically."""
+"""Results as tables, and as JSON and CSV files, which are written atomically."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tabulate import tabulate
 from pycoll.base.files import write_atomically
 
 FORMAT, VERSION = "pycoll bench", 1
-Columns = Mapping[str, tuple[str, str]]  # of a record: key -> heading, number format
+Columns = Mapping[str, tuple[str, str]]  # key of a record -> heading, number format
 
 
 def table(records: list[dict], columns: Columns, style: str = "simple") -> str:
-    """Records as a table; `columns` gives the heading and the number format of each key that is shown."""
+    """Format records as a table; `columns` has the heading and the number format of each key to show."""
     headings, formats = zip(*columns.values())
     rows = [[record.get(key) for key in columns] for record in records]
     return tabulate(rows, headings, floatfmt=formats, missingval="-", tablefmt=style)
 
 
 def document(environment: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What goes into a JSON file, which `bench.report` reads."""
+    """Return the content of a JSON file that `bench.report` reads."""
     return {"format": FORMAT, "version": VERSION, "environment": environment, "records": records}
 
 
 def write_csv(path: str | Path, records: list[dict]) -> None:
-    """Write the records, one a line, all with the same keys."""
+    """Write the records, one per line; all have the same keys."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(records[0]) if records else [])
     writer.writeheader()

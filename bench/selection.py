@@ -1,8 +1,8 @@
-"""How good the choice of pycoll is: ``mpiexec -n 4 python -m bench.selection``, with or without a tuning file.
+"""Measure how good the choice of pycoll is: ``mpiexec -n 4 python -m bench.selection``, with or without a tuning file.
 
-Each algorithm and the collective of MPI, all called through pycoll by `algorithm=`, are timed beside the choice that
-pycoll makes itself.  Where that seems slower than the best by more than 10 %, it is timed again for longer with all
-that are near the best: of ten noisy medians the least is too small.
+The candidates are all algorithms and the native MPI collective, called through pycoll with `algorithm=`.  They are
+timed in alternation with the choice of pycoll.  If the choice seems more than 10% slower than the best candidate, it is
+timed again for longer with all candidates near the best, because the minimum of several noisy medians is biased.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pycoll.tune.timing import alternate, race, shares
 from .results import table
 from .usage import typed
 
-CLOSE = 1.1  # what counts as good as the best
+CLOSE = 1.1  # ratio to the best time up to which a candidate counts as equally good
 COLUMNS = {
     "primitive": ("primitive", ""),
     "bytes": ("bytes", ""),
@@ -41,12 +41,12 @@ COLUMNS = {
 
 
 def measure(comm: MPI.Intracomm, primitive: str, size: int, budget: float) -> dict:
-    """One point."""
+    """Return the record of one point."""
     case = Case(comm, primitive, size)
     case.zero()
     explained = pycoll.explain(primitive, nbytes=case.chosen_by, comm=comm)
     chosen = str(Candidate(explained.algorithm, explained.segment))
-    # the chosen one by its name would be the same program
+    # leave out the chosen algorithm by its name: it is the same program
     names = [name for name in [*algorithms_of(primitive), NATIVE] if name != chosen]
     calls = {chosen: case.call(None)} | {name: case.call(name) for name in names}
     found = race(comm, calls, 0.6 * budget)
@@ -78,9 +78,9 @@ def main(argv: list[str]) -> None:
     add_primitives(parser, MEASURED)
     add_sizes(parser, "8", "64M", 3)
     parser.add_argument(
-        "--budget", type=float, default=300.0, help="seconds of measurement, approximately (%(default)s)"
+        "--budget", type=float, default=300.0, help="approximate measuring time in seconds (%(default)s)"
     )
-    parser.add_argument("--json", metavar="FILE", help="also write the records there")
+    parser.add_argument("--json", metavar="FILE", help="also write the records to FILE")
     with printed_once(comm):
         options = parser.parse_args(argv)
         try:
@@ -102,12 +102,12 @@ def main(argv: list[str]) -> None:
 
 
 def said(records: list[dict]) -> str:
-    """How many are good."""
+    """Summarize how many choices are good."""
     ratios = sorted(record["ratio"] for record in records)
     good = sum(ratio <= CLOSE for ratio in ratios)
     return (
-        f"{good} of {len(ratios)} points ({good / len(ratios):.0%}) within 10 % of the best; "
-        f"worst {ratios[-1]:.2f} times the best's time"
+        f"{good} of {len(ratios)} points ({good / len(ratios):.0%}) within 10% of the best; "
+        f"worst {ratios[-1]:.2f} times the best time"
     )
 
 

@@ -1,4 +1,4 @@
-"""When the ranks begin what is timed: a barrier lets them go one after the other, and the first goes first on links."""
+"""Record when each rank starts a timed call: a barrier releases the ranks one after the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pycoll.tune.timing import Call
 
 
 class Starts:
-    """The starts of some calls, by the ranks' clocks; all ranks of the communicator together."""
+    """The start times of calls on the clocks of all ranks; all ranks of the communicator make it together."""
 
     def __init__(self, comm: MPI.Intracomm, calls: Mapping[str, Call]) -> None:
         self.comm = comm
@@ -28,7 +28,11 @@ class Starts:
         return noted
 
     def late(self) -> dict[str, np.ndarray]:
-        """By how many seconds each rank was later than the first: calls times ranks; on rank 0 only."""
+        """Return the delays of the ranks relative to the first rank, in seconds.
+
+        There is an array of shape (calls, ranks) for each name.  All ranks call it; only rank 0 gets a result that is
+        not empty.
+        """
         asked = self.asked + clocks.measure(self.comm, MPI.Request.Wait)
         gathered = self.comm.gather(self.noted)
         if gathered is None:

@@ -1,1 +1,1 @@
-"""Trains a multilayer perceptron with the data-parallel drivers."""
+"""Train a multilayer perceptron with the data-parallel drivers."""

@@ -1,6 +1,6 @@
-"""Trains a perceptron data-parallel: ``mpiexec -n 4 python -m bench.train --driver {ps,ddp,fsdp}``.
+"""Train a perceptron with data parallelism: ``mpiexec -n 4 python -m bench.train --driver {ps,ddp,fsdp}``.
 
-On scikit-learn's digits, or with --synthetic on random numbers for timing.
+The data are the scikit-learn digits; with --synthetic they are random numbers, for timing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .epochs import train
 from .model import Perceptron
 from .trainers import HOOKS, OPTIMIZERS, TRAINERS
 
-ALLOWED = 1e-10  # relative difference to one process, in float64
+ALLOWED = 1e-10  # maximum relative difference from one process, in float64
 LINE = (
     "epoch {epoch:3}: loss {loss:.6f}, accuracy {accuracy:.2%}, {samples_per_second:.0f} samples/s, "
     "{communication:.0%} of the time in communication, {sent:.0f} bytes sent per rank (at most {sent_most})"
@@ -36,52 +36,52 @@ LINE = (
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The command line; what is wrong with it ends the program."""
+    """Parse the command line; errors end the program."""
     show = argparse.ArgumentDefaultsHelpFormatter
     parser = argparse.ArgumentParser(
         prog=typed("python -m bench.train"), description=typed(__doc__), formatter_class=show
     )
     parser.add_argument("--driver", choices=TRAINERS, default="ddp")
-    parser.add_argument("--compare", action="store_true", help="one process and all drivers, side by side")
-    parser.add_argument("--json", metavar="FILE", help="also write the results there")
-    parser.add_argument("--save", metavar="DIR", help="write a checkpoint there after each epoch")
-    parser.add_argument("--resume", metavar="DIR", help="begin with this checkpoint")
+    parser.add_argument("--compare", action="store_true", help="compare one process and all drivers")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")
+    parser.add_argument("--save", metavar="DIR", help="write a checkpoint to DIR after each epoch")
+    parser.add_argument("--resume", metavar="DIR", help="start from the checkpoint in DIR")
 
-    what = parser.add_argument_group("what is learned")
+    what = parser.add_argument_group("model and data")
     what.add_argument("--epochs", type=positive, default=20)
-    what.add_argument("--steps", type=positive, help="at most so many in an epoch, or with --compare in all")
+    what.add_argument("--steps", type=positive, help="maximum steps per epoch; with --compare, in total")
     what.add_argument("--batch", type=positive, default=64, help="samples in a global batch")
     what.add_argument("--hidden", type=positive, default=64, help="width of the hidden layers")
     what.add_argument("--layers", type=positive, default=2, help="number of hidden layers")
-    what.add_argument("--synthetic", type=positive, metavar="SAMPLES", help="random samples as wide as the layers")
+    what.add_argument("--synthetic", type=positive, metavar="SAMPLES", help="use random samples, as wide as the layers")
     what.add_argument("--dtype", choices=["float64", "float32"], default="float64")
     what.add_argument("--seed", type=int, default=1)
 
-    how = parser.add_argument_group("how it is learned")
+    how = parser.add_argument_group("optimizer")
     how.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")
-    how.add_argument("--rate", type=float, help="learning rate (0.05, stale updates: 0.2); async workers share it")
-    how.add_argument("--momentum", type=float, help="of sgd (0.9, stale updates: 0, since they act like a momentum)")
+    how.add_argument("--rate", type=float, help="learning rate (0.05; stale updates: 0.2); async workers share it")
+    how.add_argument("--momentum", type=float, help="momentum of sgd (0.9; stale updates: 0)")
     how.add_argument("--weight-decay", type=float, default=0.0)
     how.add_argument("--clip", type=float, metavar="NORM", help="clip gradients to this global norm (not ps)")
-    how.add_argument("--accumulate", type=positive, default=1, metavar="A", help="backward passes in a step")
+    how.add_argument("--accumulate", type=positive, default=1, metavar="A", help="backward passes per step")
 
     ps = parser.add_argument_group("parameter server")
     ps.add_argument("--mode", choices=["sync", "async", "bounded"], default="sync")
-    ps.add_argument("--staleness", type=int, default=0, metavar="S", help="of mode bounded")
-    ps.add_argument("--servers", type=positive, default=1, metavar="K")
-    ps.add_argument("--colocated", action="store_true", help="the first workers serve as well")
-    ps.add_argument("--update", choices=["server", "worker"], default="server", help="who has the optimizer")
+    ps.add_argument("--staleness", type=int, default=0, metavar="S", help="maximum staleness of mode bounded, in steps")
+    ps.add_argument("--servers", type=positive, default=1, metavar="K", help="number of servers")
+    ps.add_argument("--colocated", action="store_true", help="run the servers on the ranks of the first workers")
+    ps.add_argument("--update", choices=["server", "worker"], default="server", help="where the optimizer runs")
     ps.add_argument("--ranks-per-worker", type=ranks_per_worker, default=1, help="a number, or 'host'")
 
     ddp = parser.add_argument_group("DDP")
     ddp.add_argument("--compress", choices=HOOKS)
-    ddp.add_argument("--bucket-mb", type=float, default=25.0, metavar="MIB")
-    ddp.add_argument("--no-overlap", action="store_true", help="communicate when all gradients are there")
+    ddp.add_argument("--bucket-mb", type=float, default=25.0, metavar="MIB", help="size of a bucket")
+    ddp.add_argument("--no-overlap", action="store_true", help="communicate after all gradients are computed")
 
     fsdp = parser.add_argument_group("FSDP")
-    fsdp.add_argument("--param-dtype", choices=["float16", "bfloat16"], help="to gather and compute in")
-    fsdp.add_argument("--no-prefetch", action="store_true")
-    fsdp.add_argument("--keep-gathered", action="store_true", help="between forward and backward pass")
+    fsdp.add_argument("--param-dtype", choices=["float16", "bfloat16"], help="dtype of gathered parameters")
+    fsdp.add_argument("--no-prefetch", action="store_true", help="do not gather units in advance")
+    fsdp.add_argument("--keep-gathered", action="store_true", help="keep units between forward and backward pass")
     parser.add_argument("--progress-thread", action="store_true", help="communicate in the background")
     options = parser.parse_args(argv)
     check(parser, options)
@@ -92,36 +92,36 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def positive(text: str) -> int:
-    """A number from 1."""
+    """Parse a positive integer."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
 
 
 def ranks_per_worker(text: str) -> int | str:
-    """A number from 1, or "host"."""
+    """Parse a positive integer, or "host"."""
     return text if text == "host" else positive(text)
 
 
 def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """End the program if options do not go together."""
+    """End the program if options cannot be combined."""
     if options.compare and (options.accumulate > 1 or options.compress or options.save or options.resume):
-        parser.error("--compare goes without --accumulate, --compress, --save and --resume")
+        parser.error("--compare cannot be combined with --accumulate, --compress, --save or --resume")
     if options.clip and options.driver == "ps" and not options.compare:
-        parser.error("--clip does not go with --driver ps: a server sees only its share of the gradients")
+        parser.error("--clip cannot be combined with --driver ps: a server sees only a part of the gradients")
     if options.compress and options.driver != "ddp":
-        parser.error(f"--compress does not go with --driver {options.driver}")
+        parser.error(f"--compress {options.compress} needs --driver ddp, not --driver {options.driver}")
     if options.mode != "bounded" and options.staleness:
-        parser.error(f"--staleness {options.staleness} does not go with --mode {options.mode}")
+        parser.error(f"--staleness {options.staleness} needs --mode bounded, not --mode {options.mode}")
 
 
 def document(options: argparse.Namespace, where: dict, records: list[dict]) -> dict:
-    """What goes into the JSON file."""
+    """Return the content of the JSON file."""
     return {"environment": where, "options": vars(options), "records": records}
 
 
 def report(records: list[dict], options: argparse.Namespace, comm: MPI.Intracomm) -> int:
-    """Print the comparison; 1 if drivers that must agree with one process do not."""
+    """Print the comparison; return 1 if a driver differs from one process although the results must be equal."""
     if comm.rank == 0:
         print(table(records, COLUMNS))
     if options.dtype != "float64" or options.mode == "async" or options.staleness or options.param_dtype:
@@ -130,7 +130,7 @@ def report(records: list[dict], options: argparse.Namespace, comm: MPI.Intracomm
 
 
 def share_cores(comm: MPI.Intracomm) -> None:
-    """Give each rank its share of the cores to multiply matrices with, unless the user has said how many."""
+    """Limit each rank to its share of the cores in matrix products, unless the user has set the number of threads."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     if not any(variable.endswith("NUM_THREADS") for variable in os.environ):
         threadpool_limits(max(1, len(os.sched_getaffinity(0)) // host.size))
@@ -138,7 +138,7 @@ def share_cores(comm: MPI.Intracomm) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Train, or compare; 1 if a comparison finds a driver that differs from one process."""
+    """Train or compare; return 1 if a comparison finds a driver that differs from one process."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
     with printed_once(comm):
@@ -152,7 +152,7 @@ def main(argv: list[str]) -> int:
     with pycoll.progress_thread() if options.progress_thread else contextlib.nullcontext():
         if options.compare:
             records = compare(model, training, options, comm)
-            if comm.rank == 0 and options.json:  # before printing, which may fail
+            if comm.rank == 0 and options.json:  # first, because printing may fail
                 write_json(options.json, document(options, where, records))
             return report(records, options, comm)
         trainer = TRAINERS[options.driver](model, options, comm)

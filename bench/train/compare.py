@@ -1,4 +1,4 @@
-"""One process, the parameter server, DDP and FSDP on the same global batches, side by side."""
+"""Compare one process, the parameter server, DDP and FSDP on the same global batches."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .data import Data, batches
 from .model import Arrays, Perceptron
 from .trainers import TRAINERS, Trainer
 
-COLUMNS = {  # of a record: heading, number format
+COLUMNS = {  # key of a record -> heading, number format
     "driver": ("driver", ""),
-    "difference": ("difference to one process", ".1e"),
-    "loss_difference": ("of the loss", ".1e"),
+    "difference": ("difference from one process", ".1e"),
+    "loss_difference": ("difference of the loss", ".1e"),
     "time": ("ms per step", ".2f"),
     "sent": ("MB sent per rank and step", ".3f"),
     "predicted": ("predicted", ".3f"),
@@ -30,10 +30,10 @@ COLUMNS = {  # of a record: heading, number format
 
 
 def compare(model: Perceptron, training: Data, options: argparse.Namespace, comm: MPI.Intracomm) -> list[dict]:
-    """A record for each way to train; all ranks of `comm` together, each of which gets them.
+    """Return one record for one process and one for each driver; all ranks of `comm` call it and get the records.
 
-    The difference is the largest of a parameter's, relative to the largest parameter.  Times are medians, of the
-    slowest rank; state is parameters, gradients and optimizer state of the rank that has most.
+    The difference is the largest difference of a parameter, relative to the largest parameter.  Times are medians of
+    the slowest rank.  State is the size of parameters, gradients and optimizer state on the rank with the most.
     """
     todo = [
         training.part(batch)
@@ -49,7 +49,7 @@ def compare(model: Perceptron, training: Data, options: argparse.Namespace, comm
         found = pycoll.allreduce(np.array(found), comm=comm)
         parameters = trainer.parameters()
         difference = max(np.abs(parameters[key] - reference[key]).max() for key in reference)
-        # in MB: per step
+        # in MB
         mine = np.array([sent / len(todo), trainer.predicted(), trainer.state_bytes()]) / 1e6
         trainer.free()
         peak = np.array([_peak(make, model, options, comm, todo)])
@@ -74,7 +74,7 @@ def compare(model: Perceptron, training: Data, options: argparse.Namespace, comm
 def _alone(
     model: Perceptron, todo: list[Data], options: argparse.Namespace, comm: MPI.Intracomm
 ) -> tuple[Arrays, np.ndarray, dict]:
-    """Rank 0's training of the whole batches: parameters and losses on all ranks, and its record."""
+    """Train on rank 0 with the whole batches; return the parameters and losses, on all ranks, and the record."""
     trainer = Trainer(model, options, MPI.COMM_SELF)
     losses, times = np.zeros(len(todo)), [0.0]
     if comm.rank == 0:
@@ -96,14 +96,14 @@ def _alone(
 
 
 def wait_quietly(comm: MPI.Intracomm) -> None:
-    """A barrier that leaves the cores to those who still work."""
+    """Wait at a barrier without using the cores, which other ranks may need."""
     request = comm.Ibarrier()
     while not request.Test():
         time.sleep(1e-3)
 
 
 def _steps(trainer: Trainer, todo: list[Data]) -> tuple[list[float], list[float], int]:
-    """The part of this rank in each step's loss, the seconds of each step, and the bytes sent in all."""
+    """Train; return the contribution of this rank to each loss, the seconds of each step, and the total bytes sent."""
     losses, seconds = [0.0] * len(todo), [0.0] * len(todo)
     with pycoll.traffic() as sent:
         if trainer.share:
@@ -118,7 +118,7 @@ def _steps(trainer: Trainer, todo: list[Data]) -> tuple[list[float], list[float]
 
 
 def _peak(make: type, model: Perceptron, options: argparse.Namespace, comm: MPI.Intracomm, todo: list[Data]) -> int:
-    """The most bytes that are allocated at a time during two steps, the driver and the model included."""
+    """Return the peak of allocated bytes during two steps, including the driver and the model."""
     tracemalloc.start()
     trainer = make(model, options, comm)
     tracemalloc.reset_peak()

@@ -1,4 +1,4 @@
-"""What is learned: scikit-learn's handwritten digits, or random numbers for timing."""
+"""Training data: the handwritten digits of scikit-learn, or random numbers for timing."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ CLASSES = 10
 
 
 class Data(NamedTuple):
-    """Images as rows of numbers, and the digits they show."""
+    """Images of shape (samples, features), and their digits of shape (samples,)."""
 
     images: np.ndarray
     digits: np.ndarray
 
     def part(self, places: np.ndarray) -> Data:
-        """Some of the samples."""
+        """Return the samples at these indices."""
         return Data(self.images[places], self.digits[places])
 
 
 def digits(dtype: np.dtype, comm: MPI.Intracomm, test_share: float = 0.2) -> tuple[Data, Data]:
-    """The digits, shuffled, on all ranks: training and test data, numbers in 0..1."""
+    """Return shuffled training and test data on all ranks, scaled to 0..1."""
     images, labels = np.empty((1797, 64)), np.empty(1797, int)
     if comm.rank == 0:  # importing scikit-learn takes a second
         from sklearn.datasets import load_digits
@@ -40,13 +40,13 @@ def digits(dtype: np.dtype, comm: MPI.Intracomm, test_share: float = 0.2) -> tup
 
 
 def synthetic(dtype: np.dtype, samples: int, features: int) -> tuple[Data, Data]:
-    """Random images with random labels, as training and as test data."""
+    """Return random images with random labels; training and test data are the same."""
     random = np.random.default_rng(0)
     data = Data(random.random((samples, features)).astype(dtype), random.integers(0, CLASSES, samples))
     return data, data
 
 
 def batches(samples: int, batch: int, epoch: int, seed: int) -> list[np.ndarray]:
-    """The global batches of an epoch, the same on all ranks."""
+    """Return the indices of each global batch of an epoch, the same on all ranks."""
     order = np.random.default_rng([seed, epoch]).permutation(samples)
     return [order[start : start + batch] for start in range(0, samples, batch)]

@@ -1,4 +1,4 @@
-"""Training, epoch by epoch."""
+"""Train epoch by epoch, and report each epoch."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .trainers import Trainer
 
 
 class Epoch(NamedTuple):
-    """What one epoch gave: bytes and communication are those of the mean and the busiest rank."""
+    """The results of one epoch."""
 
     epoch: int
     loss: float
     accuracy: float
     samples_per_second: float
-    communication: float  # share of the time that computing ranks spend in the driver's calls
-    sent: float  # bytes that a rank sends, on average
-    sent_most: int  # by the busiest rank
+    communication: float  # share of the time that workers spend in calls of the driver
+    sent: float  # bytes sent per rank, on average
+    sent_most: int  # bytes sent by the busiest rank
 
 
 def train(trainer: Trainer, training: Data, test: Data, options: argparse.Namespace, first: int = 0) -> Iterator[Epoch]:
-    """Train for the epochs that the options ask for, on all ranks of the trainer together."""
+    """Train, and yield the results of each epoch; all ranks of the trainer call it."""
     comm = trainer.comm
     for number in range(first, options.epochs):
         todo = batches(len(training.digits), options.batch, number, options.seed)[: options.steps]
@@ -63,5 +63,5 @@ def train(trainer: Trainer, training: Data, test: Data, options: argparse.Namesp
 
 
 def _shown(todo: list, title: str, comm: MPI.Intracomm) -> Iterator:
-    """With a progress bar on rank 0, if a terminal is there."""
+    """Show a progress bar on rank 0 if stderr is a terminal."""
     yield from tqdm(todo, title, unit="step", leave=False, disable=None if comm.rank == 0 else True, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A multilayer perceptron with ReLU and softmax, layer by layer, as plain functions of its parameters."""
+"""A multilayer perceptron with ReLU and softmax, as functions of its parameters, layer by layer."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Arrays = dict[str, np.ndarray]
 
 
 class Perceptron:
-    """Knows the shapes of its layers; parameters are given to every call, by name."""
+    """A multilayer perceptron without state; the caller passes the parameters by name to each method."""
 
     def __init__(self, widths: list[int]) -> None:
         self._shapes = list(itertools.pairwise(widths))
 
     @property
     def layers(self) -> range:
-        """The numbers of the layers, in forward order."""
+        """The layer numbers in forward order."""
         return range(len(self._shapes))
 
     def initial(self, seed: int, dtype: np.dtype) -> Arrays:
-        """Random parameters, in forward order."""
+        """Return random parameters in forward order."""
         random = np.random.default_rng(seed)
         parameters = {}
         for layer, shape in enumerate(self._shapes):
@@ -34,13 +34,13 @@ class Perceptron:
         return parameters
 
     def forward(self, layer: int, parameters: Mapping[str, np.ndarray], values: np.ndarray) -> np.ndarray:
-        """A layer's output."""
+        """Return the output of a layer."""
         output = values @ parameters[f"layer{layer}.weight"]
         output += parameters[f"layer{layer}.bias"]
         return output if layer == self.layers[-1] else np.maximum(output, 0, out=output)
 
     def loss(self, scores: np.ndarray, digits: np.ndarray) -> tuple[float, np.ndarray]:
-        """The cross entropies' sum, and its derivative by the scores."""
+        """Return the sum of the cross entropies, and its gradient with respect to the scores."""
         rows = np.arange(len(digits))
         shifted = scores - scores.max(axis=1, keepdims=True)
         exponentials = np.exp(shifted)
@@ -53,20 +53,20 @@ class Perceptron:
     def backward(
         self, layer: int, parameters: Mapping[str, np.ndarray], values: np.ndarray, error: np.ndarray
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """A layer's gradients for its input and the derivative by its output."""
+        """Yield the gradients of the parameters of a layer, from its input and the gradient of its output."""
         yield f"layer{layer}.bias", error.sum(axis=0)
         yield f"layer{layer}.weight", values.T @ error
 
     def through(
         self, layer: int, parameters: Mapping[str, np.ndarray], values: np.ndarray, error: np.ndarray
     ) -> np.ndarray:
-        """The derivative by the output of the layer before; nothing for the first layer."""
+        """Return the gradient of the output of the previous layer; an empty array for the first layer."""
         if layer == 0:
             return error[:0]
         return error @ parameters[f"layer{layer}.weight"].T * (values > 0)
 
     def accuracy(self, parameters: Mapping[str, np.ndarray], data: Data) -> float:
-        """The share of digits that are recognised."""
+        """Return the share of correctly classified digits."""
         values = data.images
         for layer in self.layers:
             values = self.forward(layer, parameters, values)

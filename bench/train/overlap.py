@@ -1,8 +1,8 @@
-"""What overlap gains: ``mpiexec -n 4 python -m bench.train.overlap``, best on ranks with a network between them.
+"""Measure the gain from overlap: ``mpiexec -n 4 python -m bench.train.overlap``, best on several hosts.
 
-The same training step with `DistributedDataParallel` in three ways, in turn: gradients averaged when all are there,
-averaged during the backward pass by its calls to `ready` alone, and with the progress thread.  The batch is such that
-the backward pass takes about as long as averaging does by itself.
+The same training step runs with `DistributedDataParallel` in three ways, in alternation.  The gradients are averaged
+after the backward pass, during the backward pass by its calls to `ready` only, or also by the progress thread.  The
+batch size is chosen so that the backward pass takes about as long as the averaging.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .data import CLASSES, Data, synthetic
 from .model import Perceptron
 
 T = TypeVar("T")
-SMALLEST, LARGEST = 16, 1 << 16  # samples of a rank's batch
+SMALLEST, LARGEST = 16, 1 << 16  # samples in the batch of a rank
 
 
 class Step:
@@ -45,11 +45,11 @@ class Step:
         self.resize(SMALLEST)
 
     def resize(self, samples: int) -> None:
-        """Take a batch of so many samples."""
+        """Use a batch with this number of samples."""
         self.batch: Data = synthetic(np.dtype(np.float32), samples, self._width)[0]
 
     def forward(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """The layers' inputs, and the derivative of the loss by the output."""
+        """Run the forward pass; return the inputs of the layers, and the gradient of the output."""
         inputs, values = [], self.batch.images
         for layer in self.model.layers:
             inputs.append(values)
@@ -57,14 +57,14 @@ class Step:
         return inputs, self.model.loss(values, self.batch.digits)[1]
 
     def backward(self, inputs: list[np.ndarray], error: np.ndarray, ready: Callable[[str, np.ndarray], object]) -> None:
-        """Announce the gradients, last layer first."""
+        """Run the backward pass; call `ready` with each gradient, the last layer first."""
         for layer in reversed(self.model.layers):
             for name, gradient in self.model.backward(layer, self.parameters, inputs[layer], error):
                 ready(name, gradient)
             error = self.model.through(layer, self.parameters, inputs[layer], error)
 
     def apart(self, inputs: list[np.ndarray], error: np.ndarray) -> None:
-        """Compute, then average."""
+        """Compute all gradients, and then average them."""
         gradients: dict[str, np.ndarray] = {}
         self.backward(inputs, error, gradients.__setitem__)
         for name, gradient in gradients.items():
@@ -72,17 +72,17 @@ class Step:
         self.ddp.synchronize()
 
     def overlapped(self, inputs: list[np.ndarray], error: np.ndarray) -> None:
-        """Average while computing."""
+        """Average the gradients during the backward pass."""
         self.backward(inputs, error, self.ddp.ready)
         self.ddp.synchronize()
 
     def averaging(self) -> None:
-        """Average alone."""
+        """Average without computing."""
         self.ddp.average_gradients(self.parameters)
 
 
 def timed(comm: MPI.Intracomm, call: Callable[[], T]) -> tuple[float, T]:
-    """Seconds that a call takes on the slowest rank, and what it returns."""
+    """Return the seconds that a call takes on the slowest rank, and its result."""
     comm.Barrier()
     start = time.perf_counter()
     result = call()
@@ -90,7 +90,7 @@ def timed(comm: MPI.Intracomm, call: Callable[[], T]) -> tuple[float, T]:
 
 
 def calibrate(step: Step, comm: MPI.Intracomm) -> tuple[float, float, float]:
-    """Set the batch; seconds of the forward pass, the backward pass, and averaging by themselves."""
+    """Choose the batch size; return the seconds of the forward pass, the backward pass, and the averaging."""
     averaging = np.median([timed(comm, step.averaging)[0] for _ in range(5)])
 
     def times() -> tuple[float, float]:
@@ -110,7 +110,7 @@ def calibrate(step: Step, comm: MPI.Intracomm) -> tuple[float, float, float]:
 
 
 def measure(step: Step, comm: MPI.Intracomm, rounds: int) -> dict[str, np.ndarray]:
-    """Median seconds of the slowest rank for each way, taken in turn: of the forward pass, and of the rest."""
+    """Return the median seconds of the forward pass, and of the rest, on the slowest rank for each way."""
     ways = {"apart": step.apart, "hooks alone": step.overlapped}
     threaded = MPI.Query_thread() == MPI.THREAD_MULTIPLE
     times: dict[str, list[tuple[float, float]]] = {
@@ -125,16 +125,16 @@ def measure(step: Step, comm: MPI.Intracomm, rounds: int) -> dict[str, np.ndarra
 
 
 def main(argv: list[str]) -> int:
-    """Measure and print."""
+    """Measure, and print a table."""
     show = argparse.ArgumentDefaultsHelpFormatter
     parser = argparse.ArgumentParser(
         typed("python -m bench.train.overlap"), description=typed(__doc__), formatter_class=show
     )
     parser.add_argument("--hidden", type=int, default=256, help="width of the layers")
-    parser.add_argument("--layers", type=int, default=16)
-    parser.add_argument("--bucket-kb", type=int, default=256, metavar="KIB")
-    parser.add_argument("--rounds", type=int, default=7, help="times that each way is measured")
-    parser.add_argument("--json", metavar="FILE", help="also write the results there")
+    parser.add_argument("--layers", type=int, default=16, help="number of hidden layers")
+    parser.add_argument("--bucket-kb", type=int, default=256, metavar="KIB", help="size of a bucket")
+    parser.add_argument("--rounds", type=int, default=7, help="number of measurements of each way")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")
     options, comm = parser.parse_args(argv), MPI.COMM_WORLD
     pycoll.abort_on_exception()
     threadpool_limits(1)
@@ -168,7 +168,7 @@ def main(argv: list[str]) -> int:
         write_json(options.json, {"environment": where, "options": vars(options), "record": record})
     print("  ".join(f"{key}: {value}" for key, value in where.items()))
     print(
-        f"{nbytes / 1e6:.2f} MB of gradients, {record['samples']} samples per rank; by themselves: forward pass ",
+        f"{nbytes / 1e6:.2f} MB of gradients, {record['samples']} samples per rank; without overlap: forward pass ",
         end="",
     )
     print(f"{1e3 * forward:.0f} ms, backward pass {1e3 * backward:.0f} ms, averaging {1e3 * averaging:.0f} ms")

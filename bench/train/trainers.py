@@ -1,4 +1,4 @@
-"""One trainer for each driver: how a step of training goes with it."""
+"""Trainers: one class for each driver, which runs the training steps with it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,15 @@ HOOKS = {"fp16": partial(Cast, "float16"), "bf16": partial(Cast, "bfloat16"), "t
 
 
 class Trainer:
-    """What all trainers have in common; by itself it trains on one rank, without a driver.
+    """Base class of all trainers; by itself, it trains on one rank without a driver.
 
-    `share` is this rank's number among those that compute, and how many these are; None where it does not.
-    `talking` is the time spent in the driver's calls.
+    Attributes
+    ----------
+    share
+        The number of this rank among the ranks that compute, and the number of these ranks; None if it does not
+        compute.
+    talking
+        The time spent in calls of the driver, in seconds.
     """
 
     driver: parallel.DistributedDataParallel | parallel.FullyShardedDataParallel | parallel.ParameterServer | None = (
@@ -41,11 +46,11 @@ class Trainer:
         self.prepare()
 
     def prepare(self) -> None:
-        """Make the driver and the optimizer."""
+        """Create the driver and the optimizer."""
         self.optimizer = self.make_optimizer(self.start)
 
     def make_optimizer(self, parameters: Arrays) -> Optimizer:
-        """The optimizer that the options ask for."""
+        """Create the optimizer that the options select."""
         options = self.options
         more = {"momentum": options.momentum} if options.optimizer == "sgd" else {}
         rate = options.rate / (self.workers if options.driver == "ps" and options.mode == "async" else 1)
@@ -53,12 +58,12 @@ class Trainer:
 
     @property
     def workers(self) -> int:
-        """How many ranks compute gradients."""
+        """The number of ranks that compute gradients."""
         return self.comm.size
 
     @contextlib.contextmanager
     def communicating(self) -> Iterator[None]:
-        """Counts the time inside as the driver's."""
+        """Add the time in the ``with`` block to `talking`."""
         start = time.perf_counter()
         try:
             yield
@@ -66,18 +71,18 @@ class Trainer:
             self.talking += time.perf_counter() - start
 
     def micro_batches(self, batch: Data) -> list[Data]:
-        """The share of a global batch that this rank has, cut for accumulation."""
+        """Return the part of a global batch for this rank, cut into micro-batches for accumulation."""
         assert self.share
         mine = np.arange(len(batch.digits))[self.share[0] :: self.share[1]]
         return [batch.part(places) for places in np.array_split(mine, self.options.accumulate)]
 
     def step(self, batch: Data) -> float:
-        """Train on a global batch; this rank's part of the batch's mean loss."""
-        scale = self.workers / len(batch.digits)  # drivers average over the ranks: this makes it the batch's mean
+        """Train on a global batch; return the contribution of this rank to the mean loss of the batch."""
+        scale = self.workers / len(batch.digits)  # drivers average over ranks; the result is the mean over the batch
         return sum(self.learn(micro, scale) for micro in self.update(self.micro_batches(batch))) / len(batch.digits)
 
     def update(self, micro_batches: list[Data]) -> Iterator[Data]:
-        """Yields what to compute gradients for, and then updates the parameters."""
+        """Yield the micro-batches to compute gradients for, and then update the parameters."""
         self.gradients: Arrays = {}
         yield from micro_batches
         self.apply()
@@ -90,7 +95,7 @@ class Trainer:
         self.optimizer.step(self.gradients)
 
     def learn(self, batch: Data, scale: float) -> float:
-        """Forward and backward pass; the loss's sum."""
+        """Run the forward and the backward pass; return the sum of the losses."""
         inputs = []
         values = batch.images
         for layer in self.model.layers:
@@ -107,47 +112,47 @@ class Trainer:
         return loss
 
     def forward(self, layer: int) -> contextlib.AbstractContextManager[Arrays]:
-        """The parameters of a layer, for its forward pass."""
+        """Return a context manager with the parameters for the forward pass of a layer."""
         return contextlib.nullcontext(self.start)
 
     def backward(self, layer: int) -> contextlib.AbstractContextManager[Arrays]:
-        """The parameters of a layer, for its backward pass."""
+        """Return a context manager with the parameters for the backward pass of a layer."""
         return contextlib.nullcontext(self.start)
 
     def announce(self, name: str, gradient: np.ndarray) -> None:
-        """A gradient is there."""
+        """Pass a new gradient on to the driver."""
         if name in self.gradients:
             self.gradients[name] += gradient
         else:
             self.gradients[name] = gradient
 
     def serve(self) -> None:
-        """For a rank that does not compute: do its part in an epoch."""
+        """Do the work of a rank that does not compute, for one epoch."""
 
     def finish(self) -> None:
-        """All ranks are at the end of an epoch."""
+        """Finish an epoch; all ranks call it."""
 
     def parameters(self) -> Arrays:
-        """All parameters, on all ranks together."""
+        """Return all parameters; all ranks call it."""
         return self.start
 
     def state_bytes(self) -> int:
-        """Bytes of this rank's parameters, gradients and optimizer state."""
+        """Return the bytes of parameters, gradients and optimizer state on this rank."""
         assert self.optimizer
         return 2 * _nbytes(self.start) + sum(map(_nbytes, self.optimizer.state.values()))
 
     def predicted(self) -> float:
-        """Bytes that this rank sends in a step."""
+        """Return the predicted number of bytes that this rank sends in a step."""
         return 0.0
 
     def free(self) -> None:
-        """Give everything back."""
+        """Free the driver."""
         if self.driver:
             self.driver.free()
 
     @property
     def nbytes(self) -> int:
-        """Z: the bytes of all parameters."""
+        """The bytes of all parameters, Z in the formulas."""
         return _nbytes(self.start)
 
 
@@ -156,10 +161,10 @@ def _nbytes(arrays: Arrays) -> int:
 
 
 class WithDDP(Trainer):
-    """DistributedDataParallel."""
+    """Trains with DistributedDataParallel."""
 
     def prepare(self) -> None:
-        """Make the driver and the optimizer."""
+        """Create the driver and the optimizer."""
         options = self.options
         hook = {"hook": HOOKS[options.compress]()} if options.compress else {}
         self.driver = self.ddp = parallel.DistributedDataParallel(
@@ -169,7 +174,7 @@ class WithDDP(Trainer):
         self.names = list(reversed(self.start))
 
     def update(self, micro_batches: list[Data]) -> Iterator[Data]:
-        """Yields what to compute gradients for, and then updates the parameters."""
+        """Yield the micro-batches to compute gradients for, and then update the parameters."""
         self.gradients = {}
         *first, last = micro_batches
         with self.ddp.no_sync():
@@ -182,7 +187,7 @@ class WithDDP(Trainer):
         self.apply()
 
     def announce(self, name: str, gradient: np.ndarray) -> None:
-        """A gradient is there; without overlap it waits for the others."""
+        """Pass a new gradient on to the driver; without overlap, keep it until all gradients are computed."""
         if self.options.no_overlap:
             super().announce(name, gradient)
         else:
@@ -190,15 +195,15 @@ class WithDDP(Trainer):
                 self.ddp.ready(name, gradient)
 
     def predicted(self) -> float:
-        """Bytes that this rank sends in a step."""
+        """Return the predicted number of bytes that this rank sends in a step."""
         return 2 * (self.comm.size - 1) / self.comm.size * self.nbytes
 
 
 class WithFSDP(Trainer):
-    """FullyShardedDataParallel."""
+    """Trains with FullyShardedDataParallel."""
 
     def prepare(self) -> None:
-        """Make the driver and the optimizer."""
+        """Create the driver and the optimizer."""
         options = self.options
         self.driver = self.fsdp = parallel.FullyShardedDataParallel(
             self.start,
@@ -212,7 +217,7 @@ class WithFSDP(Trainer):
         self.optimizer = self.make_optimizer(self.fsdp.shards)
 
     def update(self, micro_batches: list[Data]) -> Iterator[Data]:
-        """Yields what to compute gradients for, and then updates the shards."""
+        """Yield the micro-batches to compute gradients for, and then update the shards."""
         yield from micro_batches
         with self.communicating():
             self.gradients = self.fsdp.synchronize()
@@ -226,21 +231,21 @@ class WithFSDP(Trainer):
         self.optimizer.step(self.gradients)
 
     def forward(self, layer: int) -> contextlib.AbstractContextManager[Arrays]:
-        """The parameters of a layer, which is a unit, for its forward pass."""
+        """Return a context manager that gathers a layer, which is a unit, for its forward pass."""
         return self.entered(self.fsdp.forward(layer))
 
     def backward(self, layer: int) -> contextlib.AbstractContextManager[Arrays]:
-        """The parameters of a layer, which is a unit, for its backward pass."""
+        """Return a context manager that gathers a layer, which is a unit, for its backward pass."""
         return self.entered(self.fsdp.backward(layer))
 
     def announce(self, name: str, gradient: np.ndarray) -> None:
-        """A gradient is there."""
+        """Pass a new gradient on to the driver."""
         with self.communicating():
             self.fsdp.ready(name, gradient)
 
     @contextlib.contextmanager
     def entered(self, unit: contextlib.AbstractContextManager[Arrays]) -> Iterator[Arrays]:
-        """A unit's parameters, with the time to get and to leave them counted."""
+        """Enter a unit, and add the time to gather and to release it to `talking`."""
         with contextlib.ExitStack() as stack:
             with self.communicating():
                 parameters = stack.enter_context(unit)
@@ -249,21 +254,25 @@ class WithFSDP(Trainer):
                 stack.close()
 
     def parameters(self) -> Arrays:
-        """All parameters, on all ranks together."""
+        """Return all parameters; all ranks call it."""
         return self.fsdp.state_dict()
 
     def state_bytes(self) -> int:
-        """Bytes of this rank's shards of parameters, gradients and optimizer state."""
+        """Return the bytes of the shards of parameters, gradients and optimizer state on this rank."""
         assert self.optimizer
         return 2 * _nbytes(self.fsdp.shards) + sum(map(_nbytes, self.optimizer.state.values()))
 
     @property
     def nbytes(self) -> int:
-        """Z: the bytes of all parameters."""
+        """The bytes of all parameters, Z in the formulas."""
         return self._nbytes
 
     def predicted(self) -> float:
-        """Bytes that this rank sends in a step: units are gathered twice, but for the last ones, and reduced once."""
+        """Return the predicted number of bytes that this rank sends in a step.
+
+        Units are reduced once.  They are gathered twice, except for the last ones, which are kept after the forward
+        pass.
+        """
         units = [shard.size for shard in self.fsdp.shards.values()]
         kept = len(units) if self.options.keep_gathered else 1 if self.options.no_prefetch else 2
         itemsize = np.dtype(self.options.dtype).itemsize
@@ -272,10 +281,10 @@ class WithFSDP(Trainer):
 
 
 class WithServer(Trainer):
-    """ParameterServer."""
+    """Trains with ParameterServer."""
 
     def prepare(self) -> None:
-        """Make the driver, and where workers update, their optimizer."""
+        """Create the driver, and the optimizer if workers update the parameters."""
         options = self.options
         colocated = options.colocated or self.comm.size == 1
         self._computing = self.comm.size - (0 if colocated else options.servers)
@@ -295,7 +304,7 @@ class WithServer(Trainer):
 
     @property
     def workers(self) -> int:
-        """How many ranks compute gradients."""
+        """The number of ranks that compute gradients."""
         return self._computing
 
     def apply(self) -> None:
@@ -304,21 +313,24 @@ class WithServer(Trainer):
             self.ps.step(self.gradients)
 
     def serve(self) -> None:
-        """Serve until the workers are through with the epoch."""
+        """Serve until the workers have finished the epoch."""
         self.ps.serve()
 
     def finish(self) -> None:
-        """All ranks are at the end of an epoch."""
+        """Finish an epoch; all ranks call it."""
         with self.communicating():
             self.ps.finish()
 
     def state_bytes(self) -> int:
-        """Bytes of this rank's parameters, gradients and optimizer state."""
+        """Return the bytes of parameters, gradients and optimizer state on this rank."""
         kept = self.optimizer.state.values() if self.optimizer else ()
         return 2 * _nbytes(self.start) + sum(map(_nbytes, kept))
 
     def predicted(self) -> float:
-        """Bytes that this rank sends in a step: workers their gradients, servers their range to every worker."""
+        """Return the predicted number of bytes that this rank sends in a step.
+
+        Workers send their gradients; servers send their range of the parameters to every worker.
+        """
         roles, servers = self.ps.roles, len(self.ps.roles.servers)
         other_workers = [ranks for ranks in roles.workers if self.comm.rank != ranks[0]]
         other_servers = [rank for rank in roles.servers if self.comm.rank != rank]

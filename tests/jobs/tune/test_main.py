@@ -147,7 +147,7 @@ def test_the_choice_is_compared_with_the_best(tuned, tmp_path):
     path = tmp_path / "selection.json"
     options = ["allreduce", "-e", "4K", "-f", "64", "--budget", "2", "--json", str(path)]
     job = run(2, ["-m", "bench.selection", *options], environment={"PYCOLL_TUNING": str(tuned)})
-    assert job.code == 0 and "within 10 % of the best" in job.output, job.output
+    assert job.code == 0 and "within 10% of the best" in job.output, job.output
     for record in json.loads(path.read_text())["records"]:
         assert {*algorithms_of("allreduce"), "native"} == {name.partition("/")[0] for name in record["all"]}
         assert record["ratio"] == pytest.approx(record["time"] / record["least"])
