@@ -10,7 +10,7 @@ fail() {
   exit 1
 }
 
-# Set python, and library: the name of its MPI library.
+# Set `python`, and `library`, the name of its MPI library.
 find_python() {
   local program='
 import re, mpi4py
@@ -20,10 +20,10 @@ print(re.split("[\n,]", MPI.Get_library_version())[0])
 '
   python=${PYTHON:-${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/}python3}
   library=$("$python" -c "$program") ||
-    fail "$python has no mpi4py with an MPI: activate its virtual environment before sbatch, or set PYTHON"
+    fail "$python cannot import mpi4py with an MPI: activate the virtual environment before sbatch, or set PYTHON"
 }
 
-# Set plugin, with which srun can start this MPI library, and offered, the list of plugins that srun prints.
+# Set `plugin`, a plugin with which srun can start this MPI library, and `offered`, the plugins that srun lists.
 find_plugin() {
   local fitting
   offered=$(srun --mpi=list 2>&1 | xargs)
@@ -40,8 +40,8 @@ find_plugin() {
   fail "$library needs srun --mpi=${fitting// / or }, which is not available ($offered). Set MPI_PLUGIN."
 }
 
-# prepare DIR [NODES]: create DIR for the results, and check that launch starts one MPI job on all tasks of NODES nodes
-# (default: all nodes of the allocation).
+# prepare DIR [NODES]: create DIR for the results, and check that `launch` starts one MPI job on all tasks of NODES
+# nodes (default: all nodes of the allocation).
 prepare() {
   mkdir -p "$1"
   nodes=${2:-$SLURM_JOB_NUM_NODES}
@@ -50,7 +50,7 @@ prepare() {
   find_plugin
   echo "$library, srun --mpi=$plugin, $tasks ranks on $nodes of $SLURM_JOB_NUM_NODES nodes ($SLURM_JOB_NODELIST)"
   echo "$python, results in $(realpath "$1")"
-  # without a fitting plugin each rank is an MPI job of its own, or the ranks wait for each other: 10 minutes at most
+  # with a wrong plugin, each rank is a separate MPI job, or the ranks wait for each other; stop them after 10 minutes
   SLURM_TIMELIMIT=10 launch -c '
 import os, sys
 from mpi4py import MPI
@@ -69,7 +69,7 @@ launch() {
   srun --mpi="$plugin" --nodes="$nodes" --ntasks="$tasks" --kill-on-bad-exit=1 "$python" "${start[@]}" "$@"
 }
 
-# Set settings: options for bench and pycoll.tune, from the environment variables.
+# Set `settings`, the options for bench and pycoll.tune, from the environment variables.
 read_settings() {
   read -ra settings <<< "${PRIMITIVES:-}"
   [ -z "${MINBYTES:-}" ] || settings+=(-b "$MINBYTES")
@@ -84,7 +84,7 @@ bench() {
   shift
   : "${STEPFACTOR:=4}"
   read_settings
-  read -ra names <<< "$(tr , ' ' <<< "${ALGORITHM:-}")" # sbatch --export separates variables by commas, so allow spaces
+  read -ra names <<< "$(tr , ' ' <<< "${ALGORITHM:-}")" # allow spaces, because sbatch --export splits at commas
   [ ${#names[@]} = 0 ] || settings+=(-a "$(IFS=,; echo "${names[*]}")")
   read -ra options <<< "${BENCH_OPTIONS:-}"
   launch -m bench "${settings[@]}" "${options[@]}" "$@" --json "$file.json" --csv "$file.csv" --plot "$file.png"

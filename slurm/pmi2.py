@@ -1,14 +1,15 @@
-"""Start ``python ARGUMENTS`` under ``srun --mpi=pmi2`` such that Slurm can read the messages of MPICH.
+"""Start ``python ARGUMENTS`` under ``srun --mpi=pmi2`` so that Slurm can read the messages of MPICH.
 
-Slurm announces that PMI-1 values may have 1024 bytes, but it reads at most 1024 bytes of a message.  The message also
-contains a command and a key; Slurm takes what it has not read for the next message.
+Slurm announces that PMI-1 values may have 1024 bytes, but it reads at most 1024 bytes of a message.  A message also
+contains a command and a key.  Slurm interprets the unread bytes as the next message.
 
-MPICH publishes the UCX address of each node in a fixed size of 4096 bytes.  An address has a few hundred bytes, so most
-of what MPICH sends is the memory behind it, in hexadecimal, with runs of zeros compressed.  Where this memory has few
-zeros, values reach the announced length.  Then MPI_Init fails ("request not begin with 'cmd='") or hangs.
+MPICH publishes the UCX address of each node with a fixed size of 4096 bytes.  An address has only a few hundred bytes,
+so most of the value is the memory after the address, in hexadecimal, with runs of zeros compressed.  If this memory has
+few zeros, values reach the announced length.  Then MPI_Init fails ("request not begin with 'cmd='") or hangs.
 
-This script inserts a process that relays the messages and announces shorter values.  It ends when either side closes
-its socket.  The defects were seen with MPICH 5.0 and Slurm 22.05; the sources of both still have them in 2026.
+This script inserts a process that relays the messages and announces shorter values.  The process ends when either side
+closes its socket.  The defects were observed with MPICH 5.0 and Slurm 22.05; the sources of both still have them in
+2026.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ import signal
 import socket
 import sys
 
-ANNOUNCED, SHORTER = b" vallen_max=1024\n", b" vallen_max=768\n"  # even: MPICH rounds odd ones in two ways
+ANNOUNCED, SHORTER = b" vallen_max=1024\n", b" vallen_max=768\n"  # even, because MPICH rounds odd lengths in two ways
 
 
 def relay(program, server):
@@ -34,7 +35,7 @@ def relay(program, server):
 
 
 def insert_relay(descriptor):
-    """Start a process that gets the socket `descriptor`, and make `descriptor` a socket to that process."""
+    """Start a relay process that takes over the socket `descriptor`, and connect `descriptor` to the relay."""
     server = socket.socket(fileno=os.dup(descriptor))
     program, ours = socket.socketpair()
     os.dup2(ours.fileno(), descriptor)
@@ -43,7 +44,7 @@ def insert_relay(descriptor):
     if os.fork():
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         return
-    # the relay leaves signals to the program, and holds no other file of the job open
+    # the relay blocks signals, which the program handles, and does not keep other files of the job open
     os.close(descriptor)
     for standard in range(3):
         os.dup2(os.open(os.devnull, os.O_RDWR), standard)

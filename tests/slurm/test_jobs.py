@@ -134,7 +134,7 @@ def test_ranks_that_are_not_one_job_fail(submit, tmp_path):
 def test_no_mpi4py(submit, tmp_path):
     job = submit("tune.sbatch", *TWO_RANKS, PYTHON="/bin/false")
     text = fails(job, tmp_path / f"tune-{job}.out")
-    assert "error: /bin/false has no mpi4py with an MPI: activate its virtual environment" in text
+    assert "error: /bin/false cannot import mpi4py with an MPI: activate the virtual environment" in text
 
 
 def test_scaling_and_its_report(submit, tmp_path):
