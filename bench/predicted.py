@@ -1,8 +1,8 @@
 """Compare predictions of the simulation with measured times: ``mpiexec -n 4 python -m bench.predicted``.
 
 The network model is first calibrated with messages between pairs of ranks, or read from --network.  Then all algorithms
-are timed in alternation, and simulated in two ways.  The first one uses the measured start times of the ranks, because
-a barrier releases the ranks one after the other, and the first rank uses a link first.  In the second one, all ranks
+are timed in alternation, and simulated in two ways.  The first one uses the measured start times of the ranks: a
+barrier releases the ranks one after the other, and the order affects the use of links.  In the second one, all ranks
 start at the same time.
 """
 

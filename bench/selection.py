@@ -2,7 +2,7 @@
 
 The candidates are all algorithms and the native MPI collective, called through pycoll with `algorithm=`.  They are
 timed in alternation with the choice of pycoll.  If the choice seems more than 10% slower than the best candidate, it is
-timed again for longer with all candidates near the best, because the minimum of several noisy medians is biased.
+timed again for longer, with all candidates near the best.  The reason is that the minimum of noisy medians is biased.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ Slurm announces that PMI-1 values may have 1024 bytes, but it reads at most 1024
 contains a command and a key.  Slurm interprets the unread bytes as the next message.
 
 MPICH publishes the UCX address of each node with a fixed size of 4096 bytes.  An address has only a few hundred bytes,
-so most of the value is the memory after the address, in hexadecimal, with runs of zeros compressed.  If this memory has
-few zeros, values reach the announced length.  Then MPI_Init fails ("request not begin with 'cmd='") or hangs.
+so most of the value is the memory after the address.  It is sent in hexadecimal, with runs of zeros compressed.  If
+this memory has few zeros, values reach the announced length.  Then MPI_Init fails ("request not begin with 'cmd='") or
+hangs.
 
 This script inserts a process that relays the messages and announces shorter values.  The process ends when either side
 closes its socket.  The defects were observed with MPICH 5.0 and Slurm 22.05; the sources of both still have them in
