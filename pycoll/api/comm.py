@@ -30,7 +30,7 @@ from mpi4py import MPI
 from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.mpi_arguments import read
 from ..arguments.ops import OpName
-from ..arguments.signature import BASIC, Key
+from ..arguments.signature import Key
 from ..base.settings import logger
 from ..primitives import names
 from ..runtime.attach import (
@@ -54,13 +54,13 @@ from .collectives import allgather
 from .comm_derived import DerivedMethods
 from .derived import derived
 from .requests import initialize, start
-from .short import Limits, gathered, moved, moved_to_or_from_root, nonblocking, reduced, varying
+from .short import Limits, Longest, gathered, moved, moved_to_or_from_root, nonblocking, reduced, varying
 
 CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # in mpi4py.MPI; `python -m pycoll.run` replaces them by objects of this class
 
 
 _mpi, _SUM, ndarray = MPI.Intracomm, MPI.SUM, np.ndarray
-_NONE: Limits = {}
+_NONE: dict[Any, Any] = {}
 
 
 class Comm(DerivedMethods):
@@ -91,7 +91,7 @@ class Comm(DerivedMethods):
 
     unfinished: Unfinished | None = None  # set by Idup; cleared at first use
     _limits: Limits = _NONE  # up to how many bytes calls go to MPI directly; taken from the channel at first use
-    _sums: Limits = _NONE  # the same for Allreduce with MPI.SUM, by dtype or identity of a datatype
+    _sums: Longest = _NONE  # the same for Allreduce with MPI.SUM, by dtype or identity of a datatype
     _private: Any = None  # the communicator of these calls
     _ranks: int = 1
 
@@ -170,7 +170,7 @@ class Comm(DerivedMethods):
         """
         if algorithm is None and not tasks:
             if type(buf) is ndarray:  # inline: see Allreduce
-                if buf.nbytes <= self._limits.get("bcast", -1) and buf.dtype in BASIC and buf.flags.aligned:
+                if buf.nbytes <= self._limits.get("bcast", _NONE).get(buf.dtype, -1) and buf.flags.aligned:
                     return _mpi.Bcast(self._private, buf, root)
             elif moved(self._limits, "bcast", buf):
                 return _mpi.Bcast(self._private, buf, root)

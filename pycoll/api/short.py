@@ -23,24 +23,35 @@ from ..selection.rules import UNLIMITED
 from .requests import NativeRequest
 
 ndarray = np.ndarray
-Limits = dict[Hashable, int]
+Longest = dict[Hashable, int]  # the bytes of a block by dtype, or by the identity of a datatype
+Limits = dict[Hashable, Longest]  # by primitive, or by primitive and identity of the operation
 _ON_HOST = frozenset((ndarray, bytes, bytearray, memoryview, array.array, mmap.mmap, MPI.buffer))
+_BYTE = id(MPI.BYTE)
 OTHER_FORM = 1 << 63  # more bytes than any limit: the form is not read here
 
 
 def moved(limits: Limits, primitive: str, buffer: Any, blocks: int = 1, other: Any = None) -> bool:
     """Whether a call that moves data is short, judged by a buffer of `blocks` blocks; mpi4py must know both dtypes."""
+    longest = limits.get(primitive)
+    if longest is None or tasks:
+        return False
     kind = type(buffer)
-    if kind is ndarray:
-        nbytes: int = buffer.nbytes
-        name: Hashable = buffer.dtype if buffer.flags.aligned else None
-    elif kind is list and len(buffer) == 3 and type(buffer[0]) in _ON_HOST and type(buffer[1]) is int:
-        name = id(buffer[2])
-        nbytes = buffer[1] * ITEMSIZES.get(name, OTHER_FORM) * blocks
+    if kind is list and len(buffer) == 3:
+        memory, count, datatype = buffer
+        known = id(datatype)
+        if type(count) is not int or count * ITEMSIZES.get(known, OTHER_FORM) > longest.get(known, -1):
+            return False
+        if type(memory) not in _ON_HOST:
+            return False
+        if type(other) is list and len(other) == 3 and other[2] is datatype and type(other[0]) in _ON_HOST:
+            return True
+    elif kind is ndarray:
+        if buffer.nbytes > longest.get(buffer.dtype, -1) * blocks or not buffer.flags.aligned:
+            return False
     else:
         nbytes, name = _listed(buffer, blocks)
-    if nbytes > limits.get(primitive, -1) * blocks or tasks or name not in BASIC:
-        return False
+        if nbytes > longest.get(name, -1) * blocks:
+            return False
     return other is None or is_known(other)
 
 
@@ -58,7 +69,10 @@ def varying(limits: Limits, primitive: str, sendbuf: Any, recvbuf: Any) -> bool:
 
 def gathered(limits: Limits, sendbuf: Any, recvbuf: Any, ranks: int) -> bool:
     """As `varying`, for all-gather, where all ranks know all counts: judged by the mean length of a block."""
-    limit = limits.get("allgatherv", -1)
+    longest = limits.get("allgatherv")
+    if longest is None:
+        return False
+    limit = longest[_BYTE]
     if limit < UNLIMITED:
         if type(recvbuf) not in (list, tuple) or len(recvbuf) < 2 or type(recvbuf[0]) is not ndarray:
             return False
@@ -82,14 +96,13 @@ def is_known(buffer: Any) -> bool:
 
 def reduced(limits: Limits, primitive: str, buffer: Any, op: Any, blocks: int = 1) -> bool:
     """Whether a reduction is short, judged by a buffer of `blocks` blocks."""
+    longest = limits.get((primitive, id(op)))
+    if longest is None or tasks:
+        return False
     if type(buffer) is ndarray:
-        nbytes: int = buffer.nbytes
-        name = buffer.dtype if buffer.flags.aligned else None
-    elif type(buffer) is list and len(buffer) == 2 and type(buffer[0]) is ndarray:
-        nbytes, name = buffer[0].nbytes, id(buffer[1])
-    else:
-        nbytes, name = _listed(buffer, blocks)
-    return nbytes <= limits.get((primitive, id(op), name), -1) * blocks and not tasks
+        return buffer.nbytes <= longest.get(buffer.dtype, -1) * blocks and bool(buffer.flags.aligned)
+    nbytes, name = _listed(buffer, blocks)
+    return nbytes <= longest.get(name, -1) * blocks
 
 
 def _listed(spec: Any, blocks: int) -> tuple[int, Hashable]:

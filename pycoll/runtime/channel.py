@@ -7,7 +7,7 @@ also has the algorithms chosen for the communicator, and the executables of the 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from .plan import Plan
 KEPT = 256  # executables kept for each communicator
 KEPT_REQUESTS = 8192  # the most requests that they have together
 KEPT_SCRATCH = 1 << 28  # the most bytes of scratch that they have together
+_SUMS = "allreduce", id(MPI.SUM)
 SMALL = 1 << 16  # bytes of scratch that are never freed
 
 
@@ -41,9 +42,9 @@ class Channel:
         self.choices = choices
         choices.changed = self.forget_plans
         self.plans: dict[Any, Plan] = {}  # by the kinds of calls
-        # the longest calls of `pycoll.Comm` that go to MPI: (primitive, id of op, dtype) or primitive -> bytes
-        self.short: dict[Hashable, int] = {}
-        self.short_sums: dict[Hashable, int] = {}  # the same for all-reduce with MPI.SUM: name of dtype -> bytes
+        # the longest calls of `pycoll.Comm` that go to MPI directly: kind of call -> name of dtype -> bytes
+        self.short: dict[Hashable, dict[Hashable, int]] = {}
+        self.short_sums: dict[Hashable, int] = {}  # those of all-reduce with MPI.SUM
         self.broken: RuntimeError | None = None  # why it is unusable
         self._executables: dict[tuple[Any, ...], Executable] = {}  # the most recently used one is last
         self._requests = 0  # of all executables
@@ -164,6 +165,12 @@ class Channel:
         self.short_sums.clear()
         for executable in list(self._executables.values()):
             executable.known.clear()
+
+    def add_short(self, kind: Hashable, names: Iterable[Hashable], nbytes: int) -> None:
+        """Let calls of this kind with up to `nbytes` bytes of the named dtypes go to MPI directly."""
+        longest = self.short_sums if kind == _SUMS else self.short.get(kind, {})
+        longest |= dict.fromkeys(names, nbytes)
+        self.short[kind] = longest
 
     def stage(self, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
         """Two areas of `nbytes` bytes, through which short send and receive buffers are copied."""

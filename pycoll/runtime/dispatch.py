@@ -17,7 +17,7 @@ from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import address, is_host
 from ..arguments.mpi_arguments import read
 from ..arguments.ops import Operation, resolve
-from ..arguments.signature import names_of
+from ..arguments.signature import BASIC, names_of
 from ..base import settings
 from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
@@ -301,11 +301,11 @@ def _algorithm(
     # not while tracing, which records calls; not with measurements, which decide; other operations may be freed
     at_once = choice.reason == SHORT and channel.tuned is None and not recorder.current
     if at_once and (operation is None or id(call.op) in _CONSTANTS):
-        keys = [(primitive, id(call.op), name) for name in names_of(buffers.dtype)] if operation else [primitive]
-        limit = native_up_to(primitive, channel.facts.library)
-        channel.short |= dict.fromkeys(keys, limit)
-        if primitive == "allreduce" and call.op is MPI.SUM:
-            channel.short_sums |= dict.fromkeys(names_of(buffers.dtype), limit)
+        channel.add_short(
+            (primitive, id(call.op)) if operation else primitive,
+            names_of(buffers.dtype) if operation else BASIC,
+            native_up_to(primitive, channel.facts.library),
+        )
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
         raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")

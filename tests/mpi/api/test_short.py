@@ -263,7 +263,7 @@ def test_a_count_that_is_less_than_the_array(comm, name):
 def test_memory_of_mpi_goes_to_mpi_at_once(comm):
     """As the demos of mpi4py allocate it."""
     room = MPI.Alloc_mem(16)
-    assert moved({"bcast": 16}, "bcast", [mmap.mmap(-1, 16), 16, MPI.BYTE])
+    assert moved({"bcast": {id(MPI.BYTE): 16}}, "bcast", [mmap.mmap(-1, 16), 16, MPI.BYTE])
     comm.Bcast(np.zeros(2))  # makes the limit known
     assert moved(comm._limits, "bcast", [room, 16, MPI.BYTE])
     room[:] = bytes([RANK + 1]) * 16
