@@ -1,1 +1,1 @@
-"""What the algorithms do, drawn from their schedules alone, without MPI: ``python -m pycoll.draw --help``."""
+"""Drawings of algorithms, made only from their schedules, without MPI: ``python -m pycoll.draw --help``."""

@@ -1,6 +1,7 @@
 """Draws an algorithm step by step.
 
-Without -o as text; .svg is a sheet with all steps, .html a page to play them.  --all makes a site of all algorithms.
+Without -o, it prints text.  An .svg file is a sheet with all steps, an .html file is a page that plays them.  --all
+writes a site with all algorithms.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FORMATS: dict[str, Callable[[Film], str]] = {".svg": sheet, ".html": page}
 
 
 def parser() -> Parser:
-    """The command line's grammar."""
+    """Return the parser of the command line."""
     options = Parser(prog="python -m pycoll.draw", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
     options.add_argument("-a", "--algorithm", metavar="NAME", help="the name of an algorithm of the primitive")
@@ -33,14 +34,14 @@ def parser() -> Parser:
     options.add_argument("-r", "--root", type=int, help="rank of the root (0)")
     options.add_argument("-s", "--segments", type=int, help="segments of pipelined algorithms (2)")
     options.add_argument(
-        "--hosts", metavar="H,H,...", help="the host of each rank: 0,0,1,1 (two halves where it matters)"
+        "--hosts", metavar="H,H,...", help="the host of each rank: 0,0,1,1 (default: two halves, if hosts matter)"
     )
     options.add_argument("-o", "--output", type=Path, help="a .svg or .html file; with --all, a folder")
     return options
 
 
 def parse(argv: Sequence[str] | None) -> tuple[Setting, Algorithm | None, Path | None]:
-    """The film to draw (no algorithm: all) and the output file; errors end the program."""
+    """Return what to draw (no algorithm: all) and the output file; errors exit the program."""
     grammar = parser()
     options = grammar.parse_args(argv)
     try:
@@ -55,12 +56,12 @@ def parse(argv: Sequence[str] | None) -> tuple[Setting, Algorithm | None, Path |
 
 def _algorithm(primitive: str | None, name: str | None) -> Algorithm:
     if primitive not in PRIMITIVES:
-        what = "no primitive is named" if primitive is None else f"primitive {primitive!r} is not known"
-        raise ValueError(f"{what}; there are: {', '.join(PRIMITIVES)} (or --all)")
+        what = "a primitive is missing" if primitive is None else f"primitive {primitive!r} is unknown"
+        raise ValueError(f"{what}; choose one of: {', '.join(PRIMITIVES)} (or --all)")
     catalogue = algorithms_of(primitive)
     if name not in catalogue:
-        what = "no --algorithm is named" if name is None else f"--algorithm {name!r} is not one of {primitive}'s"
-        raise ValueError(f"{what}; there are: {', '.join(catalogue)}")
+        what = "--algorithm is missing" if name is None else f"--algorithm {name!r} is not an algorithm of {primitive}"
+        raise ValueError(f"{what}; choose one of: {', '.join(catalogue)}")
     return catalogue[name]
 
 
@@ -75,7 +76,7 @@ def _check(options: argparse.Namespace, algorithm: Algorithm | None) -> None:
         if options.primitive or options.algorithm:
             raise ValueError(f"--all draws everything: leave out {options.primitive or options.algorithm!r}")
         if options.output is None:
-            raise ValueError("--all needs -o and a folder")
+            raise ValueError("--all needs -o with a folder")
         return
     if options.root is not None and not algorithm.primitive.rooted:
         raise ValueError(f"--root {options.root}: {algorithm.primitive.name} has no root")
@@ -91,19 +92,19 @@ def _hosts(given: str | None, size: int) -> tuple[int, ...] | None:
     try:
         hosts = tuple(map(int, given.split(",")))
     except ValueError:
-        raise ValueError(f"--hosts {given!r} is not a list of numbers with commas between") from None
+        raise ValueError(f"--hosts {given!r} is not a comma-separated list of numbers") from None
     if len(hosts) != size:
         raise ValueError(f"--hosts {given} names {len(hosts)} hosts for {size} ranks")
     return hosts
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Draw, and write it where it belongs."""
+    """Draw, and print or write the result."""
     setting, algorithm, output = parse(argv)
     if algorithm and not output:
         print(text(setting.film(algorithm)), end="")
         return
-    assert output  # parse sees to it
+    assert output  # checked by `parse`
     try:
         if algorithm:
             _write(output, FORMATS[output.suffix](setting.film(algorithm)))

@@ -1,4 +1,4 @@
-"""The arrows of a step: straight between neighbours, else in arcs, to the right above and to the left below."""
+"""The arrows of a step: straight between neighbours, otherwise arcs, above to the right and below to the left."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .frames import Film, Message
 from .markup import tag, words
 from .names import load, sentence
 
-RISE, FIRST, LETTERS = 9, 6, 10  # how much higher each farther arc is, what for all, and how high labels are
+RISE, FIRST, LETTERS = 9, 6, 10  # height of an arc per column, plus a constant; height of labels
 
 
 class Columns(NamedTuple):
-    """Where columns are: the left of the first, their width, the distance between them, their top and bottom."""
+    """The position of columns: the left edge of the first, their width, the gap between them, top and bottom."""
 
     left: float
     width: float
@@ -22,43 +22,43 @@ class Columns(NamedTuple):
     bottom: float
 
     def x(self, rank: int) -> float:
-        """The left side of a rank's column."""
+        """Return the left edge of the column of a rank."""
         return self.left + rank * (self.width + self.gutter)
 
     def middle(self, rank: int) -> float:
-        """The middle of a rank's column."""
+        """Return the middle of the column of a rank."""
         return self.x(rank) + self.width / 2
 
 
-Rows = tuple[int, int]  # the highest and the lowest
-Span = tuple[float, float]  # the middles of those rows
+Rows = tuple[int, int]  # the first and the last row
+Span = tuple[float, float]  # the middles of these rows
 
 
 def rows(message: Message, row_of: dict[Block, int]) -> Rows | None:
-    """The rows of the blocks of a message if they are adjacent, or else None."""
+    """Return the rows of the blocks of a message if they are adjacent, otherwise None."""
     found = {row_of[block] for block in message.blocks if block in row_of}
     return (min(found), max(found)) if found and len(found) == max(found) - min(found) + 1 else None
 
 
 def is_straight(message: Message, start: Rows | None, end: Rows | None) -> bool:
-    """Whether a message goes to a neighbour, and its blocks, if there are several, to the same rows."""
+    """Return whether a message goes to a neighbour, and several blocks keep their rows."""
     near = abs(message.to - message.source) == 1
     return near and (len(message.blocks) < 2 or (start is not None and start == end))
 
 
 def height(messages: list[Message], rightward: bool) -> float:
-    """The height that these messages need on their side as arcs."""
+    """Return the height of the arcs of the messages in one direction."""
     far = [abs(one.to - one.source) for one in messages if (one.to > one.source) == rightward]
     return FIRST + RISE * max(far) + LETTERS if far else 0
 
 
 def straight(film: Film, message: Message, columns: Columns, start: Span | None, end: Span | None) -> str:
-    """A message across the gutter, from and to these heights."""
+    """Draw a message as a straight arrow between two columns, from and to these heights."""
     return _arrow(film, message, _straight(message, columns, start, end))
 
 
 def arc(film: Film, message: Message, columns: Columns) -> tuple[str, str]:
-    """A message around columns, and its label, if it needs one."""
+    """Draw a message as an arc over columns; return it with its label, which may be empty."""
     path, label = _arc(film, message, columns)
     return _arrow(film, message, path), label
 
@@ -70,7 +70,7 @@ def _arrow(film: Film, message: Message, path: str) -> str:
 
 
 def _straight(message: Message, columns: Columns, start: Span | None, end: Span | None) -> str:
-    """Across the gutter, with a bracket at each end where several blocks go."""
+    """Return a path between two columns, with a bracket at each end that spans several blocks."""
     sign = 1 if message.to > message.source else -1
     left = columns.x(max(message.source, message.to)) - columns.gutter
     x = (left + 2, left + columns.gutter - 2)[::sign]

@@ -1,4 +1,7 @@
-"""Turns the symbolic run of a schedule into frames: the messages of each step, and the blocks held after it."""
+"""Turns the symbolic run of a schedule into frames: the messages of each step, and the blocks held after it.
+
+A film is the sequence of all frames.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ MANY = 8  # ranks that can be drawn block by block; more are rows of a matrix
 
 
 class Message(NamedTuple):
-    """A message in a step; its blocks are `combined` on arrival with those held, or else replace them."""
+    """A message in a step; on arrival its blocks are either `combined` with the blocks held, or replace them."""
 
     source: int
     to: int
@@ -26,25 +29,25 @@ class Message(NamedTuple):
 
 @dataclass
 class Frame:
-    """The messages and local moves of one step: one of the rounds along the critical path, as the proof counts them.
+    """The messages or local moves of one step.  Steps are the rounds along the critical path, as the proof counts them.
 
-    Step 0 is the start.  A `local` frame has no messages but the local moves that ranks make after that step.
+    Step 0 is the start.  A `local` frame has no messages; it has the local moves that ranks make after the step.
     """
 
     step: int
     local: bool = False
-    rounds: dict[int, list[Round]] = field(default_factory=dict)  # of each rank that does something
+    rounds: dict[int, list[Round]] = field(default_factory=dict)  # the rounds of each active rank
     written: dict[int, dict[Block, Value]] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
 
     @property
     def title(self) -> str:
-        """What the frame is called."""
+        """The title of the frame."""
         return "on each rank" if self.local else f"step {self.step}" if self.step else "start"
 
 
 class Cell(NamedTuple):
-    """A block at a rank: its value, and whether this frame wrote it, it is finished, and it is still needed."""
+    """A block on a rank: its value, and whether this frame wrote it, it is finished, and it is still needed."""
 
     value: Value
     new: bool
@@ -52,15 +55,15 @@ class Cell(NamedTuple):
     needed: bool
 
 
-State = list[dict[Block, Cell]]  # of each rank
+State = list[dict[Block, Cell]]  # the cells of each rank
 
 
 @dataclass(frozen=True)
 class Film:
-    """All frames of one algorithm on so many ranks, and the counts of the proof.
+    """All frames of one algorithm on `size` ranks, and the counts of the proof.
 
-    Bytes in `counts` are in units of the whole vector's; `counts_traffic` has the bytes of the counts that ranks
-    exchange beforehand, where blocks differ in length.
+    Bytes in `counts` are in units of the whole vector.  `counts_traffic` has the bytes of the counts that ranks
+    exchange first, if blocks differ in length.
     """
 
     algorithm: Algorithm
@@ -74,17 +77,17 @@ class Film:
 
     @property
     def hears(self) -> bool:
-        """Whether it is not blocks that are drawn but who has heard of whom."""
+        """Whether the drawing shows the ranks that each rank has heard of, instead of blocks: for a barrier."""
         return self.algorithm.primitive.name == "barrier"
 
     @property
     def parts(self) -> int:
-        """How many blocks the whole vector has."""
+        """The number of blocks of the whole vector."""
         return self.algorithm.parts(self.size, self.segments, self.hosts)
 
     @cached_property
     def wanted(self) -> list[set[Block]]:
-        """What each rank is promised to end with."""
+        """The blocks that each rank must have at the end."""
         if self.hears:
             return [set(range(self.size))] * self.size
         exchanged = {counts_of(source) for source in self.algorithm.count_sources(self.size, self.root)}
@@ -92,7 +95,7 @@ class Film:
         return [exchanged | set(wants(rank, self.size, self.root, self.parts)) for rank in range(self.size)]
 
     def finished(self, rank: int, block: Block, held: dict[Block, Value]) -> bool:
-        """Whether the rank, which holds these blocks, has the promised value of this block."""
+        """Return whether a rank that holds these blocks has the final value of this block."""
         if self.hears:
             return len(held) == self.size
         if block not in self.wanted[rank] or held[block].origin != block:
@@ -102,7 +105,7 @@ class Film:
         return not primitive.reduces or sorted(held[block].contributors) == list(promised)
 
     def held(self) -> Iterator[list[dict[Block, Value]]]:
-        """What each rank holds after each frame; the dictionaries change from frame to frame."""
+        """Yield the values that each rank holds after each frame; the same dictionaries are updated for each frame."""
         held: list[dict[Block, Value]] = [{} for _ in range(self.size)]
         for frame in self.frames:
             for rank, written in frame.written.items():
@@ -110,7 +113,7 @@ class Film:
             yield held
 
     def states(self) -> list[State]:
-        """The cells after each frame."""
+        """Return the cells after each frame."""
         needed = self._needed()
         return [
             [
@@ -129,7 +132,7 @@ class Film:
         ]
 
     def _needed(self) -> list[list[set[Block]]]:
-        """Of each rank after each frame: the blocks whose value is still to be read, or promised."""
+        """Return for each rank after each frame the blocks whose values are read later, or are results."""
         needed = []
         for rank in range(self.size):
             live, backwards = set(self.wanted[rank]), []
@@ -142,7 +145,7 @@ class Film:
 
 
 def _before(moves: Round, live: set[Block]) -> set[Block]:
-    """Which blocks are needed before a round, given those that are after it."""
+    """Return the blocks that are needed before a round, given those that are needed after it."""
     replaced: set[Block] = set()
     read: set[Block] = set()
     for move in moves:
@@ -160,7 +163,7 @@ def _before(moves: Round, live: set[Block]) -> set[Block]:
 
 
 def film(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> Film:
-    """Prove the algorithm and record its frames; ProofError if it is wrong."""
+    """Prove the algorithm and record its frames; raise ProofError if it is wrong."""
     seen: list[Seen] = []
     counts_from = algorithm.count_sources(size, root)
     counts_blocks = {counts_of(source) for source in counts_from}
@@ -175,7 +178,7 @@ def film(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, host
 
 
 def _frames(seen: list[Seen], size: int, algorithm: Algorithm) -> list[Frame]:
-    """Frames in the order of steps; local moves come after the messages of the same step."""
+    """Return frames in the order of steps; local moves come after the messages of the same step."""
     frames: dict[tuple[int, bool], Frame] = {}
     heard: list[set[int]] = [set() for _ in range(size)]
     for place, one in enumerate(seen):
@@ -195,7 +198,7 @@ def _frames(seen: list[Seen], size: int, algorithm: Algorithm) -> list[Frame]:
 
 
 def _messages(rounds: dict[int, list[Round]]) -> Iterator[Message]:
-    """Sends and their receives, first in, first out between two ranks."""
+    """Match sends with receives, first in, first out between two ranks, and yield the messages."""
     arrivals: dict[tuple[int, int], list[bool]] = {}
     for rank, (moves,) in rounds.items():
         for move in moves:

@@ -1,4 +1,4 @@
-"""The guide: a static site with every primitive and algorithm, and pages that compare some of them."""
+"""The guide: a static site with all primitives and algorithms, and pages that compare some of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .sheet import sheet, steps, style
 
 
 class Setting(NamedTuple):
-    """On how many ranks, from which root, in how many segments, on which hosts (None: two halves) all is drawn."""
+    """The parameters of all drawings: number of ranks, root, segments, and the host of each rank (None: two halves)."""
 
     size: int = 4
     root: int = 0
@@ -25,19 +25,19 @@ class Setting(NamedTuple):
     hosts: tuple[int, ...] | None = None
 
     def film(self, algorithm: Algorithm) -> Film:
-        """The film of an algorithm, with the hosts and segments that it takes."""
+        """Make the film of an algorithm, with hosts and segments if it depends on them."""
         root = self.root if algorithm.primitive.rooted else 0
         hosts = self.hosts or halves(self.size) if algorithm.knows_hosts else self.hosts
         return film(algorithm, self.size, root, self.segments if algorithm.pipelined else 1, hosts)
 
 
 def halves(size: int) -> tuple[int, ...]:
-    """Two hosts, with as many ranks each as can be."""
+    """Split the ranks between two hosts, as evenly as possible."""
     return tuple(int(rank >= (size + 1) // 2) for rank in range(size))
 
 
 class Comparison(NamedTuple):
-    """A page that shows some algorithms side by side."""
+    """A page that compares some algorithms."""
 
     file: str
     title: str
@@ -49,25 +49,26 @@ COMPARISONS = [
     Comparison(
         "compare-allreduce.html",
         "One all-reduce, three ways: parameter server, ring, tree",
-        "The same sums at the same ranks.  A parameter server (naive) is simple, but all vectors go through the one "
-        "link of rank 0, whose bytes grow with the number of ranks.  A tree needs far fewer steps, each with a whole "
-        "vector.  A ring cuts the vector, so that all links are busy in every step: nobody sends more than twice the "
-        "vector, on however many ranks, but there are as many steps as with the server.",
+        "All three compute the same sums.  A parameter server (naive) is simple, but all vectors go through the link "
+        "of rank 0, so its bytes grow with the number of ranks.  A tree needs far fewer steps, each with a whole "
+        "vector.  A ring cuts the vector, so that all links are busy in every step.  No rank sends more than twice the "
+        "vector, for any number of ranks, but there are as many steps as with the server.",
         [("allreduce", "naive"), ("allreduce", "ring"), ("allreduce", "tree")],
     ),
     Comparison(
         "compare-scatter-bcast.html",
         "Scatter against broadcast",
-        "The same tree.  A broadcast hands on the whole vector, so that every rank ends with all of it; a scatter "
-        "hands on no more than the blocks of the ranks below, half as many from step to step.",
+        "Both use the same tree.  A broadcast forwards the whole vector, so that every rank gets all of it.  A scatter "
+        "forwards only the blocks of the subtree, half as many in each step.",
         [("bcast", "tree"), ("scatter", "tree")],
     ),
     Comparison(
         "compare-allgather-alltoall.html",
         "All-gather against all-to-all",
-        "In an all-gather each rank has one block, and everybody gets it: rings can pass on what they have just got, "
-        "and nothing is sent twice over one link.  In an all-to-all each rank has another block for everybody: passing "
-        "them round makes blocks travel through ranks that have no use for them, and exchanging in pairs does not.",
+        "In an all-gather each rank has one block, and all ranks get it.  So a rank in a ring can forward the block "
+        "that it has just received, and no block is sent twice over one link.  In an all-to-all each rank has a "
+        "different block for each other rank.  In a ring, blocks pass through ranks that do not need them; in pairwise "
+        "exchange they do not.",
         [("allgather", "ring"), ("alltoall", "ring"), ("alltoall", "pairwise")],
     ),
 ]
@@ -75,7 +76,7 @@ GROWTH = (2, 4, 8, 16, 64, 256)
 
 
 def guide(given: Setting) -> Iterator[tuple[str, str]]:
-    """All files of the site: name and content."""
+    """Yield all files of the site, as (name, content)."""
     films = {name: [given.film(one) for one in algorithms_of(name).values()] for name in PRIMITIVES}
     yield "index.html", index(films)
     for primitive in films.values():
@@ -91,7 +92,7 @@ def _stem(film: Film) -> str:
 
 
 def index(films: dict[str, list[Film]]) -> str:
-    """The first page."""
+    """Return the first page."""
     nav = tag("nav", *(tag("a", words(name), href=f"#{name}") for name in films))
     compared = [tag("li", tag("a", words(one.title), href=one.file)) for one in COMPARISONS]
     body = [tag("h1", "Collectives, step by step"), nav, tag("h2", "Comparisons"), tag("ul", *compared)]
@@ -112,7 +113,7 @@ def _card(film: Film) -> str:
 
 
 def _costs(films: Sequence[Film]) -> str:
-    """The formulas of some algorithms, beside the counts."""
+    """Return a table of the formulas of some algorithms, with the counts."""
     table = []
     for one in films:
         doc = documented(one.algorithm)
@@ -122,7 +123,12 @@ def _costs(films: Sequence[Film]) -> str:
             tag("code", words(doc[name])) + tag("br") + words(now) if name in doc else "" for name, now in here.items()
         ]
         table.append([link, *cells])
-    heading = ["algorithm", "rounds", "sent (busiest rank)", f"cost; below, counted for {films[0].size} ranks"]
+    heading = [
+        "algorithm",
+        "rounds",
+        "sent (busiest rank)",
+        f"cost; below the formula: counted for {films[0].size} ranks",
+    ]
     return tag("table", rows([heading], "th"), rows(table))
 
 
@@ -143,10 +149,10 @@ def _comparison_page(comparison: Comparison, given: Setting) -> str:
     films = [given.film(find(*names)) for names in comparison.algorithms]
     home = tag("nav", tag("a", "All collectives", href="index.html"))
     body = [home, tag("h1", words(comparison.title)), tag("p", words(comparison.text)), player(films)]
-    body += [tag("h2", "What each costs"), scroll(_side_by_side(films))]
+    body += [tag("h2", "Costs"), scroll(_side_by_side(films))]
     for one in films:
         body += [tag("h2", tag("a", words(str(one.algorithm)), href=f"{_stem(one)}.html")), scroll(loads(one))]
-    body += [tag("h2", "As ranks grow"), scroll(_growth(films))]
+    body += [tag("h2", "For growing numbers of ranks"), scroll(_growth(films))]
     return document(comparison.title, "".join(body), style("player.js"))
 
 
@@ -160,7 +166,7 @@ def _side_by_side(films: Sequence[Film]) -> str:
 
 
 def _growth(films: Sequence[Film]) -> str:
-    """Rounds, and bytes sent by the busiest rank, by the formulas."""
+    """Return a table of rounds and bytes sent by the busiest rank, from the formulas."""
     table = []
     for one in films:
         doc = documented(one.algorithm)

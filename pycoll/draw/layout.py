@@ -1,4 +1,4 @@
-"""In which row of its rank's column each block is drawn."""
+"""The layout of a drawing: the row of each block in the column of its rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .names import exchanges, row_name
 
 @dataclass(frozen=True)
 class Layout:
-    """The names of all rows, where a gap is before a row, and the row of each block, by frame and rank."""
+    """The names of all rows, the rows with a gap before them, and the row of each block by frame and rank."""
 
     names: list[str]
     gaps: set[int]
@@ -23,12 +23,12 @@ class Layout:
 
 
 def layout(film: Film, states: list[State]) -> Layout:
-    """A row for each name; but where every rank has a block for every rank, one for each place in its buffers."""
+    """Give each block a row, or, if every rank has a block for every rank, each place in the buffers."""
     return _by_place(film, states) if exchanges(film) else _by_name(film, states)
 
 
 def _order(block: Block) -> tuple[int, int, tuple[Any, ...]]:
-    """Counts come first, then numbers, then other names."""
+    """Return a sort key: counts come first, then numbers, then other names."""
     match block:
         case int():
             return 1, block, ()
@@ -48,7 +48,7 @@ def _by_name(film: Film, states: list[State]) -> Layout:
 
 
 def _by_place(film: Film, states: list[State]) -> Layout:
-    """Counts, the send buffer, the receive buffer, and below them blocks that are only passing, as long as needed."""
+    """Make rows for counts, the send buffer and the receive buffer; below them, for blocks to forward."""
     size, primitive = film.size, film.algorithm.primitive
     counts_from = film.algorithm.count_sources(size, film.root)
     rows: list[list[dict[Block, int]]] = [[] for _ in states]
@@ -69,7 +69,7 @@ def _by_place(film: Film, states: list[State]) -> Layout:
 
 
 def _passing(cells: list[dict[Block, Cell]], fixed: dict[Block, int]) -> Iterator[dict[Block, int]]:
-    """The lowest free row for each other block while it is needed, frame by frame."""
+    """Yield for each frame the rows of all other blocks; each has the first free row for as long as it is needed."""
     kept: dict[Block, int] = {}
     for held in cells:
         here = [block for block, cell in held.items() if block not in fixed and cell.needed]

@@ -1,17 +1,17 @@
-"""Elements of SVG and HTML as text, properly escaped."""
+"""Elements of SVG and HTML as escaped text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
 
-VOID = {"img", "input", "meta", "link", "br"}  # HTML's elements that have no end
+VOID = {"img", "input", "meta", "link", "br"}  # HTML elements without an end tag
 
 
 def tag(name: str, /, *content: str, **attributes: object) -> str:
-    """An element; `content` is markup already.
+    """Return an element; `content` is markup.
 
-    ``class_=`` gives ``class``, ``data_step=`` ``data-step``; None and False leave an attribute out.
+    ``class_=`` becomes ``class``, ``data_step=`` becomes ``data-step``.  Attributes that are None or False are omitted.
     """
     given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
     texts = [f' {key}="{escape(_text(value))}"' for key, value in given.items() if value is not False]
@@ -19,12 +19,12 @@ def tag(name: str, /, *content: str, **attributes: object) -> str:
 
 
 def words(text: str) -> str:
-    """Text as markup."""
+    """Convert text to markup."""
     return escape(text, quote=False)
 
 
 def rows(cells: Iterable[Iterable[str]], kind: str = "td") -> str:
-    """The rows of a table; cells are markup."""
+    """Return the rows of a table; cells are markup."""
     return "".join(tag("tr", *(tag(kind, cell) for cell in row)) for row in cells)
 
 

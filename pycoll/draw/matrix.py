@@ -1,4 +1,4 @@
-"""What each rank does in each step, for more ranks than can be drawn block by block."""
+"""The matrix: the activity of each rank in each step, for more ranks than can be drawn block by block."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from .markup import tag
 from .names import sentence
 
 ROW, WIDTH, LEFT, TOP = 20, 62, 64, 26
-AGAIN = 16  # columns after which the ranks are named again
+AGAIN = 16  # columns after which the names of the ranks are repeated
 
 
 def act(frame: Frame, rank: int, out: str = "\u2192", back: str = "\u2190") -> str:
-    """The ranks that a rank sends to and receives from, or their number; a plus where it combines."""
+    """Describe the ranks that a rank sends to and receives from, or their number, with a plus if it combines."""
     sent = [message.to for message in frame.messages if message.source == rank]
     received = [message for message in frame.messages if message.to == rank]
     sign = "+" if any(message.combined for message in received) else back
@@ -27,7 +27,7 @@ def _who(ranks: list[int]) -> str:
 
 
 def share(film: Film) -> list[list[float]]:
-    """The share of the promised blocks that each rank has, by frame and rank; 0 if it is promised none."""
+    """Return the fraction of its final blocks that each rank has, by frame and rank; 0 if it has no final blocks."""
     return [
         [
             sum(block in blocks and film.finished(rank, block, blocks) for block in wanted) / max(1, len(wanted))
@@ -38,7 +38,7 @@ def share(film: Film) -> list[list[float]]:
 
 
 def matrix(film: Film) -> tuple[str, float, float]:
-    """SVG elements, their width and height: a row for each rank, a column for each step, which is a group."""
+    """Return SVG elements, width and height: a row for each rank, and a group of elements as column for each step."""
     shares = share(film)
     labels = [
         tag("text", f"rank {rank}", class_="label", x=_left(index) - 8, y=TOP + rank * ROW + 14, text_anchor="end")

@@ -1,4 +1,4 @@
-"""How blocks, contributors and amounts are written."""
+"""Text for blocks, contributors and amounts in drawings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .frames import Film, Message
 
 
 def block_name(film: Film, block: Block, arrow: str = "\u2192") -> str:
-    """A block in a cell: the number of a part or rank, source and target, or owner and part."""
+    """Name a block in a cell: number of a part or rank, source and destination, or owner and part."""
     match block:
         case int():
             return "all" if film.algorithm.primitive.cuts and film.parts == 1 else str(block)
@@ -27,7 +27,7 @@ def block_name(film: Film, block: Block, arrow: str = "\u2192") -> str:
 
 
 def row_name(film: Film, block: Block) -> str:
-    """A block at the left of its row."""
+    """Name a block at the left of its row."""
     primitive = film.algorithm.primitive
     match block:
         case int() if film.hears:
@@ -42,13 +42,13 @@ def row_name(film: Film, block: Block) -> str:
 
 
 def exchanges(film: Film) -> bool:
-    """Whether each rank has a block for each rank, so that rows are places in its buffers, not names."""
+    """Return whether each rank has a block for each rank; rows are then places in its buffers, not names."""
     primitive = film.algorithm.primitive
     return primitive.takes_all and primitive.gives_all
 
 
 def runs(numbers: Sequence[int], between: str = ",") -> str:
-    """Numbers in their order, three and more that follow each other as a range: 3,0-2."""
+    """Join numbers in their order; three or more consecutive ones become a range: 3,0-2."""
     groups: list[list[int]] = []
     for number in numbers:
         if groups and number == groups[-1][-1] + 1:
@@ -60,7 +60,7 @@ def runs(numbers: Sequence[int], between: str = ",") -> str:
 
 
 def load(film: Film, message: Message, arrow: str = "\u2192") -> str:
-    """The blocks of a message, briefly; nothing where it can only be the one."""
+    """Name the blocks of a message briefly; an empty string if there is only one possibility."""
     blocks = message.blocks
     if not blocks or (film.parts == 1 and len(blocks) == 1 and isinstance(blocks[0], int)):
         return ""
@@ -76,47 +76,47 @@ def load(film: Film, message: Message, arrow: str = "\u2192") -> str:
 
 
 def sentence(film: Film, message: Message, arrow: str = "\u2192") -> str:
-    """A message in a list of them: from whom to whom, what, a plus where it is combined."""
+    """Describe a message: source, destination and blocks, with a plus if they are combined."""
     what = load(film, message, arrow)
     what = f"+{what or 'vector'}" if message.combined else what
     return f"{message.source}{arrow}{message.to}" + (f" [{what}]" if what else "")
 
 
 def number(value: float) -> str:
-    """Three figures at most, and no zeros behind."""
+    """Format a number with at most three significant digits and no trailing zeros."""
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def amount(vector: float, nbytes: float = 0) -> str:
-    """Bytes as a multiple of those of the vector, and further bytes."""
+    """Format an amount as a multiple of the bytes of the vector, plus further bytes."""
     terms = [f"{number(vector)} Z".removeprefix("1 ")] if vector else []
     return " + ".join([*terms, f"{number(nbytes)} B"] if nbytes else terms) or "0"
 
 
 def _exchanged(film: Film, field: Callable[[Counts], Sequence[float]]) -> Sequence[float]:
-    """What each rank sends, receives or combines of the counts of blocks."""
+    """Return the bytes of counts that each rank sends, receives or combines."""
     return field(film.counts_traffic) if film.counts_traffic else [0] * film.size
 
 
 def by_rank(film: Film, field: Callable[[Counts], Sequence[float]]) -> list[str]:
-    """What each rank sends, receives or combines."""
+    """Return the amount that each rank sends, receives or combines."""
     exchanged = _exchanged(film, field)
     return [amount(vector, nbytes) for vector, nbytes in zip(field(film.counts), exchanged)]
 
 
 def busiest(film: Film, field: Callable[[Counts], Sequence[float]]) -> str:
-    """The most that a rank sends, receives or combines, for long vectors."""
+    """Return the largest amount that a rank sends, receives or combines, for long vectors."""
     exchanged = _exchanged(film, field)
     return amount(*max(zip(field(film.counts), exchanged)))
 
 
 def _of_ranks(film: Film, field: Callable[[Counts], Sequence[float]]) -> str:
     alike = len(set(by_rank(film, field))) == 1
-    return busiest(film, field) + (" a rank" if alike else " at the busiest rank")
+    return busiest(film, field) + (" per rank" if alike else " on the busiest rank")
 
 
 def cost(film: Film) -> str:
-    """What the proof counts along the critical path, in the notation of the formulas."""
+    """Return the cost that the proof counts along the critical path, in the notation of the formulas."""
     counts, exchanged = film.counts, film.counts_traffic.beta if film.counts_traffic else 0
     terms = [
         (counts.alpha, "alpha"),
@@ -128,9 +128,9 @@ def cost(film: Film) -> str:
 
 
 def facts(film: Film) -> list[tuple[str, str, str]]:
-    """Each quantity, its formula in the docstring, and the count of the proof; for the busiest rank."""
+    """Return each quantity with its formula in the docstring and its count in the proof, for the busiest rank."""
     formulas, counts = documented(film.algorithm), film.counts
-    each = " a rank" if len(set(counts.messages)) == 1 else " at the busiest rank"
+    each = " per rank" if len(set(counts.messages)) == 1 else " on the busiest rank"
     here = {"Rounds": str(counts.rounds), "Messages": f"{max(counts.messages)}{each}"}
     here["Sent"] = _of_ranks(film, lambda counts: counts.sent)
     here["Received"] = _of_ranks(film, lambda counts: counts.received)
@@ -145,14 +145,14 @@ def _formula(text: str, size: int) -> str:
 
 
 NOTATION = (
-    "p: ranks; h: hosts; S: segments; Z: bytes of the whole vector (of all ranks' blocks together; of all-to-all, "
-    "one rank's send buffer); lg: logarithm to base 2, rounded up; bruck(p): bits set in all numbers below p; "
-    "alpha: a message's latency; beta: time per byte sent or received; gamma: time per byte combined."
+    "p: ranks; h: hosts; S: segments; Z: bytes of the whole vector, or of the blocks of all ranks together (for "
+    "all-to-all, of the send buffer of one rank); lg: logarithm to base 2, rounded up; bruck(p): bits set in all "
+    "numbers below p; alpha: latency of a message; beta: time per byte sent or received; gamma: time per byte combined."
 )
 
 
 def setting(film: Film) -> str:
-    """The number of ranks, and the other parameters."""
+    """Describe the number of ranks and the other parameters."""
     algorithm, given = film.algorithm, [f"{film.size} rank" + ("s" if film.size != 1 else "")]
     given += [f"root {film.root}"] if algorithm.primitive.rooted else []
     given += [f"{film.segments} segment" + ("s" if film.segments != 1 else "")] if algorithm.pipelined else []
@@ -161,23 +161,23 @@ def setting(film: Film) -> str:
 
 
 def prose(film: Film) -> list[str]:
-    """The paragraphs of the docstring, without its named lines."""
+    """Return the paragraphs of the docstring, without its named lines."""
     paragraphs = (inspect.getdoc(film.algorithm.generator) or "").split("\n\n")
     return [" ".join(text.split()) for text in paragraphs if not text.startswith(tuple(f"{name}:" for name in FIELDS))]
 
 
 def summary(film: Film) -> str:
-    """The first paragraph of the docstring."""
+    """Return the first paragraph of the docstring."""
     return prose(film)[0]
 
 
 def caption(film: Film) -> list[str]:
-    """A few lines of text: the costs, by formula and as counted."""
+    """Return a few lines of text with the costs, counted and by formula."""
     lines = []
     for name, formula, counted in facts(film):
         lines.append(f"{name}: {counted}" + (f"  [{formula}]" if formula not in ("", counted.split()[0]) else ""))
     if film.hosts:
         crossing = film.counts.crossing.items()
         busy = max(sum(n for way, n in crossing if way[end] == host) for host in film.hosts for end in (0, 1))
-        lines.append(f"A host's link, one way: {amount(busy)}")
+        lines.append(f"Link of the busiest host, in one direction: {amount(busy)}")
     return lines

@@ -1,4 +1,4 @@
-"""Pages that need nothing but themselves: one film, or several side by side, to be played and stepped through."""
+"""Self-contained HTML pages that play one film, or several films in parallel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .names import NOTATION, by_rank, facts, prose, sentence, setting
 from .sheet import ARROWS, legend, markers, played, style
 
 KEYS = "space: play or pause \u00b7 \u2190 \u2192: step \u00b7 Home, End: first, last"
-# the outline of each sign, 16 by 16; the play button has two, of which the style sheet shows one
+# the outlines of each icon, 16 by 16; the play button has two outlines, and the style sheet shows one of them
 PLAY, PAUSE = "M4 2 13 8 4 14Z", "M4 2H7V14H4ZM9 2H12V14H9Z"
 BUTTONS = [
     ("first", ("M2 2H4V14H2ZM14 2V14L5 8Z",), "First (Home)"),
@@ -25,7 +25,7 @@ BUTTONS = [
 
 
 def document(title: str, body: str, script: str = "") -> str:
-    """A complete HTML page; the script, where there is one, is part of it."""
+    """Return a complete HTML page that includes the script, if one is given."""
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
@@ -39,19 +39,19 @@ def document(title: str, body: str, script: str = "") -> str:
 
 
 def page(film: Film) -> str:
-    """One film: the player, its costs, and the docstring of the algorithm."""
+    """Return a page for one film: the player, the costs, and the docstring of the algorithm."""
     title = f"{film.algorithm} on {setting(film)}"
     body = [tag("h1", words(title)), *introduction(film), player([film]), described(film)]
     return document(title, "".join(body), style("player.js"))
 
 
 def introduction(film: Film) -> list[str]:
-    """What the algorithm's docstring says of it."""
+    """Return the description of the algorithm in its docstring."""
     return [tag("p", words(text)) for text in prose(film)]
 
 
 def player(films: Sequence[Film]) -> str:
-    """Controls, and under them the films, all at the same frame; one that is over stays at its last."""
+    """Return controls with the films below them, all at the same frame; a film that has ended shows its last frame."""
     last = max(len(film.frames) for film in films) - 1
     buttons = [
         tag("button", _sign(outlines), type="button", title=hint, aria_label=hint, data_do=do)
@@ -72,12 +72,12 @@ def player(films: Sequence[Film]) -> str:
 
 
 def _sign(outlines: Sequence[str]) -> str:
-    """An icon, which needs no font."""
+    """Return an icon that needs no font."""
     return tag("svg", *(tag("path", d=outline) for outline in outlines), viewBox="0 0 16 16", aria_hidden="true")
 
 
 def _stage(film: Film, beside: int) -> str:
-    """The frames of one film one after the other, of which the script shows one."""
+    """Return all frames of one film; the script shows one of them."""
     pictures = played(film)
     scale = max(1, min(1.7, 1000 / pictures[0][1] / beside)) if film.size <= MANY else 1
     drawn = [_svg(film, scale, *picture) for picture in pictures]
@@ -95,7 +95,7 @@ def _stage(film: Film, beside: int) -> str:
 
 def _svg(film: Film, scale: float, drawn: str, width: float, height: float) -> str:
     label = f"{film.algorithm} on {setting(film)}"
-    # a little air, so that strokes and marks at the rim are whole
+    # a margin, so that strokes and marks at the edge are not clipped
     box = f"-8 -2 {width + 16:.6g} {height + 4:.6g}"
     shown = f"width:{scale * (width + 16):.6g}px"
     return tag(
@@ -111,10 +111,10 @@ def _svg(film: Film, scale: float, drawn: str, width: float, height: float) -> s
 
 
 def _said(film: Film, index: int) -> str:
-    """What happens in a frame, as text."""
+    """Describe the messages and local moves of a frame."""
     frame = film.frames[index]
     if frame.local:
-        return "No messages: ranks copy or combine what they hold."
+        return "No messages: ranks copy or combine blocks that they hold."
     if not frame.messages:
         return "Before the first message." if index == 0 else ""
     texts = [sentence(film, message) for message in frame.messages]
@@ -123,22 +123,22 @@ def _said(film: Film, index: int) -> str:
 
 
 def described(film: Film) -> str:
-    """The formulas beside the counts, the work of each rank, limits, source and schedule."""
+    """Return formulas with counts, the load of each rank, limits, source and schedule."""
     doc = documented(film.algorithm)
     cells = [
         [words(name), tag("code", words(formula)) if formula else "", words(here)]
         for name, formula, here in facts(film)
     ]
-    formulas = tag("table", rows([["", "formula (of the busiest rank)", f"here, p = {film.size}"]], "th"), rows(cells))
+    formulas = tag("table", rows([["", "formula (busiest rank)", f"here, p = {film.size}"]], "th"), rows(cells))
     notes = [tag("p", words(NOTATION), class_="quiet")]
     notes += [tag("p", tag("b", f"{name}: "), words(doc[name])) for name in ("Limits", "Source") if name in doc]
     source = words(inspect.getsource(film.algorithm.generator))
     schedule = tag("details", tag("summary", "The schedule"), tag("pre", tag("code", source)))
-    return tag("section", tag("h2", "What it costs"), scroll(formulas), scroll(loads(film)), *notes, schedule)
+    return tag("section", tag("h2", "Costs"), scroll(formulas), scroll(loads(film)), *notes, schedule)
 
 
 def loads(film: Film) -> str:
-    """Messages and bytes of each rank, as a table."""
+    """Return a table with the messages and bytes of each rank."""
     table = [["messages", *map(str, film.counts.messages)]]
     table.append(["sent", *by_rank(film, lambda counts: counts.sent)])
     table.append(["received", *by_rank(film, lambda counts: counts.received)])
@@ -149,5 +149,5 @@ def loads(film: Film) -> str:
 
 
 def scroll(table: str) -> str:
-    """A table that scrolls by itself where the window is narrow."""
+    """Wrap a table so that it scrolls separately in a narrow window."""
     return tag("div", table, class_="scroll")

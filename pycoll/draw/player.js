@@ -1,5 +1,5 @@
 "use strict";
-// Frames are elements with data-step, of which the script marks those that are `past` and `now`; #3 starts at the third.
+// Frames are elements with data-step.  The script marks them as `past` or `now`.  The fragment #3 starts at the third.
 document.documentElement.classList.add("js");
 const player = document.querySelector(".player");
 const last = Number(player.dataset.last);

@@ -1,4 +1,4 @@
-"""Whole pictures: all frames side by side on a sheet, or the matrix; and frames one by one, to be played."""
+"""Complete pictures: a sheet with all frames or with the matrix, and single frames for the player."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .svg import Drawing
 WIDTH, NARROWEST, SPACE, LINE = 1240, 640, 30, 17
 XMLNS = "http://www.w3.org/2000/svg"
 LEGEND = "\u2713 finished \u00b7 faded: no longer needed \u00b7 thick edge: written in this step"
-ARROWS = {"move": "put in place", "combine": "combined on arrival"}
+ARROWS = {"move": "stored on arrival", "combine": "combined on arrival"}
 
 
 def style(name: str) -> str:
-    """The text of a file beside this one."""
+    """Return the text of a file in this package."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def markers() -> str:
-    """The heads of both kinds of arrows, to be referred to by every drawing of a document."""
+    """Return the heads of both kinds of arrows; all drawings of a document refer to them."""
     heads = [
         tag(
             "marker",
@@ -45,7 +45,7 @@ def markers() -> str:
 
 
 def played(film: Film) -> list[tuple[str, float, float]]:
-    """SVG elements with width and height: one for each frame, or one matrix whose columns are the frames."""
+    """Return SVG elements with width and height: one for each frame, or one matrix with a column for each frame."""
     if film.size > MANY:
         return [matrix(film)]
     drawing = Drawing(film)
@@ -53,19 +53,19 @@ def played(film: Film) -> list[tuple[str, float, float]]:
 
 
 def legend(film: Film) -> list[str]:
-    """What colours and marks mean, in words."""
+    """Return explanations of colours and marks."""
     if film.size > MANY:
-        return ["\u2192 sends to, \u2190 receives from, + combines what it receives from; bar: how much is finished"]
+        return ["\u2192 sends to, \u2190 receives from, + receives from and combines; bar: finished fraction"]
     if film.hears:
-        return ["a block is drawn for each rank that has been heard of", LEGEND]
+        return ["blocks: the ranks that a rank has heard of, directly or through others", LEGEND]
     if film.algorithm.primitive.reduces:
-        return ["stripes: whose contributions, in the order in which they were combined", LEGEND]
+        return ["stripes: the contributing ranks, in the order of combination", LEGEND]
     counts = ["#1: the counts of blocks from rank 1"] if film.counts_traffic else []
-    return ["colours: whose block it is", *counts, LEGEND]
+    return ["colours: the rank that the block comes from", *counts, LEGEND]
 
 
 def sheet(film: Film) -> str:
-    """A complete SVG document; its view #steps is the picture without the text around it."""
+    """Return a complete SVG document; its view #steps is the picture without the text around it."""
     drawn, width, tall = steps(film)
     total = max(width, NARROWEST)
     head, top = _lines([(f"{film.algorithm} on {setting(film)}", "name"), *_captions(film)], total)
@@ -83,7 +83,7 @@ def sheet(film: Film) -> str:
 
 
 def steps(film: Film) -> tuple[str, float, float]:
-    """All frames in lines, each as high as its frames need, or the matrix; with width and height."""
+    """Return all frames in lines, each as high as its frames require, or the matrix; with width and height."""
     if film.size > MANY:
         drawn, width, tall = matrix(film)
         return tag("g", drawn, class_="frame"), width, tall + SPACE
@@ -110,7 +110,7 @@ def _captions(film: Film) -> list[tuple[str, str]]:
 
 
 def _lines(texts: Sequence[tuple[str, str]], width: float, top: float = 0) -> tuple[list[str], float]:
-    """Lines of text, broken to a width, and where the next thing can stand."""
+    """Return lines of text, wrapped to a width, and the position below them."""
     drawn = []
     for text, kind in texts:
         for line in wrap(text, max(30, int(width / 6.6))):

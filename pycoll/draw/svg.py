@@ -1,4 +1,4 @@
-"""One frame as SVG: a column of blocks for each rank, arrows for the messages."""
+"""Drawings of frames as SVG: a column of blocks for each rank, and an arrow for each message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECK = "M-2.6 0.2L-0.8 2L2.6 -1.8"
 
 
 class Drawing:
-    """All frames of a film for few ranks, of one size, so that they can follow each other in one place."""
+    """All frames of a film with few ranks.  They have the same size, so that a player can show them in one place."""
 
     def __init__(self, film: Film) -> None:
         self.film = film
@@ -36,18 +36,18 @@ class Drawing:
 
     @cached_property
     def tops(self) -> list[float]:
-        """The upper side of each row of cells."""
+        """The upper edge of each row of cells."""
         gaps = self.layout.gaps
         first = self.columns.top + HEADER
         return [first + row * ROW + GAP * sum(gap <= row for gap in gaps) for row in range(len(self.layout.names))]
 
     def spare(self, index: int) -> tuple[float, float]:
-        """The unused height, above and below, of the space for arcs in one frame."""
+        """Return the unused height above and below the arcs of one frame."""
         here, (_, _, _, top, bottom) = self._arcs(index), self.columns
         return top - TITLE - height(here, rightward=True), self.height - 8 - bottom - height(here, rightward=False)
 
     def frame(self, index: int, higher: float = 0) -> str:
-        """The elements of one frame, in a box of `width` times `height`, all below the title so much higher."""
+        """Return the elements of one frame, `width` wide and `height` high; move all but the title up by `higher`."""
         frame = self.film.frames[index]
         count = len(frame.messages)
         said = f" \u00b7 {count} message{'s' if count != 1 else ''}" if count else ""
@@ -85,7 +85,7 @@ class Drawing:
                 yield tag("rect", class_="wanted", x=left, y=self.tops[row], width=self.cell, height=CELL, rx=3)
 
     def _cell(self, block: Block, cell: Cell, left: float, top: float) -> str:
-        """A stripe for each contributor, in the order in which they were combined."""
+        """Draw a block with a stripe for each contributor, in the order of combination."""
         contributors = cell.value.contributors
         reduces = self.film.algorithm.primitive.reduces
         width = self.cell / len(contributors)
@@ -108,7 +108,7 @@ class Drawing:
         return tag("g", tag("title", words(hint)), *parts, class_=classes, transform=f"translate({left:.6g} {top:.6g})")
 
     def _rows(self, index: int, message: Message) -> tuple[Rows | None, Rows | None]:
-        """Where a message's blocks were at its source, and are at its end."""
+        """Return the rows of the blocks of a message on its source before it, and on its destination after it."""
         rows_of = self.layout.rows
         return rows(message, rows_of[index - 1][message.source]), rows(message, rows_of[index][message.to])
 
@@ -117,7 +117,7 @@ class Drawing:
         return [message for message in messages if not is_straight(message, *self._rows(index, message))]
 
     def _arrow(self, index: int, message: Message) -> tuple[str, str]:
-        """A message's arrow, and its label or nothing."""
+        """Return the arrow of a message, and its label or an empty string."""
         ends = self._rows(index, message)
         if not is_straight(message, *ends):
             return arc(self.film, message, self.columns)

@@ -1,4 +1,4 @@
-"""Drawings as plain text, for a terminal."""
+"""Drawings as plain text for a terminal."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from .names import block_name, caption, runs, sentence, setting, summary
 
 KEY = "*: finished; (brackets): no longer needed"
 MATRIX_KEY = (
-    "Columns are steps. >2: sends to rank 2; <1: receives from rank 1; +1: combines that; >x3: to 3 ranks; *: finished."
+    "Columns are steps. >2: sends to rank 2; <1: receives from rank 1; +1: receives from rank 1 and combines; "
+    ">x3: sends to 3 ranks; *: finished."
 )
 
 
 def text(film: Film) -> str:
-    """The whole drawing, in lines that end with a newline."""
+    """Return the whole drawing; every line ends with a newline."""
     lines = [f"{film.algorithm} on {setting(film)}", summary(film), "", *caption(film), ""]
     lines += _matrix(film) if film.size > MANY else _steps(film)
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -52,9 +53,9 @@ def _cell(film: Film, block: object, cell: Cell) -> str:
 
 def _key(film: Film) -> str:
     if film.hears:
-        return "Cells say of whom a rank has heard; * when it has heard of all."
+        return "Cells: the ranks that a rank has heard of, directly or through others; *: it has heard of all ranks."
     if film.algorithm.primitive.reduces:
-        return f"0>1 [+2]: part 2 is combined on arrival; 0+1: whose contributions, in order; {KEY}."
+        return f"0>1 [+2]: part 2 is combined on arrival; 0+1: contributing ranks, in order; {KEY}."
     counts = "#1: the counts of blocks from rank 1; " if film.counts_traffic else ""
     what = "part" if film.algorithm.primitive.cuts else "block"
     return f"{counts}0>1 [2]: {what} 2 goes from rank 0 to rank 1; {KEY}."
@@ -71,6 +72,6 @@ def _matrix(film: Film) -> list[str]:
 
 
 def columns(table: Sequence[Sequence[str]]) -> list[str]:
-    """Cells at the left of columns as wide as they must be."""
+    """Return lines of left-aligned columns, each as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*table)]
     return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in table]

@@ -71,7 +71,7 @@ def test_frames_around_hosts_and_around_each_part_of_one():
     halved = film(find("allgather", "two_level"), 6, hosts=(0, 0, 0, 1, 1, 1))
     mixed = film(find("allgather", "two_level"), 6, hosts=(0, 1, 1, 0, 0, 1))
     assert [classes(Drawing(one).frame(0), "host") for one in (halved, mixed)] == [2, 4]
-    assert "2 hosts" in sheet(halved) and "link, one way: 0.5 Z" in sheet(halved)
+    assert "2 hosts" in sheet(halved) and "Link of the busiest host, in one direction: 0.5 Z" in sheet(halved)
 
 
 def test_many_ranks_become_a_matrix():

@@ -9,12 +9,12 @@ from .films import each_algorithm, films
 
 RING = """\
 allreduce.ring on 2 ranks
-A ring reduce-scatter, then a ring all-gather: the least bytes any all-reduce can send.
+Ring reduce-scatter, then ring all-gather: no all-reduce can send fewer bytes.
 
 Rounds: 2  [2*(p-1)]
-Messages: 2 a rank  [2*(p-1)]
-Sent: Z a rank  [2*(p-1)/p*Z]
-Received: Z a rank  [2*(p-1)/p*Z]
+Messages: 2 per rank  [2*(p-1)]
+Sent: Z per rank  [2*(p-1)/p*Z]
+Received: Z per rank  [2*(p-1)/p*Z]
 Cost: 2*alpha + Z*beta + 0.5*Z*gamma  [2*(p-1)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma]
 
 start
@@ -32,7 +32,7 @@ step 2: 0>1 [0], 1>0 [1]
   part 0  0+1*    0+1*
   part 1  1+0*    1+0*
 
-0>1 [+2]: part 2 is combined on arrival; 0+1: whose contributions, in order; *: finished; (brackets): no longer needed.
+0>1 [+2]: part 2 is combined on arrival; 0+1: contributing ranks, in order; *: finished; (brackets): no longer needed.
 """
 
 
