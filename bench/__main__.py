@@ -17,6 +17,7 @@ from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import shares
 
 from .gpu import gpu_environment, on_gpu, path_environment
+from .machine import crowded
 from .measure import measure, points
 from .options import parse
 from .results import document, write_csv
@@ -47,6 +48,8 @@ def main(argv: list[str]) -> int:
         say(comm, f"\n# {primitive}\n{nccl_table(records[before:], options)}")
     if not options.validate_only:
         say(comm, f"\n# the fastest\n{summary(records)}")
+    if warning := crowded([where]):
+        say(comm, f"\n# {warning}")
     compared = [record["wrong"] for record in records if record["wrong"] is not None]
     say(comm, f"\n# {sum(compared) or 'nothing'} wrong" if compared else "\n# nothing was compared")
     return int(sum(compared) > 0 or not records)
@@ -70,7 +73,7 @@ def write(options: argparse.Namespace, where: dict, records: list[dict]) -> None
     if options.csv:
         write_csv(options.csv, records)
     if options.plot:
-        from .plots import draw  # here, because importing matplotlib takes a second
+        from .plots.document import draw  # here, because importing matplotlib takes a second
 
         draw(content, options.plot)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from math import log
 from typing import Any
 
 from pycoll.tune.options import size_label
@@ -47,7 +48,8 @@ def curves(document: Document, variant: Variant) -> Curves:
         found.setdefault(record["algorithm"], {})[record["bytes"]] = record
         if record.get("native") and record["median"]:
             busbw = (record["busbw"] or 0) * record["median"] / record["native"]
-            beside.setdefault(record["bytes"], {**record, "median": record["native"], "busbw": busbw, "wrong": None})
+            unknown = dict.fromkeys(("min", "p99", "wrong"))
+            beside.setdefault(record["bytes"], {**record, **unknown, "median": record["native"], "busbw": busbw})
     own = found.pop("mpi", None) or beside
     return {**found, MPI: own} if own else found
 
@@ -58,6 +60,31 @@ def fastest(found: Curves, size: int, among: Iterable[str] | None = None) -> str
     right = {name: found[name][size] for name in names if size in found.get(name, {})}
     timed = {name: record["median"] for name, record in right.items() if record["median"] and not record.get("wrong")}
     return min(timed, key=timed.__getitem__) if timed else None
+
+
+def standouts(several: Sequence[Curves], most: int) -> list[str]:
+    """The few algorithms of pycoll of which the best at each size comes nearest to the fastest of all."""
+    points = []
+    for found in several:
+        for size in sizes_of(found):
+            right = {name: found[name][size] for name in found if name not in OTHERS and size in found[name]}
+            timed = {name: each["median"] for name, each in right.items() if each["median"] and not each.get("wrong")}
+            if timed:
+                points.append(timed)
+
+    def loss(chosen: Sequence[str]) -> float:
+        medians = ([timed[name] for name in chosen if name in timed] or [max(timed.values())] for timed in points)
+        return sum(log(min(each) / min(timed.values())) for each, timed in zip(medians, points))
+
+    names = list(dict.fromkeys(name for timed in points for name in timed))
+    chosen: list[str] = []
+    while names and len(chosen) < most:
+        following = min(names, key=lambda name: loss([*chosen, name]))
+        if chosen and loss(chosen) - loss([*chosen, following]) < 0.01 * len(points):  # one percent
+            break
+        chosen.append(following)
+        names.remove(following)
+    return chosen
 
 
 def ratio(found: Curves, name: str, size: int) -> float | None:

@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     out = one.add_argument_group("output")
     out.add_argument("--json", metavar="FILE", help="also write the records to FILE as JSON")
     out.add_argument("--csv", metavar="FILE", help="also write the records to FILE as CSV")
-    out.add_argument("--plot", metavar="FILE.png", help="plot latency and bandwidth against size")
+    out.add_argument("--plot", metavar="FILE.png", help="plot the speed relative to MPI, and the times, against size")
     return one
 
 

@@ -1,4 +1,7 @@
-"""Matplotlib figures as reproducible files; importing this module needs Matplotlib."""
+"""Matplotlib figures as reproducible files; importing this module needs Matplotlib.
+
+In an SVG, the colours of `DARK` replace the others if the reader prefers a dark page.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,37 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-STYLE: Any = {"text.parse_math": False, "svg.hashsalt": "pycoll", "font.size": 9}  # file names may contain dollar signs
+INK, SOFT, LINE, PAPER = "#1b2430", "#5b6676", "#d5dbe3", "#ffffff"
+GREY, BLUE, ORANGE, GREEN = "#8b95a3", "#1b66c9", "#c2410c", "#0f7a55"
+DARK = {
+    INK: "#e8edf3",
+    SOFT: "#a3afbd",
+    LINE: "#36404b",
+    PAPER: "#14191f",
+    GREY: "#7f8a99",
+    BLUE: "#6db1ff",
+    ORANGE: "#ff9d5c",
+    GREEN: "#3ecf95",
+    "#000000": "#e8edf3",
+}
+STYLE: Any = {
+    "text.parse_math": False,  # file names may contain dollar signs
+    "svg.hashsalt": "pycoll",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "figure.facecolor": PAPER,
+    "axes.facecolor": PAPER,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "grid.color": LINE,
+    "legend.edgecolor": LINE,
+    "text.color": INK,
+    "xtick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.color": SOFT,
+    "ytick.labelcolor": INK,
+}
 
 
 @rc_context(STYLE)
@@ -16,4 +49,16 @@ def image(figure: Figure, kind: str) -> bytes:
     """The content of a file of this kind: "png", "svg" or "pdf"."""
     buffer = BytesIO()
     figure.savefig(buffer, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else None)
-    return buffer.getvalue()
+    return _with_dark_colours(buffer.getvalue()) if kind == "svg" else buffer.getvalue()
+
+
+def _with_dark_colours(svg: bytes) -> bytes:
+    """Add rules for dark pages; programs without media queries show the light colours of the elements."""
+    rules = [
+        f'[style*="{what}: {light}"] {{ {what}: {dark} !important }}'
+        for light, dark in DARK.items()
+        for what in ("fill", "stroke")
+    ]
+    style = "\n".join(["<style>@media (prefers-color-scheme: dark) {", *rules, "}</style>\n</svg>"])
+    head, _, tail = svg.rpartition(b"</svg>")
+    return head + style.encode() + tail

@@ -1,0 +1,41 @@
+"""Where documents were measured, in words.  No MPI is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Environment = Mapping[str, Any]
+
+
+def where(several: Iterable[Environment]) -> str:
+    """MPI, ranks, hosts, CPU and GPU: a line for all that differ in ranks only."""
+    lines: dict[tuple[str, ...], list[int]] = {}
+    for each in several:
+        hosts = each["hosts"]
+        names = ", ".join(map(str, hosts[:4])) + (", ..." if len(hosts) > 4 else "")
+        place = f"{len(hosts)} host{'s' * (len(hosts) != 1)} ({names})"
+        others = (str(each[key]) for key in ("cpu", "gpu") if each.get(key))
+        lines.setdefault((each["mpi"], place, *others), []).append(each["ranks"])
+    return "\n".join(
+        " · ".join([mpi, f"{_ranks(ranks)} on {place}", *others]) for (mpi, place, *others), ranks in lines.items()
+    )
+
+
+def crowded(several: Iterable[Environment]) -> str | None:
+    """A warning if ranks outnumber the cores of their hosts.  What is recorded is the cores of one host."""
+    found: dict[int, list[int]] = {}
+    for each in several:
+        cores = each.get("cores")
+        if isinstance(cores, int) and each["ranks"] > (total := cores * len(each["hosts"])):
+            found.setdefault(total, []).append(each["ranks"])
+    if not found:
+        return None
+    counts = [f"{_ranks(ranks)} on {total} core{'s' * (total != 1)}" for total, ranks in sorted(found.items())]
+    return f"Warning: {', '.join(counts)}. Ranks wait for a core, and these times include that wait."
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    """The numbers without repetitions."""
+    numbers = sorted(set(ranks))
+    return f"{', '.join(map(str, numbers))} rank{'s' * (numbers != [1])}"

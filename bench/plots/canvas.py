@@ -1,0 +1,60 @@
+"""A figure, or a part of one, that says what it shows and where it was measured.  No MPI is needed."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure, SubFigure
+
+from pycoll.base.figures import ORANGE, SOFT
+
+from ..machine import Environment, crowded, where
+
+Drawn = Figure | SubFigure
+WIDTHS = {True: 9.5, False: 3.7}  # inches, of the figure for a wide page and of that for a phone
+SMALL = 8  # points
+
+
+class Canvas:
+    """A figure, or a part of one, with a title above and below it what it was measured on."""
+
+    def __init__(
+        self,
+        title: str,
+        environments: Sequence[Environment],
+        height: float,
+        *,
+        wide: bool,
+        on: SubFigure | None = None,
+    ) -> None:
+        self.wide = wide
+        warning = crowded(environments)
+        below = self.wrapped("\n".join([*([warning] if warning else []), where(environments)]), 1, SMALL)
+        title = self.wrapped(title, 1, 9.5)
+        lines = title.count("\n") + below.count("\n") + 2
+        self.figure = on or Figure(figsize=(WIDTHS[wide], height + 0.17 * lines), layout="constrained")
+        if not on:
+            FigureCanvasAgg(self.figure)
+        self.figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+        self.figure.supxlabel(below, x=0.01, ha="left", fontsize=SMALL, color=ORANGE if warning else SOFT)
+
+    def wrapped(self, text: str, columns: int, points: float) -> str:
+        """The text in lines as long as a column is wide."""
+        characters = int(WIDTHS[self.wide] * 72 / columns / points / 0.62)
+        return "\n".join(textwrap.fill(line, characters) for line in text.splitlines())
+
+    def grid(self, panels: int, columns: int, xlabel: str, ylabel: str) -> list[Axes]:
+        """Panels with the same scales; labels and numbers along the outer ones only."""
+        columns = min(panels, columns)
+        axes = self.figure.subplots(-(-panels // columns), columns, sharex=True, sharey=True, squeeze=False).flatten()
+        for each in axes[panels:]:
+            each.set_visible(False)
+        for each in axes[max(0, panels - columns) : panels]:
+            each.tick_params(labelbottom=True)
+            each.set_xlabel(xlabel)
+        for each in axes[:panels:columns]:
+            each.set_ylabel(ylabel)
+        return list(axes[:panels])

@@ -1,0 +1,85 @@
+"""Time and bus bandwidth against ranks, at a few sizes.  No MPI is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import SubFigure
+from matplotlib.ticker import NullLocator
+
+from pycoll.base.figures import BLUE, GREY, INK, STYLE
+from pycoll.tune.options import size_label
+
+from ..curves import MPI, Document, Record, Variant, curves, fastest, sizes_of
+from .axes import band, log_values, name_ends, range_of
+from .canvas import Canvas, Drawn
+
+KEYS = {"median": "time (µs)", "busbw": "bus bandwidth (GB/s)"}
+COLOURS = {MPI: GREY, "auto": INK, "fastest": BLUE}
+Lines = dict[str, dict[int, Record]]  # by what is chosen, and by ranks
+
+
+def common_sizes(documents: Sequence[Document], variant: Variant) -> list[list[int]]:
+    """A few sizes that all documents have: for each, the size in each document (blocks differ a little with ranks)."""
+    all_curves = [curves(document, variant) for document in documents]
+    measured = [[size for size in sizes_of(found) if fastest(found, size, found)] for found in all_curves]
+    near = [[min(sizes, key=lambda other: abs(other - size), default=-1) for sizes in measured] for size in measured[0]]
+    near = [sizes for sizes in near if all(abs(size - sizes[0]) <= 0.05 * sizes[0] for size in sizes)]
+    return [near[place] for place in sorted({0, len(near) // 2, len(near) - 1})] if near else []
+
+
+def lines_of(documents: Sequence[Document], variant: Variant, sizes: Sequence[int]) -> Lines:
+    """The fastest algorithm, the choice of pycoll, and MPI, at a size of each document."""
+    lines: Lines = {}
+    for document, size in zip(documents, sizes):
+        found = curves(document, variant)
+        for line, name in {MPI: MPI, "auto": "auto", "fastest": fastest(found, size)}.items():
+            record = found.get(name or "", {}).get(size)
+            if record and record["median"] and (name, line) != ("auto", "fastest"):
+                lines.setdefault(line, {})[document["environment"]["ranks"]] = record
+    return lines
+
+
+def panels_of(documents: Sequence[Document], variant: Variant) -> dict[tuple[int, str], Lines]:
+    """What there is to draw, by size and key."""
+    found = {near[0]: lines_of(documents, variant, near) for near in common_sizes(documents, variant)}
+    return {(size, key): lines for key in KEYS for size, lines in found.items() if _records(lines, key)}
+
+
+@rc_context(STYLE)
+def by_ranks(
+    documents: Sequence[Document], variant: Variant, title: str, *, wide: bool, on: SubFigure | None = None
+) -> Drawn:
+    """A column of panels for each of a few sizes: bands from the minimum to the 99th percentile."""
+    documents = sorted(documents, key=lambda document: document["environment"]["ranks"])
+    environments = [document["environment"] for document in documents]
+    panels = panels_of(documents, variant)
+    columns = len({size for size, _ in panels}) if wide else 1
+    rows = len(panels) // columns
+    canvas = Canvas(f"{title}, by ranks; band: minimum to 99th percentile", environments, 2.1 * rows, wide=wide, on=on)
+    grid = canvas.figure.subplots(rows, columns, squeeze=False).flatten()
+    for axes, (size, key) in zip(grid, panels if wide else sorted(panels, key=lambda panel: panel[0])):
+        _draw(axes, panels[size, key], key)
+        ticks = {each["ranks"]: f"{each['ranks']} ({len(each['hosts'])})" for each in environments}
+        axes.set_xticks(list(ticks), list(ticks.values()))
+        axes.set_title(size_label(size) if size else "", fontsize=9, fontweight="bold", loc="left")
+        axes.set(xlabel="ranks (hosts)", ylabel=KEYS[key])
+    return canvas.figure
+
+
+def _records(lines: Lines, key: str) -> list[Record]:
+    return [record for each in lines.values() for record in each.values() if record[key]]
+
+
+def _draw(axes: Axes, lines: Lines, key: str) -> None:
+    """The lines of one size, each with its name at its end."""
+    log_values(axes, *range_of(_records(lines, key), key))
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_minor_locator(NullLocator())
+    for name, records in lines.items():
+        band(axes, records, COLOURS[name], key)
+        axes.lines[-1].set_label(name)
+    ends = {name: (max(each), each[max(each)][key], COLOURS[name]) for name, each in lines.items()}
+    name_ends(axes, ends, 1.3)

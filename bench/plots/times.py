@@ -1,0 +1,80 @@
+"""The times of each algorithm against size, in a panel of its own.  No MPI is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import SubFigure
+
+from pycoll.base.figures import GREY, INK, STYLE
+from pycoll.tune.options import size_label
+
+from ..curves import MPI, Curves, ratio, sizes_of
+from .axes import band, bounds_of, log_sizes, log_values, range_of
+from .canvas import SMALL, Canvas, Drawn
+from .speeds import Row, titled
+
+
+@rc_context(STYLE)
+def times(
+    row: Row, colours: Mapping[str, str], beside: Sequence[Curves], *, wide: bool, on: SubFigure | None = None
+) -> Drawn:
+    """A panel for each algorithm: the median, a band from the minimum to the 99th percentile, and MPI in grey."""
+    names = sorted(row.found, key=lambda name: (name != MPI, name not in colours))
+    if len([size for size in sizes_of(row.found) if size]) < 2:
+        return _at_one_size(row, names, colours, wide=wide, on=on)
+    sizes = [size for size in sizes_of(*beside) if size]
+    records = [record for found in beside for each in found.values() for record in each.values()]
+    columns = 3 if wide else 2
+    title = f"{row.title}: median time; band: minimum to 99th percentile"
+    height = 0.4 + (1.7 if wide else 1.45) * -(-len(names) // columns)
+    canvas = Canvas(title, [row.environment], height, wide=wide, on=on)
+    for panel, name in zip(canvas.grid(len(names), columns, "size (bytes)", "time (µs)"), names):
+        log_values(panel, *range_of(records, "median"))
+        log_sizes(panel, sizes, 5 if wide else 3)
+        colour = GREY if name == MPI else colours.get(name, INK)
+        if name != MPI and MPI in row.found:
+            _beside_mpi(panel, row.found[name], row.found[MPI])
+        band(panel, row.found[name], colour)
+        panel.set_title(titled(name, row.found[name]), color=colour, fontsize=9, fontweight="bold", loc="left")
+    return canvas.figure
+
+
+def _beside_mpi(axes: Axes, records: Mapping[int, Any], own: Mapping[int, Any]) -> None:
+    """The line of MPI, its name where the other line is furthest from it."""
+    points = {size: record["median"] for size, record in own.items() if size and record["median"]}
+    axes.plot(list(points), list(points.values()), color=GREY, linewidth=1)
+    apart = {size: points[size] / median for size in points if (median := records.get(size, {}).get("median"))}
+    inner = list(apart)[1:-1] or list(apart)
+    if inner:
+        size = max(inner, key=lambda each: max(apart[each], 1 / apart[each]))
+        above = apart[size] > 1
+        shift, aligned = ((-3, 3), ("right", "bottom")) if above else ((4, -3), ("left", "top"))
+        where: Any = {"ha": aligned[0], "va": aligned[1], "fontsize": SMALL, "color": GREY}
+        axes.annotate(MPI, (size, points[size]), shift, textcoords="offset points", **where)
+
+
+def _at_one_size(row: Row, names: Sequence[str], colours: Mapping[str, str], **how: Any) -> Drawn:
+    """A line for each algorithm: a dot at the median, on a bar from the minimum to the 99th percentile."""
+    size = sizes_of(row.found)[0]
+    measured = {name: record for name in names if (record := row.found[name].get(size)) and record["median"]}
+    at = f" ({size_label(size)})" if size else ""
+    title = f"{row.title}{at}: median time; bar: minimum to 99th percentile"
+    canvas = Canvas(title, [row.environment], 0.5 + 0.24 * len(measured), **how)
+    (axes,) = canvas.grid(1, 1, "time (µs)", "")
+    for place, (name, record) in enumerate(measured.items()):
+        colour = GREY if name == MPI else colours.get(name, INK)
+        low, high = bounds_of(record) or (record["median"], record["median"])
+        axes.hlines(place, low, high, color=colour, alpha=0.3, linewidth=6)
+        axes.plot(record["median"], place, "o", color=colour, markersize=5)
+        against = ratio(row.found, name, size)
+        text = f"{record['median']:,.3g} µs" + (f", {against:.2f}x MPI" if against else "")
+        axes.annotate(text, (high, place), (6, 0), textcoords="offset points", va="center", fontsize=SMALL)
+    axes.set_yticks(range(len(measured)), [titled(name, row.found[name]) for name in measured])
+    axes.set(xlim=(0, None), ylim=(len(measured) - 0.5, -0.5))
+    axes.tick_params(left=False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    return canvas.figure
