@@ -26,6 +26,7 @@ table { display: block; overflow-x: auto; border-collapse: collapse; white-space
 th, td { padding: .2rem .7rem; border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent) }
 th { white-space: normal; vertical-align: bottom }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper) }
+@media (max-width: 700px) { table { font-size: 13px } th, td { padding: .2rem .35rem } }
 figure { margin: 1rem 0 } img { max-width: 100%; height: auto }
 blockquote { margin: 1rem 0; padding: .1rem 1rem; border-left: .3rem solid #c2410c }
 </style></head><body>

@@ -33,7 +33,8 @@ def times(
     height = 0.4 + (1.7 if wide else 1.45) * -(-len(names) // columns)
     canvas = Canvas(title, [row.environment], height, wide=wide, on=on)
     for panel, name in zip(canvas.grid(len(names), columns, "size (bytes)", "time (µs)"), names):
-        log_values(panel, *range_of(records, "median"))
+        low, high = range_of(records, "median")
+        log_values(panel, low / 1.5, high)  # with room for a name below
         log_sizes(panel, sizes, 5 if wide else 3)
         colour = GREY if name == MPI else colours.get(name, INK)
         if name != MPI and MPI in row.found:

@@ -1,5 +1,6 @@
-"""Reports and plots of made-up result files."""
+"""Reports of made-up result files."""
 
+import base64
 import json
 import re
 import subprocess
@@ -11,27 +12,10 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("tabulate")
 pytest.importorskip("markdown_it")
 
-from bench import bound, curves, plots, report
+from bench import bound, report
 from pycoll.tune.options import size_label
 
-SIZES = (8, 1024, 1 << 20)
-
-
-def record(algorithm, size, median, primitive="allreduce", **others):
-    native = None if algorithm == "mpi" else 10.0
-    values = {"place": "out", "form": "blocking", "datatype": "float32", "op": "sum", "root": None, "wrong": 0}
-    bandwidth = size / median / 1e3 if median else None
-    times = {"median": median, "busbw": bandwidth, "native": native}
-    return {"primitive": primitive, "algorithm": algorithm, "bytes": size, **values, **times, **others}
-
-
-def document(ranks=4, commit="e027819", records=None, speed=1.0, **environment):
-    where = {"ranks": ranks, "hosts": ["n1", "n2"], "mpi": "MPICH 5", "cpu": "EPYC", "commit": commit, "gpu": None}
-    if records is None:
-        tree = [record("tree", size, median / speed) for size, median in zip(SIZES, (5.0, 8.0, 400.0))]
-        ring = [record("ring", size, median / speed) for size, median in zip(SIZES, (9.0, 12.0, 100.0))]
-        records = [*tree, *ring, *(record("mpi", size, 10.0) for size in SIZES)]
-    return {"format": "pycoll bench", "version": 1, "environment": where | environment, "records": records}
+from .documents import document, record
 
 
 @pytest.fixture
@@ -71,10 +55,23 @@ def test_summary_names_ranges_of_sizes(made):
     assert rows[2:4] == [["8 B to 1 KiB", "tree", "1.25 to 2.00"], ["1 MiB", "ring", "0.10"]]
 
 
-def test_environments_are_a_row_for_each_file(made):
-    rows = table_rows(made(a=document(2, gpu="H|100"), b=document(4, hosts=["x"])), "measured")
-    assert [row[:3] for row in rows[2:]] == [["2 ranks", "2", "n1, n2"], ["4 ranks", "4", "x"]]
-    assert r"H\|100" in " | ".join(rows[2]).replace("\\ | ", "\\|")
+def test_environments_are_a_column_for_each_file(made):
+    text = made(a=document(2, gpu="H|100"), b=document(4, hosts=["x"]))
+    rows = table_rows(text, "measured")
+    assert rows[0] == ["", "2 ranks", "4 ranks"]
+    assert rows[2:4] == [["ranks", "2", "4"], ["hosts", "n1, n2", "x"]]
+    assert re.search(r"^\| gpu +\| H\\\|100 +\| - +\|$", text, re.M)
+
+
+def test_each_file_has_a_summary_below_its_name(made):
+    text = made(a=document(2), b=document(4, speed=0.1))
+    assert table_rows(text, "#### 2 ranks")[2][:2] == ["8 B to 1 KiB", "tree"]
+    assert table_rows(text, "#### 4 ranks")[2] == ["8 B to 1 KiB", "tree", "0.12 to 0.20"]
+
+
+def test_more_ranks_than_cores_are_warned_of(made):
+    warning = "> Warning: 17 ranks on 16 cores."
+    assert warning in made(a=document(16), b=document(17)) and "Warning" not in made(a=document(16))
 
 
 def test_wrong_results_are_shown_and_never_the_fastest(made):
@@ -87,14 +84,6 @@ def test_validated_only(made):
     text = made(one=document(records=[record("tree", 8, None, native=None), record("ring", 8, None, wrong=1)]))
     assert table_rows(text, "## allreduce")[2] == ["8 B", "ok", "WRONG"]
     assert "Nothing was timed" in text
-
-
-def test_no_mpi_of_its_own_is_taken_from_what_was_timed_beside():
-    measured = document(records=[record("ring", 8, 5.0)])
-    (variant,) = curves.variants([measured])
-    found = curves.curves(measured, variant)
-    assert found[curves.MPI][8]["median"] == 10.0
-    assert found[curves.MPI][8]["busbw"] == pytest.approx(8 / 10.0 / 1e3)
 
 
 def test_labels_are_what_differs(tmp_path):
@@ -124,52 +113,8 @@ def test_before_and_after_only_with_the_same_ranks_and_mpi(made, other):
 )
 def test_scaling_curves_where_only_the_ranks_differ(made, tmp_path, other, curves):
     text = made(a=document(), b=document(**other))
-    assert text.count("### allreduce by ranks") == curves
-    assert (tmp_path / "new" / "out" / "allreduce-by-ranks.png").exists() == bool(curves)
-
-
-def test_scaling_curves_hold_the_medians():
-    twice = [document(8, speed=0.5), document(2)]
-    axes = plots.by_ranks(twice, "allreduce").axes[0]
-    ours = next(line for line in axes.lines if line.get_label() == "pycoll, fastest")
-    assert [*zip(*ours.get_data())] == [(2, 5.0), (8, 10.0)]
-    assert {line.get_linestyle() for line in axes.lines if line.get_label() == curves.MPI} == {"--"}
-
-
-def test_scaling_matches_sizes_that_are_nearly_the_same():
-    three = document(3, records=[record("ring", size, 1.0) for size in (12, 1020, (1 << 20) - 4)])
-    variant = next(iter(curves.variants([three])))
-    assert plots.common_sizes([document(), three], variant) == [[1024, 1020], [1 << 20, (1 << 20) - 4]]
-
-
-def test_plots_have_a_dashed_line_for_mpi_and_one_colour_for_an_algorithm():
-    latency, bandwidth = plots.by_size({"": document()}).axes
-    for axes in (latency, bandwidth):
-        assert axes.get_xscale() == axes.get_yscale() == "log"
-        dashed = [line.get_label() for line in axes.lines if line.get_linestyle() == "--"]
-        assert dashed == [curves.MPI]
-    assert [line.get_color() for line in latency.lines] == [line.get_color() for line in bandwidth.lines]
-    assert len({line.get_color() for line in latency.lines}) == 3
-    assert [label.get_text() for label in latency.get_xticklabels()] == ["8 B", "1 KiB", "1 MiB"]
-
-
-def test_plots_say_where():
-    title = plots.by_size({"": document()}).get_suptitle()
-    assert title == "MPICH 5 · 4 ranks on 2 hosts (n1, n2) · EPYC"
-
-
-def test_plots_have_a_row_for_each_place():
-    both = [record("ring", 8, 5.0, place=place) for place in ("out", "in")]
-    titles = [axes.get_title() for axes in plots.by_size({"": document(records=both)}).axes]
-    assert titles[::2] == ["allreduce, out of place: latency", "allreduce, in place: latency"]
-
-
-def test_barriers_are_bars_without_bandwidth():
-    records = [record(name, 0, time, "barrier") for name, time in (("tree", 5.0), ("mpi", 4.0))]
-    latency, bandwidth = plots.by_size({"": document(records=records)}).axes
-    assert [bar.get_width() for bar in latency.patches] == [5.0, 4.0]
-    assert latency.patches[-1].get_linestyle() == "--"
-    assert not bandwidth.axison
+    assert text.count("### allreduce, by ranks") == curves
+    assert (tmp_path / "new" / "out" / "allreduce-by-ranks-0-0.svg").exists() == bool(curves)
 
 
 @pytest.mark.parametrize(
@@ -179,32 +124,44 @@ def test_size_label(size, text):
     assert size_label(size) == text
 
 
-def test_draw_writes_an_image(tmp_path):
-    plots.draw(document(), tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    plots.draw(document(), tmp_path / "plot.svg")
-    assert b"<svg" in (tmp_path / "plot.svg").read_bytes()
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_html_has_all_images_inline_and_nothing_of_others(made, tmp_path):
-    text = made("html", a=document(2, cpu="<script>alert(1)</script>"), b=document(4, cpu="<script>alert(1)</script>"))
-    images = re.findall(r'<img src="(.{22})', text)
-    assert images == ["data:image/png;base64,"] * 2
+def test_html_has_all_plots_inline_in_two_widths_and_nothing_of_others(made, tmp_path):
+    evil = "<script>alert(1)</script>"
+    text = made("html", a=document(2, mpi=evil), b=document(4, mpi=evil))
+    pictures = re.findall(r'<source media="(.*?)" srcset="(.*?)"><img src="(.*?)" alt="(.*?)"', text)
+    assert [says.partition(":")[0] for *_, says in pictures] == [
+        "allreduce",
+        "allreduce, 2 ranks",
+        "allreduce, 4 ranks",
+        "allreduce",
+    ]
+    for media, narrow, wide, _ in pictures:
+        assert media == "(max-width: 700px)"
+        small, large = (base64.b64decode(each.partition(",")[2]).decode() for each in (narrow, wide))
+        assert width(small) < 300 < 600 < width(large)
     assert "<table>" in text and "color-scheme: light dark" in text
     assert "<script" not in text
     assert [path.name for path in (tmp_path / "new" / "out").iterdir()] == ["report.html"]
 
 
+def width(svg):
+    return float(re.search(r'<svg [^>]*width="([\d.]+)pt"', svg)[1])
+
+
 def test_markdown_has_its_images_beside_it(made, tmp_path):
     images = re.findall(r"!\[.*?\]\((.*?)\)", made(a=document(2), b=document(4)))
-    assert images == ["allreduce.png", "allreduce-by-ranks.png"]
-    assert all((tmp_path / "new" / "out" / name).read_bytes().startswith(b"\x89PNG") for name in images)
+    names = ["allreduce", "allreduce-times-0-0", "allreduce-times-0-1", "allreduce-by-ranks-0-0"]
+    assert images == [f"{name}.svg" for name in names]
+    assert all(b"<svg" in (tmp_path / "new" / "out" / name).read_bytes() for name in images)
+
+
+def test_names_in_markdown_end_no_image(made):
+    text = made(a=document(mpi="](x)"), b=document(mpi="Open MPI"))
+    assert r"allreduce, \](x): time" in text
 
 
 def test_names_of_primitives_do_not_lead_out_of_the_directory(made, tmp_path):
     made(a=document(records=[record("ring", 8, 5.0, "../evil")]))
-    assert not list(tmp_path.rglob("evil*")) and not list((tmp_path / "new").glob("*.png"))
+    assert not list(tmp_path.rglob("evil*")) and not list((tmp_path / "new").glob("*.svg"))
 
 
 @pytest.mark.parametrize(
