@@ -7,12 +7,15 @@ from math import ceil, floor, log2
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator
 
 from pycoll.tune.options import size_label
 
 from ..curves import Record
 from .canvas import SMALL
+
+NUMBER = "{x:,.9g}"  # without exponents
 
 
 def name_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]], tall: float) -> None:
@@ -86,17 +89,27 @@ def log_sizes(axes: Axes, sizes: Sequence[int], most: int) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def log_values(axes: Axes, low: float, high: float, base: int = 10, form: str = "{x:,.9g}") -> None:
-    """A logarithmic axis of values in this range; few numbers on it."""
+def log_values(axes: Axes, low: float, high: float, base: int = 10, form: str = NUMBER) -> None:
+    """A logarithmic y axis of values in this range; few numbers on it."""
     axes.set(yscale="log", ylim=(low / 1.15, high * 1.15))
-    if high < 3 * low:
-        locator: Locator = MaxNLocator(4)
-    else:
-        subs = (1, 2, 5) if base == 10 and high < 40 * low else (1,)
-        locator = LogLocator(base, subs, numticks=20 if high < 1e5 * low else 5)
-    axes.yaxis.set_major_locator(locator)
-    axes.yaxis.set_major_formatter(form)
-    axes.yaxis.set_minor_locator(NullLocator())
+    _few_numbers(axes.yaxis, low, high, base, form)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(linewidth=0.6)
     axes.tick_params(bottom=False, left=False)
+
+
+def log_x(axes: Axes, low: float, high: float) -> None:
+    """A logarithmic x axis of values in this range."""
+    axes.set(xscale="log", xlim=(low / 1.15, high * 1.15))
+    _few_numbers(axes.xaxis, low, high, 10, NUMBER)
+
+
+def _few_numbers(axis: Axis, low: float, high: float, base: int, form: str) -> None:
+    if high < 3 * low:
+        locator: Locator = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10])  # 1 is among such numbers
+    else:
+        subs = (1, 2, 5) if base == 10 and high < 40 * low else (1,)
+        locator = LogLocator(base, subs, numticks=20 if high < 1e5 * low else 5)
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(form)
+    axis.set_minor_locator(NullLocator())

@@ -18,6 +18,13 @@ WIDTHS = {True: 9.5, False: 3.7}  # inches, of the figure for a wide page and of
 SMALL = 8  # points
 
 
+def whole(wide: bool, height: float) -> Figure:
+    """An empty figure."""
+    figure = Figure(figsize=(WIDTHS[wide], height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
 class Canvas:
     """A figure, or a part of one, with a title above and below it what it was measured on."""
 
@@ -35,9 +42,7 @@ class Canvas:
         below = self.wrapped("\n".join([*([warning] if warning else []), where(environments)]), 1, SMALL)
         title = self.wrapped(title, 1, 9.5)
         lines = title.count("\n") + below.count("\n") + 2
-        self.figure = on or Figure(figsize=(WIDTHS[wide], height + 0.17 * lines), layout="constrained")
-        if not on:
-            FigureCanvasAgg(self.figure)
+        self.figure = on or whole(wide, height + 0.17 * lines)
         self.figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
         self.figure.supxlabel(below, x=0.01, ha="left", fontsize=SMALL, color=ORANGE if warning else SOFT)
 

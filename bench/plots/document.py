@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
 
 from pycoll.base.figures import BLUE, GREEN, INK, ORANGE, STYLE, image
 from pycoll.base.files import write_atomically
 
 from ..curves import Curves, Document, Variant, curves, standouts, variants
-from .canvas import WIDTHS, Drawn
+from .canvas import Drawn, whole
 from .ranks import by_ranks, panels_of
 from .speeds import Row, speeds, speeds_of
 from .times import times
@@ -93,8 +92,7 @@ def draw(document: Document, path: str | Path) -> None:
 def stacked(plots: Sequence[Plot]) -> Figure:
     """Plots for a wide page, one below the other."""
     heights = [plot.draw(wide=True).figure.get_figheight() for plot in plots]
-    figure = Figure(figsize=(WIDTHS[True], sum(heights) or 1), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = whole(True, sum(heights) or 1)
     if not plots:
         figure.suptitle("Nothing was timed.")
         return figure

@@ -13,7 +13,7 @@ from pycoll.base.figures import GREY, INK, STYLE
 from pycoll.tune.options import size_label
 
 from ..curves import MPI, Curves, ratio, sizes_of
-from .axes import band, bounds_of, log_sizes, log_values, range_of
+from .axes import band, bounds_of, log_sizes, log_values, log_x, range_of
 from .canvas import SMALL, Canvas, Drawn
 from .speeds import Row, titled
 
@@ -48,11 +48,11 @@ def _beside_mpi(axes: Axes, records: Mapping[int, Any], own: Mapping[int, Any]) 
     """The line of MPI, its name where the other line is furthest from it."""
     points = {size: record["median"] for size, record in own.items() if size and record["median"]}
     axes.plot(list(points), list(points.values()), color=GREY, linewidth=1)
-    apart = {size: points[size] / median for size in points if (median := records.get(size, {}).get("median"))}
-    inner = list(apart)[1:-1] or list(apart)
+    ratios = {size: points[size] / median for size in points if (median := records.get(size, {}).get("median"))}
+    inner = list(ratios)[1:-1] or list(ratios)
     if inner:
-        size = max(inner, key=lambda each: max(apart[each], 1 / apart[each]))
-        above = apart[size] > 1
+        size = max(inner, key=lambda each: max(ratios[each], 1 / ratios[each]))
+        above = ratios[size] > 1
         shift, aligned = ((-3, 3), ("right", "bottom")) if above else ((4, -3), ("left", "top"))
         where: Any = {"ha": aligned[0], "va": aligned[1], "fontsize": SMALL, "color": GREY}
         axes.annotate(MPI, (size, points[size]), shift, textcoords="offset points", **where)
@@ -75,7 +75,12 @@ def _at_one_size(row: Row, names: Sequence[str], colours: Mapping[str, str], **h
         text = f"{record['median']:,.3g} µs" + (f", {against:.2f}x MPI" if against else "")
         axes.annotate(text, (high, place), (6, 0), textcoords="offset points", va="center", fontsize=SMALL)
     axes.set_yticks(range(len(measured)), [titled(name, row.found[name]) for name in measured])
-    axes.set(xlim=(0, None), ylim=(len(measured) - 0.5, -0.5))
+    low, high = range_of(measured.values(), "median")
+    if high < 10 * low:
+        axes.set_xlim(0, None)
+    else:
+        log_x(axes, low, high)
+    axes.set_ylim(len(measured) - 0.5, -0.5)
     axes.tick_params(left=False)
     axes.spines[["top", "right", "left"]].set_visible(False)
     return canvas.figure

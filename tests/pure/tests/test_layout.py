@@ -4,7 +4,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[2]
 KINDS = ["pure", "mpi", "gpu", "jobs"]
-OUTSIDE = ["bench", "examples", "tests"]  # what is no part of the package
+OUTSIDE = ["bench", "docs", "examples", "tests"]  # what is no part of the package
 
 
 def sources(folder):

@@ -7,7 +7,7 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.figure import Figure
 
-from bench.plots.axes import apart, log_sizes
+from bench.plots.axes import apart, log_sizes, log_values
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,11 @@ def test_marked_sizes(sizes, most, ticks):
     axes = Figure().subplots()
     log_sizes(axes, sizes, most)
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ticks
+
+
+@pytest.mark.parametrize("bounds", [(0.53, 1.3), (0.9, 1.2), (0.4, 1), (1, 2.4), (0.02, 1.5), (0.8, 90)])
+def test_numbers_of_a_ratio_include_one(bounds):
+    axes = Figure().subplots()
+    log_values(axes, *bounds, base=2)
+    shown = [tick for tick in axes.get_yticks() if axes.get_ylim()[0] <= tick <= axes.get_ylim()[1]]
+    assert pytest.approx(1) in shown and 2 <= len(shown) <= 8

@@ -79,3 +79,10 @@ def test_one_size_is_a_bar_for_each_algorithm():
     bars = [bar.get_segments()[0].tolist() for bar in axes.collections]
     assert bars == [[[2.0, 0.0], [12.0, 0.0]], [[2.5, 1.0], [15.0, 1.0]]]
     assert [text.get_text() for text in axes.texts] == ["4 µs", "5 µs, 0.80x MPI"]
+
+
+def test_one_size_is_on_a_logarithmic_scale_if_an_outlier_would_hide_the_medians():
+    (axes,) = draw(document(records=[record("tree", 0, 5.0, p99=500.0)])).axes
+    assert axes.get_xscale() == "log" and axes.get_xlim()[1] > 500
+    (axes,) = draw(document(records=[record("tree", 0, 5.0)])).axes
+    assert axes.get_xscale() == "linear" and axes.get_xlim()[0] == 0
