@@ -23,7 +23,7 @@ HEAD = """<!doctype html>
 body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif;
   max-width: 80rem; margin: 2rem auto; padding: 0 1rem }
 table { display: block; overflow-x: auto; border-collapse: collapse; white-space: nowrap }
-th, td { padding: .2rem .7rem; border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent) }
+th, td { padding: .2rem .5rem; border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent) }
 th { white-space: normal; vertical-align: bottom }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper) }
 @media (max-width: 700px) { table { font-size: 13px } th, td { padding: .2rem .35rem } }
