@@ -37,7 +37,7 @@ def test_there_are_code_blocks():
 @pytest.mark.parametrize(
     "block, problem",
     [
-        ("<!-- run -->\n```python\nraise SystemExit(3)\n```\n", "ends with status"),
+        ("<!-- run -->\n```python\nraise SystemExit(3)\n```\n", "failed with status"),
         ("<!-- run -->\n```console\n$ echo 1\n```\n<!-- output -->\n```text\n2\n```\n", "the output is"),
         (
             "<!-- source: pycoll/primitives/scan.py -->\n```python\ndef ring(rank, size):\n    yield 1\n```\n",
