@@ -1,7 +1,7 @@
 """Cuts combinations at the start of a cache line of their result, so that no store crosses a line boundary.
 
-NumPy allocates arrays 16 bytes after such a boundary.  If another core has read the old contents of the result, as in
-all-reduce in place, stores of 64 bytes that cross boundaries take three times as long.
+NumPy allocates arrays 16 bytes after such a boundary.  Stores of 64 bytes that cross boundaries take three times as
+long, if another core has read the old contents of the result, as in all-reduce in place.
 """
 
 from __future__ import annotations

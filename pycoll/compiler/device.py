@@ -145,7 +145,7 @@ def _synchronised(program: Program, on_device: set[int]) -> Program:
     pending: list[tuple[int, list[Region], list[Region]]] = []
     for step in program.steps:
         reads, writes = _accesses(step, program.messages)
-        if isinstance(step, Ready):  # stands for all earlier work of the GPU, including the caller's on the buffers
+        if isinstance(step, Ready):  # stands for all earlier work of the GPU, including the work of the caller
             writes = [Region(buffer, 0, _ALL) for buffer in on_device]
         touched = not isinstance(step, Start | Wait) and any(r.buffer in on_device for r in [*reads, *writes])
         if touched or isinstance(step, Ready):

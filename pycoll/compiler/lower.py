@@ -2,12 +2,12 @@
 
 It knows neither MPI nor arrays.  `pycoll.compiler.storage` decides where blocks are stored.
 
-A message longer than a segment is cut.  So a received segment is combined while it is in cache, the next receive is
-already posted, and a window of segments of each message is in flight.  A message that is combined out of place is
-received directly into the place of the result.
+A message longer than a segment is cut.  So a received segment is combined while it is in cache.  Meanwhile the next
+receive is already posted, and a window of segments of each message is in flight.  A message that is combined out of
+place is received directly into the place of the result.
 
 The windows cannot deadlock.  Partners run matching rounds, which `pycoll.schedule.proof` shows.  Each message of a
-round has its own window, and in turn i every rank waits only for the i-th segment of each of its messages.  Take a rank
+round has its own window.  In turn i, every rank waits only for the i-th segment of each of its messages.  Take a rank
 whose turn i is the smallest of all ranks in matching rounds.  Its partners have completed turn i-1, so they have
 started segment i too, and its waits end.
 """

@@ -212,7 +212,7 @@ class Placement:
         The region for the result is, by preference:
 
         1. the place where the blocks are wanted, if it is elsewhere and free;
-        2. the region of the blocks itself, if no other block is stored there, and messages of this round that use it
+        2. the region of the blocks itself, if no other block is stored there.  Messages of this round that use it must
            use all of it, so that they are cut into the same pieces;
         3. scratch.
         """

@@ -69,7 +69,7 @@ def _by_place(film: Film, states: list[State]) -> Layout:
 
 
 def _passing(cells: list[dict[Block, Cell]], fixed: dict[Block, int]) -> Iterator[dict[Block, int]]:
-    """Yield for each frame the rows of all other blocks; each has the first free row for as long as it is needed."""
+    """Yield for each frame the rows of all other blocks; each keeps the first free row until it is not needed."""
     kept: dict[Block, int] = {}
     for held in cells:
         here = [block for block, cell in held.items() if block not in fixed and cell.needed]

@@ -142,15 +142,15 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     FileNotFoundError
         If there is no checkpoint.
     ValueError
-        If a file is damaged or malformed (the message names it), if the checkpoint does not fit the driver, or if the
-        ranks find different checkpoints.
+        If a file is damaged or malformed; the message names it.  Also if the checkpoint does not fit the driver, or if
+        the ranks find different checkpoints.
     RuntimeError
         On ranks that do not see the problem, if others do.
 
     Notes
     -----
     The numbers of ranks, units and servers may differ from the run that saved the checkpoint.  Arrays that belong to
-    one rank, for example the errors that a hook feeds back, are read only if the number of ranks is the same.
+    one rank, for example the state of a hook, are read only if the number of ranks is the same.
 
     All ranks read all their arrays before any rank changes its own.  So if one rank cannot read the checkpoint, nothing
     changes on any rank.  Meanwhile each rank needs memory for the arrays that it reads.

@@ -51,8 +51,8 @@ class DistributedDataParallel(Driver):
     TypeError
         For parameters that are not a mapping from str to arrays, that are integers, or that are in different memories.
     ValueError
-        For an array that is read-only or not C-contiguous, a name that is both a parameter and a buffer, a size
-        limit below 1, or an unknown algorithm.  Also on all ranks if names, shapes or dtypes differ between ranks; the
+        For an array that is read-only or not C-contiguous, a name that is both a parameter and a buffer, or an invalid
+        option.  Also on all ranks if names, shapes or dtypes differ between ranks; the
         message names the first difference.
 
     Notes
@@ -138,7 +138,7 @@ class DistributedDataParallel(Driver):
         ValueError
             For an unknown name, a second gradient for the same parameter in this step, or a wrong shape.
         TypeError
-            For a gradient in another memory than its parameter, or a dtype that cannot be cast to that of the
+            For a gradient in another memory than its parameter, or a dtype that cannot be cast to the dtype of the
             parameter.
         """
         if name not in self._home:

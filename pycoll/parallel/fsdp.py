@@ -21,7 +21,7 @@ from .units import Slots, Unit, default_units, units_of
 
 
 class FullyShardedDataParallel(Driver):
-    """Shard a model by units, and gather each unit only for the time of its computation.
+    """Shard a model by units, and gather each unit only while it is in use.
 
     All ranks of `comm` create the driver together and call its methods in the same order.
 
@@ -148,8 +148,8 @@ class FullyShardedDataParallel(Driver):
         ValueError
             For a number that is not a unit.
         RuntimeError
-            If another backward block has not ended, if the buffer of the unit is in use by another block, or at the
-            end of the block if a gradient is missing.
+            If another backward block has not ended, or if another block uses the buffer of the unit.  Also at the end
+            of the block, if a gradient is missing.
         """
         if self._backward is not None:
             raise RuntimeError(f"backward({unit}): the block of unit {self._backward} has not ended")
@@ -274,8 +274,7 @@ class FullyShardedDataParallel(Driver):
         Returns
         -------
         dict of str to array or `Piece`
-            With ``full=True`` the arrays by name.  Otherwise a `Piece` of each parameter of which this rank holds a
-            part.
+            With ``full=True`` the arrays by name.  Otherwise a `Piece` for each parameter with elements on this rank.
         """
         if not full:
             return {name: piece._replace(values=piece.values.copy()) for _, name, piece in self.pieces(self.shards)}

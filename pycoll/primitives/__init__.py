@@ -9,8 +9,8 @@ and compare them with the counted schedule.  Their notation is:
   together, for alltoall the send buffer of one rank;
 - ``S``: the number of segments of a pipeline;
 - ``lg(p)``: the logarithm to base 2, rounded up;
-- ``bruck(p)``: the number of bits set in all numbers below p (p/2*lg(p) for powers of two), which is the number of hops
-  for all distances below p, with one hop for each bit.
+- ``bruck(p)``: the number of bits set in all numbers below p (p/2*lg(p) for powers of two).  These are the hops for all
+  distances below p, with one hop for each bit.
 
 The formulas are for p >= 2; with one rank nothing moves.  ``X; at most Y`` is X if p is a power of two, and at most Y
 otherwise.  ``at most Y`` is a bound for every p.

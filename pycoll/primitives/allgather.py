@@ -90,7 +90,7 @@ def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
 
 @algorithm()
 def bruck(rank: int, size: int, name: Callable[[int], Block] = int) -> Schedule:
-    """Each round doubles the sequence of consecutive blocks that a rank holds; it begins with the rank's own block.
+    """Each round doubles the sequence of consecutive blocks that a rank holds, which begins with its own block.
 
     Rounds: lg(p)
     Messages: lg(p)

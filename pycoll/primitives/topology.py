@@ -19,8 +19,8 @@ def binomial(rank: int, size: int, root: int) -> Node:
     """Return the node of `rank` in a binomial tree whose subtrees are ranges of ranks, for any root.
 
     The ranks are cut in half.  The first rank of the half without the root becomes a child of the root.  Both halves
-    are then cut in the same way.  So there are ceil(log2(size)) levels, the blocks of a subtree are contiguous, and
-    contributions can be combined in rank order without a rotation of the ranks.  Children are listed with the largest
+    are then cut in the same way.  So there are ceil(log2(size)) levels, and the blocks of a subtree are contiguous.
+    Contributions can be combined in rank order without a rotation of the ranks.  Children are listed with the largest
     subtree first.
     """
     node = Node(None, [], range(size))

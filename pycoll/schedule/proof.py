@@ -128,7 +128,7 @@ class _Run:
             waiting = [rank for rank in waiting if self.ranks[rank].round is not None]
 
     def component(self, start: int) -> set[int] | None:
-        """Return the ranks whose rounds run together with that of `start`; None if a partner has not reached it yet."""
+        """Return the ranks whose rounds run with the round of `start`; None if a partner has not reached it yet."""
         found, frontier = {start}, [start]
         while frontier:
             rank = frontier.pop()

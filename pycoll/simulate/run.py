@@ -3,7 +3,8 @@
 A rank starts all moves of a round at once, as a program does, and its next round when they are complete.  A message
 passes all ports of its route at the same time, each as soon as it is free.  It arrives `alpha` after it has passed the
 slowest port.  The processor of a rank does one thing at a time: the overhead of each segment of a message, and
-combining, which can overlap with the arrival of later segments.  Waiting for the receiver has no cost besides the wait.
+combining, which can overlap with the arrival of later segments.  A message that waits for its receiver costs no more
+than the wait.
 
 Schedules are generators, so completed rounds take no memory.
 """

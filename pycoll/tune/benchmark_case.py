@@ -1,7 +1,7 @@
 """The buffers of a collective to measure, and the calls of pycoll and of MPI with the same input.
 
-Buffers are NumPy or CuPy arrays.  On a GPU there are two references: the native collective of MPI on these buffers, if
-MPI is CUDA-aware, and a staged call, which copies to the host, calls MPI and copies back.
+Buffers are NumPy or CuPy arrays.  On a GPU there are two references.  The first is the native collective of MPI on
+these buffers, if MPI is CUDA-aware.  The second is a staged call: copy to the host, call MPI, copy back.
 """
 
 from __future__ import annotations

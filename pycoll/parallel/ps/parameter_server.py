@@ -75,9 +75,10 @@ class ParameterServer(Driver):
     The modes are:
 
     - "sync": the gradients of all workers in a step are averaged over all ranks and applied, in an order that does not
-      depend on timing.  The result is that of training on the global batch.
-    - "bounded": as "sync", but a worker may begin step n as soon as its parameters include the updates of all workers
-      through step n-s-1, where s is `staleness`.  ``staleness=0`` is equivalent to "sync".
+      depend on timing.  The result is the same as for training on the global batch.
+    - "bounded": as "sync", but a worker may begin step n before the updates of the last s steps have arrived, where s
+      is `staleness`.  Its parameters include at least the updates of all workers through step n-s-1.  ``staleness=0``
+      is equivalent to "sync".
     - "async": a server applies each gradient when it arrives.  A worker continues with the parameters it has, with at
       most one unanswered push.
 
@@ -178,7 +179,7 @@ class ParameterServer(Driver):
         ValueError
             For names or shapes that differ from the parameters.
         TypeError
-            For a gradient in another memory than its parameter, or a dtype that cannot be cast to that of the
+            For a gradient in another memory than its parameter, or a dtype that cannot be cast to the dtype of the
             parameter.
         RuntimeError
             On a rank that only serves.
