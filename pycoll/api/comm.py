@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from ..arguments.arrays import IN_PLACE
 from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.mpi_arguments import read
 from ..arguments.ops import OpName
@@ -352,7 +353,7 @@ class Comm(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.reduce`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and reduced(self._limits, "reduce", recvbuf if sendbuf is MPI.IN_PLACE else sendbuf, op):
+        if algorithm is None and reduced(self._limits, "reduce", recvbuf if sendbuf is IN_PLACE else sendbuf, op):
             return _mpi.Reduce(self._private, sendbuf, recvbuf, op, root)  # type: ignore[arg-type]  # no name
         run("Reduce", sendbuf, recvbuf, op, root, self, algorithm, None, _carefully)
 
@@ -404,7 +405,7 @@ class Comm(DerivedMethods):
             An algorithm of `pycoll.primitives.reduce_scatter`, or "native"; by default, pycoll chooses one.
         """
         if algorithm is None and reduced(
-            self._limits, "reduce_scatter", recvbuf, op, self._ranks if sendbuf is MPI.IN_PLACE else 1
+            self._limits, "reduce_scatter", recvbuf, op, self._ranks if sendbuf is IN_PLACE else 1
         ):
             return _mpi.Reduce_scatter_block(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
         run("Reduce_scatter_block", sendbuf, recvbuf, op, 0, self, algorithm, None, _carefully)

@@ -27,6 +27,7 @@ Longest = dict[Hashable, int]  # the bytes of a block by dtype, or by the identi
 Limits = dict[Hashable, Longest]  # by primitive, or by primitive and identity of the operation
 _ON_HOST = frozenset((ndarray, bytes, bytearray, memoryview, array.array, mmap.mmap, MPI.buffer))
 _BYTE = id(MPI.BYTE)
+_INTEGERS = {int}
 OTHER_FORM = 1 << 63  # more bytes than any limit: the form is not read here
 
 
@@ -70,18 +71,18 @@ def varying(limits: Limits, primitive: str, sendbuf: Any, recvbuf: Any) -> bool:
 def gathered(limits: Limits, sendbuf: Any, recvbuf: Any, ranks: int) -> bool:
     """As `varying`, for all-gather, where all ranks know all counts: judged by the mean length of a block."""
     longest = limits.get("allgatherv")
-    if longest is None:
+    if longest is None or tasks:
         return False
     limit = longest[_BYTE]
     if limit < UNLIMITED:
         if type(recvbuf) not in (list, tuple) or len(recvbuf) < 2 or type(recvbuf[0]) is not ndarray:
             return False
-        counts, itemsize = recvbuf[1], ITEMSIZES.get(id(recvbuf[-1]), recvbuf[0].itemsize)
-        if type(counts) is not list or len(counts) != ranks or not all(type(count) is int for count in counts):
+        counts, itemsize = recvbuf[1], ITEMSIZES.get(id(recvbuf[-1])) or recvbuf[0].itemsize
+        if type(counts) is not list or len(counts) != ranks or set(map(type, counts)) != _INTEGERS:
             return False
         if sum(counts) * itemsize // ranks > limit:
             return False
-    return varying(limits, "allgatherv", sendbuf, recvbuf)
+    return is_known(sendbuf) and is_known(recvbuf)
 
 
 def is_known(buffer: Any) -> bool:
