@@ -27,7 +27,6 @@ Longest = dict[Hashable, int]  # the bytes of a block by dtype, or by the identi
 Limits = dict[Hashable, Longest]  # by primitive, or by primitive and identity of the operation
 _ON_HOST = frozenset((ndarray, bytes, bytearray, memoryview, array.array, mmap.mmap, MPI.buffer))
 _BYTE = id(MPI.BYTE)
-_INTEGERS = {int}
 OTHER_FORM = 1 << 63  # more bytes than any limit: the form is not read here
 
 
@@ -78,9 +77,13 @@ def gathered(limits: Limits, sendbuf: Any, recvbuf: Any, ranks: int) -> bool:
         if type(recvbuf) not in (list, tuple) or len(recvbuf) < 2 or type(recvbuf[0]) is not ndarray:
             return False
         counts, itemsize = recvbuf[1], ITEMSIZES.get(id(recvbuf[-1])) or recvbuf[0].itemsize
-        if type(counts) is not list or len(counts) != ranks or set(map(type, counts)) != _INTEGERS:
+        if type(counts) is not list or len(counts) != ranks:
             return False
-        if sum(counts) * itemsize // ranks > limit:
+        try:
+            total = sum(counts)
+        except TypeError:  # other lists than of numbers
+            return False
+        if type(total) is not int or total * itemsize // ranks > limit:
             return False
     return is_known(sendbuf) and is_known(recvbuf)
 
@@ -91,7 +94,12 @@ def is_known(buffer: Any) -> bool:
     if kind is ndarray:
         return buffer.dtype in BASIC and buffer.flags.aligned
     if kind is list or kind is tuple:
-        return len(buffer) > 1 and type(buffer[0]) in _ON_HOST and (id(buffer[-1]) in BASIC or is_known(buffer[0]))
+        if len(buffer) < 2:
+            return False
+        memory = buffer[0]
+        if id(buffer[-1]) in BASIC:
+            return type(memory) in _ON_HOST
+        return type(memory) is ndarray and memory.dtype in BASIC and memory.flags.aligned
     return buffer is None or buffer is IN_PLACE
 
 
