@@ -12,8 +12,8 @@ from mpi4py import MPI
 import pycoll
 from pycoll.base.command_line import printed_once
 from pycoll.base.files import write_json
+from pycoll.base.progress_bar import progress_bar
 from pycoll.tune.environment import environment
-from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import shares
 
 from .gpu import gpu_environment, on_gpu, path_environment
@@ -39,7 +39,9 @@ def main(argv: list[str]) -> int:
     todo = points(options)
     budgets = shares(comm, options.budget, [point.nbytes for point in todo])
     records: list[dict] = []
-    for primitive, of_primitive in groupby(zip(shown(todo, comm, "bench"), budgets), lambda pair: pair[0].primitive):
+    for primitive, of_primitive in groupby(
+        zip(progress_bar(todo, "bench", "point", shown=comm.rank == 0), budgets), lambda pair: pair[0].primitive
+    ):
         before = len(records)
         for point, budget in of_primitive:
             records += measure(comm, point, options, xp, budget)

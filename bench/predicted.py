@@ -20,6 +20,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.base.command_line import Parser, check_folder, printed_once
 from pycoll.base.files import write_atomically, write_json
+from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime.attach import attach
 from pycoll.schedule.registry import Hosts, algorithms_of
 from pycoll.simulate.calibrate import calibrate
@@ -27,7 +28,6 @@ from pycoll.simulate.network import Network, read
 from pycoll.tune.benchmark_case import MEASURED, Case
 from pycoll.tune.environment import environment
 from pycoll.tune.options import add_primitives, add_sizes, points, sizes
-from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import alternate, shares
 
 from .results import table
@@ -142,7 +142,10 @@ def main(argv: list[str]) -> None:
     where = environment(comm)
     todo = points(options.primitives or PRIMITIVES, options.sizes)
     records = []
-    for point, budget in zip(shown(todo, comm, "predicted"), shares(comm, options.budget, [size for _, size in todo])):
+    for point, budget in zip(
+        progress_bar(todo, "predicted", "point", shown=comm.rank == 0),
+        shares(comm, options.budget, [size for _, size in todo]),
+    ):
         records += measure(comm, *point, network, budget)
     if comm.rank == 0:
         if options.json:

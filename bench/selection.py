@@ -16,13 +16,13 @@ from mpi4py import MPI
 import pycoll
 from pycoll.base.command_line import printed_once
 from pycoll.base.files import write_json
+from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime.attach import attach, tuning_state
 from pycoll.schedule.registry import NATIVE, algorithms_of
 from pycoll.selection.tuning_file import Candidate
 from pycoll.tune.benchmark_case import MEASURED, Case
 from pycoll.tune.environment import environment
 from pycoll.tune.options import add_primitives, add_sizes, points, sizes
-from pycoll.tune.progressbar import shown
 from pycoll.tune.timing import alternate, race, shares
 
 from .results import table
@@ -93,7 +93,10 @@ def main(argv: list[str]) -> None:
     where = environment(comm) | {"tuning": tuning_state(attach(comm))}
     todo = points(options.primitives or MEASURED, steps)
     budgets = shares(comm, options.budget, [size for _, size in todo])
-    records = [measure(comm, *point, budget) for point, budget in zip(shown(todo, comm, "selection"), budgets)]
+    records = [
+        measure(comm, *point, budget)
+        for point, budget in zip(progress_bar(todo, "selection", "point", shown=comm.rank == 0), budgets)
+    ]
     if comm.rank == 0:
         if options.json:
             write_json(options.json, {"environment": where, "records": records})

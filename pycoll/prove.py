@@ -16,12 +16,13 @@ import multiprocessing
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .base.command_line import Parser
+from .base.progress_bar import progress_bar
 from .schedule.costs import count, disagreements, missing_lines
 from .schedule.proof import ProofError, situation
 from .schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find_schedule
@@ -138,17 +139,7 @@ def examine_all(names: Sequence[tuple[str, str]], sizes: Sequence[int], file: Pa
     if min(cores, len(names)) == 1:
         return [examine_one(name) for name in names]
     with multiprocessing.Pool(min(cores, len(names))) as pool:
-        return list(progress(pool.imap(examine_one, names), len(names)))
-
-
-def progress(reports: Iterable[Report], total: int) -> Iterable[Report]:
-    """Show a progress bar on a terminal, if tqdm is installed."""
-    try:
-        from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
-    except ImportError:
-        return reports
-    shown: Iterable[Report] = tqdm(reports, total=total, unit="algorithm", leave=False, disable=None)
-    return shown
+        return list(progress_bar(pool.imap(examine_one, names), "prove", "algorithm", len(names), sys.stderr.isatty()))
 
 
 def counts_table(algorithm: Algorithm, sizes: Sequence[int]) -> Iterator[str]:

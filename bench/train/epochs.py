@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from mpi4py import MPI
-from tqdm import tqdm
 
 import pycoll
+from pycoll.base.progress_bar import progress_bar
 
 from .data import Data, batches
 from .trainers import Trainer
@@ -40,7 +39,9 @@ def train(trainer: Trainer, training: Data, test: Data, options: argparse.Namesp
         start = time.perf_counter()
         with pycoll.traffic() as sent:
             if trainer.share:
-                for batch in _shown(todo, f"epoch {number + 1}", comm):
+                for batch in progress_bar(
+                    todo, f"epoch {number + 1}", "step", shown=comm.rank == 0 and sys.stderr.isatty()
+                ):
                     loss += trainer.step(training.part(batch)) / len(todo)
             else:
                 trainer.serve()
@@ -60,8 +61,3 @@ def train(trainer: Trainer, training: Data, test: Data, options: argparse.Namesp
             float(nbytes.mean()),
             int(nbytes.max()),
         )
-
-
-def _shown(todo: list, title: str, comm: MPI.Intracomm) -> Iterator:
-    """Show a progress bar on rank 0 if stderr is a terminal."""
-    yield from tqdm(todo, title, unit="step", leave=False, disable=None if comm.rank == 0 else True, file=sys.stderr)

@@ -24,10 +24,10 @@ from pycoll.selection import tuning_file
 from pycoll.selection.tuning_file import Candidate
 
 from ..base.command_line import printed_once
+from ..base.progress_bar import progress_bar
 from .benchmark_case import MEASURED, Call, Case
 from .environment import environment
 from .options import add_primitives, add_sizes, points, sizes
-from .progressbar import shown
 from .timing import race, shares
 
 NATIVE_HINT = """\
@@ -119,7 +119,9 @@ def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list
     tuner, todo = Tuner(comm, not options.no_native), points(options.primitives, options.sizes) * PASSES
     times: dict[tuple[str, int], list[dict[str, float]]] = {}
     budgets = shares(comm, options.budget, [size for _, size in todo])
-    for number, ((primitive, size), budget) in enumerate(zip(shown(todo, comm, "tuning"), budgets)):
+    for number, ((primitive, size), budget) in enumerate(
+        zip(progress_bar(todo, "tuning", "point", shown=comm.rank == 0), budgets)
+    ):
         if budget == 0 and number >= len(todo) // PASSES:
             continue  # the time is up, and the first pass is complete
         chosen_by, seconds = tuner.seconds(primitive, size, budget)
