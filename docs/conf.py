@@ -59,6 +59,8 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
+# pages that are not part of a section have no section navigation
+html_sidebars = {page: [] for page in ("tutorial", "algorithms", "cheatsheet", "how-it-works", "development")}
 html_show_sourcelink = True
 
 linkcheck_timeout = 20
