@@ -143,7 +143,8 @@ def link_algorithms(app: Sphinx, what: str, name: str, obj: Any, options: Any, l
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directives and event handlers."""
-    for name, method in vars(pycoll.Comm).items():
+    for name in dir(pycoll.Comm):
+        method = getattr(pycoll.Comm, name)
         if name.endswith("_init") and hasattr(method, "__wrapped__"):
             del method.__wrapped__  # it has fewer parameters, so autodoc would show wrong defaults
     app.connect("config-inited", generate, priority=100)
