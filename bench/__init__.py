@@ -5,6 +5,6 @@ In an installation they are ``pycoll.bench`` and ``pycoll.bench.train``.
 
 from importlib.util import find_spec
 
-_missing = [name for name in ("matplotlib", "tabulate", "threadpoolctl", "tqdm") if find_spec(name) is None]
+_missing = [name for name in ("matplotlib", "threadpoolctl", "tqdm") if find_spec(name) is None]
 if _missing:
-    raise ModuleNotFoundError(f"the benchmarks need {', '.join(_missing)}: pip install 'pycoll-mpi[bench]'")
+    raise ModuleNotFoundError(f"the benchmarks need {', '.join(_missing)}: install pycoll with the extra `bench`")

@@ -51,7 +51,11 @@ def cell(found: Curves, name: str, size: int) -> str:
 def fastest_by_size(found: Curves) -> str:
     """The fastest algorithm in each range of sizes."""
     rows = [[row["sizes"] or "-", row["fastest"], row["ratio"] or "-"] for row in ranges(found)]
-    return table(["sizes", "fastest of pycoll", "MPI / time"], rows, left=2) if rows else "Nothing was timed."
+    return (
+        table(["sizes", "fastest algorithm of pycoll", "speed relative to MPI"], rows, left=2)
+        if rows
+        else "Nothing was timed."
+    )
 
 
 def by_algorithm(found: Curves) -> str:

@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     how.add_argument("-c", "--check", type=int, choices=[0, 1], default=1, help="compare the results (%(default)s)")
     how.add_argument("--validate-only", action="store_true", help="compare the results without timing")
     how.add_argument("--budget", type=float, default=12.0, help="approximate measuring time in seconds (%(default)s)")
-    how.add_argument("--quick", action="store_true", help="a first look: 3 seconds, few sizes up to 1 MiB")
+    how.add_argument("--quick", action="store_true", help="a first look: 3 seconds, five sizes from 16 B to 1 MiB")
 
     out = one.add_argument_group("output")
     out.add_argument("--json", metavar="FILE", help="also write the records to FILE as JSON")
@@ -77,7 +77,7 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     """Parse the command line for this number of ranks; errors end the program."""
     one = parser()
     if "--quick" in argv:
-        one.set_defaults(budget=3.0, maxbytes=1 << 20, stepfactor=8)
+        one.set_defaults(budget=3.0, minbytes=16, maxbytes=1 << 20, stepfactor=16)
     options = one.parse_args(argv)
     if options.op == "avg" and {"scan", "exscan"} & set(options.primitives):
         one.error("--op avg is not defined for scan and exscan")

@@ -28,8 +28,8 @@ OVERLAP: Columns = {"overlap": ("overlap\n(%)", ".0f")}
 FASTEST: Columns = {
     "call": ("call", ""),
     "sizes": ("sizes", ""),
-    "fastest": ("fastest of pycoll", ""),
-    "ratio": ("mpi / time", ""),
+    "fastest": ("fastest algorithm of pycoll", ""),
+    "ratio": ("speed relative to MPI", ""),
 }
 COPIED: Columns = {"copied": ("copied\n(B)", "")}
 

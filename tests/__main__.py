@@ -1,12 +1,11 @@
-"""Runs the tests: ``python -m tests`` those that say most in a few minutes, ``python -m tests --all`` all of them.
+"""Run the tests: a selection in about five minutes, or with --all all of them.
 
-First those that need no MPI (tests/pure), those that launch jobs of their own (tests/jobs) and those that submit Slurm
-jobs (tests/slurm, skipped where there is no sbatch; tests/slurm/cluster makes a cluster of one machine).  Then, under
-mpiexec at several numbers of ranks, with the MPI that is installed: tests/mpi and tests/gpu (without a GPU on a
-stand-in for CuPy).
+First run the tests without MPI (tests/pure), those that launch MPI jobs (tests/jobs), and with --all those that submit
+Slurm jobs (tests/slurm; skipped without sbatch; tests/slurm/cluster sets up a cluster on one machine).  Then run
+tests/mpi and tests/gpu under mpiexec at several numbers of ranks.  Without a GPU, tests/gpu use a stand-in for CuPy.
 
-Without --all, tests marked `slow` and tests/slurm are left out, fewer cases are drawn, and there are fewer numbers of
-ranks.  What follows ``--`` goes to pytest.  tests/README.md says how the folders are laid out.
+Without --all, tests marked `slow` are left out, Hypothesis generates fewer examples, and there are fewer numbers of
+ranks.  Arguments after ``--`` are passed to pytest.  tests/README.md describes the folders.
 """
 
 import argparse
@@ -22,7 +21,7 @@ from .launch import COUNTS, run
 
 LIMIT = 3600.0  # seconds for one number of ranks; each test has a limit of its own
 QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
-# up to how many ranks drivers, and buffers on a GPU, are tested; what they are built on is tested on more
+# the most ranks for drivers and for GPU buffers
 MOST = {"tests/mpi/parallel": 4, "tests/gpu": 3}
 
 

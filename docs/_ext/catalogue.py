@@ -16,10 +16,12 @@ from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
+from mpi4py import MPI
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import pycoll
+from pycoll.api.comm_messages import DeviceMessages
 from pycoll.draw.gallery import Setting, guide
 from pycoll.schedule.costs import table
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of, find
@@ -136,6 +138,12 @@ def name_constants(app: Sphinx, what: str, name: str, obj: Any, options: Any, si
     return signature, result
 
 
+def skip_mpi4py(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out the members that `pycoll.Comm` inherits from mpi4py, and those that only wrap them."""
+    wraps = getattr(obj, "__module__", None) == DeviceMessages.__module__
+    return True if wraps or obj == getattr(MPI.Intracomm, name, skip_mpi4py) else None
+
+
 def link_algorithms(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Turn the module names of primitives into links to the page of algorithms."""
     lines[:] = [re.sub(r"`pycoll\.primitives\.(\w+)`", r":ref:`\1 <algorithms-\1>`", line) for line in lines]
@@ -149,6 +157,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
             del method.__wrapped__  # it has fewer parameters, so autodoc would show wrong defaults
     app.connect("config-inited", generate, priority=100)
     app.connect("autodoc-process-signature", name_constants)
+    app.connect("autodoc-skip-member", skip_mpi4py)
     app.connect("autodoc-process-docstring", link_algorithms)
     app.add_directive("costs", Costs)
     app.add_directive("algorithms", Algorithms)

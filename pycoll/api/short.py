@@ -63,7 +63,7 @@ def moved_to_or_from_root(limits: Limits, primitive: str, buffer: Any, whole: An
 
 
 def varying(limits: Limits, primitive: str, sendbuf: Any, recvbuf: Any) -> bool:
-    """Whether a call goes to MPI whose counts are not known on all ranks; mpi4py must know the dtypes."""
+    """Whether a call with counts that not all ranks know goes to MPI; mpi4py must know the dtypes."""
     return primitive in limits and not tasks and is_known(sendbuf) and is_known(recvbuf)
 
 

@@ -20,12 +20,12 @@ def read(directory: Path, most: int | None = None) -> Trace:
     try:
         there = recorded_ranks(directory)
         if not there:
-            raise InvalidTrace(f"{directory}: there is no trace")
+            raise InvalidTrace(f"{directory}: no trace was found")
         return _read(directory, there[0], most)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, InvalidTrace):
             raise
-        raise InvalidTrace(f"{directory}: it does not hold a trace ({type(error).__name__})") from None
+        raise InvalidTrace(f"{directory}: it is not a trace directory ({type(error).__name__})") from None
 
 
 def recorded_ranks(directory: Path) -> list[int]:

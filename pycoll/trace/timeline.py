@@ -63,8 +63,11 @@ def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
         raise InvalidTrace(f"there are no events after {begin:g} ms: the trace ends after {trace.end / 1e6:.3f} ms")
     window = _Window(round(begin * 1e6), trace.end if end is None else min(trace.end, round(end * 1e6)))
     drawn, edges, top = [], {}, 3.0 * LINE
+    shown: set[str] = set()
     for rank in trace.ranks.values():
-        band, height = _band(rank, window)
+        lanes = _lanes(rank, window)
+        shown |= {bar.kind for bars, _ in lanes for bar in bars}
+        band, height = _band(rank.number, lanes, window)
         drawn.append(tag("g", *band, transform=f"translate(0 {top:.6g})"))
         edges[rank.number] = top, top + height
         top += height + GAP
@@ -72,7 +75,7 @@ def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
     shown = f"{window.begin / 1e6:.3f} to {window.end / 1e6:.3f} ms of {trace.end / 1e6:.3f}"
     left_out = f"; its {len(hops)} messages are left out" if len(hops) > MANY else ""
     heading = tag("text", words(f"{shown}, {trace.library}{left_out}"), class_="title", x=0, y=LINE - 3)
-    content = [heading, *_axis(window, top), *(hops if len(hops) <= MANY else []), *drawn, *_legend(top + 4)]
+    content = [heading, *_axis(window, top), *(hops if len(hops) <= MANY else []), *drawn, *_legend(top + 4, shown)]
     size = {"width": WIDTH + 40, "height": top + 3 * LINE}
     paper = tag("rect", class_="paper", x=-20, y=-10, **size)
     look = style("drawing.css") + files(__package__).joinpath("timeline.css").read_text(encoding="utf-8")
@@ -85,19 +88,24 @@ def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
         *content,
         xmlns=XMLNS,
         class_="drawing",
+        style="max-width: 100%; height: auto",
         viewBox=view,
         **size,
     )
 
 
-def _band(rank: Rank, window: _Window) -> tuple[list[str], float]:
-    """The lanes of a rank, and their height."""
-    lanes = [(bars, TALL) for bars in _stacked(_phases(rank), window)]
+def _lanes(rank: Rank, window: _Window) -> list[tuple[list[Bar], float]]:
+    """The lanes of a rank: their bars and their height."""
+    lanes: list[tuple[list[Bar], float]] = [(bars, TALL) for bars in _stacked(_phases(rank), window)]
     lanes += [(bars, TALL) for bars in _stacked(_calls(rank), window)]
     lanes += [(list(_steps(rank, window)), THIN)]
     flights = (Bar(one.begin, one.end, one.name, "flight") for one in rank.collectives if not one.blocks)
-    lanes += [(bars, TALL) for bars in _stacked(flights, window)]
-    drawn, top = [tag("text", f"rank {rank.number}", class_="number", x=0, y=TALL - 4)], 0.0
+    return lanes + [(bars, TALL) for bars in _stacked(flights, window)]
+
+
+def _band(number: int, lanes: list[tuple[list[Bar], float]], window: _Window) -> tuple[list[str], float]:
+    """Draw the lanes of a rank; returns their total height as well."""
+    drawn, top = [tag("text", f"rank {number}", class_="number", x=0, y=TALL - 4)], 0.0
     for bars, height in lanes:
         drawn.append(tag("path", class_="lane", d=f"M{MARGIN} {top + height:.6g}H{WIDTH}"))
         drawn += _bars(bars, window, top, height)
@@ -189,9 +197,11 @@ def _spacing(length: float) -> tuple[float, int]:
     return step, max(0, -math.floor(math.log10(step)))
 
 
-def _legend(top: float) -> Iterator[str]:
+def _legend(top: float, shown: set[str]) -> Iterator[str]:
     left = float(MARGIN)
     for kind, meaning in COLOURS.items():
+        if kind not in shown:
+            continue
         yield tag("rect", class_=f"bar {kind}", x=left, y=top, width=12.0, height=12.0)
         yield tag("text", meaning, class_="label", x=left + 17, y=top + 10)
         left += 34 + LETTER * len(meaning)

@@ -73,4 +73,4 @@ def test_a_folder_that_cannot_be_is_told(tmp_path):
     ended = job(FAILING_PROGRAM, tmp_path / "file" / "below")
     assert ended.code != 0 and "NotADirectoryError" in ended.output
     code, output = command(tmp_path)
-    assert code == 1 and "there is no trace" in output and "Traceback" not in output
+    assert code == 1 and "no trace was found" in output and "Traceback" not in output

@@ -51,7 +51,7 @@ def test_table_has_medians_ratios_and_the_fastest(made):
 
 def test_summary_names_ranges_of_sizes(made):
     rows = table_rows(made(one=document()), "## allreduce")
-    assert rows[0] == ["sizes", "fastest of pycoll", "MPI / time"]
+    assert rows[0] == ["sizes", "fastest algorithm of pycoll", "speed relative to MPI"]
     assert rows[2:4] == [["8 B to 1 KiB", "tree", "1.25 to 2.00"], ["1 MiB", "ring", "0.10"]]
 
 

@@ -215,7 +215,7 @@ def test_ranks_without_rank_0(tmp_path):
     trace = read(tmp_path)
     assert trace.missing == [0] and list(trace.ranks) == [1]
     events_path(tmp_path, 1).write_bytes(b"")
-    with pytest.raises(InvalidTrace, match="there is no trace"):
+    with pytest.raises(InvalidTrace, match="no trace was found"):
         read(tmp_path)
 
 
@@ -327,7 +327,7 @@ assert callable(pycoll.trace) and pycoll.trace.phase and "mpi4py" not in sys.mod
 
 
 def test_what_is_no_trace_is_refused(tmp_path, capsys):
-    with pytest.raises(InvalidTrace, match="there is no trace"):
+    with pytest.raises(InvalidTrace, match="no trace was found"):
         read(tmp_path)
     meanings_path(tmp_path, 0).write_text(json.dumps({"ranks": 1}) + "\n")
     with pytest.raises(SystemExit) as ended:
