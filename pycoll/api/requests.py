@@ -318,6 +318,8 @@ def waitall(requests: Sequence[AnyRequest]) -> list[Any]:
 
 def _wait(request: AnyRequest, place: int, count: int) -> Any:
     if not isinstance(request, MPI.Request):
+        if not hasattr(request, "wait"):
+            raise TypeError(f"requests[{place}] must be a request, not {request!r}")
         return request.wait()
     outcome: list[tuple[bool, Any]] = [(False, None)]
 

@@ -63,10 +63,10 @@ def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
         raise InvalidTrace(f"there are no events after {begin:g} ms: the trace ends after {trace.end / 1e6:.3f} ms")
     window = _Window(round(begin * 1e6), trace.end if end is None else min(trace.end, round(end * 1e6)))
     drawn, edges, top = [], {}, 3.0 * LINE
-    shown: set[str] = set()
+    kinds: set[str] = set()
     for rank in trace.ranks.values():
         lanes = _lanes(rank, window)
-        shown |= {bar.kind for bars, _ in lanes for bar in bars}
+        kinds |= {bar.kind for bars, _ in lanes for bar in bars}
         band, height = _band(rank.number, lanes, window)
         drawn.append(tag("g", *band, transform=f"translate(0 {top:.6g})"))
         edges[rank.number] = top, top + height
@@ -75,7 +75,7 @@ def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
     shown = f"{window.begin / 1e6:.3f} to {window.end / 1e6:.3f} ms of {trace.end / 1e6:.3f}"
     left_out = f"; its {len(hops)} messages are left out" if len(hops) > MANY else ""
     heading = tag("text", words(f"{shown}, {trace.library}{left_out}"), class_="title", x=0, y=LINE - 3)
-    content = [heading, *_axis(window, top), *(hops if len(hops) <= MANY else []), *drawn, *_legend(top + 4, shown)]
+    content = [heading, *_axis(window, top), *(hops if len(hops) <= MANY else []), *drawn, *_legend(top + 4, kinds)]
     size = {"width": WIDTH + 40, "height": top + 3 * LINE}
     paper = tag("rect", class_="paper", x=-20, y=-10, **size)
     look = style("drawing.css") + files(__package__).joinpath("timeline.css").read_text(encoding="utf-8")
@@ -197,10 +197,10 @@ def _spacing(length: float) -> tuple[float, int]:
     return step, max(0, -math.floor(math.log10(step)))
 
 
-def _legend(top: float, shown: set[str]) -> Iterator[str]:
+def _legend(top: float, kinds: set[str]) -> Iterator[str]:
     left = float(MARGIN)
     for kind, meaning in COLOURS.items():
-        if kind not in shown:
+        if kind not in kinds:
             continue
         yield tag("rect", class_=f"bar {kind}", x=left, y=top, width=12.0, height=12.0)
         yield tag("text", meaning, class_="label", x=left + 17, y=top + 10)

@@ -284,6 +284,15 @@ def test_arrows_run_between_the_bands_of_ranks(tmp_path):
         assert sorted(ys) == pytest.approx(gap, abs=1.5)
 
 
+def test_the_legend_has_the_kinds_that_are_drawn(tmp_path):
+    ranks = one_that_is_late(Ranks(tmp_path))
+    ranks.phase(1, "optimizer", 1, 9)
+    ranks.read()
+    main([str(tmp_path), "-o", str(tmp_path / "timeline.svg")])
+    texts = [one.text for one in attributes(tmp_path / "timeline.svg", "text", "label") if not one.get("text-anchor")]
+    assert texts == ["ms", "optimizer", "blocking collectives", "waiting", "starting messages", "combining, copying"]
+
+
 def test_steps_of_drivers(tmp_path):
     ranks = Ranks(tmp_path)
     for rank, late in enumerate((0, 1)):
