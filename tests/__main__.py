@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from .launch import COUNTS, run
 
 LIMIT = 3600.0  # seconds for one number of ranks; each test has a limit of its own
 QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
-# the most ranks for drivers and for GPU buffers
+# the most ranks for drivers and for GPU buffers, with --all
 MOST = {"tests/mpi/parallel": 4, "tests/gpu": 3}
 
 
@@ -32,9 +33,9 @@ def on_one(folder: str, arguments: list[str]) -> bool:
     return subprocess.run(command, stdin=subprocess.DEVNULL).returncode != 0
 
 
-def on_ranks(ranks: int, arguments: list[str]) -> bool:
+def on_ranks(ranks: int, arguments: list[str], everything: bool) -> bool:
     """Run the tests of ranks under mpiexec; whether they failed."""
-    ignored = [f"--ignore={folder}" for folder, most in MOST.items() if ranks > most]
+    ignored = [f"--ignore={folder}" for folder, most in MOST.items() if ranks > (most if everything else 2)]
     command = ["-m", "pytest", "-q", "--with-mpi", "tests/mpi", "tests/gpu", *ignored, *arguments]
     job = run(ranks, command, LIMIT, show=True)
     return job.code != 0 or job.timed_out or bool(job.left)
@@ -54,7 +55,7 @@ def main() -> int:
     folders += ["jobs", "slurm"] if options.all else ["jobs"]
     runs = {folder: (on_one, folder) for folder in folders}
     for ranks in map(int, (options.ranks or (ALL if options.all else QUICK)).split(",")):
-        runs[f"{ranks} rank{'s' * (ranks > 1)}"] = (on_ranks, ranks)
+        runs[f"{ranks} rank{'s' * (ranks > 1)}"] = (partial(on_ranks, everything=options.all), ranks)
 
     passed, failed, lines = 0, 0, []
     with tempfile.TemporaryDirectory() as directory:
