@@ -37,45 +37,52 @@ LINE = (
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the command line; errors end the program."""
-    show = argparse.ArgumentDefaultsHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog=typed("python -m bench.train"), description=typed(__doc__), formatter_class=show
-    )
-    parser.add_argument("--driver", choices=TRAINERS, default="ddp")
+    parser = argparse.ArgumentParser(prog=typed("python -m bench.train"), description=typed(__doc__))
+    parser.add_argument("--driver", choices=TRAINERS, default="ddp", help="how ranks share the work (%(default)s)")
     parser.add_argument("--compare", action="store_true", help="compare one process and all drivers")
     parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")
     parser.add_argument("--save", metavar="DIR", help="write a checkpoint to DIR after each epoch")
     parser.add_argument("--resume", metavar="DIR", help="start from the checkpoint in DIR")
 
     what = parser.add_argument_group("model and data")
-    what.add_argument("--epochs", type=positive, default=20)
+    what.add_argument("--epochs", type=positive, default=20, help="passes over the data (%(default)s)")
     what.add_argument("--steps", type=positive, help="maximum steps per epoch; with --compare, in total")
-    what.add_argument("--batch", type=positive, default=64, help="samples in a global batch")
-    what.add_argument("--hidden", type=positive, default=64, help="width of the hidden layers")
-    what.add_argument("--layers", type=positive, default=2, help="number of hidden layers")
+    what.add_argument("--batch", type=positive, default=64, help="samples in a global batch (%(default)s)")
+    what.add_argument("--hidden", type=positive, default=64, help="width of the hidden layers (%(default)s)")
+    what.add_argument("--layers", type=positive, default=2, help="number of hidden layers (%(default)s)")
     what.add_argument("--synthetic", type=positive, metavar="SAMPLES", help="use random samples, as wide as the layers")
-    what.add_argument("--dtype", choices=["float64", "float32"], default="float64")
-    what.add_argument("--seed", type=int, default=1)
+    what.add_argument("--dtype", choices=["float64", "float32"], default="float64", help="dtype (%(default)s)")
+    what.add_argument("--seed", type=int, default=1, help="seed of parameters and batches (%(default)s)")
 
     how = parser.add_argument_group("optimizer")
-    how.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")
+    how.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd", help="optimizer (%(default)s)")
     how.add_argument("--rate", type=float, help="learning rate (0.05; stale updates: 0.2); async workers share it")
     how.add_argument("--momentum", type=float, help="momentum of sgd (0.9; stale updates: 0)")
-    how.add_argument("--weight-decay", type=float, default=0.0)
+    how.add_argument("--weight-decay", type=float, default=0.0, help="weight decay (%(default)s)")
     how.add_argument("--clip", type=float, metavar="NORM", help="clip gradients to this global norm (not ps)")
-    how.add_argument("--accumulate", type=positive, default=1, metavar="A", help="backward passes per step")
+    how.add_argument(
+        "--accumulate", type=positive, default=1, metavar="A", help="backward passes per step (%(default)s)"
+    )
 
     ps = parser.add_argument_group("parameter server")
-    ps.add_argument("--mode", choices=["sync", "async", "bounded"], default="sync")
-    ps.add_argument("--staleness", type=int, default=0, metavar="S", help="maximum staleness of mode bounded, in steps")
-    ps.add_argument("--servers", type=positive, default=1, metavar="K", help="number of servers")
+    ps.add_argument("--mode", choices=["sync", "async", "bounded"], default="sync", help="mode (%(default)s)")
+    ps.add_argument(
+        "--staleness",
+        type=int,
+        default=0,
+        metavar="S",
+        help="maximum staleness of mode bounded, in steps (%(default)s)",
+    )
+    ps.add_argument("--servers", type=positive, default=1, metavar="K", help="number of servers (%(default)s)")
     ps.add_argument("--colocated", action="store_true", help="run the servers on the ranks of the first workers")
-    ps.add_argument("--update", choices=["server", "worker"], default="server", help="where the optimizer runs")
-    ps.add_argument("--ranks-per-worker", type=ranks_per_worker, default=1, help="a number, or 'host'")
+    ps.add_argument(
+        "--update", choices=["server", "worker"], default="server", help="where the optimizer runs (%(default)s)"
+    )
+    ps.add_argument("--ranks-per-worker", type=ranks_per_worker, default=1, help="a number, or 'host' (%(default)s)")
 
     ddp = parser.add_argument_group("DDP")
-    ddp.add_argument("--compress", choices=HOOKS)
-    ddp.add_argument("--bucket-mb", type=float, default=25.0, metavar="MIB", help="size of a bucket")
+    ddp.add_argument("--compress", choices=HOOKS, help="compression of the gradients (none)")
+    ddp.add_argument("--bucket-mb", type=float, default=25.0, metavar="MIB", help="size of a bucket (%(default)s)")
     ddp.add_argument("--no-overlap", action="store_true", help="communicate after all gradients are computed")
 
     fsdp = parser.add_argument_group("FSDP")
@@ -109,6 +116,10 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         parser.error("--compare cannot be combined with --accumulate, --compress, --save or --resume")
     if options.clip and options.driver == "ps" and not options.compare:
         parser.error("--clip cannot be combined with --driver ps: a server sees only a part of the gradients")
+    if options.clip is not None and options.clip <= 0:
+        parser.error(f"--clip {options.clip} is not positive")
+    if options.resume and not os.path.isdir(options.resume):
+        parser.error(f"--resume {options.resume}: no such directory")
     if options.compress and options.driver != "ddp":
         parser.error(f"--compress {options.compress} needs --driver ddp, not --driver {options.driver}")
     if options.mode != "bounded" and options.staleness:

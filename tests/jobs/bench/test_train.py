@@ -75,7 +75,17 @@ def test_another_driver_goes_on_from_a_checkpoint(tmp_path):
         assert mine["loss"] == pytest.approx(expected["loss"], rel=1e-9)
 
 
-@pytest.mark.parametrize("options", ["--driver dpp", "--epochs 0", "--staleness 2", "--driver fsdp --compress fp16"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--driver dpp",
+        "--epochs 0",
+        "--staleness 2",
+        "--driver fsdp --compress fp16",
+        "--clip -1",
+        "--resume no-such-directory",
+    ],
+)
 def test_nonsense_is_refused(options):
     command = [sys.executable, "-m", "bench.train", *options.split()]
     result = subprocess.run(command, capture_output=True, text=True, timeout=240)
