@@ -1,4 +1,4 @@
-"""Submit the scripts in slurm/, as a user would, to the cluster of the `sbatch` on the PATH.
+"""Submit the scripts in slurm/, as a user would, with the `sbatch` on the PATH.
 
 The nodes of the cluster must see the checkout, this Python and the folder given by ``pytest --basetemp``.
 cluster/up.sh creates a cluster on the local machine.
@@ -18,7 +18,7 @@ from tests.launch import ENVIRONMENT
 
 
 def no_cluster():
-    """Why there is no cluster; empty if there is one."""
+    """Return the reason why no cluster is available, or an empty string if one is."""
     if not shutil.which("sbatch"):
         return "there is no sbatch on the PATH"
     answer = subprocess.run(["scontrol", "ping"], capture_output=True, text=True)
@@ -36,7 +36,7 @@ ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL
 
 @pytest.fixture
 def submit(tmp_path):
-    """A function that submits a script from an empty folder; cancels the remaining jobs at the end."""
+    """Return a function that submits a script from an empty folder; cancel the remaining jobs at the end."""
     jobs = []
 
     def run(script, *options, **settings):
@@ -53,7 +53,7 @@ def submit(tmp_path):
 
 
 def states(job):
-    """Wait for the end of the job, or of all elements of an array, and return their states."""
+    """Wait until a job, or every task of a job array, has ended, and return the states."""
     deadline = time.monotonic() + 300
     while True:
         command = ["scontrol", "--oneliner", "show", "job", job]
@@ -65,7 +65,7 @@ def states(job):
 
 
 def read(path):
-    """Read a file of a job; a shared file system may show it some time after the job has ended."""
+    """Read a file of a job, waiting for it to appear: shared file systems may show it only after the job has ended."""
     deadline = time.monotonic() + 60
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -108,7 +108,7 @@ def test_collectives(submit, tmp_path):
 
 
 def test_settings_by_option(submit, tmp_path):
-    """The name of the job, the folder for the results, and the Python of the active virtual environment."""
+    """Check the job name, the folder for the results, and the use of Python from the active virtual environment."""
     settings = ",".join(f"{name}={value}" for name, value in {**TINY, "OUT": "here/and there"}.items())
     options = ["--job-name=mine", "--nodes=1", "--ntasks-per-node=2", f"--export=ALL,{settings}"]
     job = submit("collectives.sbatch", *options, PYTHON="", VIRTUAL_ENV=sys.prefix)
@@ -180,7 +180,7 @@ def has_gpus():
 
 @pytest.mark.parametrize("gpu", [False, True])
 def test_gpu(submit, tmp_path, gpu):
-    """With the stand-in for CuPy of the GPU tests, or without CuPy: Slurm only believes that there are GPUs."""
+    """Run with the CuPy stand-in of the GPU tests, or without CuPy: Slurm is only configured as if there were GPUs."""
     if not has_gpus():
         pytest.skip("Slurm knows of no GPU to allocate")
     standin = "import sys; from tests.gpu import standin; sys.modules['cupy'] = standin.module()"
@@ -197,7 +197,7 @@ def test_gpu(submit, tmp_path, gpu):
         assert "error: these ranks have no GPU" in text and not (folder / "results.json").exists()
 
 
-# Fills the heap with blocks that contain no zeros, and leaves gaps of all sizes for the allocations of MPI_Init.
+# Fill the heap with blocks that contain no zeros, and leave gaps of all sizes for the allocations of MPI_Init.
 DENSE_MEMORY = """
 import ctypes
 c = ctypes.CDLL(None)
@@ -213,7 +213,7 @@ for gap in gaps:
 
 @pytest.mark.parametrize("memory", ["", DENSE_MEMORY], ids=["any memory", "dense memory"])
 def test_tune(submit, tmp_path, memory):
-    """MPICH also publishes the memory behind its addresses, whose content must not make messages too long for Slurm."""
+    """Check that messages fit into the limit of Slurm: MPICH publishes its addresses with the memory behind them."""
     (tmp_path / "sitecustomize.py").write_text(memory)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     job = submit("tune.sbatch", *TWO_RANKS, TUNING="tuned/for-this.json", **TINY, PYTHONPATH=path)

@@ -1,4 +1,4 @@
-"""slurm/pmi2.py between a program and a server of PMI-1; needs no cluster."""
+"""slurm/pmi2.py as a relay between a program and a PMI-1 server; needs no cluster."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ for request in sys.argv[1:]:
     os.write(int(os.environ["PMI_FD"]), request.encode() + b"\\n")
     print(os.read(int(os.environ["PMI_FD"]), 1 << 16).decode(), end="", flush=True)
 """
-DIALOGUE = {  # request: reply of the server, reply that the program gets
+DIALOGUE = {  # request: reply of the server, reply that the program receives
     "cmd=init pmi_version=1": ("cmd=response_to_init rc=0", "cmd=response_to_init rc=0"),
     "cmd=get_maxes": ("cmd=maxes rc=0 keylen_max=64 vallen_max=1024", "cmd=maxes rc=0 keylen_max=64 vallen_max=768"),
     "cmd=put value=" + 5000 * "F": ("cmd=put_result rc=0", "cmd=put_result rc=0"),
@@ -26,7 +26,7 @@ DIALOGUE = {  # request: reply of the server, reply that the program gets
 
 @pytest.fixture
 def start():
-    """A function that starts a program with a socket to a server; returns both."""
+    """Return a function that starts a program with a socket to a server, and returns the program and the server."""
     server, client = socket.socketpair()
     server.settimeout(240)
     programs = []
@@ -75,7 +75,7 @@ raise SystemExit(7)
 
 
 def test_signals_to_all_processes_of_the_job(start):
-    """The program may handle them, and goes on to use PMI."""
+    """Check that the program can handle a signal and continue to use PMI."""
     program, server = start("-c", WAITING)
     assert program.stdout.readline() == "ready\n"
     os.killpg(program.pid, signal.SIGTERM)
