@@ -1,4 +1,4 @@
-"""The code blocks of the pages, as docs/check_code.py runs them."""
+"""The code blocks of the documentation, run by docs/check_code.py."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The programs in examples/, each run as its docstring says."""
+"""The programs in examples/."""
 
 import os
 import re
@@ -10,9 +10,9 @@ from tests.launch import run
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
-LIMIT = 120.0  # seconds; they take one or two
+LIMIT = 120.0  # seconds; a program takes one or two
 
-# ranks, and a line that rank 0 prints, as a regular expression
+# the number of ranks, and a regular expression for a line that rank 0 prints
 EXAMPLES = {
     "algorithms": (2, r"allreduce ring +rank 0 sends 2 messages, 800000 bytes"),
     "buffers": (2, r"two arrays in 1 message of rank 0, 160 bytes"),
@@ -50,7 +50,7 @@ def test_examples(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {"simulation"}))
 def test_examples_on_three_ranks(name):
-    """The programs compare their results themselves."""
+    """Run the programs on three ranks; they check their own results."""
     assert output(name, 3).strip()
 
 

@@ -1,4 +1,4 @@
-"""``python -m pycoll.info``, run as a user would."""
+"""``python -m pycoll.info``, run from the command line."""
 
 from tests.launch import run
 

@@ -1,4 +1,4 @@
-"""The program that type checkers accept (see tests/pure/test_init_types.py), run."""
+"""Run the program that type checkers must accept (see tests/pure/test_init_types.py)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Unchanged mpi4py programs under ``python -m pycoll.run``."""
+"""Unmodified mpi4py programs under ``python -m pycoll.run``."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One rank fails: the job ends soon, with that rank's traceback, and nothing stays behind."""
+"""When one rank fails, the job ends soon with the traceback of that rank, and no process is left."""
 
 import pytest
 

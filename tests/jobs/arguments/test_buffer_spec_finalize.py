@@ -1,4 +1,4 @@
-"""What is left when MPI ends, in jobs of their own."""
+"""Objects that outlive MPI.Finalize, tested in separate jobs."""
 
 from tests.jobs.runtime.test_consistency import program
 
@@ -15,5 +15,5 @@ del persistent
 
 
 def test_a_request_with_a_datatype_with_gaps_that_outlives_mpi(monkeypatch):
-    """The datatypes that packing it needs are not freed after MPI.Finalize."""
+    """Check that datatypes created for packing are not freed after MPI.Finalize."""
     program(monkeypatch, GAPS, 2)

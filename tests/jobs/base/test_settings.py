@@ -1,4 +1,4 @@
-"""Settings that are wrong, as a job sees them."""
+"""Invalid settings in an MPI job."""
 
 from tests.launch import run
 

@@ -1,4 +1,4 @@
-"""The bench in an installation: the same files as bench/, as pycoll.bench."""
+"""The installed benchmark, pycoll.bench, has the same files as bench/."""
 
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ DATA = [".py", ".pyi", ".typed", ".css", ".js"]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """What an installation puts into site-packages."""
+    """Build the package and return the folder with the files that an installation puts into site-packages."""
     pytest.importorskip("setuptools")
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
     for name in NEEDED:

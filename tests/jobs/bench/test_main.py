@@ -1,4 +1,4 @@
-"""The bench, run as a user would."""
+"""The benchmark, run from the command line."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ from tests.launch import run
 
 
 def bench(tmp_path, *options, ranks=2):
-    """What it wrote and printed."""
+    """Run the benchmark and return its JSON document and its output."""
     path = tmp_path / "results.json"
     job = run(ranks, ["-m", "bench", *options, "--json", str(path)])
     assert job.code == 0, job.output
@@ -66,7 +66,7 @@ def test_options(tmp_path):
     per_size = {(record["primitive"], record["bytes"]): [] for record in document["records"]}
     for record in document["records"]:
         per_size[record["primitive"], record["bytes"]].append(record["algorithm"])
-    # the best may be MPI's own, called through pycoll
+    # the best may be the native MPI collective, called through pycoll
     assert all(len(names) in (2, 3) and {"mpi", "native"} <= set(names) for names in per_size.values()), per_size
     kinds = {tuple(record[key] for key in ("datatype", "op", "root", "wrong")) for record in document["records"]}
     assert kinds == {("float64", "max", 1, None), ("float64", None, 1, None)}
@@ -77,7 +77,7 @@ def test_options(tmp_path):
 @pytest.mark.slow
 def test_the_best_alone_is_shown(tmp_path):
     document, _ = bench(tmp_path, "allgather", "-a", "best", "-e", "64", "-f", "8", "-n", "5")
-    assert len(document["records"]) == 4  # two sizes, MPI's own and the best
+    assert len(document["records"]) == 4  # two sizes, each with the native MPI collective and the best algorithm
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ sys.exit(main.main(['allreduce', '-a', sys.argv[1], '-b', '64', '-e', '64', '-n'
 
 @pytest.mark.parametrize("algorithm", ["ring", "best"])
 def test_wrong_results_are_seen(tmp_path, algorithm):
-    """A bench whose ring spoils an element says so, and fails, though the ring is not the best."""
+    """If the ring returns a wrong element, the benchmark reports it and fails, even though the ring is not the best."""
     (tmp_path / "spoilt.py").write_text(SPOILT)
     job = run(2, [str(tmp_path / "spoilt.py"), algorithm], environment={"PYTHONPATH": "."})
     assert job.code != 0 and "# 2 wrong" in job.output, job.output
@@ -166,7 +166,7 @@ def test_one_rank_alone_says_what_is_wrong():
 
 @pytest.mark.slow
 def test_bench_on_a_gpu(tmp_path):
-    """On the stand-in for CuPy; the figures mean nothing, but both yardsticks are there and the results right."""
+    """Check records and results with the stand-in for CuPy, whose times are meaningless."""
     (tmp_path / "cupy.py").write_text(
         "import sys; from tests.gpu import standin; sys.modules['cupy'] = standin.module()"
     )

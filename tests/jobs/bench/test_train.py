@@ -1,4 +1,4 @@
-"""The training program, run as a user would."""
+"""The training program, run from the command line."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ def test_fsdp_keeps_its_share_of_the_state_and_the_server_sends_most(tmp_path):
     assert ddp["state"] == alone["state"]
     assert fsdp["state"] == pytest.approx(alone["state"] / 4, rel=0.01)
     assert fsdp["peak"] < 0.8 * ddp["peak"]
-    assert server["predicted_most"] == pytest.approx(3 * alone["state"] / 4, rel=0.01)  # Adam: Z is a quarter of it
+    assert server["predicted_most"] == pytest.approx(3 * alone["state"] / 4, rel=0.01)  # Adam: Z is 1/4 of the state
     assert ddp["predicted_most"] == pytest.approx(2 * 3 / 4 * alone["state"] / 4, rel=0.01)
 
 
@@ -43,7 +43,7 @@ def test_fsdp_keeps_its_share_of_the_state_and_the_server_sends_most(tmp_path):
 def test_stale_updates_learn_the_digits(mode, tmp_path):
     epochs, _ = train(3, tmp_path / "results.json", "--driver", "ps", "--mode", *mode.split())
     assert len(epochs) == 20
-    # how stale the updates are, and so how far training gets, depends on how the ranks are scheduled; a guess has 0.1
+    # The accuracy depends on the staleness of the updates, and so on how the ranks are scheduled; guessing gives 0.1.
     assert epochs[-1]["accuracy"] >= 0.8
     assert epochs[-1]["loss"] < epochs[0]["loss"]
 

@@ -1,4 +1,4 @@
-"""More communicators than MPI has."""
+"""The error when MPI runs out of communicators."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A rank is killed: the others revoke the communicator, shrink it and go on, as they do with the collectives of MPI."""
+"""After a rank has been killed, the others revoke and shrink the communicator and continue, as with MPI collectives."""
 
 from functools import cache
 
@@ -102,7 +102,7 @@ print("went on", flush=True)
 
 @cache
 def fault_tolerant():
-    """Whether mpiexec can let a job go on after a rank has died."""
+    """Return whether a job can continue after a rank has died."""
     return run(1, ["-c", "from mpi4py import MPI; MPI.COMM_SELF.Dup().Revoke()"], options=ULFM).code == 0
 
 
@@ -116,7 +116,7 @@ def _ulfm():
 def test_the_others_go_on(tmp_path, form):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
-    ring = {"PYCOLL_ALLREDUCE": "ring"}  # in which rank 0 waits for no message of rank 2
+    ring = {"PYCOLL_ALLREDUCE": "ring"}  # in the ring, rank 0 does not wait for a message from rank 2
     job = run(4, ["-m", "pycoll.run", str(path), form], environment=ring, options=ULFM)
     assert not job.timed_out and job.left == []
     for rank in (0, 1, 3):

@@ -1,4 +1,4 @@
-"""PYCOLL_CHECK, PYCOLL_TIMEOUT and PYCOLL_LOG, in jobs of their own."""
+"""PYCOLL_CHECK, PYCOLL_TIMEOUT and PYCOLL_LOG, tested in separate jobs."""
 
 import pytest
 
@@ -43,7 +43,7 @@ SOME_FORMS = [
 
 
 def program(monkeypatch, text, ranks, form="blocking", before="", **environment):
-    """Run it; it must end by itself, and well, on all ranks.  What the ranks wrote."""
+    """Run a program, check that it ends without an error on all ranks, and return its output."""
     for name, value in environment.items():
         monkeypatch.setenv(f"PYCOLL_{name}", value)
     text = before + START.replace("FORM", repr(form)) + text + "\nprint('came to its end', flush=True)\n"
@@ -137,7 +137,7 @@ for turn in range(2):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_rank_whose_buffers_only_mpi_can_read(monkeypatch, form):
-    """Where CuPy is not installed MPI serves buffers on a GPU, if all ranks have one."""
+    """Without CuPy, MPI serves buffers in GPU memory, but only if every rank passes one."""
     program(monkeypatch, UNREADABLE, 3, form, CHECK="1")
 
 
@@ -192,7 +192,7 @@ def test_flights_go_on_while_a_rank_tells_of_wrong_arguments(monkeypatch):
     program(monkeypatch, WRONG_WHILE_OTHERS_WAIT, 3, CHECK="1")
 
 
-# One rank never calls, and waits in MPI till the others have given up.
+# One rank never calls the collective; it waits in an MPI barrier until the others have timed out.
 LATE = """
 request = pycoll.allreduce_init(np.ones(3))
 if not mine:
@@ -251,7 +251,7 @@ world.Barrier()
 
 
 def test_the_round_is_named(monkeypatch):
-    """Of a ring: rank 0 has had rank 3's block in the first round, and waits for rank 2's in the second."""
+    """In a ring, rank 0 has received the block of rank 3 in round 1 and waits for the block of rank 2 in round 2."""
     program(monkeypatch, LATER_ROUNDS, 4, TIMEOUT="1")
 
 
@@ -266,7 +266,7 @@ def test_wrong_arguments_where_another_rank_never_calls(monkeypatch):
     program(monkeypatch, WRONG_ALONE, 2, CHECK="1", TIMEOUT="1")
 
 
-# one round, in which only rank 1 gets a message that is too long
+# one round, in which only rank 1 receives a message that is too long
 TRUNCATED = """
 try:
     call("bcast", np.ones(2 if mine else 3), algorithm="naive")
@@ -290,7 +290,7 @@ def test_a_truncated_message_hints_at_the_comparison_of_arguments(monkeypatch, f
     program(monkeypatch, TRUNCATED, 2, form)
 
 
-# Rank 1 does not take part till the others have given up.
+# Rank 1 does not take part until the others have timed out.
 MESSAGES = """
 from functools import partial
 long, short = np.ones(1 << 20), np.empty(3)

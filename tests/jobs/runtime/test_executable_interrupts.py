@@ -83,7 +83,7 @@ print("right", flush=True)
 
 @pytest.mark.parametrize("form", ["simple", "parts", "gatherv", "timeout"])
 def test_a_caught_interruption_changes_no_result(form, tmp_path):
-    """The handler runs after the collective, as it does with the collectives of MPI."""
+    """Check that the handler runs after the collective, as with MPI collectives."""
     environment = {"PYCOLL_TIMEOUT": "100"} if form == "timeout" else {}
     job = run(3, ["-c", PROGRAM, form, str(tmp_path)], environment=environment)
     assert job.code == 0 and not job.timed_out, job.output
@@ -206,7 +206,7 @@ else:
     ],
 )
 def test_an_interruption_comes_after_all_that_belongs_to_a_call(form, tmp_path):
-    """No rank leaves out a part of a call that the other ranks wait for."""
+    """Check that an interrupted rank completes every part of the call that other ranks wait for."""
     job = run(2, ["-c", SEVERAL_WAITS, form, str(tmp_path)], limit=40)
     assert job.code == 0 and not job.timed_out, job.output
     assert job.output.count("right") == 2 and "rank 0 was interrupted" in job.output
@@ -269,7 +269,7 @@ comm.Free()
 
 @pytest.mark.parametrize("form", ["first", "again", "elsewhere", "nonblocking"])
 def test_an_error_in_the_middle_makes_the_communicator_unusable(form):
-    """Messages of this rank were started that may still come, and would be taken for those of a later call."""
+    """Later calls are refused, since messages already started could be mistaken for messages of a later call."""
     job = run(2, ["-c", BROKEN, form])
     assert job.code == 0 and not job.timed_out, job.output
     assert job.output.count("raised") == 2 and job.output.count("refused") == 4

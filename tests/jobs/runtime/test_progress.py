@@ -1,10 +1,10 @@
-"""The progress thread, in jobs of their own: collectives go on while the program computes."""
+"""The progress thread, tested in separate jobs: collectives progress while the program computes."""
 
 import pytest
 
 from .test_consistency import program
 
-# Where MPI offers no threads there is nothing to test but that it is refused.
+# Without MPI_THREAD_MULTIPLE, the program ends at once; test_refused_without_threads checks the error.
 WITH_THREADS = """
 import sys
 from pycoll.runtime import progress
@@ -122,7 +122,8 @@ for background in (False, True):
         thread.stop()
 """
 
-# Made in one thread and run in another, while the first has others in flight, and has programs bound anew.
+# A persistent request created in one thread runs in another, while the first thread has other collectives in flight
+# and causes programs to be bound again.
 PERSISTENT_ELSEWHERE = """
 import threading
 sys.setswitchinterval(1e-5)
@@ -215,5 +216,5 @@ assert not wrong, wrong
     ids=["world", "self"],
 )
 def test_threads_with_datatypes_with_gaps(monkeypatch, comm, turns):
-    """Each thread has a communicator of its own."""
+    """Communicate from several threads, each with its own communicator."""
     program(monkeypatch, WITH_THREADS + GAPS.replace("TURNS", str(turns)).replace("COMM.", f"{comm}."), 2)

@@ -1,4 +1,4 @@
-"""Jobs with PYCOLL_TRACE set: what they leave, whether they end well or not, and what the command makes of it."""
+"""Traces of jobs with PYCOLL_TRACE set, successful or not, and ``python -m pycoll.trace`` on them."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Tuning, run as a user would; and what becomes of the files."""
+"""Tuning from the command line, and the use of the tuning files."""
 
 import json
 import re
@@ -27,7 +27,7 @@ assert half.size == comm.size or pycoll.explain("bcast", nbytes=8, comm=half).re
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
-    """A tuning file of two primitives on two ranks."""
+    """Measure two primitives on two ranks and return the path of the tuning file."""
     path = tmp_path_factory.mktemp("tuning") / "deep" / "tuning.json"
     options = ["allreduce", "barrier", "-b", "8", "-e", "1M", "-f", "64", "--budget", "3", "-o", str(path)]
     job = run(2, ["-m", "pycoll.tune", *options])
@@ -60,7 +60,7 @@ def test_it_is_used_and_said_to_be(tuned):
     seconds = json.loads(tuned.read_text())["measurements"][0]["primitives"]["allreduce"][0]["seconds"]
     best = min(seconds, key=seconds.get)
     reason = "measured to be the fastest"
-    if seconds["recursive_doubling"] <= 1.05 * seconds[best]:  # which the rules say
+    if seconds["recursive_doubling"] <= 1.05 * seconds[best]:  # the choice of the rules
         best, reason = "recursive_doubling", "by the rules, and measured to be as good as the fastest"
     for line in explained(tuned):
         assert f" {best} {reason} {tuned}, measured 20" in line and line.endswith("[]")

@@ -1,4 +1,4 @@
-"""PYCOLL_TIMEOUT and the parameter server: when a rank stops, the others say who waits for whom in which step."""
+"""PYCOLL_TIMEOUT with the parameter server: errors name the waiting rank, the missing rank and the step."""
 
 import pytest
 
@@ -62,7 +62,7 @@ else:
 world.Barrier()
 """
 
-# a worker that serves as well
+# every rank is both a worker and a server; rank 1 stops after one step
 BESIDE = """
 if rank == 1:
     work(1)
@@ -74,7 +74,7 @@ elif rank == 0:
 world.Barrier()
 """
 
-# the worker of rank 0 has finished, that of rank 1 does not
+# the worker on rank 0 finishes, the worker on rank 1 does not
 NEVER_FINISHES = """
 if rank == 0:
     work(1)
