@@ -1,11 +1,12 @@
-"""Run the tests: a selection in about five minutes, or with --all all of them.
+"""Run a selection of the tests in about five minutes, or all of them with --all.
 
-First run the tests without MPI (tests/pure), those that launch MPI jobs (tests/jobs), and with --all those that submit
-Slurm jobs (tests/slurm; skipped without sbatch; tests/slurm/cluster sets up a cluster on one machine).  Then run
-tests/mpi and tests/gpu under mpiexec at several numbers of ranks.  Without a GPU, tests/gpu use a stand-in for CuPy.
+First run the tests that need no MPI (tests/pure) and the tests that launch MPI jobs (tests/jobs).  With --all, also run
+the tests that submit Slurm jobs (tests/slurm), which are skipped without sbatch; tests/slurm/cluster sets up a cluster
+on one machine.  Then run tests/mpi and tests/gpu under mpiexec on several numbers of ranks.  Without a GPU, tests/gpu
+uses a stand-in for CuPy.
 
-Without --all, tests marked `slow` are left out, Hypothesis generates fewer examples, and there are fewer numbers of
-ranks.  Arguments after ``--`` are passed to pytest.  tests/README.md describes the folders.
+Without --all, tests marked `slow` are skipped, Hypothesis generates fewer examples, and fewer numbers of ranks are
+used.  Arguments after ``--`` are passed to pytest.  tests/README.md describes the folders.
 """
 
 import argparse
@@ -20,21 +21,21 @@ from pathlib import Path
 
 from .launch import COUNTS, run
 
-LIMIT = 3600.0  # seconds for one number of ranks; each test has a limit of its own
+LIMIT = 3600.0  # seconds per number of ranks; each test has its own limit as well
 QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
-# the most ranks for drivers and for GPU buffers, with --all
+# the maximum number of ranks for drivers and for GPU buffers, with --all
 MOST = {"tests/mpi/parallel": 4, "tests/gpu": 3}
 
 
 def on_one(folder: str, arguments: list[str]) -> bool:
-    """Run a folder's tests in pytest alone, on all cores if they need no MPI; whether they failed."""
+    """Run the tests of a folder without mpiexec, and on all cores if they need no MPI; return True if they failed."""
     spread = ["-n", "auto"] if folder == "pure" and find_spec("xdist") else []
     command = [sys.executable, "-m", "pytest", "-q", "-rs", *spread, f"tests/{folder}", *arguments]
     return subprocess.run(command, stdin=subprocess.DEVNULL).returncode != 0
 
 
 def on_ranks(ranks: int, arguments: list[str], everything: bool) -> bool:
-    """Run the tests of ranks under mpiexec; whether they failed."""
+    """Run the tests of tests/mpi and tests/gpu under mpiexec; return True if they failed."""
     ignored = [f"--ignore={folder}" for folder, most in MOST.items() if ranks > (most if everything else 2)]
     command = ["-m", "pytest", "-q", "--with-mpi", "tests/mpi", "tests/gpu", *ignored, *arguments]
     job = run(ranks, command, LIMIT, show=True)
@@ -67,7 +68,7 @@ def main() -> int:
             wrong = function(what, [*quick, *options.pytest])
             seconds = time.perf_counter() - start
             right, bad = map(int, counts.read_text().split()) if counts.exists() else (0, 0)
-            bad = max(bad, int(wrong))  # a job that was ended has counted nothing
+            bad = max(bad, int(wrong))  # a job that was killed has written no counts
             passed, failed = passed + right, failed + bad
             lines.append(f"{name}: {right} passed, {bad} failed in {seconds:.0f} s")
     print("", *lines, f"{passed} passed, {failed} failed", sep="\n")

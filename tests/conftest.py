@@ -1,4 +1,4 @@
-"""Under mpiexec: rank 0 alone reports, and a test that fails on one rank ends the job with its traceback."""
+"""Under mpiexec, report on rank 0 only; a test that fails on any rank ends the job with its traceback."""
 
 import faulthandler
 import os
@@ -15,10 +15,10 @@ import pytest
 
 from tests.launch import COUNTS
 
-os.environ["PYCOLL_TUNING"] = "off"  # the tests expect the rules, whatever the user has measured
-os.environ["PYCOLL_NATIVE"] = "0"  # they test the schedules; tests/mpi/api/test_short.py covers calls left to MPI
+os.environ["PYCOLL_TUNING"] = "off"  # the tests expect the built-in rules, not a tuning file of the user
+os.environ["PYCOLL_NATIVE"] = "0"  # test the schedules; tests/mpi/api/test_short.py covers calls passed to MPI
 
-# nothing that depends on time or on files: all ranks must draw the same examples
+# All ranks must draw the same examples, so nothing here may depend on time or on files.
 for _profile, _examples in {"pycoll": 100, "quick": 20}.items():
     hypothesis.settings.register_profile(
         _profile,
@@ -32,7 +32,7 @@ hypothesis.settings.load_profile("pycoll")
 
 
 def _world(config):
-    """COMM_WORLD if this is a rank of several, else None; pure tests never come near MPI."""
+    """Return COMM_WORLD if the job has several ranks, else None; without --with-mpi, MPI is not imported."""
     if not config.getoption("--with-mpi"):
         return None
     from mpi4py import MPI
@@ -53,7 +53,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 def end_job(config, world, where, text):
-    """Say what failed, past pytest's capturing, and end all ranks."""
+    """Print the failure, with the output capture of pytest suspended, and end all ranks."""
     from pycoll.api import abort
 
     config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
@@ -62,7 +62,10 @@ def end_job(config, world, where, text):
 
 @pytest.fixture
 def together(request):
-    """A function for what is drawn: a failure in it ends the job before hypothesis shrinks the case on one rank."""
+    """Return a function that runs a check on a drawn case.
+
+    If the check fails, it ends the job before Hypothesis shrinks the case on one rank only.
+    """
 
     def run(check, *case):
         try:
@@ -89,8 +92,8 @@ def pytest_make_collect_report(collector):
         end_job(collector.config, world, f"collecting {collector.nodeid}", report.longreprtext)
 
 
-# pytest-timeout's own ways are a signal, which does not reach into a waiting MPI call, and a report that
-# ranks other than 0 do not show.
+# The methods of pytest-timeout do not work here: its signal does not interrupt a waiting MPI call, and its report is
+# shown on rank 0 only.
 
 
 def pytest_timeout_set_timer(item, settings):
@@ -122,7 +125,7 @@ def _give_up(item, world, seconds):
 
 @pytest.fixture
 def directory():
-    """A folder that is the same one on all ranks."""
+    """Create a temporary folder on rank 0; all ranks get its path."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -135,7 +138,7 @@ def directory():
 
 @pytest.fixture(autouse=True)
 def nothing_left(request):
-    """After a test of ranks no call of theirs is still under way."""
+    """Check after each MPI test that no collective is still in progress."""
     yield
     if request.node.get_closest_marker("mpi"):
         from pycoll.runtime import progress

@@ -1,4 +1,4 @@
-"""Runs MPI jobs with a time limit, and leaves nothing running behind."""
+"""Run MPI jobs with a time limit, and leave no process running."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-# Open MPI refuses root and more ranks than cores unless told; where ranks share cores they must yield.
-# Other MPIs do not read its variables.
+# By default, Open MPI refuses to run as root and with more ranks than cores; ranks that share cores must yield.
+# Other MPI libraries ignore its variables.
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "OMPI_MCA_mpi_yield_when_idle": "1",
-    "PYTHONUNBUFFERED": "",  # each rank's lines come whole
+    "PYTHONUNBUFFERED": "",  # buffer the output, so that lines are written whole
 }
 
-LIMIT = 240.0  # seconds for a job, less than pytest's limit for a test; jobs take a few
-PATIENCE = 30.0  # seconds that processes may take to end after their launcher
-# environment variables; `python -m tests` reads from a file how many tests passed and failed
+LIMIT = 240.0  # seconds per job, less than the limit per test; a job takes a few seconds
+PATIENCE = 30.0  # seconds that processes may run after their launcher has ended
+# Names of environment variables.  COUNTS is the file from which `python -m tests` reads the numbers of passed and
+# failed tests.
 TOKEN, COUNTS = "TEST_JOB_OF_PYCOLL", "TEST_COUNTS_OF_PYCOLL"
 
 
 class Job(NamedTuple):
-    """How a job ended; `output` is what all ranks wrote, `left` what was still running after its end."""
+    """Result of a job: `output` is the output of all ranks, `left` the ids of processes that outlived the job."""
 
     code: int
     output: str
@@ -41,7 +42,7 @@ class Job(NamedTuple):
 
 
 def mpiexec() -> str:
-    """The launcher of the MPI in this Python's environment, or the one on the PATH."""
+    """Return the path of mpiexec: the one next to this Python interpreter if it exists, else the one on the PATH."""
     beside = Path(sys.executable).parent / "mpiexec"
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if not found:
@@ -58,12 +59,12 @@ def run(
     patience: float = PATIENCE,
     options: Sequence[str] = (),
 ) -> Job:
-    """Run ``python ARGUMENTS`` on so many ranks for at most `limit` seconds; `show` lets the output through.
+    """Run ``python ARGUMENTS`` on `ranks` ranks for at most `limit` seconds.
 
-    `patience` is how many seconds processes may go on after the launcher has ended; then they are killed.  `options`
-    are options of mpiexec.
+    With `show`, the output is printed instead of captured.  Processes that still run `patience` seconds after the
+    launcher has ended are killed.  `options` are options of mpiexec.
     """
-    token = uuid.uuid4().hex  # in the environment of all that belongs to the job, whatever its session
+    token = uuid.uuid4().hex  # in the environment of all processes of the job, even those in other sessions
     output = None if show else subprocess.PIPE
     job = subprocess.Popen(
         [mpiexec(), *options, "-n", str(ranks), sys.executable, *arguments],
@@ -92,7 +93,7 @@ def run(
 
 
 def _end(token: str, patience: float = 0.0) -> list[int]:
-    """Kill what is still there of a job after so many seconds; returns the ids of those processes."""
+    """Wait up to `patience` seconds for the processes of a job, kill the rest, and return their ids."""
     deadline = time.monotonic() + patience
     while (members := _members(token)) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -1,8 +1,8 @@
-"""Runs the tests of mpi4py on pycoll's communicators: ``mpiexec -n 3 python -m tests.mpi4py_suite SOURCE [OPTIONS]``.
+"""Run the tests of mpi4py on pycoll communicators: ``mpiexec -n 3 python -m tests.mpi4py_suite SOURCE [OPTIONS]``.
 
-SOURCE is the unpacked source of the installed version of mpi4py, as ``pip download --no-binary mpi4py --no-deps
-mpi4py==VERSION`` gets it.  OPTIONS are those of its ``test/main.py``; the default is to run the tests of collectives,
-communicators, messages and datatypes, with arrays that only claim to lie on a GPU among the buffers.
+SOURCE is the unpacked source of the installed version of mpi4py, as downloaded by ``pip download --no-binary mpi4py
+--no-deps mpi4py==VERSION``.  OPTIONS are passed to its ``test/main.py``.  By default, the tests of collectives,
+communicators, messages and datatypes run; some of their buffers are host arrays that claim to be in GPU memory.
 """
 
 import sys
@@ -14,11 +14,11 @@ DEFAULT = ["-q", "-i", "test_(cco|comm|p2p|msg|datatype|util_dtlib|pack|objmodel
 
 
 def main() -> None:
-    """Run the tests that the command line names."""
+    """Run the tests selected on the command line."""
     if len(sys.argv) < 2 or not Path(sys.argv[1], "test", "main.py").is_file():
         sys.exit(__doc__)
     source, *options = sys.argv[1:]
-    # Without this module there are no fake DLPack arrays, whose memory is freed twice by numpy.from_dlpack.
+    # Disable the fake DLPack arrays of this module: numpy.from_dlpack frees their memory twice.
     sys.modules["dlpackimpl"] = None  # type: ignore[assignment]
     run.main([str(Path(source, "test", "main.py")), *(options or DEFAULT)])
 

@@ -1,4 +1,4 @@
-"""What must hold of every trace."""
+"""Helpers that read traces and check invariants of every trace."""
 
 import json
 from collections import defaultdict
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def whole(directory):
-    """The events of a trace, which nest on each track, and whose arrows have both ends."""
+    """Return the events of a trace; check that spans nest on each track and that every arrow has both ends."""
     events = json.loads((Path(directory) / "trace.json").read_text())["traceEvents"]
     tracks = defaultdict(list)
     for event in events:
@@ -30,7 +30,7 @@ def ids(events, ph):
 
 
 def arrows(events):
-    """What each arrow binds to: the innermost spans in which it begins and ends, by begin, rank and name."""
+    """Return the innermost spans in which each arrow begins and ends, as (begin, rank, name)."""
     ends = {}
     for event in events:
         if event["ph"] in "sf":
@@ -42,11 +42,11 @@ def arrows(events):
 
 
 def named(events, cat, ph, pid):
-    """The names of one rank's events of a category."""
+    """Return the names of the events of one rank that have category `cat` and phase `ph`."""
     return [e["name"] for e in events if e["ph"] == ph and e["pid"] == pid and e.get("cat") == cat]
 
 
 def sent(events, pid):
-    """The bytes of each message that a rank sent."""
+    """Return the size in bytes of each message that a rank sent."""
     found = [e for e in events if e["ph"] == "b" and e["pid"] == pid and e["cat"] == "message"]
     return [e["args"]["bytes"] for e in found if e["name"].startswith("to ")]

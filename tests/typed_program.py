@@ -1,7 +1,7 @@
-"""A program that uses every public name of pycoll, with the types that it expects; it runs on any number of ranks.
+"""Program that uses every public name of pycoll with the expected types; it runs on any number of ranks.
 
-Type checkers must accept it with their strictest settings, see tests/pure/test_init_types.py, and it must run, see
-tests/jobs/test_init_types.py.
+Type checkers must accept the program with their strictest settings (see tests/pure/test_init_types.py), and it must run
+without errors (see tests/jobs/test_init_types.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TYPES = [MPI.DOUBLE] * SIZE
 
 
 def blocking(comm: MPI.Intracomm) -> None:
-    """Use the functions, with an algorithm and without one."""
+    """Call the blocking functions, with and without an algorithm."""
     names: list[pycoll.AlgorithmName] = pycoll.algorithms("allreduce")
     for name in names:
         pycoll.allreduce(A, B, op="sum", comm=comm, algorithm=name)
@@ -56,7 +56,7 @@ def _places() -> list[int]:
 
 
 def nonblocking() -> None:
-    """Start a request of each kind, and complete them in each way."""
+    """Start a request of each kind, and complete the requests in each way."""
     pycoll.attach()
     with pycoll.progress_thread():
         requests: list[pycoll.Request] = [
@@ -129,7 +129,7 @@ def messages() -> None:
 
 
 def communicators() -> None:
-    """Use the methods of pycoll.Comm as those of mpi4py."""
+    """Call the methods of pycoll.Comm like the methods of mpi4py."""
     comm: pycoll.Comm = pycoll.Comm(WORLD)
     comm.algorithm["Allreduce"] = "ring"
     comm.Allreduce([A, MPI.DOUBLE], [B, MPI.DOUBLE], op=MPI.SUM, algorithm="tree")
@@ -158,7 +158,7 @@ def tools() -> None:
 
 
 def errors() -> None:
-    """Catch what collectives raise."""
+    """Catch the exceptions that collectives raise."""
     try:
         pycoll.allreduce(A)
     except (pycoll.CollectiveInterrupted, pycoll.CollectiveTimeout, pycoll.MismatchError) as error:
