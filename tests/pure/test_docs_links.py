@@ -1,4 +1,4 @@
-"""Links between the Markdown pages: the file is there, and so is the heading.  Addresses on the web are not tried."""
+"""Links between the Markdown pages lead to existing files and headings.  Web addresses are not checked."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ def links(page):
 
 
 def headings(page):
-    """Their names in links, as GitHub makes them."""
+    """Return the anchors that GitHub generates for the headings of a page."""
     found = re.findall(r"^#+ +(.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
@@ -40,7 +40,7 @@ def broken(page, link):
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_links_lead_somewhere(page):
-    local = [link for link in links(page) if not re.match(r"\w+:|drawings/", link)]  # the build makes the drawings
+    local = [link for link in links(page) if not re.match(r"\w+:|drawings/", link)]  # the build generates the drawings
     assert not [link for link in local if broken(page, link)]
 
 

@@ -1,4 +1,4 @@
-"""What must work where there is no MPI."""
+"""Schedules, proofs and simulation without MPI, and the public names."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What type checkers accept and reject, and that the stub file that they read is what programs see."""
+"""Type checkers accept correct programs and reject wrong ones, and the stub file matches the package at run time."""
 
 import ast
 import inspect
@@ -79,7 +79,7 @@ pycoll.simulate.Netwrk()  # attribute "Netwrk"
 
 
 def checked(tmp_path, program):
-    """What mypy says of a program, by line."""
+    """Return the errors that mypy reports for a program, by line number."""
     pytest.importorskip("mypy")
     path = tmp_path / "program.py"
     path.write_text(program)

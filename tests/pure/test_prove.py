@@ -1,4 +1,4 @@
-"""``python -m pycoll.prove``: what it says of schedules that are wrong, each in its own way, and of right ones."""
+"""``python -m pycoll.prove``: its reports on correct schedules, and on wrong ones, each with a different defect."""
 
 import subprocess
 import sys
@@ -16,13 +16,13 @@ RANK_SIZE = ("rank", "size")
 
 
 def made(primitive, generator, ordered=True, cut=None):
-    """An algorithm that is not registered."""
+    """Return an unregistered algorithm."""
     cut = cut or (whole if PRIMITIVES[primitive].cuts else per_rank)
     return Algorithm(PRIMITIVES[primitive], "wrong", generator, cut, ordered, RANK_SIZE)
 
 
 def words(primitive, generator, size, ordered=True):
-    """What the proof says."""
+    """Return the error message of the proof."""
     with pytest.raises(ProofError) as caught:
         prove(made(primitive, generator, ordered), size)
     return str(caught.value)
@@ -61,7 +61,7 @@ def test_a_schedule_that_is_not_a_generator():
 
 
 def through_a_partner(rank, size):
-    """Rank 0's round fits with that of rank 1, which fits with that of rank 2, which no one answers."""
+    """Ranks 0 and 1, and ranks 1 and 2, match, but rank 2 also waits for a message that no one sends."""
     if rank == 0:
         yield (Recv(1, [1]),)
     elif rank == 1:
@@ -77,7 +77,7 @@ def test_a_message_that_no_one_sends():
 
 
 def waits_for_the_one_behind_its_partner(rank, size):
-    """Rank 3 waits for rank 0, whose round fits with that of rank 1, which waits for rank 2, and that for rank 3."""
+    """Rank 3 waits for rank 0, which matches rank 1; rank 1 waits for rank 2, and rank 2 for rank 3."""
     yield from {
         0: [(Recv(1, [1]),)],
         1: [(Send(0, [1]), Recv(2, [2]))],
@@ -128,7 +128,7 @@ def test_numbers_of_messages_that_differ():
 
 
 def replaces_at_last(rank, size):
-    """A naive reduce whose root receives the last contribution instead of combining it."""
+    """A naive reduce in which the root receives the last contribution instead of combining it."""
     for other in range(1, size):
         if rank == 0:
             yield (Recv(other, [0]),) if other == size - 1 else (Reduce(other, [0]),)
@@ -248,7 +248,7 @@ def test_a_schedule_that_never_ends():
 
 
 def with_wrong_formulas(rank, size):
-    """The ring, with formulas that are not those of the ring.
+    """A ring all-reduce with wrong formulas.
 
     Rounds: 2*(p-1)
     Messages: at most p

@@ -1,4 +1,4 @@
-"""Interface dictionaries of arrays on a GPU."""
+"""Interface dictionaries of arrays in GPU memory."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_wrong_interfaces(changes, problem):
 
 
 class Told:
-    """Only what is asked for."""
+    """An object with the given attributes only."""
 
     def __init__(self, **attributes):
         self.__dict__.update(attributes)

@@ -1,4 +1,4 @@
-"""Figures as files."""
+"""Figures saved as files."""
 
 import re
 from xml.etree import ElementTree

@@ -1,4 +1,4 @@
-"""Environment variables: which are read, what they are taken for, and what is said of those that are misspelt."""
+"""Environment variables: their names and values, and warnings about unknown names."""
 
 import os
 import re
@@ -17,7 +17,7 @@ PACKAGE = Path(pycoll.__file__).parent
 
 
 def longest_with(**variables):
-    """The longest message within a host and between hosts, also where 1000 bytes were measured to be the best."""
+    """Return the longest message within a host and between hosts, each without and with a tuned value of 1000 bytes."""
     program = "from pycoll.base.settings import longest; print(*(longest(s, t) for s in (0, 1) for t in (None, 1000)))"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYCOLL_")} | variables
     done = subprocess.run(

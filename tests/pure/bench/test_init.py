@@ -1,4 +1,4 @@
-"""The error of the bench where its requirements are not installed."""
+"""The error message when the requirements of the benchmark are not installed."""
 
 import subprocess
 import sys

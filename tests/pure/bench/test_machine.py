@@ -1,4 +1,4 @@
-"""Where documents were measured, in words."""
+"""Descriptions of the machines on which results were measured."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reports of made-up result files."""
+"""Reports on made-up result files."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ from .documents import document, record
 
 @pytest.fixture
 def made(tmp_path, capsys):
-    """Write documents to files, run the report over them, and give its text."""
+    """Return a function that writes documents to files, runs the report on them, and returns its text."""
 
     def make(form="md", **documents):
         paths = [tmp_path / f"{name}.json" for name in documents]
@@ -33,7 +33,7 @@ def made(tmp_path, capsys):
 
 
 def table_rows(text, heading=""):
-    """The cells of each row of the tables below a heading, up to the next."""
+    """Return the cells of each table row between `heading` and the next heading."""
     below = text[text.index(heading) + len(heading) :]
     lines = re.split(r"^#", below, maxsplit=1, flags=re.M)[0].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
@@ -201,7 +201,7 @@ def test_reports_do_not_load_mpi():
 
 
 def test_what_links_allow(tmp_path, capsys):
-    """Two hosts: half of 8 MB both in and out for the all-reduce, at 100 Mbit/s 0.64 s; none is known for scans."""
+    """Check the bounds on two hosts: an all-reduce of 8 MB takes 0.64 s at 100 Mbit/s, and scans have no bound."""
     path = tmp_path / "results.json"
     records = [record("ring", 8_000_000, 704e3), record("mpi", 8_000_000, 1280e3), record("tree", 8, 1.0, "scan")]
     path.write_text(json.dumps(document(records=records)))

@@ -1,9 +1,9 @@
-"""A machine without MPI: runs the compiled programs of all ranks on NumPy buffers, as unkindly as MPI may.
+"""Machine that runs the compiled programs of all ranks on NumPy buffers without MPI, in the worst way that MPI allows.
 
-Messages are matched first-in, first-out between two ranks and are never buffered: nothing moves before
-both ends have started it.  A message may move at any time between its start and its wait, so each program
-is run twice: with every message moving as early as possible, and as late as possible.  What is being
-received holds garbage until it has come.  Buffers may be a GPU's, which does nothing before it is waited for.
+Messages between two ranks are matched first-in, first-out and are never buffered: no data moves before both ends have
+started the message.  A message may move at any time between its start and its wait.  Therefore each program is run
+twice: with every message moving as early as possible, and as late as possible.  The memory of a receive holds garbage
+until the message arrives.  Buffers may be in the memory of a simulated GPU, which does no work until it is waited for.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pycoll.compiler.program import Apply, CopyBytes, Divide, Finish, Program, R
 
 
 class Machine:
-    """All ranks' programs and buffers; `run` takes them to their end."""
+    """The programs and buffers of all ranks; `run` executes the programs to their end."""
 
     def __init__(
         self, programs: list[Program], buffers: list[list[np.ndarray]], ufunc, eager: bool, on_device=()
     ) -> None:
         self.programs, self.ufunc, self.eager, self.on_device = programs, ufunc, eager, on_device
-        self.queues = [deque() for _ in programs]  # what each rank's GPU has yet to do: (number of the step, step)
+        self.queues = [deque() for _ in programs]  # pending work of the GPU of each rank: (number of the step, step)
         self.dtype = buffers[0][0].dtype
         self.memory = [
             [a.reshape(-1).view(np.uint8) for a in mine] + [np.full(program.scratch, 0xA5, np.uint8)]
@@ -58,7 +58,7 @@ class Machine:
         self.done |= {send, receive}
 
     def step(self, rank: int, number: int) -> bool:
-        """Do one step, or tell the GPU to; False if it has to wait."""
+        """Execute one step, or queue it for the GPU; return False if the step must wait for a message."""
         step = self.programs[rank].steps[number]
         if isinstance(step, Ready) or (
             isinstance(step, Apply | CopyBytes | Divide) and any(region.buffer in self.on_device for region in step)
@@ -91,7 +91,7 @@ class Machine:
         return True
 
     def run(self, order: list[int]) -> None:
-        """Run all ranks to the end, each as far as it gets, in the given order of preference."""
+        """Run all ranks to the end, each as far as possible, in the given order of preference."""
         at = [0] * len(self.programs)
         while True:
             moved = False

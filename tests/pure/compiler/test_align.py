@@ -1,4 +1,4 @@
-"""Combinations are cut where a cache line of their result begins, and do the same."""
+"""Combinations are split at a cache-line boundary of their result, and compute the same values."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Programs on a GPU's buffers, run on a machine whose GPU does nothing before it is waited for."""
+"""Programs for GPU buffers, run on a machine whose simulated GPU does no work until it is waited for."""
 
 import itertools
 import random
@@ -17,7 +17,7 @@ from tests.drawn import examples
 from .machine import Machine
 from .test_lower import EVEN, IN_PLACE_AT_ROOT, IN_PLACE_EVERYWHERE, buffers, expected
 
-WAYS = {  # to adapt a program, and which buffers are the GPU's then
+WAYS = {  # how to adapt a program, and which buffers are then in GPU memory
     "direct": (lambda program, send, recv: direct(program), {SEND, RECV, SCRATCH}),
     "staged": (staged, {SEND, RECV}),
     "send staged": (lambda program, send, recv: staged(program, send, None), {SEND}),
@@ -26,7 +26,7 @@ WAYS = {  # to adapt a program, and which buffers are the GPU's then
 
 
 def run(algorithm, size, way, root=0, count=7, segment=1 << 20, segments=3, in_place=False, eager=False, mean=False):
-    """Run all ranks' programs and compare; returns them."""
+    """Run the programs of all ranks, check the results, and return the programs."""
     primitive = algorithm.primitive
     numbers = np.random.default_rng(0)
     data = [numbers.integers(0, 1000, count * (size if primitive.takes_all else 1)) for _ in range(size)]
@@ -103,7 +103,7 @@ def test_means_are_taken_before_they_are_copied_back(algorithm, way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_machine_without_finishes_fails(way):
-    """What the tests above rely on: the GPU's laziness shows where a program does not wait for it."""
+    """Check that a program that does not wait for the GPU gives wrong results, as the tests above assume."""
     adapt, on_device = WAYS[way]
     memory = [[np.arange(64), np.zeros(64, int)] for _ in range(2)]
     programs = []
@@ -121,7 +121,7 @@ def large(way, primitive="allreduce", algorithm="ring", size=2, count=4 * PIECE 
 
 
 def test_a_segment_is_combined_while_the_next_is_received():
-    """On the device path nothing waits for the GPU between two combinations: only what sends their results does."""
+    """Check that on the direct path, only sends of results wait for the GPU, but not the next combination."""
     steps = large("direct").steps
     combined = [number for number, step in enumerate(steps) if isinstance(step, Apply)]
     assert len(combined) == 2
@@ -132,7 +132,7 @@ def test_a_segment_is_combined_while_the_next_is_received():
 
 
 def test_staging_overlaps():
-    """Pieces are fetched ahead, each is waited for where it is needed, and brought back before the last message."""
+    """Check that pieces are fetched ahead, waited for only when needed, and delivered before the last message."""
     steps = large("staged").steps
     fetches = [n for n, s in enumerate(steps) if isinstance(s, CopyBytes) and s.source.buffer == SEND]
     deliveries = [n for n, s in enumerate(steps) if isinstance(s, CopyBytes) and s.to.buffer == RECV]

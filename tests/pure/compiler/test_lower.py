@@ -1,4 +1,4 @@
-"""Compiled programs of all ranks, run without MPI and without buffering on an unkind machine."""
+"""Compiled programs of all ranks, run on a machine without MPI that does not buffer messages."""
 
 import random
 
@@ -23,7 +23,7 @@ IN_PLACE_AT_ROOT = ("bcast", "gather", "reduce", "scatter")
 
 
 def expected(primitive, data, rank, root):
-    """What a rank's receive buffer must begin with, or None."""
+    """Return the values with which the receive buffer of a rank must begin, or None if it gets no result."""
     size = len(data)
     if (primitive in ("gather", "reduce") and rank != root) or (primitive == "exscan" and rank == 0):
         return None
@@ -43,7 +43,7 @@ def expected(primitive, data, rank, root):
 
 
 def buffers(primitive, data, rank, root, count, in_place):
-    """Send and receive buffer of one rank."""
+    """Return the send and receive buffers of one rank."""
     name, size = primitive.name, len(data)
     recv = np.full(count * (size if primitive.gives_all else 1), -1)
     if name == "bcast":
@@ -68,7 +68,7 @@ def run(
     seed=0,
     hosts=None,
 ):
-    """Run all ranks' programs and compare; returns the most scratch that any rank needed, in bytes."""
+    """Run the programs of all ranks, check the results, and return the largest scratch size of a rank in bytes."""
     primitive = algorithm.primitive
     numbers = np.random.default_rng(seed)
     data = [numbers.integers(0, 1000, count * (size if primitive.takes_all else 1)) for _ in range(size)]
@@ -132,7 +132,7 @@ def test_drawn_machines(algorithm, data):
 @pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
 @pytest.mark.parametrize("algorithm", [a for a in EVEN if a.name == "ring"], ids=str)
 def test_rings_need_little_scratch(algorithm, in_place):
-    """At most two blocks and two segments, but where a docstring states what else it takes."""
+    """Check that rings need at most two blocks and two segments, unless their docstrings state otherwise."""
     if algorithm.primitive.name == "barrier":
         return
     for size in (2, 3, 4, 7, 8):
@@ -158,7 +158,7 @@ def test_messages_are_cut_into_windows_of_segments():
     for step in program.steps:
         flying += {"Start": 1, "Wait": -1}.get(type(step).__name__, 0)
         most = max(most, flying)
-    assert most == 4  # two segments of the message that leaves, two of the one that comes
+    assert most == 4  # two segments of the outgoing message, and two of the incoming one
     assert isinstance(program.steps[-1], Wait)
 
 
@@ -166,17 +166,17 @@ def test_split_is_even():
     assert split(10, 4) == [3, 3, 2, 2] and split(2, 4) == [1, 1, 0, 0] and split(0, 2) == [0, 0]
 
 
-# Schedules that no algorithm has yet, but that the vocabulary allows.
+# Valid schedules that no algorithm uses yet.
 
 
 def swap_with_a_copy(rank, size):
-    """Keep a copy of the own block under the other's name, then receive over the own one."""
+    """Copy the own block to the name of the other block, send the copy, and receive into the own block."""
     yield (Copy(rank, 1 - rank),)
     yield Send(1 - rank, [1 - rank]), Recv(1 - rank, [rank])
 
 
 def back_and_forth(rank, size):
-    """A block is replaced in the round that sends it, and then leaves in a larger message."""
+    """Replace a block in the rounds that send it, and then send it in a larger message."""
     other = 1 - rank
     yield Send(other, ["x"]), Recv(other, ["x"])
     yield Send(other, ["x"]), Recv(other, ["x"])

@@ -1,4 +1,4 @@
-"""Blocks of different lengths, with gaps and zeros, on the machine without MPI."""
+"""Blocks of different lengths, with gaps and zero counts, on the machine without MPI."""
 
 import random
 
@@ -20,7 +20,7 @@ ITEM = 8
 
 
 def spread(counts, gaps):
-    """Extents in bytes of blocks in a buffer, in rank order or backwards, with gaps between; and its length."""
+    """Return the extents of blocks in bytes and the length of their buffer; negative gaps reverse the rank order."""
     starts, end = {}, 0
     order = range(len(counts)) if gaps >= 0 else reversed(range(len(counts)))
     for place in order:
@@ -30,7 +30,7 @@ def spread(counts, gaps):
 
 
 def fill(extents, length, blocks):
-    """A buffer of -1 with these blocks in their places."""
+    """Return a buffer of -1 with the blocks at their places."""
     buffer = np.full(length, -1)
     for (start, size), block in zip(extents, blocks):
         buffer[start // ITEM : (start + size) // ITEM] = block
@@ -38,7 +38,7 @@ def fill(extents, length, blocks):
 
 
 def parts(name, rank, root, counts, blocks, gaps):
-    """What a rank has: extents, send buffer, extents, receive buffer as it must be in the end (or None)."""
+    """Return the send extents, send buffer, receive extents and expected receive buffer of a rank."""
     size, nothing = len(counts), np.zeros(0, int)
     if name == "scatterv":
         sends, length = spread(counts[0], gaps) if rank == root else ((), 0)
@@ -56,7 +56,7 @@ def parts(name, rank, root, counts, blocks, gaps):
 
 
 def learn(algorithm, size, root, rows, segment, eager, order):
-    """Run the part in which counts are told; each rank's table of bytes."""
+    """Run the programs that exchange counts, and return the table of byte counts of each rank."""
     calls = [ProgramKey(algorithm, rank, size, root, 0, 1, False, 1, segment, (), ()) for rank in range(size)]
     if not calls[0].counts_missing:
         return [None] * size
@@ -73,7 +73,10 @@ def learn(algorithm, size, root, rows, segment, eager, order):
 
 
 def run(algorithm, counts, root=0, segment=1 << 20, gaps=0, eager=False, seed=0):
-    """All ranks' programs on drawn data; `counts[i][j]` elements go from i to j (row 0 alone: one root)."""
+    """Run the programs of all ranks on random data, and check the results.
+
+    `counts[i][j]` elements go from rank i to rank j.  Primitives with one list of counts use only row 0.
+    """
     size, name, numbers = len(counts), algorithm.primitive.name, np.random.default_rng(seed)
     blocks = [[numbers.integers(0, 1000, n) for n in row] for row in counts]
     order = list(range(size))

@@ -1,4 +1,4 @@
-"""Films of all algorithms, for the tests of what is drawn of them."""
+"""Films (sequences of frames) of all algorithms, for the tests of drawings."""
 
 import re
 
@@ -20,5 +20,5 @@ def films(algorithm, *sizes, segments=3):
 
 
 def classes(markup, name):
-    """How many elements have that class."""
+    """Return the number of elements with the class `name`."""
     return sum(name in found.split() for found in re.findall(r'class="([^"]*)"', markup))

@@ -1,4 +1,4 @@
-"""Frames of drawings against the proof: what is seen is what was counted."""
+"""The frames of drawings show the messages and blocks that the proof counts."""
 
 from collections import Counter
 
@@ -48,7 +48,7 @@ def test_the_last_frame_has_all_that_is_promised(algorithm):
 
 @each_algorithm
 def test_what_arrives_was_there_before(algorithm):
-    """Between two frames blocks change by messages alone, and messages bring what their source held."""
+    """Check that only messages change blocks between frames, and that messages carry blocks that their source held."""
     for one in films(algorithm, 4, 5):
         before = [dict(held) for held in next(one.held())]
         for frame, held in zip(one.frames, one.held()):

@@ -1,4 +1,4 @@
-"""The command line of drawings: files, errors of one line, and no need of MPI."""
+"""The command line for drawings: files and one-line errors, without MPI."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Pages and the guide: whole, without a network, with no link that leads nowhere, and played in a browser."""
+"""Pages and the guide: complete markup, no network access, no broken links, and playback in a browser."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ from .films import ALGORITHMS, classes, each_algorithm, films
 
 
 class Checker(HTMLParser):
-    """Links and frames of a page; AssertionError where an end does not match."""
+    """Collect the links and steps of a page; raise AssertionError if a tag is not closed."""
 
     def __init__(self, markup):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pictures and sheets: every block has its place, every message its arrow, and colours can be read."""
+"""Pictures and sheets: each block has its place, each message its arrow, and colours have enough contrast."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -49,7 +49,7 @@ def test_pictures_stay_inside_their_frame(algorithm):
             numbers = [float(number) for number in re.findall(r"-?[\d.]+", path)]
             if "C" in path:
                 left, base, _, handle, _, _, right, end = numbers
-                x, y = [left, right], [base, end, (base + 3 * handle) / 4]  # as far out as the curve comes
+                x, y = [left, right], [base, end, (base + 3 * handle) / 4]  # the extreme point of the curve
             else:
                 x, y = (re.findall(pattern, path) for pattern in (r"[ML](\S+)", r"[ML]\S+ ([\d.]+)|V([\d.]+)"))
                 x, y = map(float, x), [float(one or other) for one, other in y]
@@ -111,7 +111,7 @@ def test_blocks_of_any_name_are_drawn():
 
 
 def contrast(one, other):
-    """The ratio of WCAG 2 between two colours."""
+    """Return the contrast ratio of two colours as defined by WCAG 2."""
 
     def luminance(colour):
         parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]

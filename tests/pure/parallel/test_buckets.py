@@ -1,4 +1,4 @@
-"""Which gradients travel in which bucket."""
+"""Assignment of gradients to buckets."""
 
 import os
 import subprocess
@@ -105,7 +105,7 @@ print(assign({f"array{i}": numpy.ones(i % 5, dtypes[i * i % 7 % 4]) for i in ran
 
 
 def test_all_processes_agree():
-    """Also if their hashes differ, as they do between processes."""
+    """Check that processes with different hash seeds assign the same buckets."""
     printed = {
         subprocess.run(
             [sys.executable, "-c", PROGRAM],

@@ -1,4 +1,4 @@
-"""Files of checkpoints that are damaged or malformed: ValueError with the name of the file, whatever is in it."""
+"""Damaged or malformed checkpoint files raise ValueError with the name of the file."""
 
 import json
 import re
@@ -80,14 +80,14 @@ def write_part(folder, index=None, **about):
 
 
 def contents(path):
-    """All that can be read from a part."""
+    """Return all data that can be read from a part."""
     with Part(path) as part:
         (found,) = part.find("parameters", "w", Piece(0, np.empty(6), (2, 3)))
         return found.start, found.shape, found.values.tolist(), part.private()["kept"].tolist(), part.steps
 
 
 def test_a_flipped_bit_in_every_byte(folder):
-    """Either it is refused by name, or it is in what nobody reads, such as the time of day in an archive."""
+    """Check that a flipped bit raises an error with the file name, unless it is in unused data like archive times."""
     path = write_part(folder)
     right, content = contents(path), path.read_bytes()
     assert right == (0, (2, 3), VALUES.tolist(), [0, 1, 2], {"w": 4})

@@ -1,4 +1,4 @@
-"""Arrays side by side in a vector, their pieces, and elements that move between the host and a device."""
+"""Arrays laid out in one vector, their pieces, and copies between host and device."""
 
 import sys
 from itertools import pairwise
@@ -35,7 +35,7 @@ def elements(shape):
 
 
 def named(shapes, dtype=float):
-    """Arrays of these shapes, whose elements are numbered through."""
+    """Return arrays of the given shapes with consecutively numbered elements."""
     ends = np.cumsum([elements(shape) for shape in shapes], dtype=int)
     return {
         f"array{place}": np.arange(end - elements(shape), end).astype(dtype).reshape(shape)
@@ -112,7 +112,7 @@ def test_whole_arrays_are_pieces():
 
 
 def cut(values, cuts, shape):
-    """Copies of the pieces between these places."""
+    """Cut `values` at the places in `cuts`, and return copies of the pieces."""
     ends = sorted({0, *cuts, len(values)})
     return [Piece(start, values[start:stop].copy(), shape) for start, stop in pairwise(ends)]
 
@@ -238,7 +238,7 @@ def test_arrays_are_taken_as_they_are():
 
 
 def test_memory_of_other_packages_is_used():
-    """Also PyTorch's tensors, by DLPack."""
+    """Check that memoryviews, and PyTorch tensors through DLPack, are used without a copy."""
     memory = bytearray(np.arange(4.0).tobytes())
     checked = flat.check_arrays("parameters", {"w": memoryview(memory).cast("d")})
     checked["w"] += 1

@@ -1,4 +1,4 @@
-"""The optimizers against PyTorch's, whose outcomes stand here, and the same bits however parameters are cut."""
+"""The optimizers reproduce recorded results of PyTorch, and give the same bits however parameters are split."""
 
 from functools import partial
 from itertools import pairwise
@@ -18,11 +18,11 @@ START = [-1.5, 0.25, 0.0, 2.0]
 
 
 def gradient(step):
-    """Exact in binary, so that PyTorch 2.13, which gave the numbers below, had the same."""
+    """Return a gradient that is exact in binary, as used with PyTorch 2.13 to compute the values below."""
     return np.array([((7 * i + 3 * step) % 11 - 5) / 4 for i in range(4)])
 
 
-# float64; the parameter after each step
+# the parameters after each step, in float64
 TORCH = {
     "SGD": (
         partial(SGD, lr=0.1),
@@ -225,7 +225,7 @@ def test_state_is_that_of_pytorch_after_four_steps(make, expected):
     ids=["SGD", "Adam", "AdamW"],
 )
 def test_parameters_without_a_gradient_are_left_as_they_are(make, w, b):
-    """As PyTorch does where `grad` is None: no decay, no momentum, and no step counted."""
+    """Check that there is no decay, no momentum and no step count, as in PyTorch if `grad` is None."""
     parameters = {"w": np.array(START), "b": np.array(START)}
     optimizer = make(parameters)
     for step, names in enumerate(["w", "wb", "w", "", "wb", "b"]):
@@ -235,7 +235,7 @@ def test_parameters_without_a_gradient_are_left_as_they_are(make, w, b):
 
 
 def trained(make, parameters, gradients):
-    """Parameters and state, flat and one after the other, after these steps."""
+    """Return the parameters and the optimizer state after the given steps, each as a flat vector."""
     parameters = {name: array.copy() for name, array in parameters.items()}
     optimizer = make(parameters)
     for step in gradients:

@@ -1,4 +1,4 @@
-"""What signal handlers raise is delayed to the end of a block."""
+"""Exceptions raised by signal handlers are delayed until the end of a block."""
 
 import signal
 import threading
@@ -14,7 +14,7 @@ class Interrupted(Exception):
 
 @pytest.fixture
 def handled():
-    """The numbers of the signals that the handler, which raises Interrupted, was called with."""
+    """Install a handler that raises Interrupted, and return the list of signals that it has handled."""
     numbers = []
 
     def handler(number, frame):
@@ -51,7 +51,7 @@ def test_the_end_of_a_block_inside_another_raises_nothing(handled):
             signal.raise_signal(signal.SIGUSR1)
         reached.append(True)
     assert reached
-    with pytest.raises(Interrupted):  # and nothing of it is left
+    with pytest.raises(Interrupted):  # outside the blocks, exceptions are raised at once again
         signal.raise_signal(signal.SIGUSR1)
 
 
@@ -62,7 +62,7 @@ def test_an_error_inside_is_raised_instead(handled):
 
 
 def test_ctrl_c_is_delayed_too(request):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     done = []
     with pytest.raises(KeyboardInterrupt), interruptions_delayed():

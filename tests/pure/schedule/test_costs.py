@@ -1,4 +1,4 @@
-"""The formulas in the docstrings against what the proof counts."""
+"""The formulas in the docstrings agree with the counts of the proof."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def test_docstrings_are_complete(algorithm):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
 def test_bounds_are_not_loose(algorithm):
-    """Where a formula is a bound, some number of ranks comes within a third of it."""
+    """Check that for each bound, some number of ranks reaches at least 0.66 of it."""
     formulas = documented(algorithm)
     for field, counted in (("Sent", "sent"), ("Received", "received")):
         if "at most" in formulas.get(field, ""):

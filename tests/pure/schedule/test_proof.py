@@ -1,4 +1,4 @@
-"""Every registered schedule is proved, and the proof itself is shown to catch what is wrong."""
+"""The proof accepts every registered schedule, and rejects wrong schedules."""
 
 import random
 
@@ -19,7 +19,7 @@ LARGE = [*range(18, 34), 48, 63, 64, 65]
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
 def test_every_size(algorithm, sizes):
     adopted = algorithm.generator.__module__.rpartition(".")[2] != algorithm.primitive.name
-    slow = algorithm.primitive.name.startswith("alltoall")  # as many blocks as pairs of ranks
+    slow = algorithm.primitive.name.startswith("alltoall")  # one block per pair of ranks
     for size in [size for size in sizes if size <= (24 if adopted else 33 if slow else 65)]:
         prove(algorithm, size, root=size // 3 if algorithm.primitive.rooted else 0, segments=2)
 
@@ -60,7 +60,7 @@ def test_every_layout_of_hosts(algorithm, data):
 
 @pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a.knows_hosts and not a.primitive.varies], ids=str)
 def test_no_more_than_must_crosses_a_hosts_link(algorithm):
-    """In either direction, as a share of the whole vector: for four hosts, in whatever order their ranks are."""
+    """Check that host links carry no more than the minimum in each direction, for any order of ranks on four hosts."""
     least = {"bcast": 1, "allgather": 3 / 4, "allreduce": 2 * 3 / 4, "reduce_scatter": 3 / 4}[algorithm.primitive.name]
     for ranks in (1, 2, 3):
         orders = [tuple(host for host in range(4) for _ in range(ranks)), (0, 1, 2, 3) * ranks]
@@ -75,7 +75,7 @@ def test_no_more_than_must_crosses_a_hosts_link(algorithm):
 
 
 def test_the_table_of_algorithms():
-    """What the package promises to have, by name."""
+    """Check that the package has all promised algorithms."""
     promised = {
         "bcast": ["naive", "tree", "ring", "scatter_allgather", "two_level"],
         "scatter": ["naive", "tree", "ring"],
@@ -107,11 +107,11 @@ def test_rounds_that_send_and_write_the_same_block_are_listed():
     assert prove(find("allreduce", "ring"), 4).hazards == []
 
 
-# Schedules that are wrong, each in its own way.
+# Wrong schedules, each with a different defect.
 
 
 def all_send_then_all_receive(rank, size):
-    """Passes with buffering and hangs without."""
+    """Complete if messages are buffered, but deadlock otherwise."""
     yield (Send(1 - rank, [rank]),)
     yield (Recv(1 - rank, [1 - rank]),)
 
@@ -176,7 +176,7 @@ def test_the_proof_refuses(primitive, generator, complaint):
 
 
 def test_the_proof_refuses_different_bits():
-    """Commutative, but each rank has its own operand on the left."""
+    """Refuse results that differ in bits because each rank has its own operand on the left."""
     wrong = Algorithm(PRIMITIVES["allreduce"], "wrong", in_rank_order_on_one_rank_alone, whole, False, ("rank", "size"))
     with pytest.raises(ProofError, match="rank 1 does not end with the same bits as rank 0"):
         prove(wrong, 2)

@@ -1,4 +1,4 @@
-"""Algorithms that programs register."""
+"""Algorithms registered by user programs."""
 
 import os
 import subprocess

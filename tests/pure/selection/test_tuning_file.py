@@ -1,4 +1,4 @@
-"""Tuning files: what is chosen by them, and which are refused."""
+"""Tuning files: the algorithms that they select, and invalid files."""
 
 import copy
 import json
@@ -58,7 +58,7 @@ def test_what_the_rules_say_is_kept_if_it_is_as_good(file):
 
 def test_between_sizes_times_are_interpolated(file):
     tuned = file.fitting("MPI 1", 4, 1)
-    times = tuned.times("allreduce", 90)  # half way between 8 and 1024, on a logarithmic scale
+    times = tuned.times("allreduce", 90)  # halfway between 8 and 1024 on a logarithmic scale
     assert times[Candidate("ring")] == pytest.approx(4e-6)
     assert times[Candidate("recursive_doubling")] == pytest.approx(4e-6, rel=0.01)
     assert times[Candidate("native")] == pytest.approx(8e-6, rel=0.01)
@@ -164,7 +164,7 @@ anything = st.recursive(
 
 
 def places(value, way=()):
-    """The ways to all that a JSON document holds."""
+    """Yield the path to each value in a JSON document."""
     yield way
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in inner:
@@ -172,7 +172,7 @@ def places(value, way=()):
 
 
 def replaced(value, way, other):
-    """The document with something else in one place."""
+    """Return a copy of the document with one value replaced."""
     if not way:
         return other
     changed = copy.copy(value)

@@ -1,4 +1,4 @@
-"""The simulation against the proof's counts, against the formulas, and against what can be worked out by hand."""
+"""The simulation agrees with the counts of the proof, with the formulas, and with times computed by hand."""
 
 import re
 from functools import partial
@@ -61,7 +61,7 @@ def of_one(together, block):
     return together([block])
 
 
-# Where several messages pass a port at once, which the proof's rounds let the formula count in other ways.
+# Several messages pass a port at once, so the simulation and the formula count their times differently.
 DIFFERENT = {"allreduce.double_tree", "alltoall.naive", "barrier.naive"}
 FIXED = [each for each in ALGORITHMS if not each.primitive.varies]
 
@@ -79,9 +79,9 @@ def test_what_the_formulas_count_otherwise(ranks):
     tree = find("allreduce", "double_tree")
     bound = evaluate(documented(tree)["Cost"], ranks, Z, 8, Formula(ALPHA, BETA, GAMMA))
     assert 2 * Z * BETA < simulated(tree, ranks, segments=8).time <= bound
-    assert simulated(find("barrier", "naive"), ranks, 0).time == pytest.approx(2 * ALPHA)  # all send at once
+    assert simulated(find("barrier", "naive"), ranks, 0).time == pytest.approx(2 * ALPHA)  # all ranks send at once
     told = simulated(find("alltoall", "naive"), 8, 64, flat(1.5e-6, 8e-11, overhead=3e-7, buffer=1000))
-    assert told.time == pytest.approx(14 * 3e-7)  # the processor's time for 7 sends and 7 receives
+    assert told.time == pytest.approx(14 * 3e-7)  # processor time for 7 sends and 7 receives
 
 
 @pytest.mark.parametrize("buffer", [0, 1 << 30])
@@ -95,7 +95,7 @@ def test_the_order_of_moves_does_not_matter(buffer):
         run.run([0.0, 1e-4])
         ends.add(tuple(run.ends))
     assert len(ends) == 1
-    one_way = 1e-3 + ALPHA + 2e-6  # and what the processors spend
+    one_way = 1e-3 + ALPHA + 2e-6  # including the overhead of both processors
     first = 1e-4 if buffer == 0 else 0.0
     assert ends.pop() == pytest.approx((1e-4 + one_way + 1e-4, first + one_way))
 
@@ -103,11 +103,11 @@ def test_the_order_of_moves_does_not_matter(buffer):
 def test_segments_are_combined_while_others_come_but_not_before():
     reduce = find("reduce", "naive")
     late = simulated(reduce, 2, 1_000_000, Network(Link(1e-2, 0.0, buffer=1 << 40), gamma=1e-9), longest=100_000)
-    assert late.time == pytest.approx(1e-2 + 1e-3)  # all ten come at once
+    assert late.time == pytest.approx(1e-2 + 1e-3)  # all ten segments arrive at once
     slow = simulated(reduce, 2, 1_000_000, flat(0.0, 1e-9, 2e-9), longest=100_000)
-    assert slow.time == pytest.approx(1e-4 + 2e-3)  # the first one comes, then combining is what takes time
+    assert slow.time == pytest.approx(1e-4 + 2e-3)  # after the first segment arrives, combining takes longest
     quick = simulated(reduce, 2, 1_000_000, flat(0.0, 1e-9, 1e-10), longest=100_000)
-    assert quick.time == pytest.approx(1e-3 + 1e-5)  # all come, and the last one is combined
+    assert quick.time == pytest.approx(1e-3 + 1e-5)  # after the last segment arrives, only it is left to combine
     assert slow.busy[0] == pytest.approx(2e-3)
 
 
@@ -147,7 +147,7 @@ def test_all_times_scale_together(algorithm, ranks, nbytes, per_host, factor):
 
 
 def two_sends(network, **more):
-    """The root sends to each of two ranks, one after the other."""
+    """Simulate a root that sends to two ranks, one after the other."""
     return simulated(find("bcast", "naive"), 3, 1_000_000, network, **more)
 
 
@@ -165,10 +165,10 @@ def test_what_is_left_behind_shares_the_link_with_what_comes_next():
 
 
 def test_a_long_message_and_a_short_one_share_a_link_evenly():
-    """However many turns they are cut into: the last of the short one comes when as much of the long one has."""
+    """Check that a short message is complete when an equal amount of a long message has arrived."""
     wide = flat(buffer=8_000_000, frame=10_000)
     told = simulated(find("bcast", "scatter_allgather"), 4, 4_000_000, wide)
-    # 2 MB to rank 2; at the same time 1 MB of scattering and 1 MB of the first round of the all-gather to rank 1
+    # 2 MB go to rank 2.  Meanwhile, 1 MB of the scatter and 1 MB of the first all-gather round go to rank 1.
     halfway = 4e-3  # the link carries 1 GB/s
     assert told.ends[2] == pytest.approx(halfway + 4e-3, rel=0.03)
 
@@ -195,7 +195,7 @@ def test_ranks_of_a_host_share_its_link():
 def test_an_oversubscribed_switch_holds_up_what_crosses_it(oversubscription):
     network = Network(Link(0.0, BETA), gamma=0.0, hosts_per_switch=4, oversubscription=oversubscription)
     told = simulated(find("allgather", "tree"), 8, network=network)
-    inside = (1 + 2) * Z / 8 * BETA  # two rounds stay with their switch, and in the third all cross
+    inside = (1 + 2) * Z / 8 * BETA  # two rounds stay within a switch, and the third crosses between switches
     assert told.time == pytest.approx(inside + 4 * Z / 8 * BETA * oversubscription)
     assert told.links["switch 0 up"].nbytes == told.links["switch 1 down"].nbytes == 4 * 4 * Z / 8
 

@@ -1,4 +1,4 @@
-"""A parameter server against ring all-reduce, simulated; and the command that draws and prints."""
+"""Simulated training with a parameter server and with ring all-reduce, and the command that prints and plots."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def idle(worker):
 
 @pytest.mark.parametrize("workers", [2, 8, 32])
 def test_the_servers_link_carries_all_and_the_rings_twice_a_share(workers):
-    # the first push of the next step follows the last answer but p - 1, so that pushes and answers overlap a little
+    # The first push of the next step follows the first answer, so pushes overlap the other p - 1 answers.
     server = workers / parameter_server(workers, Z, idle, NETWORK, steps=50).gradients
     assert (workers + 1) * Z * BETA == pytest.approx(server, rel=0.03)
     around = workers / ring(workers, Z, idle, NETWORK).gradients
@@ -31,7 +31,7 @@ def test_nobody_waits_for_a_straggler_where_updates_are_asynchronous():
         assert pace(None, slow).gradients == pytest.approx(3 / 0.1 + 1 / (0.1 * slow), rel=0.02)
     assert pace(0, 8.0).staleness == 0
     assert 2 < pace(3, 8.0).staleness <= 3
-    # while a worker computes, each other one's gradient is applied; and before, while it waited for no answer
+    # Updates per gradient: 3 by the others during the step, and 4 in the step before, for whose answer no worker waits.
     assert pace(None, 1.0).staleness == pytest.approx(2 * 4 - 1, rel=0.05)
 
 
@@ -58,7 +58,7 @@ def test_the_command_prints_a_table_and_draws(tmp_path, capsys):
     assert "between 16 KiB and 64 KiB rabenseifner becomes faster than recursive_doubling" in capsys.readouterr().out
     text = (tmp_path / "times.svg").read_text()
     assert "mathdefault" not in text
-    assert text.count("<path") > 8 * 6  # a line and its markers for each algorithm
+    assert text.count("<path") > 8 * 6  # a line with markers for each algorithm
 
 
 def test_lines_cross_where_they_meet():

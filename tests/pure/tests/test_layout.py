@@ -1,14 +1,14 @@
-"""The tests are laid out as the source."""
+"""The layout of the tests mirrors the layout of the source."""
 
 from pathlib import Path
 
 TESTS = Path(__file__).parents[2]
 KINDS = ["pure", "mpi", "gpu", "jobs"]
-OUTSIDE = ["bench", "docs", "examples", "tests"]  # what is no part of the package
+OUTSIDE = ["bench", "docs", "examples", "tests"]  # not part of the package
 
 
 def sources(folder):
-    """The names that test files in a folder of this name may begin with: modules, packages, and its own."""
+    """Return the names with which test files in a folder may begin: its modules, its packages, and its own name."""
     above = TESTS.parent if folder.parts[:1] and folder.parts[0] in OUTSIDE else TESTS.parent / "pycoll"
     modules = [path.stem.strip("_") for path in (above / folder).glob("*.py")]
     modules += [] if folder.parts else OUTSIDE

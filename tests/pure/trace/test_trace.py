@@ -1,4 +1,4 @@
-"""Traces out of what ranks have recorded: clocks, rings that are full, what is missing, summaries, pictures."""
+"""Traces built from the records of ranks: clocks, full ring buffers, missing data, summaries and pictures."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ STEPS = [("start", 0, 1), ("start", 0, 0), ("wait", 0, 1), ("combine", 0, 800), 
 
 
 class Ranks:
-    """Two ranks that record given events, with the clock of rank 1 ahead by `offset(time)`."""
+    """Two ranks that record given events; the clock of rank 1 is ahead by `offset(time)`."""
 
     def __init__(self, directory, offset=lambda time: 0, capacity=100):
         self.directory, self.offset = directory, offset
@@ -45,7 +45,7 @@ class Ranks:
         self.record(rank, self.recorders[rank].named("phase", name), begin, end)
 
     def allreduce(self, rank, times, run, finished=True):
-        """Begins and ends at the first and the last of these times, with a step between each two."""
+        """Record an all-reduce from the first to the last of `times`, with one step between consecutive times."""
         for step, (begin, end) in enumerate(itertools.pairwise(times)):
             self.record(rank, self.program + 1 + step, begin, end, run)
         if finished:
@@ -59,7 +59,7 @@ class Ranks:
 
 
 def one_that_is_late(ranks):
-    """Rank 1 comes 5 ms after rank 0, which waits for it."""
+    """Record an all-reduce that rank 1 enters 5 ms after rank 0, which waits for it."""
     ranks.allreduce(0, [10, 11, 12, 17, 18, 19], BLOCKING)
     ranks.allreduce(1, [15, 16, 16.5, 17, 18, 18.5], BLOCKING)
     return ranks
@@ -75,8 +75,8 @@ def test_it_nests_and_messages_find_each_other(tmp_path):
     assert len(ids(events, "s")) == 4 and sent(events, 0) == sent(events, 1) == [800, 800]
     assert named(events, "collective", "X", 0) == ["allreduce.recursive_doubling"]
     assert named(events, "collective", "b", 0) == ["allreduce.recursive_doubling", "round 1"]
-    assert sorted(arrows(events)) == [  # each from what began earlier to what began later, as Perfetto draws it
-        ((2e3, 0, "send to 1"), (7999.999, 1, "from 0")),  # the first event is at 9 ms
+    assert sorted(arrows(events)) == [  # each from the earlier span to the later one, as drawn by Perfetto
+        ((2e3, 0, "send to 1"), (7999.999, 1, "from 0")),  # relative to the first event, at 9 ms
         ((7e3, 1, "send to 0"), (7999.999, 0, "from 1")),
         ((22e3, 0, "send to 1"), (23999.999, 1, "from 0")),
         ((22e3, 1, "send to 0"), (23999.999, 0, "from 1")),
@@ -133,7 +133,7 @@ def test_a_ring_that_is_full_keeps_the_last(tmp_path):
     ranks = Ranks(tmp_path, capacity=10)
     for number in range(25):
         ranks.phase(0, f"{number}", number, number + 1)
-    for trace in (read(tmp_path), ranks.read()):  # while it is being recorded, and after
+    for trace in (read(tmp_path), ranks.read()):  # during recording, and after it
         assert [phase.what for phase in trace.ranks[0].phases] == [f"{number}" for number in range(15, 25)]
         assert (trace.ranks[0].dropped, trace.ranks[1].dropped) == (15, 0)
     last = read(tmp_path, most=6).ranks[0]
@@ -153,8 +153,8 @@ def test_what_a_killed_rank_leaves(tmp_path):
     ranks = one_that_is_late(Ranks(tmp_path))
     ranks.allreduce(0, [20, 21, 22], BLOCKING + 1, finished=False)
     with meanings_path(tmp_path, 0).open("a") as file:
-        file.write('{"number": 99, "pha')  # it was writing just then
-    meanings_path(tmp_path, 1).write_text("")  # killed when it had just begun
+        file.write('{"number": 99, "pha')  # killed while writing a line
+    meanings_path(tmp_path, 1).write_text("")  # killed just after its start
     trace = read(tmp_path)
     assert trace.missing == [1] and [one.finished for one in trace.ranks[0].collectives] == [True, False]
     export(trace, tmp_path / "trace.json")
@@ -168,14 +168,14 @@ def test_who_waited_for_whom_and_who_was_late(tmp_path):
     assert (late[1].last, late[1].late, late[0].last, late[0].late) == (1, 5 * MS, 0, 0)
     (use,) = uses(trace)
     assert (use.calls, use.ranks, use.total, use.median, use.nbytes) == (1, 2, 9000, 9000, 800)
-    assert use.algbw == pytest.approx(800 / 9000e-6 / 1e9) and use.busbw == use.algbw  # 2*(p-1)/p is 1
+    assert use.algbw == pytest.approx(800 / 9000e-6 / 1e9) and use.busbw == use.algbw  # the factor 2*(p-1)/p is 1
 
 
 def test_waits_for_what_is_in_flight(tmp_path):
     ranks = Ranks(tmp_path)
     ranks.allreduce(0, [10, 11, 12, 12.5, 13, 13.5], IN_FLIGHT)
     ranks.phase(0, "wait", 2, 20)
-    assert waited_for(ranks.read().ranks[0]) == {1: 1 * MS}  # its steps come one after the other
+    assert waited_for(ranks.read().ranks[0]) == {1: 1 * MS}  # the steps in flight run one after the other
 
 
 def test_overlap_is_communication_in_flight_while_passes_are_computed(tmp_path):
@@ -190,7 +190,7 @@ def test_overlap_is_communication_in_flight_while_passes_are_computed(tmp_path):
 
 def test_waiting_for_a_persistent_collective_is_no_overlap(tmp_path):
     ranks = Ranks(tmp_path)
-    ranks.allreduce(0, [0, 1, 2, 10, 11, 20], IN_FLIGHT)  # its waits are calls, and no phases
+    ranks.allreduce(0, [0, 1, 2, 10, 11, 20], IN_FLIGHT)  # its waits are calls, not phases
     ranks.phase(0, "forward", 0, 20)
     flying, computing, waited = overlap(ranks.read().ranks[0])
     assert flying == 20 * MS and computing + waited == flying and waited >= 8 * MS
@@ -202,7 +202,7 @@ def test_a_phase_within_itself(tmp_path, monkeypatch):
     again = phase("again")
     with again, again:
         pass
-    Passes().gradient()  # which is in no phase any more
+    Passes().gradient()  # outside of all phases
     found = ranks.read().ranks[0].phases
     assert sorted(one.what for one in found) == ["again", "again", "forward"]
 
@@ -272,7 +272,7 @@ def test_arrows_run_between_the_bands_of_ranks(tmp_path):
     main([str(tmp_path), "-o", str(tmp_path / "timeline.svg")])
     root = ElementTree.parse(tmp_path / "timeline.svg").getroot()
     order = [one.get("class") or one.tag.rpartition("}")[2] for one in root]
-    assert order.index("hop") < order.index("g")  # what is drawn first lies below
+    assert order.index("hop") < order.index("g")  # elements drawn first are below the others
     bands = [float(one.get("transform").split()[1][:-1]) for one in root.findall("{*}g")]
     heights = [
         max(float(bar.get("y")) + float(bar.get("height")) for bar in band.findall("{*}rect"))
@@ -300,7 +300,7 @@ def test_steps_of_drivers(tmp_path):
             ranks.phase(rank, "forward", begin + late, begin + 4)
             ranks.phase(rank, "optimizer", begin + 6, begin + 8 + late)
     trace = ranks.read()
-    start = 2 * MS  # times begin with the first event
+    start = 2 * MS  # times are relative to the first event
     assert interval(trace, 1, 1) == (0, 11 * MS - start) and interval(trace, 2, 3) == (12 * MS - start, 31 * MS - start)
     with pytest.raises(InvalidTrace, match=r"steps 3-4: the trace has steps 1 to 3"):
         interval(trace, 3, 4)
@@ -314,7 +314,7 @@ def test_a_step_of_the_parameter_server_ends_with_pull(tmp_path):
     for begin in (0, 10):
         ranks.phase(0, "push", begin, begin + 1)
         ranks.phase(0, "pull", begin + 2, begin + 6)
-        ranks.phase(1, "optimizer", begin + 3, begin + 4)  # of the server
+        ranks.phase(1, "optimizer", begin + 3, begin + 4)  # the optimizer of the server
     trace = ranks.read()
     assert interval(trace, 2, 2) == (10 * MS, 16 * MS)
 

@@ -1,4 +1,4 @@
-"""Sizes on command lines."""
+"""Sizes on the command line."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Scales of axes, and names beside lines."""
+"""Axis scales, and labels next to lines."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from bench.plots.axes import apart, log_sizes, log_values
         ([0.6, 0.5, 0.55], 0.1, [0.65, 0.45, 0.55]),
         ([1.0, 0.99], 0.1, [1.0, 0.9]),
         ([0.0, -1.0], 0.1, [0.1, 0.0]),
-        ([0.5, 0.5, 0.5], 0.6, [0.0, 0.6, 1.2]),  # no room
+        ([0.5, 0.5, 0.5], 0.6, [0.0, 0.6, 1.2]),  # more labels than fit
         ([], 0.1, []),
     ],
     ids=str,

@@ -1,4 +1,4 @@
-"""What speaks for and against a CUDA-aware MPI."""
+"""Detection of CUDA-aware MPI libraries."""
 
 import pytest
 
@@ -13,11 +13,11 @@ UCX, CUDA_UCX = {"libucp.so.0"}, {"libucp.so.0", "libuct_cuda.so.0"}
 @pytest.mark.parametrize(
     "library, says, loaded, environment, aware",
     [
-        # the wheels from PyPI
+        # wheels from PyPI
         (OPEN_MPI, False, UCX, {}, False),
         (MPICH, False, UCX, {}, False),
         (MPICH, None, set(), {}, False),
-        # built with CUDA, and everything agrees
+        # built with CUDA; UCX without CUDA support matters only if it may be selected
         (OPEN_MPI, True, CUDA_UCX, {}, True),
         (OPEN_MPI, True, set(), {}, True),
         (OPEN_MPI, True, UCX, {"OMPI_MCA_pml": "ob1"}, True),
@@ -25,7 +25,7 @@ UCX, CUDA_UCX = {"libucp.so.0"}, {"libucp.so.0", "libuct_cuda.so.0"}
         (OPEN_MPI, True, UCX, {"OMPI_MCA_pml": "^cm"}, False),
         (MPICH, True, CUDA_UCX, {}, True),
         (MPICH, True, {"libfabric.so.1"}, {}, True),
-        # the library says yes, but may send by a UCX that cannot
+        # the library reports support, but UCX_TLS or the build of UCX may exclude CUDA
         (OPEN_MPI, True, UCX, {}, False),
         (MPICH, True, UCX, {}, False),
         (OPEN_MPI, True, CUDA_UCX, {"UCX_TLS": "tcp,sm"}, False),
@@ -33,7 +33,7 @@ UCX, CUDA_UCX = {"libucp.so.0"}, {"libucp.so.0", "libuct_cuda.so.0"}
         (OPEN_MPI, True, CUDA_UCX, {"UCX_TLS": "^cuda_ipc"}, True),
         (OPEN_MPI, True, CUDA_UCX, {"UCX_TLS": "sm,tcp,cuda_ipc"}, False),
         (OPEN_MPI, True, CUDA_UCX, {"UCX_TLS": "sm,cuda_copy"}, True),
-        # the library says no, but gives all messages to a UCX that can
+        # the library reports no support, but may pass all messages to a UCX with CUDA support
         (OPEN_MPI, False, CUDA_UCX, {"OMPI_MCA_pml": "ucx"}, True),
         (OPEN_MPI, False, CUDA_UCX, {}, False),
         (OPEN_MPI, False, CUDA_UCX, {"OMPI_MCA_pml": "ob1"}, False),

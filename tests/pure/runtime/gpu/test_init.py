@@ -1,4 +1,4 @@
-"""What must work where there is no CuPy."""
+"""Imports and host collectives without CuPy."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ pytest.importorskip("mpi4py")
 
 
 def test_cupy_is_not_imported_before_it_is_needed(tmp_path):
-    """Not by pycoll, nor by collectives on the host's buffers."""
+    """Check that neither pycoll nor collectives on host buffers import CuPy."""
     (tmp_path / "cupy.py").write_text("raise SystemExit('cupy was imported')")
     program = (
         "import numpy as np, pycoll, sys; pycoll.allreduce(np.ones(3)); pycoll.Comm\n"

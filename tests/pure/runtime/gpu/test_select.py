@@ -1,4 +1,4 @@
-"""Who gets which GPU."""
+"""Assignment of GPUs to ranks."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from pycoll.runtime.gpu.select import share_out
     [
         ([["a", "b"]] * 2, [0, 1]),
         ([["a", "b"]] * 5, [0, 1, 0, 1, 0]),
-        ([["a"], ["b"], ["c"]], [0, 0, 0]),  # each has one of its own, as Slurm gives them
+        ([["a"], ["b"], ["c"]], [0, 0, 0]),  # each rank sees only its own GPU, as under Slurm
         ([["a", "b"], ["a"], ["b", "c"]], [0, 0, 0]),
         ([["a", "b"], ["b", "a"]], [0, 0]),
         ([["a"], []], [0, None]),
