@@ -88,7 +88,7 @@ def nonblocking() -> None:
 
 
 def persistent() -> None:
-    """Make, start, and free a persistent collective of each kind."""
+    """Create, start and free a persistent collective of each kind."""
     collectives: list[pycoll.Persistent] = [
         pycoll.barrier_init(),
         pycoll.bcast_init(B, algorithm="tree"),

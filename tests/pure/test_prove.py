@@ -61,7 +61,7 @@ def test_a_schedule_that_is_not_a_generator():
 
 
 def through_a_partner(rank, size):
-    """Ranks 0 and 1, and ranks 1 and 2, match, but rank 2 also waits for a message that no one sends."""
+    """The messages of ranks 0, 1 and 2 match, but rank 2 also waits for a message that no one sends."""
     if rank == 0:
         yield (Recv(1, [1]),)
     elif rank == 1:
@@ -77,7 +77,7 @@ def test_a_message_that_no_one_sends():
 
 
 def waits_for_the_one_behind_its_partner(rank, size):
-    """Rank 3 waits for rank 0, which matches rank 1; rank 1 waits for rank 2, and rank 2 for rank 3."""
+    """The rounds of ranks 0 and 1 match, but rank 1 waits for rank 2, rank 2 for rank 3, and rank 3 for rank 0."""
     yield from {
         0: [(Recv(1, [1]),)],
         1: [(Send(0, [1]), Recv(2, [2]))],
@@ -143,7 +143,7 @@ def test_contributions_that_are_missing():
 
 
 def doubling(rank, size):
-    """Recursive doubling as if the number of ranks were a power of two: right for 4, wrong for 3."""
+    """Recursive doubling that assumes a power of two: right for 4 ranks, wrong for 3."""
     for step in (1, 2):
         yield Send((rank + step) % size, [0]), Reduce((rank - step) % size, [0])
 

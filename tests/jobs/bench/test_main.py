@@ -166,7 +166,7 @@ def test_one_rank_alone_says_what_is_wrong():
 
 @pytest.mark.slow
 def test_bench_on_a_gpu(tmp_path):
-    """Check records and results with the stand-in for CuPy, whose times are meaningless."""
+    """Check records and results with the stand-in for CuPy; its times are meaningless."""
     (tmp_path / "cupy.py").write_text(
         "import sys; from tests.gpu import standin; sys.modules['cupy'] = standin.module()"
     )

@@ -269,7 +269,7 @@ comm.Free()
 
 @pytest.mark.parametrize("form", ["first", "again", "elsewhere", "nonblocking"])
 def test_an_error_in_the_middle_makes_the_communicator_unusable(form):
-    """Later calls are refused, since messages already started could be mistaken for messages of a later call."""
+    """Check that later calls are refused, because messages in flight could be mistaken for messages of these calls."""
     job = run(2, ["-c", BROKEN, form])
     assert job.code == 0 and not job.timed_out, job.output
     assert job.output.count("raised") == 2 and job.output.count("refused") == 4

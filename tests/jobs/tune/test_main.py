@@ -60,7 +60,7 @@ def test_it_is_used_and_said_to_be(tuned):
     seconds = json.loads(tuned.read_text())["measurements"][0]["primitives"]["allreduce"][0]["seconds"]
     best = min(seconds, key=seconds.get)
     reason = "measured to be the fastest"
-    if seconds["recursive_doubling"] <= 1.05 * seconds[best]:  # the choice of the rules
+    if seconds["recursive_doubling"] <= 1.05 * seconds[best]:  # the algorithm that the rules choose
         best, reason = "recursive_doubling", "by the rules, and measured to be as good as the fastest"
     for line in explained(tuned):
         assert f" {best} {reason} {tuned}, measured 20" in line and line.endswith("[]")

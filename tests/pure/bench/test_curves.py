@@ -17,7 +17,7 @@ def test_no_mpi_of_its_own_is_taken_from_what_was_timed_beside():
     own = curves_of([record("ring", 8, 5.0)])[curves.MPI][8]
     assert own["median"] == 10.0
     assert own["busbw"] == pytest.approx(8 / 10.0 / 1e3)
-    assert own["min"] is own["p99"] is None  # they were measured for the ring only
+    assert own["min"] is own["p99"] is None  # min and p99 were measured for the ring only
 
 
 @pytest.mark.parametrize(

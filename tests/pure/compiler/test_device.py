@@ -121,7 +121,7 @@ def large(way, primitive="allreduce", algorithm="ring", size=2, count=4 * PIECE 
 
 
 def test_a_segment_is_combined_while_the_next_is_received():
-    """Check that on the direct path, only sends of results wait for the GPU, but not the next combination."""
+    """Check that on the direct path, sends of results wait for the GPU, but the next combination does not."""
     steps = large("direct").steps
     combined = [number for number, step in enumerate(steps) if isinstance(step, Apply)]
     assert len(combined) == 2

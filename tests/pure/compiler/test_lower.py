@@ -170,7 +170,7 @@ def test_split_is_even():
 
 
 def swap_with_a_copy(rank, size):
-    """Copy the own block to the name of the other block, send the copy, and receive into the own block."""
+    """Copy the block of this rank to the name of the other block, send the copy, and receive into the original."""
     yield (Copy(rank, 1 - rank),)
     yield Send(1 - rank, [1 - rank]), Recv(1 - rank, [rank])
 

@@ -87,7 +87,7 @@ def contents(path):
 
 
 def test_a_flipped_bit_in_every_byte(folder):
-    """Check that a flipped bit raises an error with the file name, unless it is in unused data like archive times."""
+    """Check that a flipped bit raises an error with the file name, unless the data is unused, as archive times are."""
     path = write_part(folder)
     right, content = contents(path), path.read_bytes()
     assert right == (0, (2, 3), VALUES.tolist(), [0, 1, 2], {"w": 4})

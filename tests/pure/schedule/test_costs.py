@@ -35,7 +35,7 @@ def test_docstrings_are_complete(algorithm):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
 def test_bounds_are_not_loose(algorithm):
-    """Check that for each bound, some number of ranks reaches at least 0.66 of it."""
+    """Check that the count exceeds 0.66 of each bound for some number of ranks."""
     formulas = documented(algorithm)
     for field, counted in (("Sent", "sent"), ("Received", "received")):
         if "at most" in formulas.get(field, ""):

@@ -111,7 +111,7 @@ def test_rounds_that_send_and_write_the_same_block_are_listed():
 
 
 def all_send_then_all_receive(rank, size):
-    """Complete if messages are buffered, but deadlock otherwise."""
+    """Complete with buffered messages, but deadlock without buffering."""
     yield (Send(1 - rank, [rank]),)
     yield (Recv(1 - rank, [1 - rank]),)
 
@@ -176,7 +176,7 @@ def test_the_proof_refuses(primitive, generator, complaint):
 
 
 def test_the_proof_refuses_different_bits():
-    """Refuse results that differ in bits because each rank has its own operand on the left."""
+    """Refuse a commutative reduction whose bits differ because each rank has its own operand on the left."""
     wrong = Algorithm(PRIMITIVES["allreduce"], "wrong", in_rank_order_on_one_rank_alone, whole, False, ("rank", "size"))
     with pytest.raises(ProofError, match="rank 1 does not end with the same bits as rank 0"):
         prove(wrong, 2)

@@ -31,7 +31,7 @@ def test_nobody_waits_for_a_straggler_where_updates_are_asynchronous():
         assert pace(None, slow).gradients == pytest.approx(3 / 0.1 + 1 / (0.1 * slow), rel=0.02)
     assert pace(0, 8.0).staleness == 0
     assert 2 < pace(3, 8.0).staleness <= 3
-    # Updates per gradient: 3 by the others during the step, and 4 in the step before, for whose answer no worker waits.
+    # 3 updates by others during the step, and 4 in the previous one, because workers do not wait for its answer
     assert pace(None, 1.0).staleness == pytest.approx(2 * 4 - 1, rel=0.05)
 
 
