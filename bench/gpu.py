@@ -1,7 +1,7 @@
 """Measure the copy bandwidth of the GPU, and compare results with it: ``python -m bench.gpu RESULTS.json ...``.
 
-Without files, it prints only the bandwidth.  The all-reduces in the files are compared with the time in which the GPU
-copies the vector once within its memory.
+Without files, it prints only the bandwidth.  The times of all-reduce in the files are compared with the time that the
+GPU takes to copy the vector once within its memory.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def gpu_environment() -> dict[str, object]:
 
 
 def path_environment() -> dict[str, object]:
-    """Return the path of buffers in GPU memory, direct or staged, and the reason."""
+    """Return the path that buffers in GPU memory take, direct or staged, and the reason."""
     found = support()
     return {"path": "direct" if found.aware else "staged", "because": found.reason}
 

@@ -1,4 +1,4 @@
-"""Where documents were measured, in words.  No MPI is needed."""
+"""Describe the machines on which documents were measured; without MPI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Environment = Mapping[str, Any]
 
 
 def where(several: Iterable[Environment]) -> str:
-    """MPI, ranks, hosts, CPU and GPU: a line for all that differ in ranks only."""
+    """Return the MPI library, ranks, hosts, CPU and GPU; environments that differ only in ranks share a line."""
     lines: dict[tuple[str, ...], list[int]] = {}
     for each in several:
         hosts = each["hosts"]
@@ -23,7 +23,7 @@ def where(several: Iterable[Environment]) -> str:
 
 
 def crowded(several: Iterable[Environment]) -> str | None:
-    """A warning if ranks outnumber the cores of their hosts.  What is recorded is the cores of one host."""
+    """Return a warning if there are more ranks than cores, else None; environments record the cores of one host."""
     found: dict[int, list[int]] = {}
     for each in several:
         cores = each.get("cores")
@@ -36,6 +36,6 @@ def crowded(several: Iterable[Environment]) -> str | None:
 
 
 def _ranks(ranks: Iterable[int]) -> str:
-    """The numbers without repetitions."""
+    """Format the distinct numbers of ranks."""
     numbers = sorted(set(ranks))
     return f"{', '.join(map(str, numbers))} rank{'s' * (numbers != [1])}"

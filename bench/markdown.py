@@ -1,4 +1,4 @@
-"""Tables of a report, in Markdown.  No MPI is needed."""
+"""Tables of a report, in Markdown; without MPI."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .curves import MPI, Curves, Document, fastest, ranges, ratio, sizes_of
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """A table in Markdown; all columns but the first `left` are numbers."""
+    """Return a table in Markdown; all columns except the first `left` are right-aligned."""
     aligned = ["left" if column < left else "right" for column in range(len(headings))]
     safe = [[" ".join(text.split()).replace("|", r"\|") for text in row] for row in rows]
     return tabulate(safe, headings, tablefmt="pipe", disable_numparse=True, colalign=aligned if safe else None)
 
 
 def environments(named: Mapping[str, Document]) -> str:
-    """A column for each file: where and with what it was measured."""
+    """Return a table of the environments in which the files were measured, one column for each file."""
 
     def said(value: Any) -> str:
         return ", ".join(map(str, value)) if isinstance(value, list) else "-" if value is None else str(value)
@@ -31,12 +31,12 @@ def environments(named: Mapping[str, Document]) -> str:
 
 
 def number(value: float) -> str:
-    """Three figures, and no more than are before the point."""
+    """Format a number with three significant digits, or with all digits of its integer part if these are more."""
     return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 def cell(found: Curves, name: str, size: int) -> str:
-    """What the table says of an algorithm at a size."""
+    """Return the table cell for an algorithm at a size."""
     record = found.get(name, {}).get(size)
     if record is None or (record["median"] is None and record.get("wrong") is None):
         return "-"
@@ -49,7 +49,7 @@ def cell(found: Curves, name: str, size: int) -> str:
 
 
 def fastest_by_size(found: Curves) -> str:
-    """The fastest algorithm in each range of sizes."""
+    """Return a table of the fastest algorithm in each range of sizes."""
     rows = [[row["sizes"] or "-", row["fastest"], row["ratio"] or "-"] for row in ranges(found)]
     return (
         table(["sizes", "fastest algorithm of pycoll", "speed relative to MPI"], rows, left=2)
@@ -59,14 +59,14 @@ def fastest_by_size(found: Curves) -> str:
 
 
 def by_algorithm(found: Curves) -> str:
-    """Times and ratios of one way to call a primitive: a row for each size, MPI first, a column for each algorithm."""
+    """Return a table of times and ratios, with a row for each size and a column for each algorithm, MPI first."""
     names = sorted(found, key=lambda name: name != MPI)
     rows = [[size_label(size), *(cell(found, name, size) for name in names)] for size in sizes_of(found)]
     return table(["size", *names], rows)
 
 
 def before_after(before: Curves, after: Curves) -> str:
-    """How many times faster the second is, and both medians: sizes down, algorithms across."""
+    """Return a table of speedups and both medians, with a row for each size and a column for each algorithm."""
 
     def change(name: str, size: int) -> str:
         old, new = (found[name].get(size, {}).get("median") for found in (before, after))

@@ -1,4 +1,4 @@
-"""Measure a point (a primitive at a size): one record for each algorithm, and one for the native MPI collective."""
+"""Measure a point (a primitive at a size); return a record for each algorithm and for the native MPI collective."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pycoll.tune.timing import alternate
 from .options import names_of
 
 MPIS = "mpi"  # the native MPI collective, called without pycoll
-STAGED = "staged"  # the same for buffers in GPU memory, staged through host memory
+STAGED = "staged"  # the native MPI collective on buffers in GPU memory, staged through host memory
 
 
 class Point(NamedTuple):
-    """A primitive, a size and a place: its calls are timed in alternation."""
+    """A primitive, a size, and in place or not; the calls of a point are timed in alternation."""
 
     primitive: str
     nbytes: int
@@ -31,7 +31,7 @@ class Point(NamedTuple):
 
 
 def points(options: argparse.Namespace) -> list[Point]:
-    """Return the points that the options ask for, primitive by primitive."""
+    """Return the points selected by the options, grouped by primitive."""
     found = []
     for primitive in options.primitives:
         if not names_of(primitive, options.algorithm):
@@ -69,7 +69,7 @@ def measure(comm: MPI.Intracomm, point: Point, options: argparse.Namespace, xp: 
     if options.form == "nonblocking":
         _overlap(comm, ways, records, options, budget)
     case.free()
-    if "best" in options.algorithm and "all" not in options.algorithm:  # but never hide an algorithm that is wrong
+    if "best" in options.algorithm and "all" not in options.algorithm:  # never hide a wrong algorithm
         right = [name for name in names if not records[name]["wrong"]]
         best = min(right or names, key=lambda name: records[name]["median"])
         names = [name for name in names if name == best or name in options.algorithm or records[name]["wrong"]]
@@ -84,9 +84,9 @@ def _call(case: Case, algorithm: str | None, form: str) -> Way:
 
 
 def _yardsticks(case: Case, form: str, xp: Any) -> dict[str, Way]:
-    """Return the reference calls that exist for this case, to compare the algorithms of pycoll with."""
+    """Return the reference calls available for this case, with which the algorithms of pycoll are compared."""
     ways: dict[str, Way] = {}
-    aware = xp is np or facts().says  # a CUDA-aware UCX does not make the collectives of the library CUDA-aware
+    aware = xp is np or facts().says  # a CUDA-aware UCX does not make the MPI collectives CUDA-aware
     if aware and case.call_native(form):
         ways[MPIS] = lambda between=None: case.call_native(form, between=between)
     if xp is not np and case.primitive != "barrier" and form == "blocking":
@@ -114,7 +114,7 @@ def _record(case: Case, name: str, options: argparse.Namespace) -> dict:
 def _time(
     comm: MPI.Intracomm, calls: dict[str, Call], records: dict[str, dict], options: argparse.Namespace, budget: float
 ) -> None:
-    """Time the calls, and write microseconds and GB/s to the records."""
+    """Time the calls, and write times in microseconds and bandwidths in GB/s to the records."""
     times = alternate(comm, calls, budget, options.iters, options.warmup_iters)
     medians = {name: float(np.median(seconds)) * 1e6 for name, seconds in times.items()}
     yardstick = medians.get(MPIS) or medians.get(STAGED)

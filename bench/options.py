@@ -1,4 +1,4 @@
-"""The command line of the benchmark, with the option names of nccl-tests where they exist."""
+"""The command line of the benchmark; options have the same names as in nccl-tests where these exist."""
 
 from __future__ import annotations
 

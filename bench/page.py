@@ -1,4 +1,4 @@
-"""A report as a file: HTML with its plots in it, or Markdown with the plots beside it.  No MPI is needed."""
+"""Write a report as HTML with embedded plots, or as Markdown with plots in separate files; without MPI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pycoll.base.figures import image
 from .plots.document import Plot
 
 Block = str | Plot  # Markdown, or a plot
-NARROW = 700  # pixels: narrower pages get the plots for a phone
+NARROW = 700  # pixels; narrower pages show the plots for phones
 HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>pycoll bench</title><style>
@@ -34,7 +34,7 @@ blockquote { margin: 1rem 0; padding: .1rem 1rem; border-left: .3rem solid #c241
 
 
 def render(blocks: Iterable[Block], kind: str) -> dict[str, bytes]:
-    """The files of a report by name, the report itself last."""
+    """Return the contents of the files of a report by name; the report itself is last."""
     return _html(blocks) if kind == "html" else _markdown(blocks)
 
 
@@ -53,7 +53,7 @@ def _markdown(blocks: Iterable[Block]) -> dict[str, bytes]:
 
 
 def _html(blocks: Iterable[Block]) -> dict[str, bytes]:
-    markdown = MarkdownIt("js-default")  # without HTML: names of files and machines may hold anything
+    markdown = MarkdownIt("js-default")  # escapes HTML: names of files and machines may contain any text
     parts = [_picture(block) if isinstance(block, Plot) else markdown.render(block) for block in blocks]
     return {"report.html": f"{HEAD}{''.join(parts)}</body></html>\n".encode()}
 

@@ -1,7 +1,7 @@
-"""A report of result files: ``python -m bench.report RESULTS.json ... -o DIR``.  No MPI is needed.
+"""Write a report of result files: ``python -m bench.report RESULTS.json ... -o DIR``.  No MPI is needed.
 
-Files that differ in ranks only also give curves of time against ranks; of files with the same ranks and MPI, the first
-is compared with each of the others, as before and after.
+Files that differ only in the number of ranks are also plotted against ranks.  Among files with the same ranks and MPI,
+the first is compared with each of the others, as before and after.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .plots.document import plot_by_ranks, plots_of
 from .results import FORMAT, VERSION
 from .usage import typed
 
-ENVIRONMENT: dict[str, Any] = {"ranks": int, "hosts": list, "mpi": str, "cpu": str}  # what must be there
+ENVIRONMENT: dict[str, Any] = {"ranks": int, "hosts": list, "mpi": str, "cpu": str}  # required keys and their types
 RECORD: dict[str, Any] = {"primitive": str, "algorithm": str, "bytes": int}
 RECORD |= dict.fromkeys(("median", "busbw", "native", "min", "p99"), (float, int, type(None)))
 LEGEND = (
@@ -34,13 +34,13 @@ LEGEND = (
 
 
 class Refused(ValueError):
-    """A file that is not a result file; the message names it and the reason."""
+    """Raised for a file that is not a result file; the message has the file name and the reason."""
 
 
 def load(path: Path) -> Document:
-    """A result file; `Refused` if it is none that this program can read."""
+    """Read a result file; raise `Refused` if this program cannot read it."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"), parse_constant=str)  # NaN is no number
+        document = json.loads(path.read_text(encoding="utf-8"), parse_constant=str)  # do not accept NaN as a number
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"broken JSON: {error}"
         raise Refused(f"{path}: {reason}") from None
@@ -65,7 +65,7 @@ def _flaw(document: Any) -> str | None:
 
 
 def labelled(files: Mapping[Path, Document]) -> dict[str, Document]:
-    """Documents by what differs between them: ranks, MPI, commit; by their files' names where that is not enough."""
+    """Label each document by the facts that differ (ranks, MPI, commit), and by file name if labels are not unique."""
     environments = [document["environment"] for document in files.values()]
     facts = [(f"{each['ranks']} ranks", each["mpi"], f"commit {each.get('commit')}") for each in environments]
     differing = [place for place in range(3) if len({fact[place] for fact in facts}) > 1]
@@ -78,7 +78,7 @@ def labelled(files: Mapping[Path, Document]) -> dict[str, Document]:
 
 
 def scalable(named: Mapping[str, Document]) -> list[list[Document]]:
-    """Documents that differ in ranks only (and so in hosts), of each number of ranks the last."""
+    """Group documents that differ only in ranks (and hosts); for each number of ranks, the last document is kept."""
     groups: dict[str, dict[int, Document]] = {}
     for document in named.values():
         environment = document["environment"]
@@ -88,7 +88,7 @@ def scalable(named: Mapping[str, Document]) -> list[list[Document]]:
 
 
 def pairs(named: Mapping[str, Document]) -> list[tuple[str, str]]:
-    """What is compared, before and after: of those with the same ranks and MPI, the first with each of the others."""
+    """Return the labels to compare: with the same ranks and MPI, the first document and each of the others."""
     groups: dict[tuple, list[str]] = {}
     for label, document in named.items():
         groups.setdefault((document["environment"]["ranks"], document["environment"]["mpi"]), []).append(label)
@@ -96,7 +96,7 @@ def pairs(named: Mapping[str, Document]) -> list[tuple[str, str]]:
 
 
 def about(named: Mapping[str, Document], primitive: str) -> Iterator[Block]:
-    """All that there is to say of a primitive."""
+    """Yield all blocks of the report about a primitive."""
     yield f"## {primitive}"
     against_mpi, times = plots_of(named, primitive)
     yield from against_mpi
@@ -127,7 +127,7 @@ def about(named: Mapping[str, Document], primitive: str) -> Iterator[Block]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Read the files, and write the report if all can be read."""
+    """Read all files, and write the report if none is refused."""
     parser = argparse.ArgumentParser(prog=typed("python -m bench.report"), description=typed(__doc__))
     parser.add_argument("results", nargs="+", type=Path, help=typed("files of `python -m bench --json`"))
     parser.add_argument(

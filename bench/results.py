@@ -1,4 +1,4 @@
-"""Results as tables, and as JSON and CSV files, which are written atomically."""
+"""Format results as tables, and write them to JSON and CSV files atomically."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def table(records: list[dict], columns: Columns, style: str = "simple") -> str:
 
 
 def document(environment: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the content of a JSON file that `bench.report` reads."""
+    """Return the content of a JSON file for `bench.report`."""
     return {"format": FORMAT, "version": VERSION, "environment": environment, "records": records}
 
 

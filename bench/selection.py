@@ -1,8 +1,9 @@
-"""Measure how good the choice of pycoll is: ``mpiexec -n 4 python -m bench.selection``, with or without a tuning file.
+"""Measure how good the choices of pycoll are: ``mpiexec -n 4 python -m bench.selection``.
 
-The candidates are all algorithms and the native MPI collective, called through pycoll with `algorithm=`.  They are
-timed in alternation with the choice of pycoll.  If the choice seems more than 10% slower than the best candidate, it is
-timed again for longer, with all candidates near the best.  The reason is that the minimum of noisy medians is biased.
+It works with or without a tuning file.  The candidates are all algorithms and the native MPI collective, called through
+pycoll with `algorithm=`.  They are timed in alternation with the choice of pycoll.  If the choice seems more than 10%
+slower than the best candidate, it is timed again for longer, with all candidates near the best.  The reason is that the
+minimum of noisy medians is biased.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, budget: float) -> di
     case.zero()
     explained = pycoll.explain(primitive, nbytes=case.chosen_by, comm=comm)
     chosen = str(Candidate(explained.algorithm, explained.segment))
-    # leave out the chosen algorithm by its name: it is the same program
+    # omit the chosen algorithm under its own name: it would run the same program
     names = [name for name in [*algorithms_of(primitive), NATIVE] if name != chosen]
     calls = {chosen: case.call(None)} | {name: case.call(name) for name in names}
     found = race(comm, calls, 0.6 * budget)
@@ -71,7 +72,7 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, budget: float) -> di
 
 
 def main(argv: list[str]) -> None:
-    """Measure and print."""
+    """Measure all points, and print the results."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
     parser = argparse.ArgumentParser(prog=typed("python -m bench.selection"), description=typed(__doc__))
@@ -105,7 +106,7 @@ def main(argv: list[str]) -> None:
 
 
 def said(records: list[dict]) -> str:
-    """Summarize how many choices are good."""
+    """Return a summary of how many choices are good."""
     ratios = sorted(record["ratio"] for record in records)
     good = sum(ratio <= CLOSE for ratio in ratios)
     return (

@@ -12,7 +12,7 @@ from pycoll.tune.timing import Call
 
 
 class Starts:
-    """The start times of calls on the clocks of all ranks; all ranks of the communicator make it together."""
+    """The start times of calls on all ranks, corrected for clock offsets; creating one is collective."""
 
     def __init__(self, comm: MPI.Intracomm, calls: Mapping[str, Call]) -> None:
         self.comm = comm
@@ -30,8 +30,8 @@ class Starts:
     def late(self) -> dict[str, np.ndarray]:
         """Return the delays of the ranks relative to the first rank, in seconds.
 
-        There is an array of shape (calls, ranks) for each name.  All ranks call it; only rank 0 gets a result that is
-        not empty.
+        The result has an array of shape (calls, ranks) for each name.  All ranks call it; the result is empty on ranks
+        other than 0.
         """
         asked = self.asked + clocks.measure(self.comm, MPI.Request.Wait)
         gathered = self.comm.gather(self.noted)

@@ -1,4 +1,4 @@
-"""Records as people read them: nccl-tests' table, and a summary."""
+"""Format records as a table like the output of nccl-tests, and as a summary."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COPIED: Columns = {"copied": ("copied\n(B)", "")}
 
 
 def nccl_table(records: list[dict], options: argparse.Namespace) -> str:
-    """A row for each size and algorithm; what was measured out of place and in place side by side."""
+    """Return a table with a row for each size and algorithm, and out-of-place and in-place results side by side."""
     shown = {} if options.validate_only else MEASURED
     shown |= OVERLAP if options.nonblocking else {}
     shown |= COPIED if options.device == "cuda" else {}
@@ -52,7 +52,7 @@ def nccl_table(records: list[dict], options: argparse.Namespace) -> str:
 
 
 def summary(records: list[dict]) -> str:
-    """For each primitive, and way to call it, the fastest algorithm by ranges of sizes, and its ratio to MPI."""
+    """Return a table of the fastest algorithm in each range of sizes and its speed relative to MPI, by variant."""
     document = {"records": records}
     rows = [
         {"call": title, **row}

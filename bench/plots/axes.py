@@ -1,4 +1,4 @@
-"""Scales, ticks and bands of axes, and names beside the ends of lines.  No MPI is needed."""
+"""Scales, ticks and bands of axes, and names beside the ends of lines; without MPI."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ NUMBER = "{x:,.9g}"  # without exponents
 
 
 def name_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]], tall: float) -> None:
-    """The names of lines right of axes so tall (inches), each joined to the end of its line: x, y and colour."""
+    """Write the names of lines to the right of the axes, each joined to the end of its line.
+
+    `ends` has x, y and the colour of each line; `tall` is the height of the axes in inches.
+    """
     wanted = [axes.transAxes.inverted().transform(axes.transData.transform((x, y)))[1] for x, y, _ in ends.values()]
     heights = apart(wanted, SMALL * 1.2 / (tall * 72))
     for (name, (x, y, colour)), height in zip(ends.items(), heights):
@@ -29,9 +32,9 @@ def name_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]], tall: fl
 
 
 def apart(wanted: Sequence[float], gap: float) -> list[float]:
-    """The heights nearest to the wanted ones, from 0 to 1, that are a gap apart and in the same order."""
+    """Return the heights nearest to the wanted ones, from 0 to 1, at least a gap apart and in the same order."""
     order = sorted(range(len(wanted)), key=wanted.__getitem__)
-    stacks: list[list[float]] = []  # neighbours that touch: their heights less their places
+    stacks: list[list[float]] = []  # touching neighbours: height minus place * gap of each
     for place, index in enumerate(order):
         stacks.append([wanted[index] - place * gap])
         while len(stacks) > 1 and _mean(stacks[-2]) >= _mean(stacks[-1]):
@@ -47,7 +50,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def band(axes: Axes, records: Mapping[int, Record], colour: str, key: str = "median") -> None:
-    """A line of one key, with markers where it was measured, and a band from the minimum to the 99th percentile."""
+    """Plot one key as a line (with markers if there are few points) and a band from minimum to 99th percentile."""
     measured = {x: record for x, record in records.items() if record.get(key)}
     spread = {x: bounds for x, record in measured.items() if (bounds := bounds_of(record, key))}
     low, high = [bounds[0] for bounds in spread.values()], [bounds[1] for bounds in spread.values()]
@@ -59,24 +62,24 @@ def band(axes: Axes, records: Mapping[int, Record], colour: str, key: str = "med
 
 
 def bounds_of(record: Record, key: str = "median") -> tuple[float, float] | None:
-    """The least and the greatest value of a key, from the minimum and the 99th percentile of the times."""
+    """Return the bounds of a key, computed from the minimum and the 99th percentile of the times."""
     if not (record.get("min") and record.get("p99") and record.get("median")):
         return None
     times = record["min"], record["p99"]
     if key == "median":
         return times
-    slow, fast = (record[key] * record["median"] / time for time in reversed(times))  # a bandwidth
+    slow, fast = (record[key] * record["median"] / time for time in reversed(times))  # the key is a bandwidth
     return slow, fast
 
 
 def range_of(records: Iterable[Record], key: str) -> tuple[float, float]:
-    """The least and the greatest value of a key, bands included."""
+    """Return the smallest and the largest value of a key, including the bands."""
     bounds = [bound for each in records if each[key] for bound in bounds_of(each, key) or (each[key],)]
     return min(bounds), max(bounds)
 
 
 def log_sizes(axes: Axes, sizes: Sequence[int], most: int) -> None:
-    """A logarithmic axis of sizes, at most so many of them marked, 1 KiB and 1 MiB among them."""
+    """Make the x axis a logarithmic axis of sizes, with at most `most` ticks, 1 KiB and 1 MiB among them."""
     low, high = ceil(log2(sizes[0])), floor(log2(sizes[-1]))
     for step in (1, 2, 5, 10):
         ticks: list[int] = [1 << power for power in range(low, high + 1) if power % step == 10 % step]
@@ -90,7 +93,7 @@ def log_sizes(axes: Axes, sizes: Sequence[int], most: int) -> None:
 
 
 def log_values(axes: Axes, low: float, high: float, base: int = 10, form: str = NUMBER) -> None:
-    """A logarithmic y axis of values in this range; few numbers on it."""
+    """Make the y axis a logarithmic axis for values in this range, with few tick labels."""
     axes.set(yscale="log", ylim=(low / 1.15, high * 1.15))
     _few_numbers(axes.yaxis, low, high, base, form)
     axes.spines[["top", "right"]].set_visible(False)
@@ -99,14 +102,14 @@ def log_values(axes: Axes, low: float, high: float, base: int = 10, form: str = 
 
 
 def log_x(axes: Axes, low: float, high: float) -> None:
-    """A logarithmic x axis of values in this range."""
+    """Make the x axis a logarithmic axis for values in this range."""
     axes.set(xscale="log", xlim=(low / 1.15, high * 1.15))
     _few_numbers(axes.xaxis, low, high, 10, NUMBER)
 
 
 def _few_numbers(axis: Axis, low: float, high: float, base: int, form: str) -> None:
     if high < 3 * low:
-        locator: Locator = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10])  # 1 is among such numbers
+        locator: Locator = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10])  # such ticks include 1
     else:
         subs = (1, 2, 5) if base == 10 and high < 40 * low else (1,)
         locator = LogLocator(base, subs, numticks=20 if high < 1e5 * low else 5)

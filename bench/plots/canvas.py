@@ -1,4 +1,4 @@
-"""A figure, or a part of one, that says what it shows and where it was measured.  No MPI is needed."""
+"""A figure or subfigure with a title and a description of the machine; without MPI."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pycoll.base.figures import ORANGE, SOFT
 from ..machine import Environment, crowded, where
 
 Drawn = Figure | SubFigure
-WIDTHS = {True: 9.5, False: 3.7}  # inches, of the figure for a wide page and of that for a phone
+WIDTHS = {True: 9.5, False: 3.7}  # inches; figures for a wide page and for a phone
 SMALL = 8  # points
 
 
 def whole(wide: bool, height: float) -> Figure:
-    """An empty figure."""
+    """Return an empty figure; `height` is in inches."""
     figure = Figure(figsize=(WIDTHS[wide], height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 class Canvas:
-    """A figure, or a part of one, with a title above and below it what it was measured on."""
+    """A figure or subfigure with a title above and a description of the machine below."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class Canvas:
         self.figure.supxlabel(below, x=0.01, ha="left", fontsize=SMALL, color=ORANGE if warning else SOFT)
 
     def wrapped(self, text: str, columns: int, points: float) -> str:
-        """The text in lines as long as a column is wide."""
+        """Return the text wrapped to the width of a column; `points` is the font size."""
         characters = int(WIDTHS[self.wide] * 72 / columns / points / 0.62)
         return "\n".join(textwrap.fill(line, characters) for line in text.splitlines())
 
     def grid(self, panels: int, columns: int, xlabel: str, ylabel: str) -> list[Axes]:
-        """Panels with the same scales; labels and numbers along the outer ones only."""
+        """Return panels with the same scales; only the outer ones have labels and numbers."""
         columns = min(panels, columns)
         axes = self.figure.subplots(-(-panels // columns), columns, sharex=True, sharey=True, squeeze=False).flatten()
         for each in axes[panels:]:

@@ -1,4 +1,4 @@
-"""The plots of result files: for a report, and as one image.  No MPI is needed."""
+"""Draw the plots of result files, for a report or as one image; without MPI."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ COLOURS = (BLUE, ORANGE, GREEN)
 
 
 class Draw(Protocol):
-    """What draws a plot."""
+    """A function that draws a plot."""
 
     def __call__(self, *, wide: bool, on: SubFigure | None = None) -> Drawn:
-        """Draw for a wide page, or for a phone: a figure, or on a part of one."""
+        """Draw a plot for a wide page or for a phone, in a new figure or on the given subfigure."""
 
 
 class Plot(NamedTuple):
-    """A plot that a report shows."""
+    """A plot of a report."""
 
-    name: str  # of its file
-    says: str  # for readers who cannot see it
+    name: str  # the name of its file
+    says: str  # the alternative text
     draw: Draw
 
 
 def rows_of(named: Mapping[str, Document], variant: Variant, title: str) -> dict[str, Row]:
-    """What was timed of a variant: a row for each document."""
+    """Return a row for each document with timed records of a variant."""
     rows = {}
     for label, document in named.items():
         found = curves(document, variant)
@@ -48,7 +48,7 @@ def rows_of(named: Mapping[str, Document], variant: Variant, title: str) -> dict
 
 
 def plots_of(named: Mapping[str, Document], primitive: str) -> tuple[list[Plot], dict[tuple[Variant, str], Plot]]:
-    """The plots of a primitive: those of all that was measured, and one for each variant and document."""
+    """Return the plots of a primitive: one of all speeds relative to MPI, and one for each variant and document."""
     rows = {key: rows_of(named, key, title) for key, title in variants(named.values(), [primitive]).items()}
     every = [row for beside in rows.values() for row in beside.values()]
     colours = colours_of([row.found for row in every])
@@ -65,7 +65,7 @@ def plots_of(named: Mapping[str, Document], primitive: str) -> tuple[list[Plot],
 
 
 def plot_by_ranks(documents: Sequence[Document], variant: Variant, title: str, name: str) -> Plot | None:
-    """The plot of a variant against ranks, if the documents have sizes in common."""
+    """Return the plot of a variant against ranks; None if the documents have no sizes in common."""
     if not panels_of(documents, variant):
         return None
     says = f"{title}: time and bus bandwidth against ranks, of the fastest algorithm, the choice of pycoll, and MPI"
@@ -73,12 +73,12 @@ def plot_by_ranks(documents: Sequence[Document], variant: Variant, title: str, n
 
 
 def colours_of(several: Sequence[Curves]) -> dict[str, str]:
-    """The few algorithms that matter in colour, and the choice of pycoll in black; all others are grey."""
+    """Return the colours of the few algorithms that stand out, and black for the choice of pycoll; others are grey."""
     return {"auto": INK, **dict(zip(standouts(several, len(COLOURS)), COLOURS))}
 
 
 def draw(document: Document, path: str | Path) -> None:
-    """Write the plots of a result file: images of the kind that the path ends in (``.png``, ``.svg``, ``.pdf``)."""
+    """Write the plots of a result file as one image; its format is the suffix of the path (.png, .svg or .pdf)."""
     named = {"": document}
     plots = []
     for primitive in dict.fromkeys(record["primitive"] for record in document["records"]):
@@ -90,7 +90,7 @@ def draw(document: Document, path: str | Path) -> None:
 
 @rc_context(STYLE)
 def stacked(plots: Sequence[Plot]) -> Figure:
-    """Plots for a wide page, one below the other."""
+    """Return a figure with the plots for a wide page, one below the other."""
     heights = [plot.draw(wide=True).figure.get_figheight() for plot in plots]
     figure = whole(True, sum(heights) or 1)
     if not plots:

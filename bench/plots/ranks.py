@@ -1,4 +1,4 @@
-"""Time and bus bandwidth against ranks, at a few sizes.  No MPI is needed."""
+"""Plot time and bus bandwidth against ranks, at a few sizes; without MPI."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from .canvas import Canvas, Drawn
 
 KEYS = {"median": "time (µs)", "busbw": "bus bandwidth (GB/s)"}
 COLOURS = {MPI: GREY, "auto": INK, "fastest": BLUE}
-Lines = dict[str, dict[int, Record]]  # by what is chosen, and by ranks
+Lines = dict[str, dict[int, Record]]  # line ("MPI", "auto", "fastest") -> number of ranks -> record
 
 
 def common_sizes(documents: Sequence[Document], variant: Variant) -> list[list[int]]:
-    """A few sizes that all documents have: for each, the size in each document (blocks differ a little with ranks)."""
+    """Return a few sizes common to all documents; for each, the exact size in each document.
+
+    Sizes may differ by up to 5%, because blocks depend on the number of ranks.
+    """
     all_curves = [curves(document, variant) for document in documents]
     measured = [[size for size in sizes_of(found) if fastest(found, size, found)] for found in all_curves]
     near = [[min(sizes, key=lambda other: abs(other - size), default=-1) for sizes in measured] for size in measured[0]]
@@ -31,7 +34,7 @@ def common_sizes(documents: Sequence[Document], variant: Variant) -> list[list[i
 
 
 def lines_of(documents: Sequence[Document], variant: Variant, sizes: Sequence[int]) -> Lines:
-    """The fastest algorithm, the choice of pycoll, and MPI, at a size of each document."""
+    """Return the lines of the fastest algorithm, the choice of pycoll, and MPI, at one size for each document."""
     lines: Lines = {}
     for document, size in zip(documents, sizes):
         found = curves(document, variant)
@@ -43,7 +46,7 @@ def lines_of(documents: Sequence[Document], variant: Variant, sizes: Sequence[in
 
 
 def panels_of(documents: Sequence[Document], variant: Variant) -> dict[tuple[int, str], Lines]:
-    """What there is to draw, by size and key."""
+    """Return the lines of each panel, by size and key."""
     found = {near[0]: lines_of(documents, variant, near) for near in common_sizes(documents, variant)}
     return {(size, key): lines for key in KEYS for size, lines in found.items() if _records(lines, key)}
 
@@ -52,7 +55,7 @@ def panels_of(documents: Sequence[Document], variant: Variant) -> dict[tuple[int
 def by_ranks(
     documents: Sequence[Document], variant: Variant, title: str, *, wide: bool, on: SubFigure | None = None
 ) -> Drawn:
-    """A column of panels for each of a few sizes: bands from the minimum to the 99th percentile."""
+    """Draw a column of panels for each of a few sizes, with bands from the minimum to the 99th percentile."""
     documents = sorted(documents, key=lambda document: document["environment"]["ranks"])
     environments = [document["environment"] for document in documents]
     panels = panels_of(documents, variant)
@@ -74,7 +77,7 @@ def _records(lines: Lines, key: str) -> list[Record]:
 
 
 def _draw(axes: Axes, lines: Lines, key: str) -> None:
-    """The lines of one size, each with its name at its end."""
+    """Draw the lines of one size, each with its name at its end."""
     log_values(axes, *range_of(_records(lines, key), key))
     axes.set_xscale("log", base=2)
     axes.xaxis.set_minor_locator(NullLocator())

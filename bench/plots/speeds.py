@@ -1,4 +1,4 @@
-"""The speed of algorithms relative to MPI, against size.  No MPI is needed."""
+"""Plot the speed of algorithms relative to MPI, against size; without MPI."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .canvas import Canvas, Drawn
 
 
 class Row(NamedTuple):
-    """What one plot or panel is about: a variant in a document."""
+    """The content of a plot or panel: a variant in a document."""
 
     title: str
     found: Curves
@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
 
 def speeds_of(found: Curves) -> dict[str, dict[int, float]]:
-    """How many times faster than MPI, by algorithm and size; nothing where there is only one size."""
+    """Return the speed relative to MPI by algorithm and size; nothing if there is only one size."""
     speeds = {
         name: {size: speed for size in records if size and (speed := ratio(found, name, size))}
         for name, records in found.items()
@@ -35,7 +35,7 @@ def speeds_of(found: Curves) -> dict[str, dict[int, float]]:
 
 @rc_context(STYLE)
 def speeds(rows: Sequence[Row], colours: Mapping[str, str], *, wide: bool, on: SubFigure | None = None) -> Drawn:
-    """The time of MPI divided by that of each algorithm: a panel for each row, and a line at 1."""
+    """Draw the speed of each algorithm relative to MPI, with a panel for each row, and a line at 1."""
     columns = min(2 if wide else 1, len(rows))
     height = 2.9 * -(-len(rows) // columns)
     title = "Speed relative to MPI: the time of MPI / the time of the algorithm"
@@ -49,7 +49,7 @@ def speeds(rows: Sequence[Row], colours: Mapping[str, str], *, wide: bool, on: S
         panel.tick_params(labelbottom=True)
         panel.axhline(1, color=GREY, linewidth=1.2)
         ends = {MPI: (panel.get_xlim()[1], 1.0, GREY)}
-        for name in sorted(lines, key=colours.__contains__):  # those in colour above the others
+        for name in sorted(lines, key=colours.__contains__):  # draw coloured lines above the others
             points, colour = list(lines[name].items()), colours.get(name, GREY)
             panel.plot(*zip(*points), color=colour, linewidth=1.6 if name in colours else 0.7, label=name)
             ends[titled(name, row.found[name])] = (*points[-1], colour)
@@ -59,5 +59,5 @@ def speeds(rows: Sequence[Row], colours: Mapping[str, str], *, wide: bool, on: S
 
 
 def titled(name: str, records: Mapping[int, Any]) -> str:
-    """The name of an algorithm, and whether it had wrong results."""
+    """Return the name of an algorithm, marked if it had wrong results."""
     return f"{name}: WRONG" if any(record.get("wrong") for record in records.values()) else name

@@ -1,4 +1,4 @@
-"""The times of each algorithm against size, in a panel of its own.  No MPI is needed."""
+"""Plot the times of each algorithm against size, in separate panels; without MPI."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .speeds import Row, titled
 def times(
     row: Row, colours: Mapping[str, str], beside: Sequence[Curves], *, wide: bool, on: SubFigure | None = None
 ) -> Drawn:
-    """A panel for each algorithm: the median, a band from the minimum to the 99th percentile, and MPI in grey."""
+    """Draw a panel for each algorithm: the median, a band from the minimum to the 99th percentile, and MPI in grey."""
     names = sorted(row.found, key=lambda name: (name != MPI, name not in colours))
     if len([size for size in sizes_of(row.found) if size]) < 2:
         return _at_one_size(row, names, colours, wide=wide, on=on)
@@ -34,7 +34,7 @@ def times(
     canvas = Canvas(title, [row.environment], height, wide=wide, on=on)
     for panel, name in zip(canvas.grid(len(names), columns, "size (bytes)", "time (µs)"), names):
         low, high = range_of(records, "median")
-        log_values(panel, low / 1.5, high)  # with room for a name below
+        log_values(panel, low / 1.5, high)  # leave room for a name below
         log_sizes(panel, sizes, 5 if wide else 3)
         colour = GREY if name == MPI else colours.get(name, INK)
         if name != MPI and MPI in row.found:
@@ -45,7 +45,7 @@ def times(
 
 
 def _beside_mpi(axes: Axes, records: Mapping[int, Any], own: Mapping[int, Any]) -> None:
-    """The line of MPI, its name where the other line is furthest from it."""
+    """Draw the line of MPI, with its name where the other line is furthest away."""
     points = {size: record["median"] for size, record in own.items() if size and record["median"]}
     axes.plot(list(points), list(points.values()), color=GREY, linewidth=1)
     ratios = {size: points[size] / median for size in points if (median := records.get(size, {}).get("median"))}
@@ -59,7 +59,7 @@ def _beside_mpi(axes: Axes, records: Mapping[int, Any], own: Mapping[int, Any]) 
 
 
 def _at_one_size(row: Row, names: Sequence[str], colours: Mapping[str, str], **how: Any) -> Drawn:
-    """A line for each algorithm: a dot at the median, on a bar from the minimum to the 99th percentile."""
+    """Draw a line for each algorithm: a dot at the median, on a bar from the minimum to the 99th percentile."""
     size = sizes_of(row.found)[0]
     measured = {name: record for name in names if (record := row.found[name].get(size)) and record["median"]}
     at = f" ({size_label(size)})" if size else ""
