@@ -1,6 +1,6 @@
-"""CuPy, and both ways that buffers on a GPU can go.
+"""Fixtures for CuPy, and for both paths of buffers in GPU memory.
 
-Each test runs on the real CuPy where there is a GPU, and on a stand-in everywhere, unless it is marked `gpu`.
+Each test runs with a stand-in for CuPy, and also with CuPy if there is a GPU; tests marked `gpu` need a GPU.
 """
 
 import pytest
@@ -12,7 +12,7 @@ from . import standin
 
 
 def _no_gpu():
-    """Why there is no GPU to test on; empty if there is one."""
+    """Return the reason why there is no GPU to test on; empty if there is one."""
     try:
         import cupy
     except ImportError as error:
@@ -25,7 +25,7 @@ def _no_gpu():
 
 @pytest.fixture(scope="module", params=["stand-in", pytest.param("GPU", marks=pytest.mark.gpu)])
 def xp(request):
-    """CuPy, or the stand-in for it."""
+    """Yield CuPy, or the stand-in for it."""
     if request.param == "GPU":
         if reason := _no_gpu():
             pytest.skip(reason)
@@ -34,13 +34,13 @@ def xp(request):
         yield cupy
         return
     with standin.installed() as stand_in:
-        comm_messages.serve_devices()  # as where CuPy is installed
+        comm_messages.serve_devices()  # as if CuPy were installed
         yield stand_in
 
 
 @pytest.fixture(params=["direct", "staged"])
 def way(request, xp, monkeypatch):
-    """How buffers go: MPI gets addresses on the GPU, or the host's memory is between."""
+    """Yield the path of buffers: passed to MPI directly, or staged through host memory."""
     cuda_aware.support.cache_clear()
     if request.param == "direct" and hasattr(xp, "__file__") and not cuda_aware.support().aware:
         pytest.skip(f"no CUDA-aware MPI: {cuda_aware.support().reason}")

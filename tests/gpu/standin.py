@@ -1,8 +1,8 @@
 """A stand-in for CuPy, for machines without a GPU.
 
-Its arrays lie in the host's memory, where any MPI can reach them, and are no NumPy arrays for that.  Its streams do
-what they were told only when they are waited for, so that whoever reads too early reads garbage, and whoever writes too
-early is written over.  It has what pycoll and its tests use of CuPy, and no more.
+Its arrays are in host memory, which any MPI library can access, but NumPy cannot read them.  Its streams run queued
+work only when they are waited for.  So data that is read too early is garbage, and data that is written too early is
+overwritten.  It implements only the part of CuPy that pycoll and its tests use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UFUNCS += ["logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_o
 
 
 class Stream:
-    """Does nothing before it is waited for."""
+    """A stream that runs queued work only when it is waited for."""
 
     null: Stream
     _all: ClassVar[dict[int, Stream]] = {}
@@ -65,7 +65,7 @@ class Stream:
         _threads.current = self
         return self
 
-    def __enter__(self):  # as CuPy's: `use` leaves the stack of with blocks as it is
+    def __enter__(self):  # as in CuPy, `use` does not change the stack of with blocks
         _stack().append(self)
         return self.use()
 
@@ -156,7 +156,7 @@ def _memory(ptr, nbytes):
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array that NumPy cannot read."""
 
-    launches = 0  # of functions, on all such arrays
+    launches = 0  # number of launched functions, on all such arrays
 
     def __init__(self, shape, dtype=float, memptr=None, strides=None):
         shape, dtype = (shape,) if isinstance(shape, int) else tuple(shape), np.dtype(dtype)
@@ -310,7 +310,7 @@ class _Ufunc:
 
 
 class ElementwiseKernel:
-    """Of those that pycoll writes."""
+    """The elementwise kernels of pycoll, implemented with NumPy."""
 
     def __init__(self, inputs, outputs, code, name, options=()):
         self._function = {"pycoll_minloc": _better(np.less), "pycoll_maxloc": _better(np.greater)}.get(name, _product)
@@ -355,7 +355,7 @@ def _filled(make):
 
 
 def module():
-    """The stand-in as a module."""
+    """Return the stand-in as a module."""
     cupy = types.ModuleType("cupy")
     cupy.ndarray, cupy.ElementwiseKernel = ndarray, ElementwiseKernel
     cupy.empty, cupy.zeros, cupy.ones = ndarray, _filled(np.zeros), _filled(np.ones)
@@ -395,7 +395,7 @@ def module():
 
 @contextlib.contextmanager
 def installed():
-    """The stand-in as the module that `import cupy` gives; pycoll has kept nothing of another one then."""
+    """Install the stand-in as the module `cupy`, and clear the GPU caches of pycoll before and after."""
     before = sys.modules.get("cupy")
     sys.modules["cupy"] = module()
     forget()
@@ -409,7 +409,7 @@ def installed():
 
 
 def forget():
-    """Let pycoll forget what it has kept of a GPU."""
+    """Clear everything that pycoll has cached for a GPU."""
     from pycoll.arguments import streams
     from pycoll.runtime.attach import channels
     from pycoll.runtime.gpu import combine, cuda_aware, memory

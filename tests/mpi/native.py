@@ -1,4 +1,4 @@
-"""MPI's own collectives on the same input, and how far floating point may be from them."""
+"""Native MPI collectives on the same input, and comparison with a bound for floating-point rounding."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ HANDLES = {name: getattr(MPI, name.upper()) for name in OPERATIONS if name != "a
 
 
 def inputs(primitive: str, count: int, dtype: str, seed: int = 0) -> np.ndarray:
-    """This rank's send buffer: `count` elements, or as many for each rank."""
+    """Return the send buffer of this rank: `count` elements, or `count` elements for each rank."""
     total = count * (SIZE if PRIMITIVES[primitive].takes_all else 1)
     numbers = np.random.default_rng([seed, RANK])
     kind = np.dtype(dtype).kind
     if kind == "b":
         return numbers.integers(0, 2, total).astype(bool)
-    if dtype in ("int8", "uint8"):  # no overflow: Open MPI's sums saturate where C and NumPy wrap around
+    if dtype in ("int8", "uint8"):  # avoid overflow: sums of Open MPI saturate where C and NumPy wrap around
         return numbers.integers(0, 2, total).astype(dtype)
     if kind in "iu":
         return numbers.integers(0, 100, total).astype(dtype)
@@ -32,7 +32,7 @@ def inputs(primitive: str, count: int, dtype: str, seed: int = 0) -> np.ndarray:
 
 
 def native(primitive: str, send: np.ndarray, op: str | None = None, root: int = 0) -> np.ndarray | None:
-    """What MPI's own collective gives; data that is only moved goes as bytes, so that any dtype will do."""
+    """Return the result of the native MPI collective; if it only moves data, it sends bytes to support any dtype."""
     if PRIMITIVES[primitive].reduces:
         result = _native_reduction(primitive, send, HANDLES[op], root)
         return result / np.array(SIZE, send.dtype) if op == "avg" and result is not None else result
@@ -70,17 +70,17 @@ def _native_reduction(primitive: str, send: np.ndarray, op: MPI.Op, root: int) -
 
 
 def assert_same(ours: np.ndarray, theirs: np.ndarray, primitive: str, send: np.ndarray, op: str | None) -> None:
-    """Equal exactly, but for rounding in floating-point sums and products.
+    """Assert that the results are equal, except for rounding in floating-point sums and products.
 
-    Both results are within (p - 1) roundings of the true one: of the sum of magnitudes for sums, relative
-    for products (with a factor for the four multiplications in a complex one).
+    Both results are within (p - 1) roundings of the exact one.  The error is relative to the sum of magnitudes for
+    sums and to the result for products, with a factor for the four multiplications in a complex product.
     """
     assert ours.dtype == theirs.dtype and ours.size == theirs.size
     ours, theirs = ours.reshape(-1), theirs.reshape(-1)
     if send.dtype.kind in "fc" and op in ("sum", "avg", "prod"):
         name = primitive if primitive in ("reduce_scatter", "scan", "exscan") else "allreduce"
         magnitude = _native_reduction(name, np.abs(send), MPI.PROD if op == "prod" else MPI.SUM, 0)
-        magnitude = 0.0 if magnitude is None else magnitude  # rank 0 of an exclusive scan
+        magnitude = 0.0 if magnitude is None else magnitude  # on rank 0 of an exclusive scan
         bound = 2 * 4 * SIZE * np.finfo(send.dtype).eps * magnitude / (SIZE if op == "avg" else 1)
         assert np.all(np.abs(ours - theirs) <= bound + np.finfo(send.dtype).tiny)
     else:

@@ -1,4 +1,4 @@
-"""Calls whose blocks have lengths of their own, in several layouts and forms, against MPI's native ones."""
+"""Collectives with blocks of different lengths, in several layouts and forms, compared with the native MPI ones."""
 
 from contextlib import contextmanager
 from itertools import accumulate
@@ -19,7 +19,7 @@ PAIRS = [(name, algorithm) for name in VARYING for algorithm in [*pycoll.algorit
 STYLES = ["side by side", "gaps", "any order"]
 FORMS = ["four items", "tuple", "tuple and type", "counts"]
 NUMBERS = np.random.default_rng(5)  # the same on all ranks
-TABLES = {  # the elements that rank i has for rank j; the first row is every other primitive's counts
+TABLES = {  # number of elements from rank i to rank j; primitives other than alltoallv use the first row
     "equal": np.full((SIZE, SIZE), 3),
     "drawn": NUMBERS.integers(0, 60, (SIZE, SIZE)),
     "zeros": NUMBERS.integers(0, 60, (SIZE, SIZE)) * NUMBERS.integers(0, 2, (SIZE, SIZE)),
@@ -40,7 +40,7 @@ def cut(segment):
 
 
 def lay(counts, style, seed=0):
-    """Displacements of blocks, and the length of a buffer for them."""
+    """Return the displacements of the blocks, and the length of a buffer for them."""
     numbers = np.random.default_rng([seed, RANK])
     order = numbers.permutation(SIZE) if style == "any order" else np.arange(SIZE)
     gaps = np.zeros(SIZE + 1, int) if style == "side by side" else numbers.integers(0, 4, SIZE + 1)
@@ -105,7 +105,7 @@ def check(primitive, algorithm, table, root=0, style="any order", form="four ite
             recv[start : start + takes[RANK]] = send
         send_spec, recv_spec = (send_spec, MPI.IN_PLACE) if primitive == "scatterv" else (MPI.IN_PLACE, recv_spec)
 
-    for _ in range(2):  # the second time with all that the first one kept
+    for _ in range(2):  # the second call uses everything that the first one cached
         result = getattr(pycoll, primitive)(send_spec, recv_spec, **options, algorithm=algorithm)
         if inside and primitive == "alltoallv":
             break
@@ -119,7 +119,7 @@ def check(primitive, algorithm, table, root=0, style="any order", form="four ite
 
 
 def compose(left, right, datatype):
-    """Maps x -> a x + b, a and b in the halves of an integer: associative, not commutative."""
+    """Compose maps x -> a x + b, with a and b in the halves of an integer: associative, not commutative."""
     first, then = (np.frombuffer(buffer, "i4").reshape(-1, 2) for buffer in (left, right))
     a, b = first.T.copy()
     then[:, 1] += then[:, 0] * b

@@ -1,4 +1,4 @@
-"""Every primitive and algorithm on a GPU's buffers, against the same collective on the host's."""
+"""Every primitive and algorithm on buffers in GPU memory, compared with the same collective in host memory."""
 
 import itertools
 import threading
@@ -24,12 +24,12 @@ MORE_DTYPES = ["int32", "uint8", "uint64", "float64", "complex64"]
 
 
 def is_real(xp):
-    """Whether there is a GPU: then for the whole matrix."""
+    """Return whether there is a real GPU, on which all combinations are tested."""
     return hasattr(xp, "__file__")
 
 
 def produced(xp, host):
-    """An array on the GPU that is computed later than it is asked for."""
+    """Return an array in GPU memory that is computed asynchronously."""
     array = xp.empty(host.shape, host.dtype)
     array[...] = xp.asarray(host)
     return array
@@ -92,7 +92,7 @@ def test_movements(xp, way, primitive, algorithm):
 
 @pytest.mark.parametrize("primitive", [name for name, p in PRIMITIVES.items() if p.reduces or name == "alltoall"])
 def test_the_other_forms(xp, way, primitive):
-    """Nonblocking, several at once; persistent, with new values each time."""
+    """Several nonblocking calls at once, and a persistent collective with new values in each start."""
     op = "sum" if PRIMITIVES[primitive].reduces else None
     hosts = [inputs(primitive, count, "int64", seed=count) for count in (5, 600, 37)]
     theirs = [native(primitive, host, op) for host in hosts]
@@ -121,7 +121,7 @@ def test_repeated_calls_on_the_same_arrays(xp, way):
 
 
 def test_on_other_streams(xp, way):
-    """What is computed on any current stream is complete before it is sent, and the result before the call returns."""
+    """Work on the current stream completes before its data is sent, and the result before the call returns."""
     per_thread = [xp.cuda.Stream.ptds] if hasattr(xp.cuda.Stream, "ptds") else []
     for stream in (xp.cuda.Stream(), xp.cuda.Stream(non_blocking=True), *per_thread):
         with stream:
@@ -133,7 +133,7 @@ def test_on_other_streams(xp, way):
 
 
 def test_the_current_stream_stays(xp, way):
-    """Also one that was made current by `use`, which a with block on another stream would forget."""
+    """The current stream is kept even if it was set by `use`, which a with block would not restore."""
     before, stream = xp.cuda.get_current_stream(), xp.cuda.Stream(non_blocking=True)
     stream.use()
     try:
@@ -146,7 +146,7 @@ def test_the_current_stream_stays(xp, way):
 
 
 def test_in_another_thread(xp, way):
-    """What counts is the stream that is current in the thread that calls."""
+    """The current stream of the calling thread is used."""
     results = []
 
     def work():
@@ -227,7 +227,7 @@ def test_mpis_own_is_refused(xp, way):
 
 @pytest.mark.parametrize("op, choose", [(MPI.MINLOC, min), (MPI.MAXLOC, max)])
 def test_pairs(xp, way, op, choose):
-    """As raw memory of MPI's own pair type, through the communicator's methods."""
+    """Methods of the communicator reduce raw memory of an MPI pair type."""
     comm = pycoll.Comm(MPI.COMM_WORLD)
     pairs = np.zeros(50, np.dtype([("value", "f4"), ("index", "i4")], align=True))
     pairs["value"], pairs["index"] = np.random.default_rng(RANK).integers(0, 3, 50), RANK
@@ -242,7 +242,7 @@ def test_pairs(xp, way, op, choose):
 
 
 def test_what_a_gpu_cannot_combine_goes_by_the_host(xp, way):
-    """Operations of the user's, and dtypes that CuPy does not combine."""
+    """User-defined operations, and dtypes that CuPy cannot combine, are staged through host memory."""
 
     def larger(left, right, datatype):
         a, b = np.frombuffer(left, "i8"), np.frombuffer(right, "i8")
@@ -261,7 +261,7 @@ def test_what_a_gpu_cannot_combine_goes_by_the_host(xp, way):
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_half_precision(xp, way, name):
-    """Of numbers so small that sums are exact."""
+    """Half-precision reductions of numbers so small that sums are exact."""
     dtype = np.dtype(name if name == "float16" else pytest.importorskip("ml_dtypes").bfloat16)
     host = (np.arange(90) % 8).astype(dtype)
     for algorithm in pycoll.algorithms("allreduce"):
@@ -273,7 +273,7 @@ def test_half_precision(xp, way, name):
 
 @pytest.mark.parametrize("primitive", [name for name, p in PRIMITIVES.items() if name != "barrier" and not p.varies])
 def test_large(xp, way, primitive):
-    """Several segments of the usual length."""
+    """Vectors of several long segments."""
     configure(segment=1 << 20, pipeline=1 << 19)
     count = (1 << 20) // 8 * (3 if PRIMITIVES[primitive].cuts else 1) + 5
     op = "sum" if PRIMITIVES[primitive].reduces else None

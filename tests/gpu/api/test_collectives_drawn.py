@@ -1,4 +1,4 @@
-"""Drawn cases: any primitive and algorithm, on buffers of which any may lie on the GPU, on any rank."""
+"""Random cases: any primitive and algorithm; on any rank, each buffer is in GPU or host memory."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def check(xp, primitive, algorithm, op, dtype, count, root, segment, pipeline, o
 
 
 def compare(xp, primitive, algorithm, op, dtype, count, root, send_on_gpu, recv_on_gpu):
-    """On this rank the buffers lie as the last two arguments say; the result must be MPI's own."""
+    """Compare with the native result; the last two arguments say which buffers of this rank are in GPU memory."""
     host = inputs(primitive, count, dtype, seed=count)
     theirs = native(primitive, host, op, root)
     send = produced(xp, host) if send_on_gpu else host.copy()

@@ -1,4 +1,4 @@
-"""Whose buffers, on which ranks; blocks of different lengths, mpi4py's methods, messages."""
+"""Buffers in GPU memory: other packages, mixed memory, blocks of different lengths, mpi4py methods, messages."""
 
 import gc
 
@@ -17,7 +17,7 @@ LEFT, RIGHT = (RANK - 1) % SIZE, (RANK + 1) % SIZE
 
 
 class Foreign:
-    """An array of another package's, known by its interface alone."""
+    """An array of another package, known only by its interface."""
 
     def __init__(self, array, read_only=False):
         self.array = array
@@ -39,7 +39,7 @@ def test_arrays_of_other_packages(xp, way):
 
 
 def test_the_stream_that_an_array_names(xp, way):
-    """Numba's arrays say on which stream their contents are ready, which need not be current."""
+    """An array may name the stream on which its contents are ready, as in Numba; it need not be the current one."""
     stream, array = xp.cuda.Stream(non_blocking=True), xp.empty(500)
     send = Foreign(array)
     send.__cuda_array_interface__["stream"] = stream.ptr
@@ -66,7 +66,7 @@ def test_gpu_and_host_in_one_call(xp, way):
 
 
 def test_gpu_and_host_on_different_ranks(xp, way):
-    """Messages are the same wherever the buffers lie."""
+    """Messages do not depend on whether buffers are in GPU or host memory."""
     host = np.arange(3000.0) + RANK
     for algorithm in ("ring", "recursive_doubling", "tree"):
         mine = produced(xp, host) if RANK % 2 else host.copy()
@@ -137,7 +137,7 @@ def test_the_communicators_methods(xp, way):
 
 
 def test_datatypes_with_gaps(xp, way):
-    """Every third number travels; what lies between stays."""
+    """Only every third number is sent and received; the gaps are left unchanged."""
     comm = pycoll.Comm(MPI.COMM_WORLD)
     column = MPI.LONG.Create_vector(4, 1, 3).Create_resized(0, 96).Commit()
     send, recv = produced(xp, np.arange(12) + 100 * RANK), produced(xp, np.full(12 * SIZE, -1))
@@ -215,7 +215,7 @@ def test_messages_of_the_communicator(xp, way):
 
 
 def test_messages_keep_their_arrays(xp, way):
-    """Of a temporary, or of the packed copy of an array with gaps, MPI knows the address alone."""
+    """Temporaries and packed copies live until the message is complete, although MPI only has their address."""
     matrix = produced(xp, np.arange(4000.0).reshape(40, 100) + RANK)
     requests = [pycoll.isend(matrix[:, ::2], RIGHT, 1), pycoll.isend(matrix.copy(), RIGHT, 2)]
     gc.collect()
@@ -232,7 +232,7 @@ def test_messages_keep_their_arrays(xp, way):
 
 
 def test_messages_that_cannot_be_sent(xp, way):
-    """Nothing is left behind that would take the next message."""
+    """A failed call leaves no posted receive, which would match the next message."""
     out, back = produced(xp, np.arange(20.0) + RANK), xp.empty(20)
     with pytest.raises(MPI.Exception):
         pycoll.sendrecv(out, SIZE + 5, recvbuf=back, source=LEFT)
@@ -240,7 +240,7 @@ def test_messages_that_cannot_be_sent(xp, way):
 
 
 def test_messages_that_mpi_has_completed(xp, monkeypatch):
-    """What goes by the host's memory is not on the GPU then, and that is said."""
+    """If MPI itself completes a staged message, the data is not in GPU memory, and `Wait` raises an error."""
     monkeypatch.setattr(pointtopoint, "is_direct", lambda: False)
     back = xp.empty(20)
     request = pycoll.irecv(back, LEFT, 8)
@@ -280,7 +280,7 @@ def test_a_buffer_without_cupy(monkeypatch):
 
 
 def test_what_is_said_when_mpi_is_not_cuda_aware(xp, monkeypatch):
-    """Once."""
+    """The warning is issued only once."""
     from pycoll.runtime.gpu import cuda_aware, memory
 
     memory._warn.cache_clear()

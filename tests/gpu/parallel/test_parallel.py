@@ -1,4 +1,4 @@
-"""The drivers on parameters in a GPU's memory: they end with what they end with on the host."""
+"""The drivers give the same results on parameters in GPU memory and in host memory."""
 
 import shutil
 import tempfile
@@ -33,13 +33,13 @@ def model():
 
 
 def gradient(name, parameter, step):
-    """It depends on the parameter, on the step and on the rank."""
+    """Return a gradient that depends on the parameter, the step and the rank."""
     numbers = np.random.default_rng([step, RANK, list(SHAPES).index(name)])
     return 0.1 * parameter + numbers.normal(size=parameter.shape)
 
 
 class OnDevice:
-    """Arrays on the GPU."""
+    """Arrays in GPU memory."""
 
     def __init__(self, xp):
         self.make = partial(produced, xp)
@@ -50,7 +50,7 @@ class OnDevice:
 
 
 class OnHost:
-    """Arrays in the host's memory."""
+    """Arrays in host memory."""
 
     make = staticmethod(np.array)
     read = staticmethod(np.array)
@@ -102,7 +102,7 @@ def server(place, steps=STEPS, **options):
 
 
 def trained(train, place, **options):
-    """The parameters at the end, in the host's memory."""
+    """Train, and return the final parameters in host memory."""
     driver, _, parameters = train(place, **options)
     assert all(type(array) is type(place.make(np.ones(1))) for array in parameters.values())
     found = {name: np.array(place.read(array)) for name, array in parameters.items()}
@@ -111,7 +111,7 @@ def trained(train, place, **options):
 
 
 def assert_same(ours, theirs, options):
-    """Alike but for rounding, which is coarser where gradients or parameters are cast."""
+    """Assert equality up to rounding, which is coarser if gradients or parameters are cast."""
     tolerance = {"atol": 1e-4} if "hook" in options or "param_dtype" in options else {"rtol": 1e-9, "atol": 1e-12}
     assert ours.keys() == theirs.keys()
     for name, array in ours.items():
@@ -129,7 +129,7 @@ def test_distributed_data_parallel(xp, way, options):
 
 
 def test_gradients_from_several_streams(xp, way):
-    """Each comes to the bucket on the stream that is current in its `ready`."""
+    """Each gradient is copied to its bucket on the stream that is current in its call to `ready`."""
     _, driver = new(OnDevice(xp), DistributedDataParallel)
     for name, shape in SHAPES.items():
         with xp.cuda.Stream(non_blocking=True):
@@ -153,7 +153,7 @@ def test_one_memory_for_all(xp, way, kind):
 @pytest.mark.parametrize("options", SHARDING.values(), ids=SHARDING)
 def test_fully_sharded(xp, way, options):
     device = OnDevice(xp)
-    if "offload" in options:  # what is kept is on the host then
+    if "offload" in options:  # the shards are in host memory
         driver, _, _ = fsdp(device, **options)
         assert all(isinstance(shard, np.ndarray) for shard in driver.shards.values())
         ours = driver.state_dict()
@@ -172,7 +172,7 @@ def test_parameter_server(xp, way, options):
 
 @pytest.mark.parametrize("options", [{"mode": "async"}, {"mode": "bounded", "staleness": 1}], ids=["async", "stale"])
 def test_a_server_that_does_not_wait(xp, way, options):
-    """No two runs need to be alike, but all ranks end with the same."""
+    """Runs may differ, but all ranks end with the same parameters."""
     found = trained(server, OnDevice(xp), **options)
     for name, array in found.items():
         assert np.isfinite(array).all()

@@ -1,4 +1,4 @@
-"""Nonblocking calls of numbers that every rank knows, with what is expected of them, and ways to finish them."""
+"""Nonblocking calls on numbers known to every rank, their expected results, and ways to complete them."""
 
 import time
 from typing import NamedTuple
@@ -14,11 +14,11 @@ PAIRS = [(primitive, algorithm) for primitive in PRIMITIVES for algorithm in [*a
 LARGE = 1 << 19  # elements: 4 MiB, above every eager limit
 RIGHT, LEFT = (RANK + 1) % SIZE, (RANK - 1) % SIZE
 
-pycoll.attach(WORLD)  # else the first nonblocking call would begin with that
+pycoll.attach(WORLD)  # otherwise the first nonblocking call would attach it
 
 
 class Case(NamedTuple):
-    """A call's arguments by name, its input and the output that is expected of it, both flat or None."""
+    """The arguments of a call by name, its input, and its expected output; input and output are flat or None."""
 
     given: dict
     send: np.ndarray | None
@@ -26,7 +26,7 @@ class Case(NamedTuple):
 
 
 def case(primitive, comm=WORLD, seed=0, count=5, root=0):
-    """Of numbers that every rank knows; v-variants have blocks of 0 to 3 times `count`."""
+    """Return a case on numbers known to every rank; blocks of v-variants have 0 to 3 times `count` elements."""
     kind, rank, size = PRIMITIVES[primitive], comm.rank, comm.size
 
     def block(source, to):
@@ -112,6 +112,6 @@ def finish_by_testing_all(requests, order):
 
 
 def concatenate(incoming, inout, datatype):
-    """Numbers by their digits: associative, not commutative."""
+    """Concatenate numbers by their digits: associative, not commutative."""
     left, right = np.frombuffer(incoming, "i8"), np.frombuffer(inout, "i8")
     right[...] = left * 10 ** np.char.str_len(right.astype("U")) + right

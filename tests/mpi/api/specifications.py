@@ -1,4 +1,4 @@
-"""Calls of `pycoll.Comm` with all kinds of buffer specifications, compared with the same calls of mpi4py's own."""
+"""Calls of `pycoll.Comm` with all kinds of buffer specifications, compared with the same calls of mpi4py."""
 
 import numpy as np
 from mpi4py import MPI
@@ -14,7 +14,7 @@ METHODS = [*MOVES, *REDUCTIONS]
 ROOTED = ["Bcast", "Scatter", "Gather", "Scatterv", "Gatherv", "Reduce"]
 FORMS = ["blocking", "nonblocking", "persistent"]
 
-# memory, count(s), displacement(s) and datatype as a buffer specification
+# functions from memory, count(s), displacement(s) and datatype to a buffer specification
 STYLES = {
     "buf": lambda b, c, d, t: b,
     "[buf, type]": lambda b, c, d, t: [b, t],
@@ -31,7 +31,7 @@ VECTOR_STYLES = [style for style in STYLES if "count" in style]
 TYPED = "[buf, (count, displ), type]"
 
 INT = MPI.INT
-# ints in several layouts, most of them two in each element
+# ints in several layouts; most have two ints in each element
 TYPES = {
     "int": INT,
     "dup": INT.Dup(),
@@ -50,7 +50,7 @@ for _name in list(TYPES)[1:]:
 
 
 def side(style, ints, name, vector, gap=1):
-    """A specification of blocks of so many ints, and its memory; with displacements in an order of their own."""
+    """Return a specification of blocks with these numbers of ints, and its memory; displacements descend with rank."""
     datatype = TYPES[name]
     counts = [n * INT.size // datatype.size for n in ints]
     count, displ, end = counts[0], 0, sum(counts)
@@ -70,15 +70,16 @@ def side(style, ints, name, vector, gap=1):
 
 
 def call_of(method, rank, style="buf", types=("int", "int"), root=0, counts=None, gap=1, inside=False, marker=None):
-    """A method's arguments, and the memory that the call may change or read.
+    """Return the arguments of a method, and the memory that the call may read or change.
 
-    `counts` are in pairs of ints, for each rank; `inside` puts `marker` for the buffer that MPI.IN_PLACE stands for.
+    `counts` has the number of pairs of ints for each rank; with `inside`, `marker` replaces the buffer for which
+    MPI.IN_PLACE stands.
     """
     counts = [2 * n for n in counts or [(5 * r + 1) % 4 for r in range(SIZE)]]
     if not (method.endswith("v") or method == "Reduce_scatter"):
         counts = [max(counts)] * SIZE
     own, at_root, total = [counts[rank]], rank == root, [sum(counts)]
-    step = 1 if inside else 2  # in place, ranks exchange as much as they get
+    step = 1 if inside else 2  # in place, ranks send as much as they receive
     sends, receives = {
         "Bcast": (own, own),
         "Scatter": (counts, own),
@@ -103,7 +104,7 @@ def call_of(method, rank, style="buf", types=("int", "int"), root=0, counts=None
     if method in ROOTED and not at_root:
         send, recv = (None, recv) if "Scatter" in method else (send, None)
     arguments = [send, recv]
-    if inside and "Reduce_scatter" in method:  # what lies behind the block is not defined
+    if inside and "Reduce_scatter" in method:  # the contents after the block are undefined
         start = gap if "displ" in style else 0
         received = received[start : start + own[0]]
     if method == "Reduce_scatter":
@@ -128,7 +129,7 @@ def run(comm, method, form, arguments, **options):
 
 
 def check(method, make, forms=("blocking",), algorithms=(None,), comms=(OURS, THEIRS)):
-    """Compare a call in these forms and by these algorithms with mpi4py's blocking one."""
+    """Compare a call in these forms and with these algorithms with the blocking call of mpi4py."""
     ours, theirs = comms
     arguments, expected = make()
     getattr(theirs, method)(*arguments)

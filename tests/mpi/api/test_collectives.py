@@ -1,4 +1,4 @@
-"""Every primitive, algorithm, operation and a set of dtypes and counts against MPI's own collectives."""
+"""Every primitive, algorithm and operation, with several dtypes and counts, against the native MPI collectives."""
 
 import time
 
@@ -21,8 +21,8 @@ MOVING = [
     for a in [*algorithms_of(name), "native"]
 ]
 REDUCING = [(name, a) for name, p in PRIMITIVES.items() if p.reduces for a in [*algorithms_of(name), "native"]]
-SEGMENT = 256  # bytes, so that 1009 elements span several
-MANY = SIZE > 4  # more ranks than cores are slow: fewer cases
+SEGMENT = 256  # bytes; 1009 elements span several segments
+MANY = SIZE > 4  # run fewer cases, because more ranks than cores are slow
 COUNTS = [0, SIZE - 1, 37] if MANY else sorted({0, 1, SIZE - 1, SIZE, 37, 1009})
 SOME = ["sum", "max", "lxor", "avg"]
 SOME_AND_MORE = [SOME, pytest.param([op for op in OPERATIONS if op not in SOME], marks=pytest.mark.slow)]
@@ -38,7 +38,7 @@ def short_segments():
 
 
 def call(primitive, algorithm, send, op=None, root=0, recv=None):
-    """Call pycoll with the arguments that the primitive has."""
+    """Call pycoll with the arguments that the primitive takes."""
     function = getattr(pycoll, primitive)
     given = {"op": op} if op else {}
     given |= {"root": root} if PRIMITIVES[primitive].rooted else {}
@@ -83,9 +83,9 @@ def check_reduction(primitive, algorithm, op, dtype, count, root):
 
 
 def check(ours, theirs, primitive, send, op):
-    # the bound is computed together, so all ranks must come here
+    # all ranks must call assert_same, which computes the bound collectively
     if theirs is None:
-        assert ours is None or primitive == "exscan"  # in place, rank 0 gets its buffer back
+        assert ours is None or primitive == "exscan"  # in place, rank 0 returns its buffer
         theirs = ours = np.zeros_like(send)
     assert_same(ours, theirs, primitive, send, op)
 
@@ -146,7 +146,7 @@ def text(primitive, count):
 
 @pytest.mark.parametrize("algorithm", algorithms_of("barrier"))
 def test_barrier_waits_for_the_last(algorithm):
-    """Nobody leaves before all have come, by the clock that the processes of a machine share."""
+    """No rank leaves before all have arrived, on the clock shared by all processes of a host."""
     for last in ROOTS:
         if last == RANK:
             time.sleep(0.02)
@@ -158,7 +158,7 @@ def test_barrier_waits_for_the_last(algorithm):
 
 @pytest.mark.parametrize("primitive", [name for name, p in PRIMITIVES.items() if name != "barrier" and not p.varies])
 def test_above_every_eager_limit(primitive):
-    """Several megabytes a block, where schedules that count on buffering would hang."""
+    """Blocks of several megabytes, for which schedules that depend on buffering would hang."""
     configure(segment=1 << 20, pipeline=2 << 20)
     count = (2 << 20) // 8 * (SIZE if PRIMITIVES[primitive].cuts else 1)
     send = inputs(primitive, count, "int64")

@@ -1,6 +1,6 @@
-"""Drawn cases: any primitive and algorithm on any sizes, roots, dtypes, segments, in place or not.
+"""Random cases: any primitive and algorithm with any size, root, dtype and segment length, in place or not.
 
-All ranks draw the same cases (the profile is derandomised), and their data by rank.
+All ranks draw the same cases, because the profile is derandomised; the data depends on the rank.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Several hosts, as far as pycoll knows: which algorithms run, and that they are right."""
+"""Simulated placement of ranks on several hosts: the algorithms that run, and their results."""
 
 from dataclasses import replace
 
@@ -23,14 +23,14 @@ TWO_LEVEL = [name for name in PRIMITIVES if "two_level" in algorithms_of(name) a
 
 
 def place(channel, hosts):
-    """Let pycoll believe that the ranks are on these hosts."""
+    """Make pycoll treat the ranks as being on these hosts."""
     channel.facts = replace(channel.facts, hosts=tuple(hosts))
     channel.tuned = fitting(channel.facts)
 
 
 @pytest.fixture
 def channel():
-    """That of COMM_WORLD, whose hosts may be changed."""
+    """Yield the channel of COMM_WORLD; changes to its hosts are undone after the test."""
     found = attach()
     before = found.facts, found.tuned
     yield found
@@ -86,7 +86,7 @@ def test_blocks_of_different_lengths(channel):
 
 
 def test_long_vectors_between_hosts_go_by_two_levels(channel, monkeypatch):
-    """In messages as short as a network wants them, unless the user says otherwise."""
+    """Between hosts, long vectors use the algorithm two_level, in shorter messages, as suits a network."""
     if SIZE == 1:
         pytest.skip("one rank is on one host")
     send = np.ones(300_000)

@@ -1,4 +1,4 @@
-"""More than 2**31 elements, and more than 2 GiB."""
+"""Collectives on more than 2**31 elements, and more than 2 GiB."""
 
 import numpy as np
 import pytest
@@ -11,12 +11,12 @@ pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
 COUNT = 2**31 + 11
 COUNTS = [2**31 + 3, 8]
-PERIOD = 1_048_573  # a prime, so that segments in each other's places are seen
+PERIOD = 1_048_573  # a prime, so that swapped segments are detected
 BLOCKS = [np.random.default_rng(rank).integers(0, 128, PERIOD, np.uint8) for rank in range(2)]
 
 
 def free_memory():
-    """Of the machine, in bytes; 0 where it does not tell."""
+    """Return the available memory of the host in bytes; 0 if unknown."""
     try:
         with open("/proc/meminfo") as lines:
             return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
@@ -26,7 +26,7 @@ def free_memory():
 
 @pytest.fixture(scope="module")
 def buffer():
-    """One for all tests; they fill it with a block over and over."""
+    """Return one buffer for all tests, which fill it with copies of a block."""
     if SIZE != 2:
         pytest.skip("large counts are tested at 2 ranks")
     if WORLD.allreduce(free_memory(), MPI.MIN) < 2.5 * SIZE * COUNT:
@@ -35,7 +35,7 @@ def buffer():
 
 
 def pieces(buffer, start=0, stop=COUNT):
-    """The buffer in pieces, each with the part of the repeated block that belongs there."""
+    """Yield the pieces of the buffer, each with the slice of the repeated block that belongs there."""
     for at in range(start - start % PERIOD, stop, PERIOD):
         first, last = max(start, at), min(stop, at + PERIOD)
         yield buffer[first:last], slice(first - at, last - at)
@@ -63,7 +63,7 @@ def test_bcast(buffer):
 
 
 def test_allgatherv(buffer):
-    """A block, and a displacement, past 2**31."""
+    """Both a block length and a displacement exceed 2**31."""
     part = (0, COUNTS[0]) if RANK == 0 else (COUNTS[0], COUNT)
     buffer[...] = 255
     fill(buffer, BLOCKS[0], *part)
@@ -72,13 +72,13 @@ def test_allgatherv(buffer):
 
 
 def test_counts_in_specifications(buffer):
-    """By methods of the communicator."""
+    """Methods of the communicator accept large counts and displacements."""
     comm = pycoll.Comm(WORLD)
     fill(buffer, BLOCKS[RANK])
     comm.Bcast([buffer, COUNT, MPI.BYTE], 0)
     check(buffer, BLOCKS[0])
     if RANK == 0:
         fill(buffer, BLOCKS[1], COUNTS[0], COUNT)
-    comm.Allgatherv(MPI.IN_PLACE, [buffer, COUNTS[::-1], [COUNTS[0], 0], MPI.BYTE])  # the tail and the long part
+    comm.Allgatherv(MPI.IN_PLACE, [buffer, COUNTS[::-1], [COUNTS[0], 0], MPI.BYTE])  # the tail, then the long part
     check(buffer, BLOCKS[0], 0, COUNTS[0])
     check(buffer, BLOCKS[1], COUNTS[0], COUNT)

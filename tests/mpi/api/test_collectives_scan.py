@@ -1,4 +1,4 @@
-"""Scan and exclusive scan against what NumPy makes of all ranks' vectors, one after the other."""
+"""Scan and exclusive scan, compared with a NumPy reduction of the vectors in rank order."""
 
 from functools import reduce
 
@@ -31,12 +31,12 @@ def short_segments():
 
 
 def drawn(dtype, shape=101, seed=0):
-    """Small whole numbers, whose sums and products are exact in every dtype."""
+    """Return small whole numbers; their sums and products are exact in every dtype."""
     return np.random.default_rng([seed, RANK]).integers(0, 3, shape).astype(dtype)
 
 
 def expected_of(primitive, send, combine, vectors=None):
-    """None where a rank gets nothing."""
+    """Return the expected result of this rank; None if it receives nothing."""
     before = (vectors or WORLD.allgather(send))[: RANK + (primitive == "scan")]
     return reduce(combine, before).astype(send.dtype, copy=False) if before else None
 

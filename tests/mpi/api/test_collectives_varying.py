@@ -1,4 +1,4 @@
-"""Collectives whose blocks have lengths of their own, against MPI's native ones on the same input."""
+"""Collectives with blocks of different lengths, compared with the native MPI ones on the same input."""
 
 import hypothesis
 import numpy as np
@@ -62,7 +62,7 @@ def check_cut(segment, *case):
 
 @pytest.mark.parametrize("primitive", VARYING)
 def test_above_every_eager_limit(primitive):
-    """Megabytes, where schedules that count on buffering would hang; one rank with nothing."""
+    """Blocks of megabytes, for which schedules that depend on buffering would hang; one rank has an empty block."""
     count = 1 << (18 if SIZE < 5 else 16)
     table = np.full((SIZE, SIZE), count)
     table[:, 0], table[0, -1] = 0, count + 5
@@ -88,7 +88,7 @@ def test_results_are_allocated():
 
 
 def test_blocks_of_a_datatype_with_gaps():
-    """Every second number is received; what lies between stays."""
+    """Only every second element is written; the gaps are left unchanged."""
     pair = MPI.DOUBLE.Create_resized(0, 16).Commit()
     counts = [2 * (i % 2) + 1 for i in range(SIZE)]
     mine, result = np.full(counts[RANK], RANK + 1.0), np.zeros(2 * sum(counts) + 1)
@@ -116,7 +116,7 @@ def test_alltoallw(algorithm):
             )
             send[0][...] = np.random.default_rng([9, RANK]).integers(0, 200, send[0].size)
             before, started = send[0].copy(), recv[0].copy()
-            if inside:  # the gaps too
+            if inside:  # copy the gaps as well
                 recv[0][...] = started = send[0].copy()
             native_alltoallw(send, recv)
             expected, recv[0][...] = recv[0].copy(), started
@@ -129,20 +129,20 @@ def test_alltoallw(algorithm):
 def native_alltoallw(send, recv):
     if SIZE > 1:
         WORLD.Alltoallw(send, recv)
-    else:  # where Open MPI 5.0.11 multiplies displacements by the datatype's extent, and writes past the buffer
+    else:  # Open MPI 5.0.11 would multiply displacements by the extent, and write past the buffer
         (source, counts, [start], [datatype]), (target, _, [to], _) = send, recv
         length = counts[0] * datatype.size
         target[to : to + length] = source[start : start + length]
 
 
 def all_bytes(counts, types, seed):
-    """Blocks of these datatypes, in any order, with gaps; displacements in bytes."""
+    """Return a specification of blocks of these datatypes, in any order, with gaps; displacements are in bytes."""
     displs, total = lay([int(n) * t.size for n, t in zip(counts, types)], "any order", seed)
     return [np.full(total, FILL, "u1"), counts.tolist(), displs, types]
 
 
 def test_alltoallw_by_types_alone_and_with_gaps():
-    """One element of a type at the buffer's start each: the whole is cut by subarrays, as in a transposition."""
+    """With [buf, types], each block is one element of a subarray type at the start of the buffer."""
     rows = np.arange(4.0 * SIZE * SIZE).reshape(2 * SIZE, 2 * SIZE)
     mine = rows[2 * RANK : 2 * RANK + 2].copy()
     outgoing = [MPI.DOUBLE.Create_subarray([2, 2 * SIZE], [2, 2], [0, 2 * j]).Commit() for j in range(SIZE)]

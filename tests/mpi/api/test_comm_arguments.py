@@ -1,4 +1,4 @@
-"""What the methods of `pycoll.Comm` take: mpi4py's signatures, a choice of algorithm, and what both refuse."""
+"""Arguments of the methods of `pycoll.Comm`: the signatures of mpi4py, `algorithm`, and errors."""
 
 import inspect
 
@@ -175,7 +175,7 @@ def test_arguments_of_no_meaning(options):
 @pytest.mark.parametrize("method", ["Allreduce", "Reduce_scatter"])
 @pytest.mark.parametrize("form", FORM_NAMES.values(), ids=FORM_NAMES)
 def test_a_misspelt_keyword(form, method):
-    """None must not be taken for the missing argument, since it means MPI.IN_PLACE."""
+    """A missing argument must not default to None, which means MPI.IN_PLACE."""
     values, result = np.ones(2 * SIZE), np.zeros(2 * SIZE)
     with pytest.raises(TypeError, match="unexpected keyword argument 'sendbuff'"):
         getattr(OURS, form(method))(sendbuff=values, recvbuf=result)

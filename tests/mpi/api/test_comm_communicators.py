@@ -1,4 +1,4 @@
-"""`pycoll.Comm` as a communicator: its children, the choice that they inherit, company, and what stays mpi4py's."""
+"""`pycoll.Comm` as a communicator: children, inherited algorithms, use beside others, and methods of mpi4py."""
 
 import pickle
 from functools import partial

@@ -1,4 +1,4 @@
-"""`pycoll.Comm` against mpi4py's own methods: MPI's datatypes, with gaps, at absolute addresses, and its operations."""
+"""`pycoll.Comm` against mpi4py: MPI datatypes, also with gaps or absolute addresses, and MPI operations."""
 
 from functools import partial
 from itertools import pairwise
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.mpi
 
 @pytest.mark.parametrize("method", MOVES)
 def test_datatypes_with_gaps_and_without(method):
-    """In the buffers of a rank, and of one rank and another: the typemaps differ, the signature is the same."""
+    """Typemaps with equal signatures may differ between the two buffers of a rank, and between ranks."""
     for i, types in enumerate(pairwise([*TYPES, "int"])):
         for style in ("[buf, count, type]", TYPED):
             check(method, partial(call_of, method, RANK, style, types, root=i % SIZE), [FORMS[i % 3]])
@@ -32,7 +32,7 @@ def test_every_algorithm_on_datatypes_with_gaps(method):
 
 @pytest.mark.parametrize("method", ["Bcast", "Allgather", "Alltoallv"])
 def test_packing_piece_by_piece(method, monkeypatch):
-    """As many elements at a time as MPI can count the bytes of, but at least one."""
+    """Elements are packed in pieces of at most PIECE bytes, but of at least one element."""
     for piece in (1, 17):
         monkeypatch.setattr(packing, "PIECE", piece)
         check(method, partial(call_of, method, RANK, TYPED, ("resized", "shifted"), counts=[7] * SIZE), FORMS)
@@ -47,7 +47,7 @@ def test_elements_that_are_too_large_to_be_packed():
 
 @pytest.mark.parametrize("method", MOVES)
 def test_bottom(method):
-    """Absolute addresses: each element is two ints in two places."""
+    """MPI.BOTTOM with absolute addresses; each element is two ints at two places."""
     if method == "Gather" and "Open MPI" in MPI.Get_library_version():
         pytest.skip("Open MPI 5.0.11 itself gathers wrong numbers at 4 and 5 ranks")
     sends_all = "Scatter" in method or "Alltoall" in method
@@ -100,7 +100,7 @@ def test_alltoallw(sides):
 
 
 def test_alltoallw_of_one_element_for_each():
-    """[buf, types]: where nothing but the types says where the blocks lie."""
+    """With [buf, types], only the types define the location of the blocks."""
 
     def make():
         types = [INT.Create_hindexed([1], [8 * r]).Commit() for r in range(SIZE)]
@@ -123,7 +123,7 @@ def test_alltoallw_from_bottom():
 
 
 def test_columns_become_rows():
-    """A column's extent is one number, so that elements interlace."""
+    """The extent of a column is one number, so that consecutive elements interleave."""
     column = INT.Create_vector(3, 1, SIZE).Create_resized(0, 4).Commit()
 
     def make():
@@ -134,7 +134,7 @@ def test_columns_become_rows():
 
 
 def test_a_pair_type_and_a_struct_of_its_signature():
-    """The first has padding between its elements, the second has not, or has it elsewhere."""
+    """A pair type and a struct with the same signature match, although their padding differs."""
     struct = MPI.Datatype.Create_struct([1, 1], [8, 0], [MPI.DOUBLE, INT]).Commit()  # in this order
 
     def make(method, one, other):
@@ -150,7 +150,7 @@ def test_a_pair_type_and_a_struct_of_its_signature():
 
 PREDEFINED = {}
 for _name, _datatype in vars(MPI).items():
-    if type(_datatype) is MPI.Datatype and _datatype not in (MPI.DATATYPE_NULL, *PREDEFINED.values()):  # no aliases
+    if type(_datatype) is MPI.Datatype and _datatype not in (MPI.DATATYPE_NULL, *PREDEFINED.values()):  # skip aliases
         PREDEFINED |= {_name: _datatype} if _datatype.is_predefined and _datatype.size else {}
 VALUES_OF_PAIRS = {"FLOAT_INT": "f", "DOUBLE_INT": "d", "LONG_INT": "l", "TWOINT": "i", "INT_INT": "i"}
 VALUES_OF_PAIRS |= {"SHORT_INT": "h", "LONG_DOUBLE_INT": "g", "TWOREAL": "f", "TWODOUBLE_PRECISION": "d"}
@@ -178,7 +178,7 @@ def test_all_numeric_datatypes_are_reduced(name):
     datatype = PREDEFINED[name]
     dtype = np.dtype(datatype.tocode())
     names = [op for op, kinds in KINDS.items() if dtype.kind in kinds and op != "avg"]
-    if name.startswith(FORTRAN):  # whose integers and logical values are two things
+    if name.startswith(FORTRAN):  # in Fortran, integers and logical values are different types
         names = [op for op in names if (op in ("land", "lor", "lxor")) == name.startswith("LOGICAL")]
     assert names
 
@@ -193,10 +193,10 @@ def test_all_numeric_datatypes_are_reduced(name):
 
 @pytest.mark.parametrize("name", [name for name in PREDEFINED if name in ("REAL16", "COMPLEX32")])
 def test_quadruple_precision(name):
-    """Which NumPy does not have: its long double has as many bytes."""
+    """Quadruple precision is reduced by MPI: NumPy lacks it, although its long double has the same size."""
 
     def make():
-        powers = np.zeros((6, 8), "u2")  # 1, 2, 4 and 8 in IEEE's format
+        powers = np.zeros((6, 8), "u2")  # 1, 2, 4 and 8 in IEEE binary128
         powers[:, 7] = 0x3FFF + np.random.default_rng(RANK).integers(0, 4, 6)
         result = np.zeros_like(powers)
         return [[powers, PREDEFINED[name]], [result, PREDEFINED[name]]], [result]
@@ -234,7 +234,10 @@ def test_pair_types(name):
 
 @pytest.fixture
 def affine():
-    """Composition of maps x -> a x + b, associative, not commutative; a and b in the first two ints of an element."""
+    """Yield the composition of maps x -> a x + b, with a and b in the first two ints of an element.
+
+    It is associative, but not commutative.
+    """
 
     def compose(left, right, datatype):
         width = max(datatype.extent // 4, 2)

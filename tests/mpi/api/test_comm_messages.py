@@ -1,4 +1,4 @@
-"""The messages of a communicator where CuPy is not installed."""
+"""Point-to-point messages of a communicator without CuPy."""
 
 import pytest
 from mpi4py import MPI

@@ -1,6 +1,6 @@
-"""`pycoll.Comm` against mpi4py's own methods: all ways to name a buffer, its counts and displacements, and in place.
+"""`pycoll.Comm` against mpi4py: all ways to specify a buffer, its counts and displacements, and in place.
 
-The same call on the same memory leaves the same bytes everywhere.
+The same call on the same memory must leave the same bytes everywhere.
 """
 
 from functools import partial
@@ -69,7 +69,7 @@ def test_in_place_by_every_algorithm(method):
 
 @pytest.mark.parametrize("method", ["Reduce", "Allreduce", "Scan", "Exscan"])
 def test_one_buffer_for_both_means_in_place(method):
-    """As in later versions of mpi4py."""
+    """The same buffer as both arguments means in place, as in later versions of mpi4py."""
     values, expected = np.arange(4) + RANK, np.arange(4) + RANK
     aside = method == "Reduce" and RANK
     getattr(THEIRS, method)(*([expected, None] if aside else [MPI.IN_PLACE, expected]))
@@ -110,7 +110,7 @@ def test_zero_counts_between_some():
     ],
 )
 def test_counts_and_displacements_written_otherwise(method, written):
-    """One number for all ranks, arrays, or nothing, where the buffer is shared out."""
+    """Counts may be one number for all ranks, an array, or omitted, which divides the buffer equally."""
 
     def make():
         blocks, block = np.arange(4 * SIZE, dtype=np.intc) + 100 * RANK, np.arange(2, dtype=np.intc) + 100 * RANK

@@ -1,4 +1,4 @@
-"""`pycoll.Comm` with buffers that claim to lie on a GPU, where CuPy is not installed: MPI gets them."""
+"""`pycoll.Comm` without CuPy passes buffers that claim to be in GPU memory on to MPI."""
 
 import sys
 from functools import partial
@@ -21,14 +21,14 @@ def no_cupy(monkeypatch):
 
 
 class WithInterface:
-    """An array that describes its memory as that of a GPU."""
+    """An array that claims to be in GPU memory by `__cuda_array_interface__`."""
 
     def __init__(self, array):
         self.__cuda_array_interface__ = {**array.__array_interface__, "version": 3}
 
 
 class WithDLPack:
-    """An array that says so by DLPack."""
+    """An array that claims to be in GPU memory by DLPack."""
 
     def __init__(self, array, device=2):
         self._array, self._device = array, device
@@ -51,7 +51,7 @@ KINDS = [WithInterface, WithDLPack, OnOtherDevice]
 
 
 def wrapped(kind, argument):
-    """The same buffer specification, of such an array."""
+    """Return the same buffer specification with the array wrapped in this class."""
     if isinstance(argument, np.ndarray):
         return kind(argument)
     if isinstance(argument, list | tuple) and argument and isinstance(argument[0], np.ndarray):
@@ -90,7 +90,7 @@ def test_alltoallw(form):
 
 @pytest.mark.parametrize("host", [None, "send", "recv"])
 def test_reduce_scatter_without_counts(host):
-    """One of a rank's two buffers may be in host memory, and counts may be given on some ranks only."""
+    """One of the two buffers of a rank may be in host memory, and counts may be given on some ranks only."""
     send, recv = np.arange(SIZE * (SIZE + 1) // 2, dtype="i4"), np.zeros(RANK + 1, "i4")
     sendbuf, recvbuf = (
         array if host == name else WithInterface(array) for array, name in ((send, "send"), (recv, "recv"))
@@ -156,7 +156,7 @@ def test_functions_say_that_cupy_is_needed(call):
 
 
 def test_wrong_arguments():
-    """As mpi4py raises them."""
+    """Wrong arguments raise the same errors as in mpi4py."""
     values = WithInterface(np.ones(4))
     with pytest.raises(ValueError, match="expecting 2 to 4 items"):
         OURS.Bcast([values])

@@ -1,4 +1,4 @@
-"""Nonblocking collectives: results, any order of completion, and company of all kinds."""
+"""Nonblocking collectives: results, any order of completion, and use beside other calls."""
 
 import random
 from functools import partial
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.mpi
 
 @pytest.fixture(scope="module")
 def comms():
-    """The world, a duplicate, the world backwards, and a part of it, each with its private duplicate."""
+    """Yield the world, a duplicate, the world in reverse order, and a part of it, each with its private duplicate."""
     made = [WORLD.Dup(), WORLD.Split(0, -RANK), WORLD.Split(RANK % 2, RANK)]
     for comm in made:
         pycoll.attach(comm)
@@ -75,7 +75,7 @@ def finish_each(requests, order):
 @pytest.mark.parametrize("finish", [finish_each, finish_all, finish_any, finish_by_testing_all])
 @pytest.mark.parametrize("company", [False, True], ids=["alone", "with others"])
 def test_many_in_flight(comms, finish, company):
-    """On several communicators, and finished in another order on each rank."""
+    """Many calls are in flight on several communicators, and complete in a different order on each rank."""
     alike = random.Random(company)
     order = list(range(40))
     random.Random(RANK).shuffle(order)
@@ -117,7 +117,7 @@ def test_long_messages_of_all_algorithms_at_once(primitive):
         check(result, one)
 
 
-# Rank 0 starts a collective and then waits in a message of its own, which comes only when the others are through.
+# Rank 0 starts a collective and then waits in a message, which matches only after the others complete the collective.
 LONG_MESSAGE = np.zeros(LARGE)
 
 
@@ -184,7 +184,7 @@ def test_with_the_communicators_choice_of_algorithms():
     comm.Free()
 
 
-# A programme: starts, and between them waits and other things; each rank waits in an order of its own.
+# A programme is a list of starts, waits and other calls; each rank waits in a different order.
 STEPS = st.one_of(
     st.tuples(st.just("start"), st.sampled_from(PAIRS), st.integers(0, 3), st.integers(0, 400), st.integers(0, 7)),
     st.tuples(st.sampled_from(["wait", "test", "blocking", "native", "ring", "waitall"]), st.integers(0, 1000)),
@@ -210,7 +210,7 @@ def run_programme(comms, programme):
         elif step == "blocking":
             assert pycoll.allreduce(np.array([RANK]), op="max")[0] == SIZE - 1
         elif step == "native":
-            pycoll.waitall([WORLD.Ibarrier()])  # plain Barrier lets no flight go on, and others may wait for one
+            pycoll.waitall([WORLD.Ibarrier()])  # WORLD.Barrier would not progress what others wait for
         elif step == "ring":
             came = pycoll.sendrecv(np.array([RANK]), RIGHT, number, source=LEFT, recvtag=MPI.ANY_TAG)
             assert came[0] == LEFT

@@ -1,4 +1,4 @@
-"""What nonblocking collectives hold: operations, lists, buffers with gaps, as long as needed, and nothing left over."""
+"""Nonblocking collectives keep operations, lists and buffers alive as long as needed, and then release them."""
 
 import gc
 import weakref
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.mpi
 
 @pytest.mark.parametrize("primitive", ["reduce", "allreduce", "reduce_scatter", "scan", "exscan"])
 def test_operations_of_the_users(primitive):
-    """Not commutative, several in flight, and freed as soon as their request is complete."""
+    """Operations that do not commute may be in flight together, and be freed once their request is complete."""
     requests = []
     for length in (1, 3, 100):
         op = MPI.Op.Create(concatenate, commute=False)
@@ -56,7 +56,7 @@ def test_send_buffers_with_gaps():
 
 
 def test_buffers_live_as_long_as_they_are_needed():
-    """What only the call knows of stays while it is in flight, and goes when it is done."""
+    """Buffers without other references live while the call is in flight, and are released when it is complete."""
     references = []
 
     def start(number):
@@ -87,7 +87,7 @@ def test_a_request_that_is_dropped_goes_on():
 
 @pytest.mark.parametrize("primitive, algorithm", [("allreduce", "tree"), ("scatterv", "tree"), ("alltoallv", "ring")])
 def test_nothing_is_left_of_those_that_are_complete(primitive, algorithm):
-    """Each request that MPI did not get back would stay in memory, half a kilobyte or more."""
+    """Each leaked MPI request would keep half a kilobyte or more."""
 
     def run(times):
         one = case(primitive, count=1)

@@ -26,7 +26,7 @@ def test_gaps_are_packed_and_multiple_dimensions_go():
 
 
 def test_any_source_any_tag_and_status():
-    comm = WORLD.Dup()  # of its own, since any message will do
+    comm = WORLD.Dup()  # a separate communicator, since any message matches
     requests = [pycoll.isend(np.array([RANK, peer]), peer, tag=peer, comm=comm) for peer in range(SIZE)]
     seen = set()
     for _ in range(SIZE):

@@ -1,4 +1,4 @@
-"""Requests of nonblocking collectives: what waits and tests return, beside MPI's own requests, and errors."""
+"""Requests of nonblocking collectives: results of waits and tests, use beside MPI requests, and errors."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ WRONG = {
 
 @pytest.mark.parametrize("message", WRONG)
 def test_wrong_arguments_raise_at_once(message):
-    """On one rank alone, which then calls with the right ones."""
+    """An error on one rank sends nothing: this rank can call again with the right arguments."""
     if RANK == SIZE - 1:
         error, call = WRONG[message]
         with pytest.raises(error, match=message):
@@ -108,7 +108,7 @@ def test_without_requests():
 
 
 def test_waitany_gives_each_request_once():
-    """As MPI's does: what is complete and known to be is passed over."""
+    """Like in MPI, waitany skips requests whose completion it has already returned."""
     requests = [pycoll.iallreduce(np.full(3, n)) for n in range(4)] + [MPI.REQUEST_NULL]
     assert sorted(pycoll.waitany(requests)[0] for _ in range(4)) == [0, 1, 2, 3]
     assert pycoll.waitany(requests) == (MPI.UNDEFINED, None)
@@ -139,7 +139,7 @@ def test_floating_point_errors_come_out_of_their_own_wait(algorithm, finish):
                 requests[i].Wait() if finish == "Wait" else pycoll.waitall([requests[i]])
             except FloatingPointError:
                 raised.append(i)
-                assert requests[i].Test()  # it is over, and tells of its error once
+                assert requests[i].Test()  # the request is complete, and reports its error only once
     assert raised in ([], [1])
     assert (SIZE > 1) == any(WORLD.allgather(raised))
     for recv, expected in zip(recvs, (SIZE, np.inf if SIZE > 1 else 1e308, SIZE)):

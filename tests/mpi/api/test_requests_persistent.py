@@ -1,4 +1,4 @@
-"""Persistent collectives: started many times with new values, in company, freed, and nothing left over."""
+"""Persistent collectives: repeated starts with new values, use beside other calls, and release of memory."""
 
 import gc
 import random
@@ -16,7 +16,7 @@ from tests.mpi.native import RANK, SIZE, WORLD
 from .nonblocking import LARGE, LEFT, PAIRS, RIGHT, begin, case, check, concatenate, finish_any
 
 pytestmark = pytest.mark.mpi
-TOTAL = SIZE * (SIZE + 1) // 2  # of 1, 2, ... on the ranks
+TOTAL = SIZE * (SIZE + 1) // 2  # sum of 1, 2, ... over the ranks
 
 
 def prepare(primitive, one, algorithm=None):
@@ -24,7 +24,7 @@ def prepare(primitive, one, algorithm=None):
 
 
 def refill(one, primitive, *arguments):
-    """Put the values of another case into the send buffer; the case with these buffers and what is expected now."""
+    """Copy the values of another case into the send buffer; return the case with the new expected output."""
     new = case(primitive, *arguments)
     if one.send is not None:
         one.send[...] = new.send
@@ -80,7 +80,7 @@ def test_long_messages(primitive):
 @pytest.mark.parametrize("company", [False, True], ids=["alone", "with others"])
 @pytest.mark.parametrize("finish", [*FINISHES, "waitall", "waitany"])
 def test_several_started_together(company, finish):
-    """Finished in another order on each rank."""
+    """Several requests are started together, and complete in a different order on each rank."""
     kinds = random.Random(1).sample(PAIRS, 20)
     cases = [case(primitive, count=number) for number, (primitive, _) in enumerate(kinds)]
     requests = [prepare(primitive, one, algorithm) for (primitive, algorithm), one in zip(kinds, cases)]
@@ -119,7 +119,7 @@ def test_several_started_together(company, finish):
 def test_the_state_of_a_request():
     values, result = np.full(3, RANK + 1), np.zeros(3, int)
     request = pycoll.allreduce_init(values, result)
-    assert request.Test() and request.Wait() and not result.any()  # inactive, as MPI's
+    assert request.Test() and request.Wait() and not result.any()  # inactive, as in MPI
     for _ in range(3):
         request.Start()
         with pytest.raises(RuntimeError, match=r"Start: allreduce by \w+ on rank \d of \d is still active"):
@@ -135,7 +135,7 @@ def test_the_state_of_a_request():
 
 
 def test_start_while_complete_but_not_waited_for():
-    """Another call may have brought it to its end, but the caller has not been told."""
+    """A start is an error until the caller has waited, even if another call has completed the collective."""
     request = pycoll.allreduce_init(np.ones(3), np.empty(3))
     request.Start()
     pycoll.barrier()
@@ -223,7 +223,7 @@ def test_floating_point_errors_come_out_of_their_own_wait(algorithm, others):
 
 
 def test_starts_crosswise_with_waits_in_messages():
-    """Rank 0 starts one, and waits for a message that comes when the others are through."""
+    """Rank 0 starts a collective, and waits for a message that the others send after completing it."""
     result, token = np.empty(LARGE), np.empty(1)
     with pycoll.allreduce_init(np.ones(LARGE), result, algorithm="ring") as request:
         for _ in range(2):
@@ -238,7 +238,7 @@ def test_starts_crosswise_with_waits_in_messages():
 
 
 def test_wrong_arguments():
-    """On one rank alone, which then calls with the right ones."""
+    """An error on one rank sends nothing: this rank can call again with the right arguments."""
     if RANK == 0:
         with pytest.raises(ValueError, match="recvbuf has 4 elements"):
             pycoll.allreduce_init(np.ones(3), np.ones(4))

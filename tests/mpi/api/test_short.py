@@ -1,4 +1,4 @@
-"""Calls of `pycoll.Comm` that are so short that they are left to MPI, with the caller's own arguments."""
+"""Calls of `pycoll.Comm` so short that they are passed on to MPI with the arguments of the caller."""
 
 import mmap
 import sys
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.mpi
 
 @pytest.fixture
 def comm():
-    """A communicator as it is without PYCOLL_NATIVE=0, which the tests set."""
+    """Yield a communicator that may use native collectives, although the tests set PYCOLL_NATIVE=0."""
     made = pycoll.Comm(WORLD).Dup()
     may_be_native(made)
     yield made
@@ -29,7 +29,7 @@ def comm():
 
 def may_be_native(comm):
     channel = attach(comm)
-    channel.facts = replace(channel.facts, native=True, host_memory=True)  # though there may be CuPy
+    channel.facts = replace(channel.facts, native=True, host_memory=True)  # even if CuPy is installed
 
 
 def messages(call):
@@ -120,7 +120,7 @@ def test_a_choice_made_later_is_followed(comm):
 
 @pytest.mark.parametrize("form", ["blocking", "nonblocking"])
 def test_what_is_in_flight_goes_on_while_mpi_blocks(comm, form):
-    """Rank 0 waits in MPI for others that first wait for what rank 0 has in flight with them."""
+    """Rank 0 waits in MPI for ranks that first wait for a collective that rank 0 has in flight."""
     other = pycoll.Comm(WORLD).Dup()
     send, large = np.ones(1 << 16), np.zeros(1 << 16)
     short = np.zeros(1)
@@ -186,7 +186,7 @@ def test_errors_are_those_of_other_calls(comm):
 
 
 def test_the_first_call_of_a_kind_with_a_count(comm):
-    """Nothing is known of any limits yet."""
+    """The first call works before the limits are known."""
     everything = np.zeros(SIZE * 2, int)
     comm.Allgather([np.full(2, RANK), 2, MPI.INT64_T], [everything, 2, MPI.INT64_T])
     assert everything.tolist() == [rank for rank in range(SIZE) for _ in range(2)]
@@ -196,7 +196,7 @@ def test_the_first_call_of_a_kind_with_a_count(comm):
 def test_dtypes_that_mpi4py_does_not_know_are_moved_in_every_call(comm, dtype):
     values = np.zeros(3 * 16, np.uint8)
     for turn in range(3):
-        comm.Bcast(np.zeros(3))  # makes the limits known
+        comm.Bcast(np.zeros(3))  # determines the limits
         comm.Allgather(np.zeros(1), np.zeros(SIZE))
         comm.Allgatherv(np.zeros(1), [np.zeros(SIZE), [1] * SIZE])
         buf = values.view(dtype).copy() if np.dtype(dtype).itemsize in (3, 12, 2, 4, 8, 16) else None
@@ -214,7 +214,7 @@ def test_dtypes_that_mpi4py_does_not_know_are_moved_in_every_call(comm, dtype):
 
 
 class OnlyMPI:
-    """Memory that only MPI can read, as far as pycoll knows."""
+    """Memory that appears to be readable only by MPI."""
 
     def __init__(self, array):
         self.array = array
@@ -228,7 +228,7 @@ def test_ranks_without_a_send_buffer_leave_other_memory_to_mpi_alike(comm):
     if gpu_possible():
         pytest.skip("CuPy can read such arrays")
     for turn in range(3):
-        comm.Scatterv([np.ones(SIZE), [1] * SIZE] if RANK == 0 else None, np.zeros(1))  # makes the limits known
+        comm.Scatterv([np.ones(SIZE), [1] * SIZE] if RANK == 0 else None, np.zeros(1))  # determines the limits
         comm.Iscatterv([np.ones(SIZE), [1] * SIZE] if RANK == 0 else None, np.zeros(1)).Wait()
         blocks, block = np.full(SIZE, float(turn)), np.zeros(1)
         send = [OnlyMPI(blocks), [1] * SIZE] if RANK == 0 else None
@@ -261,10 +261,10 @@ def test_a_count_that_is_less_than_the_array(comm, name):
 
 
 def test_memory_of_mpi_goes_to_mpi_at_once(comm):
-    """As the demos of mpi4py allocate it."""
+    """Short calls on memory from MPI.Alloc_mem or mmap, as in the demos of mpi4py, are passed on to MPI."""
     room = MPI.Alloc_mem(16)
     assert moved({"bcast": {id(MPI.BYTE): 16}}, "bcast", [mmap.mmap(-1, 16), 16, MPI.BYTE])
-    comm.Bcast(np.zeros(2))  # makes the limit known
+    comm.Bcast(np.zeros(2))  # determines the limit
     assert moved(comm._limits, "bcast", [room, 16, MPI.BYTE])
     room[:] = bytes([RANK + 1]) * 16
     comm.Bcast([room, 16, MPI.BYTE], root=SIZE - 1)

@@ -1,4 +1,4 @@
-"""Ranks that look at a call in different ways must let it go the same way."""
+"""Ranks that see a call differently must agree on passing it to MPI or not."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Objects that are not NumPy arrays and go in without a copy; and lists of arrays that travel as one."""
+"""Objects other than NumPy arrays that are used without a copy, and lists of arrays that are sent as one vector."""
 
 import array
 import sys
@@ -19,7 +19,7 @@ TOTAL = sum(range(SIZE))
 
 
 class Interface:
-    """An object with `__array_interface__` alone."""
+    """An object with `__array_interface__` only."""
 
     def __init__(self, data):
         self.data = data
@@ -27,7 +27,7 @@ class Interface:
 
 
 class DLPack:
-    """An object with DLPack alone, as its newest version or its first."""
+    """An object with DLPack only, in its newest or its first version."""
 
     def __init__(self, data, first=False):
         self.data, self.first = data, first
@@ -52,7 +52,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_received_in_place(kind):
-    """What is received lies in the object's own memory, in every call, and the object itself comes back."""
+    """Every call writes the result to the memory of the object, and returns the object itself."""
     wrap = KINDS[kind]
     send, recv = wrap(np.arange(3.0) + RANK), wrap(np.zeros(3 * SIZE))
 
@@ -65,7 +65,7 @@ def test_received_in_place(kind):
         assert pycoll.bcast(recv, SIZE - 1) is recv
         assert pycoll.allgatherv(send, [recv, [24 if kind == "bytearray" else 3] * SIZE]) is recv
         content(recv)[...] = RANK
-        if kind != "bytearray":  # whose elements are bytes
+        if kind != "bytearray":  # its elements are bytes, not float64
             assert pycoll.allreduce(MPI.IN_PLACE, recv) is recv
             assert (content(recv) == TOTAL).all()
 
@@ -151,7 +151,7 @@ def test_tensors_of_bfloat16(torch, monkeypatch):
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
 def test_tensors_that_require_a_gradient(torch, name):
-    """Writing past autograd would be wrong silently; `detach()` says that it is meant."""
+    """They are refused, because autograd would not notice a write; `detach()` makes it explicit."""
     tensor = torch.ones(3, dtype=getattr(torch, name), requires_grad=True)
     with pytest.raises(TypeError, match=r"sendbuf .*gradient"):
         pycoll.allreduce(tensor)
@@ -327,7 +327,7 @@ def test_wrong_lists():
 
 
 def test_one_memory_for_two_results_is_refused():
-    """But in place one array may come twice, as its results are one."""
+    """Out of place, results must not overlap; in place, one array may occur twice, since both results are equal."""
     both = np.ones(4)
     for room in ([both, both], [both, both[:]]):
         with pytest.raises(ValueError, match="overlap"):

@@ -1,4 +1,4 @@
-"""Results that are allocated, buffers of all kinds, and errors that come before anything is sent."""
+"""Allocated results, buffers of all kinds, and errors that are raised before anything is sent."""
 
 import array
 
@@ -98,7 +98,10 @@ def test_half_precision_has_no_mpi_type_and_is_reduced_all_the_same():
 
 @pytest.fixture
 def affine():
-    """Composition of maps x -> a x + b, a and b in the halves of an integer: associative, not commutative."""
+    """Yield the composition of maps x -> a x + b, with a and b in the halves of an integer.
+
+    It is associative, but not commutative.
+    """
 
     def compose(left, right, datatype):
         first, then = (np.frombuffer(buffer, "i4").reshape(-1, 2) for buffer in (left, right))
@@ -140,7 +143,7 @@ def test_operations_of_the_user_refused(affine):
 
 
 def test_floating_point_errors_leave_nobody_waiting():
-    """Where they are errors, by numpy.errstate or by a warnings filter, they come when all is done."""
+    """Floating-point errors are raised only after the collective has completed."""
     values = np.array([np.inf if RANK == 0 else -np.inf, 1.0])
     for _ in range(2):
         for algorithm in pycoll.algorithms("allreduce"):
@@ -157,7 +160,7 @@ def test_floating_point_errors_leave_nobody_waiting():
 
 
 def test_complex_products_are_written_though_errors_are_raised():
-    """Else a rank that raises would have sent others what it had not computed."""
+    """Complex products are written before errors are raised; otherwise other ranks would receive garbage."""
     values = np.full(2 * SIZE, np.inf + 0j if RANK == 0 else 0j)
     for algorithm in pycoll.algorithms("allreduce"):
         result = np.ones(2 * SIZE, complex)

@@ -1,4 +1,4 @@
-"""Counts, displacements and buffers of collectives whose blocks have lengths of their own: what is refused, and not."""
+"""Valid and invalid counts, displacements and buffers of collectives with blocks of different lengths."""
 
 import numpy as np
 import pytest
@@ -79,7 +79,7 @@ def test_blocks_that_overlap():
 
 
 def test_what_is_sent_may_overlap_and_share_a_buffer():
-    """Blocks are only read; and one array may be sent from and received in, at other places."""
+    """Blocks to send may overlap; one array may hold both send and receive blocks if these do not overlap."""
     displs = [0] * SIZE
     result = pycoll.alltoallv([np.full(1, float(RANK)), (ONES, displs)], [None, ONES])
     np.testing.assert_array_equal(result, np.arange(SIZE))
@@ -122,7 +122,7 @@ def test_missing_and_unfit_receive_buffers():
 
 
 def test_missing_send_buffers():
-    """Also where there is nothing to receive here, while others wait for their blocks."""
+    """A missing send buffer is an error even on a rank that receives nothing, since others wait for their blocks."""
     if RANK == 0:
         wrong(TypeError, "sendbuf", "scatterv", None, ONE.copy())
         wrong(TypeError, "sendbuf", "scatterv", None, np.empty(0))
@@ -133,7 +133,7 @@ def test_missing_send_buffers():
 
 
 def test_unequal_dtypes():
-    """As in the collectives of equal blocks; a datatype that is named is the caller's word."""
+    """Unequal dtypes are refused, as with equal blocks; a datatype given by the caller overrides the dtype."""
     single, double = np.ones(2, "f4"), [np.empty(SIZE), ONES]
     wrong(TypeError, "sendbuf has dtype float32, recvbuf has dtype float64", "allgatherv", single, double)
     wrong(TypeError, "float32.*float64", "alltoallv", [np.ones(2 * SIZE, "f4"), [2] * SIZE], double)
@@ -143,7 +143,7 @@ def test_unequal_dtypes():
 
 
 def test_a_tuple_is_counts_and_displacements_also_where_memory_is_allocated():
-    """One number is for all ranks; the result reaches to the last block's end, with zeros in the gaps."""
+    """One number holds for all ranks; the result extends to the end of the last block, with zeros in the gaps."""
     np.testing.assert_array_equal(pycoll.allgatherv(ONE, [None, (1, 2)]), [*[1, 0] * (SIZE - 1), 1])
     displs = list(range(SIZE, 0, -1))
     exchanged = pycoll.alltoallv([np.full(SIZE, 1.0 + RANK), ONES], [None, (ONES, displs)])

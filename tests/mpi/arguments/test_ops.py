@@ -1,4 +1,4 @@
-"""All of NumPy's dtypes moved, all that can be combined combined, pairs, and operations of the user."""
+"""Movement of all NumPy dtypes, reductions of all that support them, pairs, and user-defined operations."""
 
 from functools import partial, reduce
 
@@ -20,11 +20,11 @@ OTHERS = ["S5", "U3", "M8[s]", "m8[ms]", "V7", [("x", "f4"), ("y", "S3")], [("a"
 ML_FLOATS = ["bfloat16", "float8_e4m3fn", "float8_e5m2"]
 REDUCING = [name for name, p in PRIMITIVES.items() if p.reduces and name not in ("scan", "exscan")]
 OPERATIONS = ["sum", "prod", "max", "lxor", "bor"] if SIZE < 5 else ["sum"]
-COUNT = 11  # of elements, or of elements for each rank
+COUNT = 11  # number of elements, in total or for each rank
 
 
 def drawn(dtype, count=COUNT, high=3):
-    """Small whole numbers, whose sums and products are exact; of what is no number, some bytes or other."""
+    """Return small whole numbers, whose sums and products are exact; for other dtypes, return random bytes."""
     dtype, numbers = np.dtype(dtype), np.random.default_rng([6, RANK])
     if dtype.kind in "biufcUSmM" or "ml_dtypes" in dtype.type.__module__:
         return numbers.integers(0, high, count).astype(dtype)
@@ -32,7 +32,7 @@ def drawn(dtype, count=COUNT, high=3):
 
 
 def same(ours, theirs):
-    """Bit for bit; NumPy does not compare all dtypes."""
+    """Assert that two arrays are equal bit for bit, since NumPy cannot compare all dtypes."""
     assert ours.dtype == theirs.dtype and ours.size == theirs.size
     assert ours.tobytes() == theirs.tobytes()
 
@@ -40,7 +40,7 @@ def same(ours, theirs):
 def check_moves(dtype):
     send = drawn(dtype)
     vectors = WORLD.allgather(send)
-    everything = np.empty(SIZE * COUNT, dtype)  # np.concatenate would turn byte-swapped numbers round
+    everything = np.empty(SIZE * COUNT, dtype)  # np.concatenate would return native byte order
     everything.reshape(SIZE, COUNT)[...] = vectors
     for algorithm in ("naive", "ring"):
         for root in {0, SIZE - 1}:
@@ -70,7 +70,7 @@ def test_moved_by_ml_dtypes(name):
 
 
 def check_combined(dtype, ops):
-    """Every algorithm of the reductions, against NumPy on the gathered vectors."""
+    """Compare every algorithm of the reductions with NumPy on the gathered vectors."""
     sends = {n: drawn(dtype, n, high=3 if SIZE < 5 else 2) for n in (COUNT, COUNT * SIZE)}
     vectors = {n: WORLD.allgather(send) for n, send in sends.items()}
     for op in ops:
@@ -90,7 +90,7 @@ def check_combined(dtype, ops):
 
 @pytest.mark.parametrize("dtype", [name for name in NUMBERS if name not in ("i4", "i8", "f4", "f8", "D", "?")])
 def test_combined(dtype):
-    """But for those of `test_collectives`."""
+    """Reduce all numeric dtypes except those in `test_collectives`."""
     kind = np.dtype(dtype).kind
     check_combined(np.dtype(dtype), [op for op in OPERATIONS if kind in KINDS[op]])
 
@@ -128,7 +128,7 @@ def test_averages(name):
     ids=str,
 )
 def test_operations_that_a_dtype_lacks(dtype, ops):
-    """The error names both."""
+    """The error message has the operation and the dtype."""
     values = np.zeros(2 * SIZE, dtype)
     for op in ops:
         for function in (pycoll.allreduce, pycoll.reduce, pycoll.reduce_scatter):
@@ -150,7 +150,7 @@ PAIRS = [
 @pytest.mark.parametrize("datatype, value", PAIRS if SIZE < 5 else PAIRS[1:3])
 @pytest.mark.parametrize("op", ["minloc", "maxloc"])
 def test_pairs(datatype, value, op):
-    """Few values, so that there are ties, which the smallest index wins; it is the rank's, or any."""
+    """Ties go to the smallest index; the values are few, so that ties occur, and the index is random or the rank."""
     handle, dtype = getattr(MPI, op.upper()), np.dtype([("value", value), ("index", "i")], align=True)
     assert dtype.itemsize == datatype.extent
     numbers = np.random.default_rng([8, RANK])
@@ -179,7 +179,7 @@ def assert_pairs(ours, theirs):
 
 
 def test_pairs_of_other_widths_and_names():
-    """Any structured dtype of a number and an integer will do, also packed and byte-swapped."""
+    """Any structured dtype of a number and an integer is supported, even if packed or byte-swapped."""
     for dtype in ([("x", ">f8"), ("who", "u1")], [("x", "f2"), ("who", "i8")]):
         send = np.array([(abs(i - RANK), RANK) for i in range(SIZE)], dtype)
         result = pycoll.allreduce(send, op="minloc")
@@ -199,7 +199,7 @@ def modulo(m):
     return lambda left, right: (left + right) % m
 
 
-FUNCTIONS = [  # associative all; whether they commute
+FUNCTIONS = [  # associative functions, and whether they commute
     (np.maximum, True),
     (lambda left, right: left, False),
     (np.bitwise_xor, True),
@@ -210,7 +210,7 @@ FUNCTIONS = [  # associative all; whether they commute
 
 
 def test_operations_created_and_freed_over_and_over():
-    """MPI uses the handle of a freed operation for the next: nothing may be remembered by it."""
+    """MPI reuses the handles of freed operations, so pycoll must not cache anything by handle."""
     vectors = [np.random.default_rng(rank).integers(0, 100, 4 * SIZE) for rank in range(SIZE)]
     send, recv = vectors[RANK], np.empty(4 * SIZE, "i8")
     handles = set()
@@ -234,7 +234,7 @@ def test_operations_created_and_freed_over_and_over():
 
 @pytest.mark.parametrize("commutes", [False, True])
 def test_operations_of_the_user_on_every_algorithm(commutes):
-    """On complex numbers, whose sum is the operation; where it may not be reordered, some algorithms refuse it."""
+    """A user-defined sum of complex numbers; if it does not commute, algorithms that reorder refuse it."""
 
     def add(left, right, datatype):
         left, right = (np.frombuffer(buffer, complex) for buffer in (left, right))
@@ -253,7 +253,7 @@ def test_operations_of_the_user_on_every_algorithm(commutes):
                 else:
                     with pytest.raises(ValueError, match="does not keep rank order"):
                         getattr(pycoll, primitive)(send, op=op, algorithm=name)
-            for n in (1, 100):  # by the rules
+            for n in (1, 100):  # with the algorithm of the rules
                 result = getattr(pycoll, primitive)(np.full(n * SIZE, 1j), op=op)
                 assert result is None if primitive == "reduce" and RANK else (result == SIZE * 1j).all()
     op.Free()

@@ -1,4 +1,4 @@
-"""Command lines of all ranks: rank 0 alone prints, and no rank ends before it has."""
+"""Command lines on several ranks: only rank 0 prints, and no rank exits before it has printed."""
 
 import io
 import sys
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.mpi
 
 
 class Noting(io.StringIO):
-    """Notes when something was written to it, by the clock that the processes of a machine share."""
+    """A stream that records the time of the last write, on the clock shared by all processes of a host."""
 
     written = 0.0
 

@@ -1,4 +1,4 @@
-"""`pycoll.traffic` counts what a rank sends to others."""
+"""`pycoll.traffic` counts the bytes and messages that a rank sends to other ranks."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_the_ring_sends_what_its_formula_says():
             pycoll.allreduce(vector, result, algorithm="ring")
     assert sent.nbytes == 3 * 2 * (SIZE - 1) * vector.nbytes // SIZE
     assert sent.messages >= (SIZE > 1) * 3 * 2 * (SIZE - 1)
-    pycoll.allreduce(vector, result, algorithm="ring")  # not counted any more
+    pycoll.allreduce(vector, result, algorithm="ring")  # no longer counted
     assert sent.nbytes == 3 * 2 * (SIZE - 1) * vector.nbytes // SIZE
 
 

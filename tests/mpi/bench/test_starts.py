@@ -1,4 +1,4 @@
-"""By how much ranks start later than others, on clocks that the test sets."""
+"""Start delays of the ranks, on clocks set by the test."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Checkpoints: training goes on where it was, in any driver, at any number of ranks."""
+"""Checkpoints: training resumes where it stopped, in any driver, with any number of ranks."""
 
 from functools import partial
 
@@ -28,7 +28,7 @@ def model(seed=1, dtype="f8"):
 
 
 def gradients(parameters, step, rank):
-    """They depend on the parameters, and differ between ranks."""
+    """Return gradients that depend on the parameters, and differ between ranks."""
     numbers = np.random.default_rng([step, rank])
     return {
         name: np.asarray(np.sin(array) + numbers.normal(size=array.shape), array.dtype)
@@ -37,7 +37,10 @@ def gradients(parameters, step, rank):
 
 
 def alone(optimizer, ranks):
-    """One process on the batches of so many ranks in each step, with the optimizers' formulas written out."""
+    """Train in one process, and return the parameters; each step uses the batches of `ranks[step]` ranks.
+
+    The formulas of the optimizers are written out.
+    """
     parameters = model()
     memory = {name: [np.zeros(shape), np.zeros(shape)] for name, shape in SHAPES.items()}
     for step, count in enumerate(ranks, 1):
@@ -56,7 +59,7 @@ def alone(optimizer, ranks):
 
 
 class Replicas:
-    """DistributedDataParallel, with a buffer that follows a parameter."""
+    """Training with DistributedDataParallel, and a buffer that follows a parameter."""
 
     def __init__(self, optimizer="adam", comm=WORLD, parameters=None, buffers=(), **options):
         self.parameters = model(seed=2) if parameters is None else parameters
@@ -76,7 +79,7 @@ class Replicas:
 
 
 class Sharded:
-    """FullyShardedDataParallel."""
+    """Training with FullyShardedDataParallel."""
 
     def __init__(self, optimizer="adam", comm=WORLD, parameters=None, **options):
         self.driver = parallel.FullyShardedDataParallel(
@@ -104,7 +107,7 @@ class Sharded:
 
 
 class Served:
-    """ParameterServer."""
+    """Training with ParameterServer."""
 
     def __init__(self, optimizer="adam", comm=WORLD, parameters=None, own=False, **options):
         self.parameters = model(seed=2) if parameters is None else parameters
@@ -220,7 +223,7 @@ def test_what_a_hook_keeps_on_each_rank(directory):
 
 
 def test_back_to_the_beginning(directory):
-    """Of a driver that has been trained since: also what its hook and its optimizer had not kept yet."""
+    """Loading into a driver trained since also resets hook and optimizer state that did not exist at the save."""
     run = Replicas("momentum", parameters=model(), buffers=["seen"], hook=TopK(0.2))
     saved(run, directory)
     run.train(range(4))
@@ -346,7 +349,7 @@ def test_modes_whose_steps_depend_on_timing(directory, options):
 
 
 def test_other_dtypes(directory):
-    """Into single precision and back from half."""
+    """Checkpoints can be loaded in another dtype: from double to single or half precision, and from half to single."""
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     for source, target in (("f8", "f4"), ("f8", bfloat16), (bfloat16, "f4")):
         run, other = (
@@ -362,7 +365,7 @@ def test_other_dtypes(directory):
 
 
 def test_a_driver_alone(directory):
-    """Without an optimizer, and read without one although it was saved."""
+    """A driver can be saved without an optimizer, and be loaded without one even if it was saved."""
     run = Sharded(parameters=model())
     run.train(range(2))
     save(directory, run.driver)

@@ -1,4 +1,4 @@
-"""Checkpoints on disk; and those that cannot be written, or do not fit: all ranks hear of it, what was there stays."""
+"""Checkpoint files, and errors of save and load: all ranks raise, and the previous state is kept."""
 
 import errno
 import io
@@ -30,7 +30,7 @@ DEDICATED = ["ps dedicated"] if SIZE > 1 else []
 
 
 def files(path):
-    """What is there when all ranks have come here."""
+    """Return the names and contents of the files in the folder; all ranks call it."""
     WORLD.Barrier()
     found = {file.name: file.read_bytes() for file in path.iterdir()}
     WORLD.Barrier()
@@ -38,7 +38,7 @@ def files(path):
 
 
 def breaks(monkeypatch, module, name, call=1):
-    """Let one call of a function fail as on a full disk."""
+    """Make one call of a function fail as if the disk were full."""
     original, calls = getattr(module, name), []
 
     def function(*arguments, **options):
@@ -102,7 +102,7 @@ def test_a_manifest_that_cannot_be_written(directory, monkeypatch, place):
 
 
 def test_a_directory_that_cannot_be_synchronized_after_the_manifest(directory, monkeypatch):
-    """Which of the checkpoints it holds then depends on when the power fails; now it may be either."""
+    """The directory may then hold either checkpoint, and the next save succeeds."""
     run = Sharded("momentum", parameters=model())
     saved(run, directory, "old")
     run.train(range(1))
@@ -145,7 +145,7 @@ def test_a_file_where_the_directory_should_be(directory):
 
 
 def test_what_is_in_the_directory(directory):
-    """One file of each rank and the manifest; not what a job that was killed left there, of any number of ranks."""
+    """It has one file for each rank and the manifest; files left by killed jobs of any size are removed."""
     run = Sharded(parameters=model())
     place = directory / "not" / "there yet"
     for extra in range(3):
@@ -184,7 +184,7 @@ def test_other_files_in_the_directory_stay(directory):
 
 
 def refused(run, path, error, pattern):
-    """On all ranks, which can go on then."""
+    """Assert that loading fails on all ranks, and that these can continue to train."""
     with pytest.raises(error, match=pattern):
         loaded(run, path)
     run.train(range(1))
@@ -213,7 +213,7 @@ def test_a_manifest_that_is_none(directory, text):
 
 
 def spoil(directory, rank, content):
-    """Replace what a rank wrote; None removes it."""
+    """Replace the content of the file of a rank, or remove the file if `content` is None."""
     files(directory)
     if RANK == 0:
         (path,) = directory.glob(f"*-{rank}.npz")
@@ -225,7 +225,7 @@ def spoil(directory, rank, content):
 
 
 def foreign(_):
-    """An archive of something else."""
+    """Return an archive that is not part of a checkpoint."""
     np.savez(file := io.BytesIO(), a=np.zeros(3))
     return file.getvalue()
 
@@ -243,7 +243,7 @@ def test_a_part_that_is_none(directory, content):
 
 
 def flipped(old):
-    """One bit of the values, which lie before the description."""
+    """Return the file with one bit flipped in the values, which precede the description."""
     at = old.index(b"about.npy") - 64
     return old[:at] + bytes([old[at] ^ 16]) + old[at + 1 :]
 
@@ -251,7 +251,7 @@ def flipped(old):
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "ps worker", *DEDICATED])
 @pytest.mark.parametrize("rank", sorted({0, SIZE - 1}))
 def test_a_flipped_bit_changes_nothing_on_any_rank(directory, kind, rank):
-    """The ranks that need what is damaged name the file; the others say that a rank could not read it."""
+    """Ranks that need the damaged data name the file; the others report that a rank could not read it."""
     run, fresh = Sharded("momentum", parameters=model()), KINDS[kind]("momentum")
     run.train(range(1))
     fresh.train(range(1))
@@ -303,7 +303,7 @@ OTHERS = {
     [("ddp", "shape"), ("ps worker", "last"), *((kind, o) for kind in ["fsdp", *DEDICATED] for o in OTHERS)],
 )
 def test_another_model(directory, kind, other):
-    """At least one rank says what differs, and the others that it does."""
+    """At least one rank names the parameter that differs, and the others report the failure of that rank."""
     run = Replicas("sgd", parameters=model())
     saved(run, directory)
     shapes, name = OTHERS[other]

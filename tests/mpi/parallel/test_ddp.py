@@ -1,4 +1,4 @@
-"""DistributedDataParallel: training as in one process, buckets and their views, clipping, errors."""
+"""DistributedDataParallel: equality with training in one process, buckets and their views, clipping, errors."""
 
 import itertools
 import random
@@ -40,12 +40,12 @@ def batch(step, rank, rows=3):
 
 
 def batches(step, ranks):
-    """The batches of several ranks as one."""
+    """Return the batches of several ranks as one batch."""
     return [np.concatenate(parts) for parts in zip(*(batch(step, rank) for rank in ranks))]
 
 
 def backward(parameters, inputs, targets):
-    """(name, gradient) of half the mean squared error, in the order in which they are found."""
+    """Yield the name and the gradient of each parameter for half the mean squared error, last layer first."""
     layers, outputs = len(WIDTHS) - 1, [inputs]
     for n in range(layers):
         outputs.append(np.tanh(outputs[n] @ parameters[f"{n}.weight"] + parameters[f"{n}.bias"]))
@@ -76,7 +76,7 @@ OPTIMIZERS = {
 
 
 def alone(active, update=momentum):
-    """The parameters after each step of one process, with the batches of those ranks in one."""
+    """Yield the parameters after each step of one process, which uses the batches of the active ranks as one."""
     parameters = network()
     memory = {name: [0.0, 0.0] for name in parameters}
     for step, ranks in enumerate(active):
@@ -92,18 +92,18 @@ def assert_near(ours, theirs, relative=1e-10):
 
 
 def assert_replicas(arrays):
-    """The same bits on all ranks."""
+    """Assert that the arrays have the same bits on all ranks."""
     assert len(set(WORLD.allgather(b"".join(array.tobytes() for array in arrays.values())))) == 1
 
 
 def exact(name, step=0, rank=RANK, shape=(4,), dtype=float):
-    """Whole numbers whose average over up to 8 ranks is a whole number, so that no order of summation matters."""
+    """Return whole numbers whose average over up to 8 ranks is whole, so that the order of summation has no effect."""
     numbers = np.random.default_rng([step, rank, *name.encode()])
     return (840 * numbers.integers(-4, 5, shape)).astype(dtype)
 
 
 def mean(name, step=0, ranks=range(SIZE), of=None, **given):
-    """Over `ranks` or, where those have fewer gradients, of so many."""
+    """Return the sum of `exact` over `ranks`, divided by `of`, or by the number of all ranks."""
     zero = np.zeros(given.get("shape", (4,)), given.get("dtype", float))
     return sum((exact(name, step, rank, **given) for rank in ranks), zero) / zero.dtype.type(of or SIZE)
 
@@ -113,7 +113,7 @@ def vectors(names="abcd"):
 
 
 class Counting:
-    """A hook that notes the buckets it is run for."""
+    """A hook that records the buckets for which it is run."""
 
     def __init__(self):
         self.started, self.buckets = [], {}
@@ -253,7 +253,7 @@ def test_gradients_of_other_layouts_and_dtypes():
 
 
 def test_a_missing_gradient_is_an_error():
-    """On rank 0 alone, which then announces it."""
+    """The error is raised only on the rank that lacks the gradient, which can then announce it."""
     with DistributedDataParallel(vectors(), **sizes(1)) as ddp:
         for step in range(2):
             for name in "ca" if RANK == 0 else "dcba":
@@ -268,7 +268,7 @@ def test_a_missing_gradient_is_an_error():
 
 
 def test_wrong_announcements():
-    """On one rank alone, which then goes on with right ones."""
+    """Errors on one rank have no effect: this rank can continue with valid announcements."""
     with DistributedDataParallel(vectors(), **sizes(1)) as ddp:
         ddp.ready("d", exact("d"))
         if RANK == SIZE - 1:
@@ -377,7 +377,7 @@ def test_averages_without_a_driver(limit):
 
 
 def test_integers_have_no_average():
-    """And nothing is left in flight."""
+    """Averaging integers is an error, and leaves nothing in flight."""
     integers = {"a": np.full(3, float(RANK)), "b": np.full(3, RANK), "c": np.full(3, RANK, "f4")}
     with pytest.raises(TypeError, match="has dtype int64, which cannot be averaged"):
         average_gradients(integers)
@@ -395,7 +395,7 @@ def test_many_made_and_freed():
 
 
 def test_tensors_of_pytorch():
-    """Memory of another package's is used as it is: parameters are updated there, gradients read from there."""
+    """Tensors are used without a copy: parameters are updated in place, and gradients are read in place."""
     torch = pytest.importorskip("torch")
     model = torch.nn.Linear(4, 2, dtype=torch.float64)
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}

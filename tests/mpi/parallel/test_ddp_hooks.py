@@ -43,7 +43,7 @@ def gradients(step, rank=RANK):
 @pytest.mark.parametrize("dtype, eps", [("float16", 2.0**-10), ("bfloat16", 2.0**-7), (np.float32, 2.0**-23)])
 @pytest.mark.parametrize("limit", [1, 1 << 20], ids=["one each", "one for all"])
 def test_cast(dtype, eps, limit):
-    """To (p + 1) half units in the last place of the sum of magnitudes, and representable in that dtype."""
+    """Averages are representable in the dtype, and accurate to (p + 1) half ulps of the sum of magnitudes."""
     if dtype == "bfloat16":
         dtype = pytest.importorskip("ml_dtypes").bfloat16
     with DistributedDataParallel(gradients(0), hook=Cast(np.dtype(dtype).name), **sizes(limit)) as ddp:
@@ -87,7 +87,7 @@ def test_one_hook_for_several_drivers(hook):
 @pytest.mark.parametrize("ratio", [0.01, 0.2, 0.5, 1.0])
 @pytest.mark.parametrize("groups", ["c b a", "cba"], ids=["one each", "one for all"])
 def test_top_k_remembers_what_it_did_not_send(groups, ratio):
-    """Against a model of it on all ranks."""
+    """TopK agrees with a model of the memories of all ranks."""
     hook, kept, groups = TopK(ratio), {}, groups.split()
 
     def keeping(bucket):
@@ -159,7 +159,7 @@ HOOKS = [one_request, several_requests, two_stages, three_stages, of_mpi]
 
 @pytest.mark.parametrize("hook", [*HOOKS, TopK(1)])
 def test_hooks_of_the_users(hook):
-    """With gradients in another order on each rank."""
+    """User-defined hooks work even if gradients are announced in a different order on each rank."""
     orders = random.Random(RANK)
     with DistributedDataParallel(vectors(), hook=hook, find_unused=True, **sizes(64)) as ddp:
         for step in range(5):
@@ -175,7 +175,7 @@ threads = pytest.mark.skipif(MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="n
 
 @pytest.mark.parametrize("beside", [contextlib.nullcontext, pytest.param(pycoll.progress_thread, marks=threads)])
 def test_communication_begins_before_all_gradients_are_there(beside):
-    """The first average is complete while the other gradients are not announced."""
+    """An average is complete before the next gradient is announced."""
     hook = Counting()
     with beside() as thread, DistributedDataParallel(vectors(), hook=hook, **sizes(1)) as ddp:
         for step in range(3):
@@ -217,7 +217,7 @@ def test_training_beside_the_progress_thread(hook):
 
 
 def test_accumulation_adds_up_and_sends_nothing():
-    """A micro-step more or less on other ranks."""
+    """Gradients add up without communication; ranks may take different numbers of micro-steps."""
     hook, micro = Counting(), 1 + RANK % 3
     with pycoll.traffic() as sent, DistributedDataParallel(vectors(), hook=hook, **sizes(1)) as ddp:
         for step in range(4):
@@ -235,7 +235,7 @@ def test_accumulation_adds_up_and_sends_nothing():
 
 
 def test_accumulation_with_parameters_unused_in_the_last_micro_step():
-    """Or in all but the last, or on some of the ranks; without find_unused, as each has a gradient somewhere."""
+    """Parameters may lack gradients in some micro-steps or on some ranks, without find_unused."""
     with DistributedDataParallel(vectors(), **sizes(1)) as ddp:
         for step in range(3):
             with ddp.no_sync():
@@ -255,7 +255,7 @@ def test_accumulation_with_parameters_unused_in_the_last_micro_step():
 
 
 def test_parameters_without_a_gradient():
-    """One on some ranks, one on all; others in the next step."""
+    """One parameter has no gradient on some ranks, one on all ranks; these change in each step."""
     with DistributedDataParallel(vectors(), find_unused=True, **sizes(1)) as ddp:
         for step in range(6):
             some, none = "abcd"[step % 4], "abcd"[(step + 1) % 4]
@@ -270,7 +270,7 @@ def test_parameters_without_a_gradient():
 
 
 def test_accumulation_of_gradients_computed_where_they_are_averaged():
-    """And with no more of them in the step itself."""
+    """Gradients may be computed in `ddp.gradients`, and the step itself may have none."""
     with DistributedDataParallel(vectors(), **sizes(1)) as ddp:
         for step in range(3):
             with ddp.no_sync():
@@ -293,7 +293,7 @@ LENGTHS = {
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 def test_ranks_with_different_numbers_of_steps(lengths):
-    """Each step is that of one process with the batches of the active ranks; parameters end the same everywhere."""
+    """Steps equal those of one process with the batches of the active ranks; all ranks end with equal parameters."""
     active = [[rank for rank in EVERYONE if lengths[rank] > step] for step in range(max(lengths))]
     expected = [network(), *alone(active)]
     parameters, buffers = network(RANK), {"steps": np.array(0)}
@@ -309,7 +309,7 @@ def test_ranks_with_different_numbers_of_steps(lengths):
         assert_replicas(parameters)
         assert_near(parameters, expected[-1])
         assert buffers["steps"] == max(lengths)
-        for step in range(2):  # of all ranks again
+        for step in range(2):  # now with all ranks again
             averages = ddp.average_gradients(dict(backward(parameters, *batch(step, RANK))))
             gradients = [dict(backward(parameters, *batch(step, rank))) for rank in EVERYONE]
             for name, average in averages.items():
@@ -333,7 +333,7 @@ def test_joined_twice_and_with_an_error():
 
 
 def test_a_rank_that_ends_within_an_accumulation():
-    """What it has added up is in no average, whether the others still go on or not."""
+    """Its accumulated gradients are discarded, whether or not the other ranks take more steps."""
     lengths = [2 - rank % 2 for rank in EVERYONE]
     with DistributedDataParallel(vectors(), **sizes(1)) as ddp:
         with ddp.join():
@@ -348,7 +348,7 @@ def test_a_rank_that_ends_within_an_accumulation():
 
 
 def announced(seed, step, rank):
-    """The micro-steps of a rank's step: the names of those that have a gradient."""
+    """Return the names of the parameters with a gradient, for each micro-step of a step on a rank."""
     numbers = random.Random(f"{seed} {step} {rank}")
     return [[name for name in "dcba" if numbers.random() < 0.4] for _ in range(numbers.randint(1, 3))]
 
@@ -360,7 +360,7 @@ hooks = st.sampled_from([Counting(), Cast("float32"), TopK(1), *HOOKS])
 @examples(15)
 @given(numbers_of_steps, hooks, st.sampled_from([1, 64, 1 << 20]), st.integers(0, 1000))
 def test_all_of_it_together(together, lengths, hook, limit, seed):
-    """Steps of different numbers, of several micro-steps, with any of the parameters, by any hook."""
+    """Random numbers of steps and micro-steps, any subset of the parameters, and any hook."""
     together(all_of_it_together, lengths, hook, limit, seed)
 
 
@@ -389,7 +389,7 @@ def all_of_it_together(lengths, hook, limit, seed):
 
 
 def used(seed, step, lengths):
-    """The names that have gradients in a step, and whose those are: (seed, rank)."""
+    """Return the parameters with gradients in a step: for each name, the (step, rank) arguments of `exact`."""
     parts = {}
     for rank, length in enumerate(lengths):
         for turn, names in enumerate(announced(seed, step, rank) if length > step else []):

@@ -1,4 +1,4 @@
-"""FullyShardedDataParallel against training in one process with the same batches; and what it keeps and sends."""
+"""FullyShardedDataParallel: equality with training in one process, memory use, and bytes sent."""
 
 import tracemalloc
 from functools import lru_cache, partial
@@ -30,7 +30,7 @@ UNITS = {
     "each": [[name] for name in NAMES],
     "uneven": [NAMES[:1], NAMES[1:6], NAMES[6:]],
 }
-ROWS = 4  # of each rank
+ROWS = 4  # rows in the batch of each rank
 
 
 def model(dtype="f8"):
@@ -54,7 +54,7 @@ def applied(name, parameter, values):
 
 
 def differentiated(name, parameter, before, after, error):
-    """The gradient of a parameter, and that of what it was applied to."""
+    """Return the gradients of a parameter and of the values to which it was applied."""
     if name.endswith("weight"):
         return before.T @ error, error @ parameter.T
     if name.endswith("bias"):
@@ -64,7 +64,7 @@ def differentiated(name, parameter, before, after, error):
 
 
 def backward_pass(fsdp, values, targets):
-    """Half the mean squared error's gradients; each unit computes with what it has between its gatherings."""
+    """Announce the gradients of half the mean squared error; each unit uses only parameters gathered for it."""
     places = {}
     for unit in range(len(fsdp.units)):
         with fsdp.forward(unit) as parameters:
@@ -80,7 +80,7 @@ def backward_pass(fsdp, values, targets):
 
 
 class Alone:
-    """The model in one process, with the formulas of its optimizers written out."""
+    """The model in one process, with the formulas of the optimizers written out."""
 
     def __init__(self):
         self.parameters, self.step = model(), 0
@@ -131,7 +131,7 @@ def train(fsdp, optimizer, steps, passes=1):
 
 
 def assembled(units, vectors, shapes=SHAPES, comm=WORLD):
-    """The arrays whose shards all ranks have, put together by hand."""
+    """Return the arrays assembled from the shards of all ranks."""
     whole = {}
     for number, names in enumerate(units):
         flat = np.concatenate(comm.allgather(np.asarray(vectors[str(number)])))
@@ -214,7 +214,7 @@ def test_gradients_of_several_backward_passes_add_up(units, prefetch, reshard):
     with FullyShardedDataParallel(model(), UNITS[units], **options) as fsdp:
         train(fsdp, OPTIMIZERS["sgd"](fsdp.shards), 2, passes=3)
         assert_close(fsdp.state_dict(), trained_alone("sgd", 2, 3))
-        for passes in (1, 2):  # and do not go on adding up
+        for passes in (1, 2):  # sums start again in each step
             alone, expected = Alone(), {name: np.zeros(shape) for name, shape in SHAPES.items()}
             alone.parameters = fsdp.state_dict()
             for n in range(passes):
@@ -232,7 +232,7 @@ def announce(fsdp, gradients):
 
 
 def spread(dtype="f8", factor=1.0):
-    """Gradients whose average over the ranks is `factor` times the model."""
+    """Return gradients whose average over the ranks is `factor` times the model."""
     off = RANK - (SIZE - 1) / 2
     return {name: np.asarray((array + off / 8) * factor, dtype) for name, array in model().items()}
 
@@ -241,7 +241,7 @@ def spread(dtype="f8", factor=1.0):
 def test_computes_in_half_precision_with_masters_in_single(name):
     half = np.dtype(getattr(pytest.importorskip("ml_dtypes"), name) if name == "bfloat16" else name)
     with FullyShardedDataParallel(model("f4"), param_dtype=name) as fsdp:
-        optimizer = SGD(fsdp.shards, lr=2.0**-14)  # far below half precision
+        optimizer = SGD(fsdp.shards, lr=2.0**-14)  # too small for half precision
         for step in range(8):
             expected = {name: (array - step * 2.0**-14).astype("f4") for name, array in model("f4").items()}
             whole = fsdp.state_dict()
@@ -282,7 +282,7 @@ def test_gradients_are_averaged_in_double():
 
 @pytest.mark.parametrize("prefetch, reshard, gathers", [(True, True, 12), (False, True, 13), (True, False, 7)])
 def test_sends_a_share_of_each_unit_to_gather_and_to_reduce_it(prefetch, reshard, gathers):
-    """Seven units; the last ones, which are still there when the backward pass begins, are not gathered again."""
+    """Of seven units, the last ones are still gathered when the backward pass begins, and are not gathered again."""
     parameters = {f"{n}.weight": np.zeros((SIZE, 10), "f4") for n in range(7)}
     options = {"prefetch": prefetch, "reshard_after_forward": reshard, "algorithm": "ring"}
     for param_dtype, itemsize in ((None, 4), ("float16", 2)):
@@ -323,9 +323,9 @@ def test_memory_falls_with_the_number_of_ranks():
     finally:
         tracemalloc.stop()
     fsdp.free()
-    shared = 4 * units * nbytes / SIZE  # parameters, averages, and the optimizer's two
-    constant = 2 * STAGED  # of each communicator
-    # two units gathered, two reduced, what these need meanwhile
+    shared = 4 * units * nbytes / SIZE  # parameters, averages, and two vectors of the optimizer
+    constant = 2 * STAGED  # scratch memory of each communicator
+    # two gathered units, two units being reduced, and temporary memory for these
     assert shared <= held - nbytes < shared + 6 * nbytes + constant
 
 

@@ -1,4 +1,4 @@
-"""FullyShardedDataParallel's states at any number of ranks, any units; and what it refuses."""
+"""States of FullyShardedDataParallel with any number of ranks and any units; errors."""
 
 import contextlib
 import itertools
@@ -38,7 +38,7 @@ def zeros():
 
 @st.composite
 def models(draw):
-    """Shapes, cuts into units, and options."""
+    """Draw shapes, a division into units, and options."""
     shapes = draw(st.lists(st.lists(st.integers(0, 4), max_size=3).map(tuple), min_size=1, max_size=6))
     names = [f"p{i}" for i in range(len(shapes))]
     options = {option: draw(st.booleans()) for option in ("prefetch", "reshard_after_forward", "offload")}
@@ -47,7 +47,7 @@ def models(draw):
 
 @st.composite
 def cuts(draw, items):
-    """The items in one or several runs."""
+    """Divide the items into one or several runs."""
     places = sorted(draw(st.sets(st.integers(1, len(items)))) - {len(items)})
     return [items[start:stop] for start, stop in itertools.pairwise([0, *places, len(items)])]
 
@@ -94,7 +94,7 @@ def test_states_are_copies():
 
 
 def pieces_by_hand(ranks, units):
-    """The states of so many ranks, each with as many elements of each unit, but for the last ones."""
+    """Return the states of this number of ranks; each has an equal part of every unit, except the last ranks."""
     states = [{} for _ in range(ranks)]
     for names in units:
         flat = np.concatenate([model()[name].reshape(-1) for name in names])
@@ -324,7 +324,7 @@ def test_units_inside_one_another_need_room():
 
 @pytest.mark.parametrize("announced", [False, True])
 def test_a_backward_block_inside_another_loses_no_gradient(announced):
-    """Before the outer one has announced its own, or after that."""
+    """The inner block may come before or after the outer one announces its gradient."""
     parameters = {name: np.zeros(SIZE) for name in "abc"}
     with FullyShardedDataParallel(parameters, reshard_after_forward=False) as fsdp:
         blocks = contextlib.ExitStack()

@@ -1,4 +1,4 @@
-"""Communicators that are freed, and persistent collectives that are dropped, give their memory back."""
+"""Freed communicators and dropped persistent collectives release their memory."""
 
 import ctypes
 import gc
@@ -14,18 +14,18 @@ from tests.mpi.native import RANK, SIZE, WORLD
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE > 2, reason="the same with fewer ranks")]
 
 ROUNDS = 150
-MOST = 48  # bytes a round; a leaked group, the least that is looked for, has 160
+MOST = 48  # bytes per round; the smallest leak to detect, a group, has 160
 
 
 class Mallinfo(ctypes.Structure):
-    """What glibc's mallinfo2 returns."""
+    """The struct returned by mallinfo2 of glibc."""
 
     names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
     _fields_ = [(name, ctypes.c_size_t) for name in names]
 
 
 def allocated():
-    """The bytes that this process has allocated by malloc and not freed, in the MPI library too."""
+    """Return the bytes that this process, including the MPI library, has allocated with malloc and not freed."""
     mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if mallinfo is None:
         pytest.skip("this C library has no mallinfo2")

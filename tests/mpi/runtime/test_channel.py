@@ -1,4 +1,4 @@
-"""Private duplicates, bound programs and scratch: isolation, lifetimes, and nothing kept too long."""
+"""Private duplicates, bound programs and scratch buffers: isolation and lifetimes."""
 
 import gc
 import time
@@ -42,7 +42,7 @@ def test_communicators_live_and_die():
 
 @pytest.mark.slow
 def test_ten_thousand_duplicates():
-    """An MPI library has a few thousand communicators: each leaked duplicate would be missed."""
+    """No duplicate leaks: an MPI library supports only a few thousand communicators."""
     for _ in range(10_000 if SIZE <= 2 else 500):
         comm = WORLD.Dup()
         attach(comm)
@@ -111,7 +111,7 @@ def test_one_array_that_changes_between_calls(count):
     for step in range(4):
         send[...] = step
         np.testing.assert_array_equal(pycoll.allreduce(send, recv), np.full(count, step * SIZE))
-    for array in (send, recv):  # which moves it, or is refused as long as pycoll refers to it
+    for array in (send, recv):  # resizing moves the memory, or is refused while pycoll refers to it
         if count * array.itemsize <= EAGER:
             with pytest.raises(ValueError, match="resize"):
                 array.resize(1000, refcheck=False)
@@ -179,7 +179,7 @@ def test_requests_and_scratch_that_are_kept_are_bounded(monkeypatch):
 
 
 def test_uneven_arrivals():
-    """Ranks that come late or early do not mix up one collective with the next."""
+    """Ranks that arrive late or early do not confuse one collective with the next."""
     numbers = np.random.default_rng(RANK)
     for turn in range(100):
         if numbers.random() < 0.1:
@@ -191,7 +191,7 @@ def test_uneven_arrivals():
 
 
 def test_forgotten_programs_are_not_mistaken_for_new_ones():
-    """The compiler's cache forgets programs while bound ones live; a new program may get an old one's id."""
+    """Evicted programs are not confused with new ones, which may have the same id, while bound programs live on."""
     memory = np.zeros(128)
     for count in range(40):
         send, recv = memory[:64][: count + 1], memory[64:][: count + 1]

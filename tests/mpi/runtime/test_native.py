@@ -1,4 +1,4 @@
-"""``algorithm="native"``: what it refuses, and what else is going on; api/test_collectives.py has its results."""
+"""``algorithm="native"``: errors, and use beside other calls; its results are tested in api/test_collectives.py."""
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +18,7 @@ def test_dtypes_that_mpi_does_not_have_are_refused(dtype):
     send = np.zeros(4, dtype)
     with pytest.raises(ValueError, match=r"native.*MPI has no datatype"):
         pycoll.allreduce(send, op="minloc" if send.dtype.names else "max", algorithm="native")
-    everything = pycoll.allgather(np.full(3, RANK).astype(dtype), algorithm="native")  # but moving is moving bytes
+    everything = pycoll.allgather(np.full(3, RANK).astype(dtype), algorithm="native")  # moving data needs only bytes
     assert everything.shape == (SIZE, 3) and everything.dtype == dtype
 
 
@@ -41,7 +41,7 @@ def test_the_environment_and_the_communicator_may_ask_for_it(monkeypatch):
     try:
         with pycoll.traffic() as sent:
             assert pycoll.allreduce(np.ones(4))[0] == SIZE
-        assert sent.messages == 0  # none of pycoll's
+        assert sent.messages == 0  # pycoll itself sends none
         assert "PYCOLL_ALLREDUCE" in pycoll.explain("allreduce", nbytes=32).reason
     finally:
         choices.algorithm_from_environment.cache_clear()

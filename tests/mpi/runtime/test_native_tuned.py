@@ -1,4 +1,4 @@
-"""Calls on communicators with a tuning file: when MPI's own collective stands in for pycoll's, on all ranks or none."""
+"""With a tuning file, pycoll may call the native MPI collective instead, on all ranks or on none."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.mpi
 
 @pytest.fixture
 def comm():
-    """A communicator for which native was the fastest, and the ring in segments of 64 bytes the second."""
+    """Return a communicator for which native was the fastest, and the ring in segments of 64 bytes the second."""
     found = WORLD.Dup()
     seconds = {Candidate("native"): 1e-6, Candidate("ring", 64): 2e-6, Candidate("tree"): 9e-6}
     points = [Point(8, seconds), Point(1 << 40, seconds)]
     channel = attach(found)
-    channel.facts = replace(channel.facts, host_memory=True)  # though there may be CuPy
+    channel.facts = replace(channel.facts, host_memory=True)  # even if CuPy is installed
     channel.tuned = Tuned(Path("made-up.json"), {}, {"allreduce": points, "allgather": points})
     yield found
     found.Free()
@@ -49,7 +49,7 @@ def test_mpis_own_stands_in_where_it_does_the_same(comm):
     "given", [{"dtype": "i2"}, {"dtype": "u1"}, {"dtype": ">f8"}, {"op": "min"}, {"nbytes": 1 << 31}]
 )
 def test_but_not_elsewhere(comm, given):
-    """Sums that saturate, foreign bytes, NaN, more bytes than an int counts."""
+    """Native is not chosen for saturating sums, swapped bytes, NaN, or more bytes than an int can count."""
     assert chosen(comm, **given) == "ring/64"
 
 
@@ -68,13 +68,13 @@ def test_nor_for_nonblocking_and_persistent_calls(comm):
 
 
 def _cut():
-    """Messages of at most 64 bytes in a step of the ring: a rank's share of 64 doubles."""
+    """Return the number of messages of at most 64 bytes in a step of the ring: a share of 64 doubles."""
     return -(-(64 // SIZE) * 8 // 64) if 64 % SIZE == 0 else pytest.skip("shares differ")
 
 
 @pytest.mark.parametrize("others", [0, RANK])
 def test_after_a_nonblocking_one_all_ranks_change_together(comm, others):
-    """Also those that could call what they remember for these very arrays."""
+    """Ranks that have cached a call for these very arrays change as well."""
     x, y = np.ones(50), np.empty(50)
     for _ in range(3):
         pycoll.allreduce(x, y, comm=comm)

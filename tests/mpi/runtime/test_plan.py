@@ -1,4 +1,4 @@
-"""Plans: calls of one kind whose buffers are elsewhere each time, between calls of other kinds."""
+"""Plans: calls of one kind with buffers at a different address each time, between calls of other kinds."""
 
 import gc
 import mmap
@@ -17,8 +17,8 @@ from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 OURS = pycoll.Comm(WORLD)
-MIDDLE, LONG = EAGER // 4 + 5, STAGED // 4 + 5  # float32 elements that are no short message
-ROOM = 64  # addresses
+MIDDLE, LONG = EAGER // 4 + 5, STAGED // 4 + 5  # float32 elements, too many for a short message
+ROOM = 64  # number of addresses
 USUAL = {count: (np.zeros(count, np.float32), np.zeros(count, np.float32)) for count in (0, 1, 5, MIDDLE, LONG)}
 
 
@@ -29,7 +29,7 @@ def window(area, start, count):
 @examples(20)
 @given(st.data())
 def test_calls_in_any_order_at_any_address(data):
-    """Each result is that of its own input, whichever executable, stage or address serves the call."""
+    """Each result belongs to its own input, whichever executable, stage or address serves the call."""
     a, b = np.zeros(LONG + ROOM, np.float32), np.zeros(LONG + ROOM, np.float32)
     for _ in range(data.draw(st.integers(1, 30), "calls")):
         count = data.draw(st.sampled_from((0, 1, 5, MIDDLE, LONG)), "count")
@@ -166,7 +166,7 @@ def test_many_short_ones_in_flight():
 
 @pytest.mark.parametrize("nbytes", [40, 4 * MIDDLE, 4 * LONG])
 def test_the_beginning_of_plain_memory(nbytes):
-    """As in the demos of mpi4py."""
+    """A call may use only the beginning of plain memory, as in the demos of mpi4py."""
     room = 2 * nbytes
     for number in range(4):
         for memory in (mmap.mmap(-1, room), bytearray(room), MPI.Alloc_mem(room)):
@@ -180,7 +180,7 @@ def test_the_beginning_of_plain_memory(nbytes):
 
 
 def test_blocks_of_several_calls_in_one_array():
-    """Memory between the blocks of a call belongs to the other calls in flight."""
+    """A call does not touch the memory between its blocks, which belongs to the other calls in flight."""
     for number in range(4):
         room = np.full((2, SIZE), -1.0)
         requests = [

@@ -1,4 +1,4 @@
-"""What is in flight goes on in every call that waits for other ranks; and what ends meanwhile."""
+"""Collectives in flight progress in every call that waits for other ranks, even if their communicator is freed."""
 
 import threading
 
@@ -48,7 +48,7 @@ def parameters():
 
 
 def derived_reduction(comm):
-    """Served by MPI itself."""
+    """Call a reduction that pycoll passes on to MPI."""
     pair = MPI.INT.Create_vector(2, 1, 2).Commit()
     op = MPI.Op.Create(lambda a, b, datatype: None, commute=True)
     comm.Allreduce([np.zeros(3, "i"), 1, pair], [np.zeros(3, "i"), 1, pair], op)
@@ -59,7 +59,7 @@ def derived_reduction(comm):
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("where", ["on it", "on another communicator"])
 def test_blocking_calls_let_collectives_in_flight_go_on(name, where):
-    """Rank 0 makes the call first; the others first wait for the collective that rank 0 has in flight."""
+    """Rank 0 makes the call first; the other ranks first wait for the collective that rank 0 has in flight."""
     comm, other = pycoll.Comm(WORLD.Dup()), pycoll.Comm(WORLD.Dup())
     fresh = WORLD.Dup()
     call = blocking_calls(comm, fresh)[name]
@@ -74,7 +74,7 @@ def test_blocking_calls_let_collectives_in_flight_go_on(name, where):
 
 @pytest.mark.skipif(SIZE == 1, reason="nothing is in flight")
 def test_a_nonblocking_call_that_mpi_serves_does_not_wait():
-    """The other ranks get a message of rank 0 first, which it sends after the call."""
+    """The other ranks first receive a message that rank 0 sends after the call."""
     comm = pycoll.Comm(WORLD.Dup())
     pair = MPI.INT.Create_vector(2, 1, 2).Commit()
     op = MPI.Op.Create(lambda a, b, datatype: None, commute=True)
@@ -107,7 +107,7 @@ def test_nonblocking_on_what_idup_made():
     comm.algorithm["Allreduce"] = "ring"
     child, request = comm.Idup()
     if RANK == 0:
-        assert dict(child.algorithm) == {"allreduce": "ring"}  # which waits for nobody
+        assert dict(child.algorithm) == {"allreduce": "ring"}  # available before the request completes
     request.Wait()
     result = np.empty(3)
     child.Iallreduce(np.ones(3), result).Wait()
@@ -129,7 +129,7 @@ def test_children_keep_the_class_of_a_subclass():
 
 @pytest.mark.skipif(MPI.Query_thread() < MPI.THREAD_MULTIPLE or SIZE > 3, reason="needs MPI_THREAD_MULTIPLE; slow")
 def test_two_threads():
-    """One with a persistent collective, one with nonblocking ones, each on a communicator of its own."""
+    """One thread runs a persistent collective, the other nonblocking ones, each on its own communicator."""
     first, second = pycoll.Comm(WORLD.Dup()), pycoll.Comm(WORLD.Dup())
     failed = []
 

@@ -1,4 +1,4 @@
-"""Networks measured: by which pairs of ranks, and that all ranks agree."""
+"""Calibration of a network: the pairs of ranks that measure it, and agreement of all ranks."""
 
 import math
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.mpi
 
 
 def test_a_network_is_calibrated_by_all_hosts_at_once(monkeypatch):
-    """Hosts of two ranks, which this one plays; of an odd number of hosts, or ranks, the last is left out."""
+    """All pairs of simulated hosts with two ranks each measure at once; an odd host or rank is left out."""
     for name, value in {"REPEATS": 1, "SECONDS": 1e-3, "PAUSE": 1e-3, "LONG": 1 << 22}.items():
         monkeypatch.setattr(calibrate, name, value)
     monkeypatch.setattr(MPI, "Get_processor_name", lambda: f"host{RANK // 2}")

@@ -1,4 +1,4 @@
-"""Traces of real runs: they parse, nest, and have the messages that the schedules promise."""
+"""Traces of real runs can be parsed, are nested correctly, and contain the messages of the schedules."""
 
 import time
 
@@ -35,12 +35,12 @@ CALLS = [
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
-    """All ranks take part in the last measurement of the clocks, however late they come."""
+    """Let all ranks take part in the last measurement of the clocks, however late they are."""
     monkeypatch.setattr(session, "PATIENCE", 200)
 
 
 def arguments(primitive):
-    """Buffers, and the bytes of a block in the schedule of an algorithm that cuts the vector into so many parts."""
+    """Return the buffers, and a function that returns the bytes of a block for a number of parts of the vector."""
     if primitive == "barrier":
         return (), lambda parts: 0
     if primitive == "bcast":

@@ -1,4 +1,4 @@
-"""What is measured: pycoll's calls and MPI's on the same input, and how results are compared."""
+"""Benchmark cases: calls of pycoll and MPI on the same input, and the comparison of their results."""
 
 import numpy as np
 import pytest

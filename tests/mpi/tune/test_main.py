@@ -1,4 +1,4 @@
-"""The tuner: each candidate is timed, and what several passes found is joined."""
+"""The tuner times each candidate, and joins the times of several passes."""
 
 import pytest
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.mpi
 
 @pytest.mark.parametrize("primitive", MEASURED)
 def test_each_candidate_is_run(primitive, monkeypatch):
-    """Just before it is timed, and so when it is timed too, a call has run the candidate that it stands for."""
+    """The first call of a candidate runs its algorithm, and the timed call that follows reuses it."""
     ran = []
     monkeypatch.setattr(
         "pycoll.runtime.dispatch.find", lambda name, algorithm: ran.append(algorithm) or find(name, algorithm)

@@ -1,4 +1,4 @@
-"""How calls are timed, on a clock that only the calls move: rounds, medians, budgets."""
+"""Timing of calls, on a clock that only the calls advance: rounds, medians, budgets."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.mpi
 
 
 class Clock:
-    """Stands in for the module `time`; each rank has its own, which starts at 0."""
+    """A replacement for the module `time`; each rank has its own clock, which starts at 0."""
 
     def __init__(self):
         self.now = 0.0
@@ -23,7 +23,7 @@ class Clock:
     monotonic = perf_counter
 
     def takes(self, seconds):
-        """A call that takes so many seconds."""
+        """Return a call that takes this many seconds."""
         return lambda: self.sleep(seconds)
 
     def sleep(self, seconds):

@@ -1,4 +1,4 @@
-"""ParameterServer: training as in one process, how stale parameters are, who waits, who leaves, what is left over."""
+"""ParameterServer: equality with training in one process, staleness, waiting, early leavers, and leaks."""
 
 from functools import cache, partial
 
@@ -37,7 +37,7 @@ def no_channel_left():
 
 
 def arrange(place, ranks_per_worker=1, at_least=1):
-    """Arguments for servers at this place, and the ranks of each worker; skips without enough of them."""
+    """Return the arguments for servers at this place, and the ranks of each worker; skip if there are too few."""
     servers, colocated = PLACES.get(place, place)
     working = range(SIZE if colocated else SIZE - servers)
     kin = [HOSTS[rank] if ranks_per_worker == "host" else rank // ranks_per_worker for rank in working]
@@ -48,7 +48,7 @@ def arrange(place, ranks_per_worker=1, at_least=1):
 
 
 def number_in(workers):
-    """Which worker this rank is in, if any."""
+    """Return the number of the worker to which this rank belongs; None if it is a server."""
     return next((number for number, ranks in enumerate(workers) if RANK in ranks), None)
 
 
@@ -57,7 +57,7 @@ def flat(arrays):
 
 
 def make_server(weights, momentum=0.0, update="server", **options):
-    """A parameter server, and what applies the averages that its steps return, if they do."""
+    """Return a parameter server, and the optimizer that applies the averages if its steps return them, else None."""
     make = partial(SGD, lr=LR, momentum=momentum)
     if update == "averages":
         return ParameterServer(weights, update="worker", **options), make(weights)
@@ -65,7 +65,7 @@ def make_server(weights, momentum=0.0, update="server", **options):
 
 
 def epoch(ps, counts, workers, gradients, mine=None):
-    """Worker i takes counts[i] steps; this rank's parameters after each, staleness, and waits."""
+    """Let worker i take counts[i] steps; return the parameters of this rank after each, staleness, and waits."""
     history = []
     if (number := number_in(workers)) is None:
         ps.serve()
@@ -81,14 +81,14 @@ def epoch(ps, counts, workers, gradients, mine=None):
     return seen
 
 
-# with real numbers, right but for rounding
+# these use real numbers, and are compared up to rounding
 def start(seed=0):
     random = np.random.default_rng(seed)
     return {"weight": random.normal(size=(5, 2)), "bias": random.normal(size=2)}
 
 
 def backward(weights, step, ranks):
-    """The gradients of a logistic regression's loss, averaged over the rows of these ranks' batches."""
+    """Return the gradients of a logistic regression, averaged over the rows in the batches of these ranks."""
     random = [np.random.default_rng([step, rank]) for rank in ranks]
     inputs, targets = (np.concatenate([one.uniform(size=(3, width)) for one in random]) for width in (5, 2))
     error = 1 / (1 + np.exp(-inputs @ weights["weight"] - weights["bias"])) - targets
@@ -97,7 +97,7 @@ def backward(weights, step, ranks):
 
 @cache
 def alone(ranks, steps):
-    """The parameters after each step of one process with the batches of all these ranks together."""
+    """Return the parameters after each step of one process with the batches of this number of ranks."""
     weights, velocity, history = start(), {"weight": 0.0, "bias": 0.0}, []
     for step in range(steps):
         for name, gradient in backward(weights, step, range(ranks)).items():
@@ -108,9 +108,9 @@ def alone(ranks, steps):
 
 
 def train(steps, place, ranks_per_worker=1, **options):
-    """The parameters after each step, the last of them on all ranks; the ranks of each worker."""
+    """Return the parameters after each step (on servers, only the last ones), and the ranks of each worker."""
     where, workers = arrange(place, ranks_per_worker)
-    weights = start(seed=RANK)  # rank 0's are those that count
+    weights = start(seed=RANK)  # only the values of rank 0 are used
     ps, mine = make_server(weights, 0.9, **where, **options)
     with ps:
         history, *_ = epoch(ps, [steps] * SIZE, workers, lambda step: backward(weights, step, [RANK]), mine)
@@ -131,7 +131,7 @@ def test_synchronous_training_is_that_of_one_process(update, place, wide):
         assert [array.tobytes() for array in bounded] == everyone[0][8 - len(bounded) : 8]
 
 
-WHOLE = 840  # all numbers up to 8 divide it: no sum or average is rounded, at any number of ranks and in any order
+WHOLE = 840  # divisible by all numbers up to 8, so that no sum or average is rounded, in any order
 LIKES = {
     "a": ("f4", (3, 2)),
     "b": ("f2", 5),
@@ -147,7 +147,7 @@ def numbers():
 
 
 def push(step, rank):
-    """A rank's gradients in a step; in half precision all ranks' are the same."""
+    """Return the gradients of a rank in a step; in half precision, they are the same on all ranks."""
     return {
         name: (np.arange(array.size).reshape(array.shape) + 2 * step + rank * (array.itemsize > 2)) % 3.0
         * (WHOLE if array.itemsize > 2 else 1)
@@ -156,12 +156,12 @@ def push(step, rank):
 
 
 def mean(step, ranks):
-    """The average of their gradients."""
+    """Return the average of the gradients of these ranks."""
     return {name: sum(push(step, rank)[name] for rank in ranks) / len(ranks) for name in LIKES}
 
 
 def updates(mode, epochs, workers):
-    """The averages that are applied when worker i takes epochs[n][i] steps, asynchronous ones in any order."""
+    """Return the applied averages if worker i takes epochs[n][i] steps; asynchronous ones apply in any order."""
     if mode == "async":
         pairs = [pair for counts in epochs for pair in zip(counts, workers)]
         return [mean(step, ranks) for count, ranks in pairs for step in range(count)]
@@ -173,7 +173,7 @@ def updates(mode, epochs, workers):
 
 
 def applied(averages, momentum=0.0):
-    """The parameters after these updates."""
+    """Return the parameters after these updates."""
     weights, velocity = numbers(), dict.fromkeys(LIKES, 0.0)
     for gradients in averages:
         for name, array in weights.items():
@@ -183,7 +183,7 @@ def applied(averages, momentum=0.0):
 
 
 def check_epochs(epochs, where, workers, mode="sync", **options):
-    """All ranks end each epoch with the parameters that all gradients so far give."""
+    """Check that all ranks end each epoch with the parameters that result from all gradients so far."""
     weights, momentum = numbers(), 0.0 if mode == "async" or options.get("update") == "averages" else 0.5
     ps, mine = make_server(weights, momentum, mode=mode, **where, **options)
     with ps:
@@ -199,7 +199,7 @@ def check_epochs(epochs, where, workers, mode="sync", **options):
 @pytest.mark.parametrize("place, ranks_per_worker", [("beside", 1), ("apart", 2)])
 @pytest.mark.parametrize("early", ["none", "first", "last", "one by one", "all"])
 def test_workers_that_leave_early_and_training_that_goes_on(way, place, ranks_per_worker, early):
-    """With a momentum that is then the same for all."""
+    """After an epoch with different numbers of steps, training continues with the same momentum for all."""
     where, workers = arrange(place, ranks_per_worker)
     some, last = [4] * (len(workers) - 1), len(workers) - 1
     counts = {"none": [3, *some], "first": [0, *some], "last": [*some, 0], "one by one": [*range(last + 1)]}
@@ -223,7 +223,7 @@ def test_drawn(together, place, ranks_per_worker, way, counts):
 
 
 def behind_the_others(workers, steps, step):
-    """Gradients of workers of which the last is in each step until all others have begun the next one."""
+    """Return gradients; the last worker stays in each step until all others have begun the next one."""
     *others, last = [ranks[0] for ranks in workers]
     if RANK == last and step + 1 < steps:
         for rank in others:
@@ -237,7 +237,7 @@ def behind_the_others(workers, steps, step):
 @pytest.mark.parametrize("staleness", [1, 2, 3])
 @pytest.mark.parametrize("update", ["server", "worker"])
 def test_staleness_with_a_slow_worker(place, staleness, update):
-    """The parameters are those after as many updates as they are said to be."""
+    """The parameters contain exactly the updates that the reported staleness says."""
     where, workers = arrange(place, at_least=2)
     ps, _ = make_server(numbers(), mode="bounded", staleness=staleness, update=update, **where)
     with ps:
@@ -252,7 +252,7 @@ def test_staleness_with_a_slow_worker(place, staleness, update):
 
 
 def test_fast_workers_wait_for_a_slow_one(monkeypatch):
-    """In mode "sync"; the slow one is in each step until the others wait."""
+    """In mode "sync", fast workers wait; the slow worker stays in each step until the others wait."""
     where, workers = arrange("apart", at_least=2)
     *others, last = [ranks[0] for ranks in workers]
     ps, _ = make_server(numbers(), **where)
@@ -280,14 +280,14 @@ def test_fast_workers_wait_for_a_slow_one(monkeypatch):
 @pytest.mark.parametrize("place, wide, late", [("beside", 1, -1), ("apart", 1, -1), ("beside", 1, 0), ("apart", 2, 0)])
 @pytest.mark.parametrize("staleness", [2, 3, None])
 def test_workers_go_on_before_a_late_one_begins(place, wide, late, staleness):
-    """As far as the bound lets them, or in mode "async" to their end; worker 0 serves before it begins itself."""
+    """They proceed to the staleness bound, or to the end in mode "async"; a late worker 0 serves meanwhile."""
     where, workers = arrange(place, wide, at_least=2)
     late, ahead = workers[late], staleness or 5
     others = [rank for ranks in workers if ranks != late for rank in ranks]
 
     def gradients(step):
         if RANK in late and step == 0:
-            for tag in (1, ahead):  # the first step needs no answer
+            for tag in (1, ahead):  # tag 1: the first step needs no answer
                 while tag == ahead and not all(WORLD.iprobe(rank, tag) for rank in others):
                     ps.progress()
                 for rank in others:
@@ -309,7 +309,7 @@ def test_workers_go_on_before_a_late_one_begins(place, wide, late, staleness):
 
 
 def test_asynchronous_training_converges():
-    """On losses with one minimum in common, in long messages."""
+    """Losses with a common minimum converge to it, with long messages."""
     where, workers = arrange("beside")
     weights, goal = {"w": np.zeros(20_000)}, np.arange(20_000) % 7 - 3.0
     slope = np.random.default_rng(RANK).uniform(0.1, 1, goal.size)
@@ -328,7 +328,7 @@ def test_servers_send_alike_and_to_one_of_each_worker(place, ranks_per_worker):
             ps.step(weights)
         if number_in(workers) is None:
             ps.serve()
-            answer = (30_014 * 8 + 7 * 4) / where["servers"] + 8 * len(workers)  # with the clocks
+            answer = (30_014 * 8 + 7 * 4) / where["servers"] + 8 * len(workers)  # including the clocks
             assert abs(sent.nbytes / (3 * len(workers)) - answer) <= 8 + 4
         ps.finish()
 
@@ -405,7 +405,7 @@ def test_calls_that_are_refused(place, ranks_per_worker):
 @pytest.mark.parametrize("cycles", [30, pytest.param(1100, marks=[pytest.mark.slow, FEW_RANKS])])
 @pytest.mark.parametrize("mode, place", [("sync", "beside"), ("async", "apart")])
 def test_what_is_freed_leaves_nothing(mode, place, cycles):
-    """MPICH has no more than 2048 communicators."""
+    """Freed servers leave no memory or communicators, of which MPICH has at most 2048."""
     where, workers = arrange(place)
 
     def repeat(times):
