@@ -1,4 +1,4 @@
-"""Group records into curves (one record for each algorithm and size), and find the fastest algorithm; without MPI."""
+"""Group records into curves, by algorithm and size, and find the fastest algorithm.  No MPI is needed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def standouts(several: Sequence[Curves], most: int) -> list[str]:
 
 
 def ratio(found: Curves, name: str, size: int) -> float | None:
-    """Return the time of MPI divided by the time of an algorithm; None if either is missing.
+    """Return the time of MPI divided by the time of an algorithm; None if either is missing, or for MPI itself.
 
     The time of MPI measured in alternation with the algorithm is preferred to the median in the MPI record.
     """

@@ -1,4 +1,4 @@
-"""Describe the machines on which documents were measured; without MPI."""
+"""Describe the machines on which documents were measured.  No MPI is needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def where(several: Iterable[Environment]) -> str:
 
 
 def crowded(several: Iterable[Environment]) -> str | None:
-    """Return a warning if there are more ranks than cores, else None; environments record the cores of one host."""
+    """Return a warning if there are more ranks than cores, else None; an environment has the cores per host."""
     found: dict[int, list[int]] = {}
     for each in several:
         cores = each.get("cores")

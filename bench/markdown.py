@@ -1,4 +1,4 @@
-"""Tables of a report, in Markdown; without MPI."""
+"""Tables of a report, in Markdown.  No MPI is needed."""
 
 from __future__ import annotations
 

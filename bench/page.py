@@ -1,4 +1,4 @@
-"""Write a report as HTML with embedded plots, or as Markdown with plots in separate files; without MPI."""
+"""Render a report as HTML with embedded plots, or as Markdown with plots in separate files.  No MPI is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scales, ticks and bands of axes, and names beside the ends of lines; without MPI."""
+"""Scales, ticks and bands of axes, and names beside the ends of lines.  No MPI is needed."""
 
 from __future__ import annotations
 

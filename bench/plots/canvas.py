@@ -1,4 +1,4 @@
-"""A figure or subfigure with a title and a description of the machine; without MPI."""
+"""A figure or subfigure with a title and a description of the machine.  No MPI is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw the plots of result files, for a report or as one image; without MPI."""
+"""Draw the plots of result files, for a report or as one image.  No MPI is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plot time and bus bandwidth against ranks, at a few sizes; without MPI."""
+"""Plot time and bus bandwidth against ranks, at a few sizes.  No MPI is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plot the speed of algorithms relative to MPI, against size; without MPI."""
+"""Plot the speed of algorithms relative to MPI, against size.  No MPI is needed."""
 
 from __future__ import annotations
 

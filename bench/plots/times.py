@@ -1,4 +1,4 @@
-"""Plot the times of each algorithm against size, in separate panels; without MPI."""
+"""Plot the times of each algorithm against size, in separate panels.  No MPI is needed."""
 
 from __future__ import annotations
 

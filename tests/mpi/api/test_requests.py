@@ -108,7 +108,7 @@ def test_without_requests():
 
 
 def test_waitany_gives_each_request_once():
-    """Like in MPI, waitany skips requests whose completion it has already returned."""
+    """As in MPI, waitany skips requests that it has already returned."""
     requests = [pycoll.iallreduce(np.full(3, n)) for n in range(4)] + [MPI.REQUEST_NULL]
     assert sorted(pycoll.waitany(requests)[0] for _ in range(4)) == [0, 1, 2, 3]
     assert pycoll.waitany(requests) == (MPI.UNDEFINED, None)

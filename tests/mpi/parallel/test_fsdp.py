@@ -241,7 +241,7 @@ def spread(dtype="f8", factor=1.0):
 def test_computes_in_half_precision_with_masters_in_single(name):
     half = np.dtype(getattr(pytest.importorskip("ml_dtypes"), name) if name == "bfloat16" else name)
     with FullyShardedDataParallel(model("f4"), param_dtype=name) as fsdp:
-        optimizer = SGD(fsdp.shards, lr=2.0**-14)  # too small for half precision
+        optimizer = SGD(fsdp.shards, lr=2.0**-14)  # updates that half precision would round away
         for step in range(8):
             expected = {name: (array - step * 2.0**-14).astype("f4") for name, array in model("f4").items()}
             whole = fsdp.state_dict()
@@ -324,7 +324,7 @@ def test_memory_falls_with_the_number_of_ranks():
         tracemalloc.stop()
     fsdp.free()
     shared = 4 * units * nbytes / SIZE  # parameters, averages, and two vectors of the optimizer
-    constant = 2 * STAGED  # scratch memory of each communicator
+    constant = 2 * STAGED  # the two staging buffers of the communicator
     # two gathered units, two units being reduced, and temporary memory for these
     assert shared <= held - nbytes < shared + 6 * nbytes + constant
 

@@ -324,7 +324,7 @@ def test_units_inside_one_another_need_room():
 
 @pytest.mark.parametrize("announced", [False, True])
 def test_a_backward_block_inside_another_loses_no_gradient(announced):
-    """The inner block may come before or after the outer one announces its gradient."""
+    """The inner block raises an error, whether or not the outer one has announced its gradient."""
     parameters = {name: np.zeros(SIZE) for name in "abc"}
     with FullyShardedDataParallel(parameters, reshard_after_forward=False) as fsdp:
         blocks = contextlib.ExitStack()
