@@ -160,7 +160,7 @@ def test_floating_point_errors_leave_nobody_waiting():
 
 
 def test_complex_products_are_written_though_errors_are_raised():
-    """Complex products are written before errors are raised; otherwise other ranks would receive garbage."""
+    """Complex products are written even if NumPy raises errors; otherwise other ranks would receive garbage."""
     values = np.full(2 * SIZE, np.inf + 0j if RANK == 0 else 0j)
     for algorithm in pycoll.algorithms("allreduce"):
         result = np.ones(2 * SIZE, complex)
