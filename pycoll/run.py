@@ -26,6 +26,8 @@ def main(argv: list[str]) -> None:
     parser.add_argument("program", help="the file of the program, or with -m the name of a module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     options = parser.parse_args(argv)
+    if not options.module and not os.path.exists(options.program):
+        parser.error(f"no such file: {options.program}")
     abort_on_exception()
     replace_constants()
     sys.argv = [options.program, *options.arguments]
