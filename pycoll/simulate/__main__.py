@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base.command_line import Parser, check_folder, optional
+from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
+
+from ..base.command_line import Parser, check_folder
 from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find_schedule
 from ..tune.options import nbytes
 from . import Simulated, simulate
@@ -107,7 +109,7 @@ def main(argv: Sequence[str]) -> None:
         rows = [_row(each.name, simulate(options.primitive, algorithm=each.name, **setting)) for each in chosen]
     except (ValueError, OSError) as error:
         grammar.error(str(error))
-    print(optional("tabulate").tabulate(sorted(rows, key=lambda row: row["time (us)"]), "keys", floatfmt=",.6g"))
+    print(tabulate(sorted(rows, key=lambda row: row["time (us)"]), "keys", floatfmt=",.6g"))
 
 
 def _calibrated(options: argparse.Namespace) -> Path | None:

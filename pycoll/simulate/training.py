@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
-from ..base.command_line import Parser, optional
+from ..base.command_line import Parser
 from ..tune.options import nbytes
 from . import simulate
 from .network import Network, read
@@ -189,7 +190,6 @@ def _numbers(kind: type[int | float]) -> Callable[[str], list[Any]]:
 
 def main(argv: Sequence[str]) -> None:
     """Print both tables."""
-    tabulate = optional("tabulate").tabulate
     parser = Parser(prog="python -m pycoll.simulate.training", description=__doc__, allow_abbrev=False)
     parser.add_argument(
         "-n", "--workers", type=_numbers(int), default="4,8,16,32", help="numbers of workers (%(default)s)"

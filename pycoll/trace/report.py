@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..base.command_line import optional
+from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
+
 from .events import Rank, Trace
 from .intervals import length, union
 from .summary import lateness, overlap, uses, waited_for
@@ -98,4 +99,4 @@ def _clocks(trace: Trace) -> Iterator[str]:
 
 
 def _table(rows: Sequence[Any], headings: Sequence[str], **how: Any) -> str:
-    return str(optional("tabulate").tabulate(rows, headings, **how))
+    return str(tabulate(rows, headings, **how))

@@ -19,8 +19,8 @@ def test_a_calibrated_network_predicts(tmp_path):
     assert network.inside.beta >= 0 and network.gamma > 0
     known = json.loads((tmp_path / "network.json").read_text())
     assert known["environment"]["ranks"] == 2 and known["missing"] == ["between"]
-    told = pycoll.simulate("bcast", algorithm="tree", ranks=2, nbytes=1 << 20, network=network, ranks_per_host=2)
-    assert told.time >= (1 << 20) * network.inside.beta
+    result = pycoll.simulate("bcast", algorithm="tree", ranks=2, nbytes=1 << 20, network=network, ranks_per_host=2)
+    assert result.time >= (1 << 20) * network.inside.beta
 
     options = ["allreduce", "-b", "64K", "-e", "256K", "--budget", "2", "--network", file]
     job = run(2, ["-m", "bench.predicted", *options, "--json", str(tmp_path / "predicted.json")])

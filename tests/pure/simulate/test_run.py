@@ -46,15 +46,15 @@ def test_it_counts_what_the_proof_counts(algorithm, hosts):
             nbytes = 1000 * ranks + 1
             together = sizes(algorithm, ranks, nbytes, segments, hosts)
             proven = prove(algorithm, ranks, root, segments, partial(of_one, together), hosts)
-            told = simulated(algorithm, ranks, nbytes, root=root, segments=segments, hosts=hosts)
-            assert told.messages.tolist() == proven.messages
-            assert told.sent.tolist() == proven.sent
-            assert told.received.tolist() == proven.received
-            assert told.combined.tolist() == proven.combined
-            out = sum(link.nbytes for name, link in told.links.items() if name.startswith("host") and "out" in name)
+            outcome = simulated(algorithm, ranks, nbytes, root=root, segments=segments, hosts=hosts)
+            assert outcome.messages.tolist() == proven.messages
+            assert outcome.sent.tolist() == proven.sent
+            assert outcome.received.tolist() == proven.received
+            assert outcome.combined.tolist() == proven.combined
+            out = sum(link.nbytes for name, link in outcome.links.items() if name.startswith("host") and "out" in name)
             place = hosts or range(ranks)
             assert out == sum(proven.crossing.values()) if len(set(place)) > 1 else not out
-            assert (told.ends <= told.time).all() and (told.waiting >= -1e-12).all()
+            assert (outcome.ends <= outcome.time).all() and (outcome.waiting >= -1e-12).all()
 
 
 def of_one(together, block):
@@ -69,9 +69,9 @@ FIXED = [each for each in ALGORITHMS if not each.primitive.varies]
 @pytest.mark.parametrize("algorithm", [each for each in FIXED if str(each) not in DIFFERENT], ids=str)
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_it_takes_as_long_as_the_formula_says(algorithm, ranks):
-    told = simulated(algorithm, ranks, segments=8).time
+    outcome = simulated(algorithm, ranks, segments=8).time
     said = evaluate(documented(algorithm)["Cost"], ranks, Z, 8, Formula(ALPHA, BETA, GAMMA))
-    assert told == pytest.approx(said, rel=1e-6)
+    assert outcome == pytest.approx(said, rel=1e-6)
 
 
 @pytest.mark.parametrize("ranks", [4, 8])
@@ -80,8 +80,8 @@ def test_what_the_formulas_count_otherwise(ranks):
     bound = evaluate(documented(tree)["Cost"], ranks, Z, 8, Formula(ALPHA, BETA, GAMMA))
     assert 2 * Z * BETA < simulated(tree, ranks, segments=8).time <= bound
     assert simulated(find("barrier", "naive"), ranks, 0).time == pytest.approx(2 * ALPHA)  # all ranks send at once
-    told = simulated(find("alltoall", "naive"), 8, 64, flat(1.5e-6, 8e-11, overhead=3e-7, buffer=1000))
-    assert told.time == pytest.approx(14 * 3e-7)  # processor time for 7 sends and 7 receives
+    outcome = simulated(find("alltoall", "naive"), 8, 64, flat(1.5e-6, 8e-11, overhead=3e-7, buffer=1000))
+    assert outcome.time == pytest.approx(14 * 3e-7)  # processor time for 7 sends and 7 receives
 
 
 @pytest.mark.parametrize("buffer", [0, 1 << 30])
@@ -113,13 +113,13 @@ def test_segments_are_combined_while_others_come_but_not_before():
 
 def test_pipelines_take_turns_with_the_processor():
     ring = find("bcast", "ring")
-    told = simulated(ring, 4, 800_000, flat(0.0, 1e-9, overhead=1e-6), segments=8)
-    assert told.time == pytest.approx((8 + 4 - 2) * (100_000 * 1e-9 + 2e-6))
+    outcome = simulated(ring, 4, 800_000, flat(0.0, 1e-9, overhead=1e-6), segments=8)
+    assert outcome.time == pytest.approx((8 + 4 - 2) * (100_000 * 1e-9 + 2e-6))
 
 
 def test_a_buffer_is_for_all_that_a_rank_sends_to_another():
-    told = simulated(find("bcast", "ring"), 2, 800_000, flat(0.0, 1e-9, buffer=50_000), segments=16)
-    assert told.ends.tolist() == pytest.approx([7.5e-4, 8e-4])
+    outcome = simulated(find("bcast", "ring"), 2, 800_000, flat(0.0, 1e-9, buffer=50_000), segments=16)
+    assert outcome.ends.tolist() == pytest.approx([7.5e-4, 8e-4])
 
 
 @given(
@@ -167,10 +167,10 @@ def test_what_is_left_behind_shares_the_link_with_what_comes_next():
 def test_a_long_message_and_a_short_one_share_a_link_evenly():
     """Check that a short message is complete when an equal amount of a long message has arrived."""
     wide = flat(buffer=8_000_000, frame=10_000)
-    told = simulated(find("bcast", "scatter_allgather"), 4, 4_000_000, wide)
+    outcome = simulated(find("bcast", "scatter_allgather"), 4, 4_000_000, wide)
     # 2 MB go to rank 2.  Meanwhile, 1 MB of the scatter and 1 MB of the first all-gather round go to rank 1.
     halfway = 4e-3  # the link carries 1 GB/s
-    assert told.ends[2] == pytest.approx(halfway + 4e-3, rel=0.03)
+    assert outcome.ends[2] == pytest.approx(halfway + 4e-3, rel=0.03)
 
 
 def test_a_shaper_lets_a_frame_pass_at_once():
@@ -194,10 +194,10 @@ def test_ranks_of_a_host_share_its_link():
 @pytest.mark.parametrize("oversubscription", [1.0, 4.0])
 def test_an_oversubscribed_switch_holds_up_what_crosses_it(oversubscription):
     network = Network(Link(0.0, BETA), gamma=0.0, hosts_per_switch=4, oversubscription=oversubscription)
-    told = simulated(find("allgather", "tree"), 8, network=network)
+    outcome = simulated(find("allgather", "tree"), 8, network=network)
     inside = (1 + 2) * Z / 8 * BETA  # two rounds stay within a switch, and the third crosses between switches
-    assert told.time == pytest.approx(inside + 4 * Z / 8 * BETA * oversubscription)
-    assert told.links["switch 0 up"].nbytes == told.links["switch 1 down"].nbytes == 4 * 4 * Z / 8
+    assert outcome.time == pytest.approx(inside + 4 * Z / 8 * BETA * oversubscription)
+    assert outcome.links["switch 0 up"].nbytes == outcome.links["switch 1 down"].nbytes == 4 * 4 * Z / 8
 
 
 def test_a_straggler_is_waited_for():
@@ -208,8 +208,8 @@ def test_a_straggler_is_waited_for():
 
 
 def test_thousands_of_ranks():
-    told = simulated(find("allreduce", "recursive_doubling"), 4096)
-    assert told.time == pytest.approx(12 * (ALPHA + Z * (BETA + GAMMA)))
+    outcome = simulated(find("allreduce", "recursive_doubling"), 4096)
+    assert outcome.time == pytest.approx(12 * (ALPHA + Z * (BETA + GAMMA)))
 
 
 def test_networks_are_written_and_read(tmp_path):
@@ -245,7 +245,7 @@ def test_files_that_hold_no_network(tmp_path, text, why):
 
 
 @pytest.mark.parametrize(
-    "wrong, told",
+    "wrong, outcome",
     [
         *((each, re.escape(repr(each))) for each in ("delta=1", "between.delta=1", "middle.alpha=1", "between=3")),
         *((each, re.escape(repr(each))) for each in ("gamma", "gamma=fast", "between.frame=1.5", "inside.shaped=2")),
@@ -257,13 +257,13 @@ def test_files_that_hold_no_network(tmp_path, text, why):
         ("oversubscription=0.5", "less than 1"),
     ],
 )
-def test_wrong_parameters_are_named(wrong, told):
-    with pytest.raises(ValueError, match=told):
+def test_wrong_parameters_are_named(wrong, outcome):
+    with pytest.raises(ValueError, match=outcome):
         changed(Network(), [wrong])
 
 
 @pytest.mark.parametrize(
-    "wrong, told",
+    "wrong, outcome",
     [
         ({"network": {}}, r"network=\{\} is not a pycoll.simulate.Network"),
         ({"network": Link()}, "network=Link.* is not a pycoll.simulate.Network"),
@@ -293,17 +293,17 @@ def test_wrong_parameters_are_named(wrong, told):
         ({"algorithm": "native"}, "no schedule"),
     ],
 )
-def test_wrong_arguments_are_named(wrong, told):
+def test_wrong_arguments_are_named(wrong, outcome):
     given = {"algorithm": "ring", "ranks": 4, "nbytes": 8} | wrong
-    with pytest.raises((TypeError, ValueError), match=told):
+    with pytest.raises((TypeError, ValueError), match=outcome):
         pycoll.simulate("bcast", **given)
 
 
 def test_integers_may_be_those_of_numpy():
-    told = pycoll.simulate(
+    outcome = pycoll.simulate(
         "bcast", algorithm="ring", ranks=np.int64(4), nbytes=np.int32(8), hosts=np.arange(4), delays={np.int64(1): 1}
     )
-    assert told.time > 1
+    assert outcome.time > 1
 
 
 @pytest.mark.parametrize("name", ["native", "rung"])
