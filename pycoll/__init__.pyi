@@ -67,6 +67,7 @@ from .api.pointtopoint import (
     send,
     sendrecv,
 )
+from .api.registered import empty, free, zeros
 from .api.requests import (
     Persistent,
     Request,
@@ -137,9 +138,11 @@ __all__ = [
     "barrier_init",
     "bcast",
     "bcast_init",
+    "empty",
     "explain",
     "exscan",
     "exscan_init",
+    "free",
     "gather",
     "gather_init",
     "gatherv",
@@ -183,4 +186,5 @@ __all__ = [
     "traffic",
     "waitall",
     "waitany",
+    "zeros",
 ]

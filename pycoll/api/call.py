@@ -16,7 +16,7 @@ from ..base.errors import CollectiveInterrupted, MismatchError
 from ..runtime.attach import attach, channels, is_new
 from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, prepare
-from ..runtime.executable import Executable
+from ..runtime.executable import Runs, run_in_turn
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import going_on, tasks
 
@@ -35,10 +35,10 @@ def run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
     if settings.TIMEOUT or (tasks and not prepared.native):
         prepared.task(prepared.parts()).run()
     elif prepared.simple and not tasks:
-        executable = prepared.executable()
+        executable = None if prepared.sharing else prepared.executable()
         if kind and channel.plan(kind) is None and (plan := prepared.plan(call, send, recv, executable)):
             channel.remember(kind, plan)
-        _run_parts(prepared, [executable])
+        _run_parts(prepared, [executable] if executable else prepared.parts())
     else:
         with going_on():  # collectives are in flight only if this one is native, and MPI blocks
             _run_parts(prepared, prepared.parts())
@@ -89,26 +89,12 @@ def run(
     return carefully(Call(name, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts), kind, send, recv)
 
 
-def _run_parts(prepared: Prepared, parts: Iterable[Executable]) -> None:
-    """Run part by part; an exception of a signal handler ends the collective only if it cannot continue."""
-    delayed: BaseException | None = None
-    executable, started, ended = None, False, False
-    try:
-        for executable in parts:
-            started = True
-            try:
-                executable.run()
-            except BaseException as error:
-                if executable.failed:
-                    raise
-                delayed = delayed or error
-        ended = True
-    except BaseException as error:
-        if started and not ended and not isinstance(error, MismatchError):
-            _abandon(prepared.channel, prepared.name, error, executable, prepared)
-        raise
-    if delayed:
-        raise delayed
+def _run_parts(prepared: Prepared, parts: Iterable[Runs]) -> None:
+    def broken(error: BaseException, part: Runs) -> None:
+        if not isinstance(error, MismatchError):
+            _abandon(prepared.channel, prepared.name, error, part, prepared)
+
+    run_in_turn(parts, broken)
 
 
 def _abandon(channel: Channel, name: str, error: BaseException, *kept: object) -> None:

@@ -196,7 +196,7 @@ class Persistent(_Waited, Task):
         waits = self._fixed.waits
         self._first = next((at for at, request in enumerate(waits) if request is not None), len(waits))
         self._starting, self._ending = self._fixed.calls[: self._first], self._fixed.calls[self._first :]
-        busy = prepared.buffers.before or prepared.buffers.after or settings.TIMEOUT
+        busy = prepared.buffers.before or prepared.buffers.after or prepared.sharing or settings.TIMEOUT
         self._quick = not busy and self.memory is HOST
         self._fresh = False  # started by `Start`, and not advanced since
         self.active, self.done = False, True  # active: started, and completion not reported yet
@@ -230,12 +230,13 @@ class Persistent(_Waited, Task):
         tasks.append(self)
 
     def _start_anew(self) -> None:
-        if self.active or self._fixed is None:
+        fixed = self._fixed
+        if self.active or fixed is None:
             raise RuntimeError(f"Start: {self.name} is {'still active' if self.active else 'freed'}")
         self.channel.check_usable()
         self.memory.follow()
         self.active, self.done = True, False
-        self._parts = self._prepared.body(self._fixed)
+        self._parts = self._prepared.body(lambda: fixed)
         self.start()
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
@@ -442,7 +443,8 @@ def start(
         channel.remember(key, plan)
     if prepared.native:  # native collectives must start in the same order on all ranks, so run the parts before it now
         prepared.open()
-        parts = prepared.body(prepared.executable())
+        executable = prepared.executable()
+        parts = prepared.body(lambda: executable)
     else:
         parts = prepared.parts()
     task = prepared.task(parts)

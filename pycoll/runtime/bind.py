@@ -116,12 +116,14 @@ def bind(
     operation: Operation | None,
     scratch: Any,
     tag: int | None,
+    peers: Sequence[int] = (),
 ) -> Executable:
     """Bind a `lowered` program to buffers at the addresses `bases`, with requests for all its messages.
 
-    If `tag` is None, messages get the tag that `Executable.tag` contains when they are started.
+    If `tag` is None, messages get the tag that `Executable.tag` contains when they are started.  `peers` are the
+    addresses of the buffers of other ranks, for programs of `pycoll.compiler.shared`.
     """
-    bases = (*bases, address(scratch))
+    bases = (*bases, address(scratch), *peers)
     requests: list[Any] = []
     tags: list[int] = []
     for outgoing, peer, (buffer, start, size), _ in program.messages:

@@ -7,7 +7,7 @@ also has the algorithms chosen for the communicator, and the executables of the 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ from ..selection.tuning_file import Tuned
 from .bind import bind, lowered
 from .executable import Executable, freed_at_its_end
 from .plan import Plan
+from .registered import Registered
+from .sharing import Meeting
 
 KEPT = 256  # executables kept for each communicator
 KEPT_REQUESTS = 8192  # the most requests that they have together
@@ -46,6 +48,9 @@ class Channel:
         self.short: dict[Hashable, dict[Hashable, int]] = {}
         self.short_sums: dict[Hashable, int] = {}  # those of all-reduce with MPI.SUM
         self.broken: RuntimeError | None = None  # why it is unusable
+        self.registered = Registered(private, facts.size > 1 and facts.host_count == 1)
+        self._meeting: Meeting | None = None  # of blocking collectives
+        self._meetings: list[Meeting] = []  # of completed collectives, for the next ones in flight
         self._executables: dict[tuple[Any, ...], Executable] = {}  # the most recently used one is last
         self._requests = 0  # of all executables
         self._epoch = hooks.epoch
@@ -124,6 +129,36 @@ class Channel:
             scratch = self._last_scratch = self._shared_scratch(HOST, program.scratch)
         return bind(self.comm, program, buffers, addresses, operation, scratch, None if in_flight else BLOCKING)
 
+    def bind_shared(
+        self,
+        programs: Sequence[Program],
+        buffers: CheckedBuffers,
+        addresses: tuple[int, int],
+        peers: Sequence[int],
+        operation: Operation | None,
+        in_flight: bool,
+    ) -> list[Executable]:
+        """Bind programs without messages, which use the same scratch, to own buffers and to those of other ranks."""
+        nbytes = max(program.scratch for program in programs)
+        scratch = HOST.allocate(nbytes) if in_flight else self._shared_scratch(HOST, nbytes)
+        return [
+            bind(self.comm, program, buffers, addresses, operation, scratch, BLOCKING, peers) for program in programs
+        ]
+
+    def meeting(self, tag: int | None) -> Meeting:
+        """A meeting for a collective on registered buffers; without `tag`, for a blocking one."""
+        if tag is None:
+            self._meeting = self._meeting or Meeting(self, in_flight=False)
+            return self._meeting
+        meeting = self._meetings.pop() if self._meetings else Meeting(self, in_flight=True)
+        meeting.opening.tag[:] = meeting.closing.tag[:] = (tag,)
+        return meeting
+
+    def end_meeting(self, meeting: Meeting, tag: int | None) -> None:
+        """Keep the meeting of a complete collective for later ones."""
+        if tag is not None:
+            self._meetings.append(meeting)
+
     def _shared_scratch(self, memory: Memory, nbytes: int) -> Any:
         """Scratch memory, in powers of two; it exists as long as an executable uses it."""
         if memory is HOST and nbytes <= SMALL:
@@ -172,6 +207,17 @@ class Channel:
         longest |= dict.fromkeys(names, nbytes)
         self.short[kind] = longest
 
+    def register(self, nbytes: int) -> Any:
+        """Allocate registered memory; all ranks call this together."""
+        memory = self.registered.allocate(nbytes)
+        self.forget_plans()  # those of communicators without registered memory do not look for it
+        return memory
+
+    def unregister(self, address: int) -> None:
+        """Free registered memory; all ranks call this together."""
+        self.registered.give_back(address)
+        self.forget_plans()
+
     def stage(self, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
         """Two areas of `nbytes` bytes, through which short send and receive buffers are copied."""
         if nbytes not in self._stages:
@@ -195,6 +241,10 @@ class Channel:
         self._epoch = hooks.epoch
         for key in list(self._executables):
             self._drop(key)
+        if self._meeting:
+            self._meeting.free()
+        self._meeting = None
+        self._meetings.clear()
 
     def revoke(self) -> None:
         """Revoke the private duplicate: waiting calls on other ranks, and later calls on this rank, raise an error."""
@@ -217,6 +267,7 @@ class Channel:
         if not any(channel is self for channel, *_ in _abandoned):
             self.clear()
             self.forget_plans()  # plans refer to the channel
+            self.registered.free()
             self.comm.Free()
 
 

@@ -22,8 +22,9 @@ from ..base import settings
 from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
 from ..compiler.program import Program, is_native
+from ..compiler.shared import shared
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
-from ..selection.rules import native_up_to
+from ..selection.rules import native_up_to, registered_from
 from ..selection.select import SHORT, Choice, SelectionKey, select
 from . import consistency, native
 from .channel import Channel
@@ -32,6 +33,7 @@ from .gpu.memory import memory_of
 from .plan import Plan, make_plan
 from .progress import Task
 from .recording import recorder
+from .sharing import SharedPlan, Sharing
 
 # (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> CheckedBuffers
 Reader = Callable[[Primitive, Any, Any, int, int, int, Any], CheckedBuffers]
@@ -75,9 +77,15 @@ class Binder:
         if self.form == "blocking":
             return self.channel.bind(program, buffers, operation)
         if not is_native(program):
-            self._tag = self._tag or self.channel.next_tag()  # only after all arguments are checked
+            self.tag()  # only after all arguments are checked
         executable = self.channel.bind(program, buffers, operation, self._tag or 0)
         return executable if keep else freed_at_its_end(executable)
+
+    def tag(self) -> int | None:
+        """The tag of all parts; None for blocking calls."""
+        if self.form != "blocking":
+            self._tag = self._tag or self.channel.next_tag()
+        return self._tag
 
 
 @dataclass
@@ -90,6 +98,7 @@ class Prepared:
     operation: Operation | None
     bind: Binder
     typed: bool = field(default=True)  # whether the buffers of all ranks must have the same dtype
+    sharing: Sharing | None = None  # if the buffers may be registered
 
     @property
     def name(self) -> str:
@@ -110,7 +119,7 @@ class Prepared:
     def parts(self) -> Iterator[Executable]:
         """The executables to run, one after the other."""
         yield from self.openings()
-        yield from self.body(self.executable())
+        yield from self.body(self.executable)
 
     def openings(self) -> Iterator[Executable]:
         """The parts before the collective: comparing the arguments across ranks, exchanging the counts."""
@@ -147,6 +156,8 @@ class Prepared:
             if not (buffers.result is None or buffers.result is recv or self._ends_in_block()):
                 return None
             plan.answer = _answer(buffers.result, recv)
+        if self.sharing:
+            return SharedPlan.around(plan, self.sharing)
         if executable:
             plan.keep(executable, (address(buffers.send), address(buffers.recv)))
         return plan
@@ -162,11 +173,15 @@ class Prepared:
         """Run the parts before the collective."""
         self.task(self.openings()).run()
 
-    def body(self, executable: Executable) -> Iterator[Executable]:
+    def body(self, executable: Callable[[], Executable]) -> Iterator[Any]:
         """The collective, with the local work before and after it."""
         for load in self.buffers.before:
             load()
-        yield executable
+        if self.sharing:
+            tag = self.bind.tag()
+            yield from self.sharing.parts(self.buffers.send, self.buffers.recv, tag, lambda: [executable()])
+        else:
+            yield executable()
         for store in self.buffers.after:
             store()
 
@@ -215,7 +230,25 @@ def prepare(call: Call, channel: Channel) -> Prepared:
         raise
     key = _program_key(call, channel, buffers, operation, chosen, choice)
     typed = bool(operation) or call.read is check_buffers
-    return Prepared(channel, key, buffers, operation, bind, typed)
+    return Prepared(channel, key, buffers, operation, bind, typed, _sharing(channel, key, buffers, operation))
+
+
+def _sharing(
+    channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None
+) -> Sharing | None:
+    """How the call uses registered buffers; None if it does not.  Whether it does is the same on all ranks."""
+    primitive = key.algorithm.primitive
+    if not channel.registered.areas or key.algorithm.name == NATIVE or (operation and not operation.predefined):
+        return None
+    if buffers.mean_size(channel.size) < registered_from(primitive.name) or key.counts_missing:
+        return None
+    program = shared(key, bool(operation and operation.mean))
+    if program is None:
+        return None
+    own_block = 0 if buffers.in_place else None
+    if buffers.in_place and primitive.holds_in_place:
+        own_block = buffers.recvs[key.rank][0] if buffers.recvs else key.rank * key.length * key.itemsize
+    return Sharing(channel, program, buffers.at(None, None), operation, own_block, not primitive.rooted)
 
 
 def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:

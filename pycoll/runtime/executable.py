@@ -6,8 +6,8 @@ of exactly these addresses, lengths and dtypes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mpi4py import MPI
 
@@ -135,6 +135,39 @@ def _broke_off(call: Any, error: BaseException) -> bool:
     if code in RECORDING:
         return False
     return isinstance(error, MPI.Exception) or (inner is not None and inner.tb_frame.f_code is code)
+
+
+class Runs(Protocol):
+    """A part of a collective: an executable, or a plan and its buffers."""
+
+    failed: Any
+
+    def run(self) -> None:
+        """Run it."""
+
+
+def run_in_turn(parts: Iterable[Runs], broken: Callable[[BaseException, Any], None]) -> None:
+    """Run the parts of one collective; an exception of a signal handler is raised after the last part.
+
+    If the collective ends early, `broken` is called with the error and the part that has started last.
+    """
+    delayed: BaseException | None = None
+    part, ended = None, False
+    try:
+        for part in parts:
+            try:
+                part.run()
+            except BaseException as error:
+                if part.failed:
+                    raise
+                delayed = delayed or error
+        ended = True
+    except BaseException as error:
+        if part is not None and not ended:
+            broken(error, part)
+        raise
+    if delayed:
+        raise delayed
 
 
 def freed_at_its_end(executable: Executable) -> Executable:

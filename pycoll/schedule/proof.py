@@ -23,7 +23,7 @@ from typing import NamedTuple
 from .diagnosis import Stuck, incoming, listed, outgoing, peers, ranks_named, wrong_contributions, wrong_form
 from .moves import AFTER, Block, Combine, Copy, Move, Recv, Reduce, Round, Send, check_round
 from .registry import Algorithm, Hosts, counts_of
-from .symbols import Value, Values
+from .symbols import Expression, Value, Values
 
 Bytes = Callable[[Block], float]
 MOST_ROUNDS = 200_000  # of one rank; a longer schedule is considered endless
@@ -300,6 +300,19 @@ def prove(
         hazards=run.hazards,
         crossing=run.crossing,
     )
+
+
+def outcomes(
+    algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None
+) -> list[dict[Block, Expression]]:
+    """Return the blocks that each rank wants, and how the algorithm combines them; it is not proved here."""
+    run = _Run(algorithm, size, root, segments, lambda block: 1, hosts)
+    run.execute()
+    parts = algorithm.parts(size, segments, hosts)
+    return [
+        {block: run.values.tree(state.held[block]) for block in algorithm.primitive.wants(rank, size, root, parts)}
+        for rank, state in enumerate(run.ranks)
+    ]
 
 
 def situation(algorithm: Algorithm, size: int, root: int, segments: int, hosts: Hosts) -> str:

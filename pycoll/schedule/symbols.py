@@ -16,6 +16,23 @@ class Value(NamedTuple):
     contributors: tuple[int, ...]
 
 
+class Leaf(NamedTuple):
+    """The contribution of a rank to a block."""
+
+    rank: int
+    block: Block
+
+
+class Combination(NamedTuple):
+    """Two values of one block, combined in this order."""
+
+    left: Leaf | Combination
+    right: Leaf | Combination
+
+
+Expression = Leaf | Combination
+
+
 class Values:
     """Symbolic values by number: equal numbers mean the same contributions combined in the same order."""
 
@@ -44,6 +61,11 @@ class Values:
     def value(self, number: int) -> Value:
         """Return the value with this number."""
         return Value(self.origin[number], self.contributors[number])
+
+    def tree(self, number: int) -> Expression:
+        """Return the value with this number as a tree of combinations."""
+        key = self._keys[number]
+        return Leaf(key[1], key[2]) if key[0] == "leaf" else Combination(self.tree(key[0]), self.tree(key[1]))
 
     def expression(self, number: int) -> str:
         """Return the order of combination as an expression in ranks, for example ``(0+1)+2``."""

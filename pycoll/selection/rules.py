@@ -37,6 +37,14 @@ def native_up_to(primitive: str, library: str = "") -> int:
     return _NATIVE.get(primitive, UNLIMITED)
 
 
+def registered_from(primitive: str) -> int:
+    """The smallest size, counted as in `choose`, for which registered buffers are used.
+
+    For shorter ones, telling the positions of the buffers takes longer than messages.
+    """
+    return _REGISTERED.get(primitive, 16 * KIB)
+
+
 def _bcast(nbytes: int, size: int) -> str:
     return "tree" if nbytes <= 512 * KIB or size <= 4 else "ring"
 
@@ -102,6 +110,7 @@ _NATIVE = {
     **dict.fromkeys(("scatter", "gather", "allgather", "alltoall"), 64 * KIB),
     "bcast": 1024 * KIB,
 }
+_REGISTERED: dict[str, int] = {}
 _ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",
     "allreduce": lambda nbytes: "recursive_doubling" if nbytes <= 64 * KIB else "double_tree",

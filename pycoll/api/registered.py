@@ -1,0 +1,114 @@
+"""Arrays in memory that the ranks of a host share; collectives on them need no messages for their data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ..arguments.memory import address
+from ..runtime.attach import attach
+from ..runtime.interruptions import interruptions_delayed
+
+
+@interruptions_delayed()
+def empty(
+    shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None
+) -> np.ndarray:
+    """Allocate an array in registered memory, which the other ranks of the host can read and write.
+
+    All ranks of the communicator call this together; shapes and dtypes may differ.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        The shape of the array.
+    dtype : dtype, default float64
+        The dtype of its elements.
+    comm : MPI.Intracomm, optional
+        The communicator whose collectives will use the array; COMM_WORLD by default.
+
+    Returns
+    -------
+    ndarray
+        The array; its contents are undefined.
+
+    Raises
+    ------
+    ValueError
+        For a negative dimension, or a dtype that contains Python objects.
+
+    Notes
+    -----
+    Collectives on `comm` use registered memory by themselves, also for slices and other views of the array.  If only
+    some of the buffers in a call are registered, or if shared memory is not available, they use messages.  Do not use
+    the array after it is freed, by `pycoll.free` or together with the communicator.
+    """
+    dtype = np.dtype(dtype)
+    lengths = (shape,) if np.ndim(shape) == 0 else tuple(shape)  # type: ignore[arg-type]
+    if dtype.hasobject:
+        raise ValueError(f"dtype={dtype} contains Python objects, which other ranks cannot read")
+    if any(length < 0 for length in lengths):
+        raise ValueError(f"shape={shape} has a negative dimension")
+    channel = attach(comm)
+    channel.check_usable()
+    memory = channel.register(math.prod(lengths) * dtype.itemsize)
+    return np.ndarray(lengths, dtype, memory)
+
+
+def zeros(
+    shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None
+) -> np.ndarray:
+    """Allocate an array as `empty` does, and set its elements to zero.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        The shape of the array.
+    dtype : dtype, default float64
+        The dtype of its elements.
+    comm : MPI.Intracomm, optional
+        The communicator whose collectives will use the array; COMM_WORLD by default.
+
+    Returns
+    -------
+    ndarray
+        The array.
+
+    Raises
+    ------
+    ValueError
+        For a negative dimension, or a dtype that contains Python objects.
+    """
+    array = empty(shape, dtype, comm=comm)
+    array[...] = 0
+    return array
+
+
+@interruptions_delayed()
+def free(array: np.ndarray, *, comm: MPI.Intracomm | None = None) -> None:
+    """Free an array that `empty` or `zeros` returned; it and its views must not be used any more.
+
+    All ranks of the communicator call this together, in the same order for all arrays.
+
+    Parameters
+    ----------
+    array : ndarray
+        The array, not a view of it.
+    comm : MPI.Intracomm, optional
+        The communicator that was passed to `empty`; COMM_WORLD by default.
+
+    Raises
+    ------
+    TypeError
+        If it is not an array of NumPy.
+    ValueError
+        If the array is not from `empty` on this communicator, or is freed already, or if the ranks free different
+        arrays.
+    """
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"array must be an array of NumPy, not {array!r}")
+    channel = attach(comm)
+    channel.unregister(address(array))

@@ -1,0 +1,144 @@
+"""Programs for registered buffers: results, and the absence of races between ranks."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycoll.compiler import shared as compiler
+from pycoll.compiler.blocks import ProgramKey
+from pycoll.compiler.program import RECV, SCRATCH, SEND
+from pycoll.compiler.shared import INPUT, OUTPUT, peer_buffer, shared
+from pycoll.schedule.registry import find
+from tests.drawn import examples
+
+from .machine import Machine
+from .test_lower import EVEN, IN_PLACE_EVERYWHERE, buffers, expected
+
+SHARED = [algorithm for algorithm in EVEN if algorithm.primitive.name != "barrier"]
+
+
+class Races:
+    """The bytes that each rank reads and writes, as bit sets."""
+
+    def __init__(self, memory):
+        self.reads = [[np.zeros(len(buffer), np.uint64) for buffer in mine] for mine in memory]
+        self.writes = [[np.zeros(len(buffer), np.uint64) for buffer in mine] for mine in memory]
+
+    def note(self, rank, owner, buffer, start, size, writes):
+        for table in [self.reads, self.writes][: 1 + writes]:
+            table[owner][buffer][start : start + size] |= np.uint64(1 << rank)
+
+    def check(self):
+        for reads, writes in zip(sum(self.reads, []), sum(self.writes, [])):
+            written = writes != 0
+            assert (reads[written] == writes[written]).all(), "a rank writes bytes that another rank accesses"
+            assert (writes & (writes - np.uint64(1)) == 0)[written].all(), "two ranks write the same bytes"
+
+
+def run(algorithm, size, root=0, count=7, segments=3, in_place=False, seed=0, ufunc=np.add, mean=False):
+    """Run the programs of all ranks, check the results, and return the buffers that must be registered."""
+    primitive = algorithm.primitive
+    numbers = np.random.default_rng(seed)
+    data = [numbers.integers(0, 1000, count * (size if primitive.takes_all else 1)) for _ in range(size)]
+    inside = [
+        (in_place if primitive.name in IN_PLACE_EVERYWHERE else (in_place or primitive.name == "bcast") and rank == root)
+        for rank in range(size)
+    ]
+    memory = [buffers(primitive, data, rank, root, count, inside[rank]) for rank in range(size)]
+    before = [send.copy() for send, _ in memory]
+    root = root if primitive.rooted else 0
+    found = [
+        shared(ProgramKey(*(algorithm, rank, size, root, count, 8, inside[rank], segments, 1 << 20)), mean)
+        for rank in range(size)
+    ]
+    assert len({one.needed for one in found}) == 1
+    machine = Machine([one.program for one in found], memory, ufunc, True)
+    races = Races(machine.memory)
+    places = {}  # of the buffers of ranks: where each begins
+    for rank in range(size):
+        at_root = inside[rank] and primitive.name != "scatter"
+        own_block = rank * count * 8 if at_root and primitive.holds_in_place else 0
+        places[peer_buffer(rank, INPUT)] = (rank, RECV if at_root else SEND, own_block)
+        places[peer_buffer(rank, OUTPUT)] = (rank, RECV, 0)
+    for mine in machine.memory:
+        mine += [machine.memory[rank][buffer][start:] for rank, buffer, start in places.values()]
+    for rank, one in enumerate(found):
+        for step in one.program.steps:
+            *sources, to = step
+            for region in step:
+                owner, buffer, start = places.get(region.buffer, (rank, region.buffer, 0))
+                assert owner == rank or divmod(region.buffer - 3, 2) in one.needed
+                races.note(rank, owner, buffer, start + region.start, region.size, region is to)
+    races.check()
+    order = list(range(size))
+    random.Random(seed).shuffle(order)
+    machine.run(order)
+    machine.programs = [one.after for one in found]
+    for one in machine.programs:
+        assert all(region.buffer in (SCRATCH, RECV) for step in one.steps for region in step)
+    machine.run(order)
+    for rank, (send, recv) in enumerate(memory):
+        np.testing.assert_array_equal(send, before[rank], "the send buffer was written")
+        wanted = expected(primitive.name, data, rank, root)
+        if wanted is not None and not (primitive.name == "scatter" and inside[rank]):
+            np.testing.assert_array_equal(recv[: wanted.size], wanted // size if mean else wanted)
+    return found[0].needed
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
+@pytest.mark.parametrize("algorithm", SHARED, ids=str)
+def test_small_machine(algorithm, in_place):
+    for size in (2, 3, 4, 5, 8):
+        for root in {0, size // 2, size - 1} if algorithm.primitive.rooted else {0}:
+            for count in (0, 1, size - 1, size, 37):
+                run(algorithm, size, root, count, in_place=in_place)
+
+
+@examples(25)
+@given(st.data())
+@pytest.mark.parametrize("algorithm", SHARED, ids=str)
+def test_drawn_machines(algorithm, data):
+    size = data.draw(st.integers(2, 12), "size")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "PIECE", 8 * data.draw(st.integers(1, 40), "piece"))
+        shared.cache_clear()
+        run(
+            algorithm,
+            size,
+            root=data.draw(st.integers(0, size - 1), "root"),
+            count=data.draw(st.integers(0, 60), "count"),
+            segments=data.draw(st.integers(1, 6), "segments"),
+            in_place=data.draw(st.booleans(), "in place"),
+            seed=data.draw(st.integers(0, 99), "seed"),
+        )
+    shared.cache_clear()
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
+@pytest.mark.parametrize("primitive", ["allreduce", "reduce", "reduce_scatter"])
+def test_means(primitive, in_place):
+    for size in (2, 3, 5):
+        run(find(primitive, "ring"), size, 1 if primitive == "reduce" else 0, 37, in_place=in_place, mean=True)
+
+
+def test_only_what_other_ranks_access_must_be_registered():
+    inputs, outputs = {(0, INPUT), (1, INPUT), (2, INPUT)}, {(0, OUTPUT), (1, OUTPUT), (2, OUTPUT)}
+    for name, algorithm, needed in [
+        ("bcast", "tree", {(1, INPUT)}),
+        ("scatter", "naive", {(1, INPUT)}),
+        ("gather", "naive", {(1, OUTPUT)}),
+        ("allgather", "ring", inputs),
+        ("alltoall", "naive", inputs),
+        ("reduce_scatter", "ring", inputs),
+        ("reduce", "ring", inputs | {(1, OUTPUT)}),
+        ("allreduce", "ring", inputs | outputs),
+    ]:
+        assert set(run(find(name, algorithm), 3, 1)) == needed, name
+
+
+def test_there_are_none_where_ranks_do_not_know_the_counts():
+    for name in ("scatterv", "gatherv", "alltoallv", "alltoallw", "barrier"):
+        assert shared(ProgramKey(find(name, "naive"), 0, 2, 0, 8, 8, False, 1, 1 << 20)) is None
