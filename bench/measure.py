@@ -16,9 +16,11 @@ from pycoll.schedule.registry import NATIVE
 from pycoll.tune.benchmark_case import IN_PLACE, Call, Case
 from pycoll.tune.timing import alternate
 
+from . import limit
 from .options import names_of
 
 MPIS = "mpi"  # the native MPI collective, called without pycoll
+LIMIT = "limit"  # the copy limit, see `bench.limit`
 STAGED = "staged"  # the native MPI collective on buffers in GPU memory, staged through host memory
 
 
@@ -46,7 +48,7 @@ def points(options: argparse.Namespace) -> list[Point]:
 def measure(comm: MPI.Intracomm, point: Point, options: argparse.Namespace, xp: Any, budget: float) -> list[dict]:
     """Return the records of one point; values that were not measured are None."""
     what = point.primitive, point.nbytes, options.datatype, point.in_place, options.op, options.root
-    case = Case(comm, *what, xp, "same" if options.form == "persistent" else options.arguments)
+    case = Case(comm, *what, xp, "same" if options.form == "persistent" else options.arguments, options.registered)
     yardsticks = _yardsticks(case, options.form, xp)
     names = names_of(point.primitive, options.algorithm)
     if not case.call_native() or xp is not np:  # MPI has no such datatype, or does not accept these buffers
@@ -65,7 +67,10 @@ def measure(comm: MPI.Intracomm, point: Point, options: argparse.Namespace, xp: 
         case.free()
         return [records[name] for name in names]
     case.zero()
-    _time(comm, {name: way() for name, way in ways.items()}, records, options, budget)
+    calls = {name: way() for name, way in ways.items()}
+    if options.registered and point.primitive in limit.MEASURED:
+        calls[LIMIT] = limit.call(case)
+    _time(comm, calls, records, options, budget)
     if options.form == "nonblocking":
         _overlap(comm, ways, records, options, budget)
     case.free()
@@ -101,12 +106,13 @@ def _record(case: Case, name: str, options: argparse.Namespace) -> dict:
         "place": "in" if case.in_place else "out",
         "form": options.form,
         "arguments": options.arguments,
+        "registered": options.registered,
         "bytes": case.nbytes,
         "count": case.count,
         "datatype": case.dtype.name,
         "op": case.op if case.shape.reduces else None,
         "root": case.root if case.shape.rooted else None,
-        **dict.fromkeys(("iterations", "min", "median", "p99", "algbw", "busbw", "native", "staged", "ratio")),
+        **dict.fromkeys(("iterations", "min", "median", "p99", "algbw", "busbw", "native", "staged", "ratio", "limit")),
         **dict.fromkeys(("overlap", "copied", "wrong")),
     }
 
@@ -117,7 +123,8 @@ def _time(
     """Time the calls, and write times in microseconds and bandwidths in GB/s to the records."""
     times = alternate(comm, calls, budget, options.iters, options.warmup_iters)
     medians = {name: float(np.median(seconds)) * 1e6 for name, seconds in times.items()}
-    yardstick = medians.get(MPIS) or medians.get(STAGED)
+    yardstick, copying = medians.get(MPIS) or medians.get(STAGED), medians.get(LIMIT)
+    times.pop(LIMIT, None)
     for name, seconds in times.items():
         record, median = records[name], medians[name]
         algbw = record["bytes"] / median / 1e3
@@ -131,6 +138,7 @@ def _time(
             "native": medians.get(MPIS),
             "staged": medians.get(STAGED),
             "ratio": yardstick and yardstick / median,
+            "limit": copying and median / copying,
         }
 
 

@@ -53,6 +53,9 @@ def parser() -> argparse.ArgumentParser:
         help="how calls pass buffers; same: the same arrays; fresh: new views, at another address each time; "
         "typed: [array, type], with pycoll.Comm (%(default)s)",
     )
+    what.add_argument(
+        "--registered", action="store_true", help="registered buffers for pycoll, and the copy limit beside the times"
+    )
     form = what.add_mutually_exclusive_group()
     form.add_argument("--nonblocking", action="store_true", help="nonblocking collectives, and how much can overlap")
     form.add_argument("--persistent", action="store_true", help="persistent collectives, created once")
@@ -109,6 +112,8 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
         one.error(f"--plot {options.plot} does not end in .png, .svg or .pdf")
     if options.arguments == "typed" and options.op == "avg":
         one.error("--arguments typed does not support --op avg, which MPI does not have")
+    if options.registered and options.device == "cuda":
+        one.error("--registered is not for --device cuda")
     if options.budget <= 0:
         one.error(f"--budget {options.budget} is not positive")
     options.form = "nonblocking" if options.nonblocking else "persistent" if options.persistent else "blocking"

@@ -23,6 +23,7 @@ MEASURED: Columns = {
     "busbw": ("busbw\n(GB/s)", ".3f"),
     "ratio": ("mpi /\ntime", ".2f"),
 }
+LIMIT: Columns = {"limit": ("time /\nlimit", ".2f")}
 WRONG: Columns = {"wrong": ("\n#wrong", "")}
 OVERLAP: Columns = {"overlap": ("overlap\n(%)", ".0f")}
 FASTEST: Columns = {
@@ -37,6 +38,7 @@ COPIED: Columns = {"copied": ("copied\n(B)", "")}
 def nccl_table(records: list[dict], options: argparse.Namespace) -> str:
     """Return a table with a row for each size and algorithm, and out-of-place and in-place results side by side."""
     shown = {} if options.validate_only else MEASURED
+    shown |= LIMIT if options.registered else {}
     shown |= OVERLAP if options.nonblocking else {}
     shown |= COPIED if options.device == "cuda" else {}
     shown |= WRONG if options.check or options.validate_only else {}

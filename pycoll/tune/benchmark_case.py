@@ -37,7 +37,7 @@ class Case:
 
     The attribute `count` is the number of elements of the vector, or of the block of one rank.  The attribute `nbytes`
     is the exact number of bytes.  `arguments`, one of `ARGUMENTS`, is the form of the buffer arguments; "typed" calls
-    the methods of `pycoll.Comm`.
+    the methods of `pycoll.Comm`.  With `registered`, the buffers of pycoll are registered, those of MPI are not.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Case:
         root: int = 0,
         xp: Any = np,
         arguments: str = "same",
+        registered: bool = False,
     ) -> None:
         self.comm, self.primitive, self.dtype, self.in_place, self.xp = comm, primitive, dtype, in_place, xp
         self.op, self.root = op, root
@@ -58,6 +59,7 @@ class Case:
         self.arguments = arguments
         self._starts: Iterator[int] = repeat(0)
         self._areas: dict[int, Any] = {}  # the array that each buffer is a part of, by the id of the buffer
+        self.registered, self._registered = registered, list[Any]()
         self.shape = shape = PRIMITIVES[primitive]
         rank, size = comm.rank, comm.size
         self.count = self.nbytes = 0
@@ -68,20 +70,25 @@ class Case:
         self.count = total if shape.cuts else max(1, total // size)
         self.nbytes = self.count * dtype.itemsize * (1 if shape.cuts else size)
 
-        def allocate(wanted: object, all_blocks: bool) -> Any:
+        def allocate(wanted: object, all_blocks: bool, registered: bool) -> Any:
+            count = self.count * (size if all_blocks else 1)
+            room = count + (ADDRESSES * STEP // dtype.itemsize if arguments == "fresh" else 0)
+            if registered:  # by all ranks, even those that need no buffer
+                area = pycoll.zeros(room if wanted else 0, dtype, comm=comm)
+                self._registered.append(area)
+            elif wanted:
+                area = xp.zeros(room, dtype)
             if not wanted:
                 return None
-            count = self.count * (size if all_blocks else 1)
-            area = xp.zeros(count + (ADDRESSES * STEP // dtype.itemsize if arguments == "fresh" else 0), dtype)
             buffer = area[:count]
             self._areas[id(buffer)] = area
             return buffer
 
-        self.send = allocate(shape.holds(rank, size, root, 1), shape.takes_all)
+        self.send = allocate(shape.holds(rank, size, root, 1), shape.takes_all, registered)
         inside = in_place and shape.takes_all and not shape.gives_all  # the input of reduce_scatter
         gets = shape.wants(rank, size, root, 1) or primitive == "exscan"  # rank 0 needs a buffer too; it is unchanged
-        self.ours = allocate(gets, shape.gives_all or inside)
-        self.native = allocate(gets, shape.gives_all or inside)
+        self.ours = allocate(gets, shape.gives_all or inside, registered)
+        self.native = allocate(gets, shape.gives_all or inside, False)
         if primitive == "bcast" and rank == root:
             self.send = None
 
@@ -222,10 +229,13 @@ class Case:
         return start_again_and_wait
 
     def free(self) -> None:
-        """Free the persistent requests."""
+        """Free the persistent requests and the registered buffers."""
         for persistent in self._persistent:
             persistent.Free()
         self._persistent.clear()
+        for array in self._registered:
+            pycoll.free(array, comm=self.comm)
+        self._registered.clear()
 
     def call_staged(self) -> Call:
         """Return a staged call of MPI: copy to pinned host memory, call MPI, copy back."""
