@@ -1,0 +1,39 @@
+"""List the commands of pycoll: ``python -m pycoll``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from .base.command_line import Parser
+
+# The benchmark is a part of the installed package, but a package of its own in a checkout.
+BENCH = "pycoll.bench" if find_spec("pycoll.bench") else "bench"
+COMMANDS = {
+    "pycoll.info": "print the versions, the MPI library, its transports, hosts and GPUs",
+    "pycoll.prove": "prove algorithms, and count their rounds and bytes",
+    "pycoll.draw": "draw an algorithm step by step",
+    "pycoll.simulate": "simulate a collective on any number of ranks",
+    "pycoll.trace": "summarize or draw a recorded trace",
+    "pycoll.tune": "measure the fastest algorithms for this machine",
+    "pycoll.costs": "print the costs of all algorithms",
+    "pycoll.run": "run an unchanged mpi4py program with pycoll",
+    BENCH: "time the collectives of pycoll and of MPI",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print one line for each command."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  python -m {name:{width}}  {purpose}" for name, purpose in COMMANDS.items()]
+    text = "\n".join(["commands:", *lines, "", "Each command describes its options with --help."])
+    form = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m pycoll", description=__doc__, epilog=text, formatter_class=form)
+    parser.parse_args(argv)
+    print(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

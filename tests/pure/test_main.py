@@ -1,0 +1,55 @@
+"""``python -m pycoll``, the list of the commands."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pycoll
+from pycoll.__main__ import COMMANDS, main
+
+
+def test_each_command_is_listed():
+    root = Path(pycoll.__file__).parent
+    paths = [path for path in [*root.glob("*.py"), *root.glob("*/__main__.py")] if path != root / "__main__.py"]
+    found = {
+        ".".join(("pycoll", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__main__")
+        for path in paths
+        if 'if __name__ == "__main__":' in path.read_text()
+    }
+    assert found == {name for name in COMMANDS if not name.endswith("bench")}
+    assert len(COMMANDS) == len(found) + 1
+
+
+def test_each_command_has_a_line_of_its_own(capsys):
+    main([])
+    lines = capsys.readouterr().out.splitlines()
+    for name, purpose in COMMANDS.items():
+        assert sum(line.split() == ["python", "-m", name, *purpose.split()] for line in lines) == 1
+    assert max(map(len, lines)) <= 100
+
+
+def test_other_arguments_are_errors(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["allreduce"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "python -m pycoll: unrecognized arguments: allreduce\n"
+
+
+def test_the_list_needs_no_mpi():
+    program = "import runpy, sys; sys.modules['mpi4py'] = sys.modules['numpy'] = None; sys.argv = ['pycoll']; "
+    program += "runpy.run_module('pycoll', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=240)
+    assert "python -m pycoll.info" in done.stdout and not done.stderr
+
+
+COMMANDS_WITHOUT_MPI = ["pycoll", "pycoll.prove", "pycoll.draw", "pycoll.simulate", "pycoll.simulate.training"]
+
+
+@pytest.mark.parametrize("name", [*COMMANDS_WITHOUT_MPI, "pycoll.trace", "pycoll.costs"])
+def test_help_begins_with_a_verb_in_the_imperative(name):
+    done = subprocess.run([sys.executable, "-m", name, "--help"], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0 and "``" not in done.stdout
+    description = done.stdout.split("\n\n")[1]
+    assert description.split()[0] in {"List", "Prove", "Draw", "Simulate", "Compare", "Summarize", "Print"}
