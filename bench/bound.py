@@ -11,6 +11,8 @@ import re
 import sys
 from pathlib import Path
 
+from pycoll.base.command_line import Parser
+
 from .report import Refused, load
 from .results import table
 from .usage import typed
@@ -58,14 +60,14 @@ def compared(path: Path, bits_per_second: float) -> list[dict]:
 
 def main(argv: list[str]) -> None:
     """Read the result files, and print the comparison."""
-    parser = argparse.ArgumentParser(prog=typed("python -m bench.bound"), description=typed(__doc__))
+    parser = Parser(prog=typed("python -m bench.bound"), description=typed(__doc__))
     parser.add_argument("results", nargs="+", type=Path, help=typed("files of `python -m bench --json`"))
     parser.add_argument("--rate", type=rate, required=True, help="bits per second of the link of each host: 100M, 10G")
     options = parser.parse_args(argv)
     try:
         rows = [row for path in options.results for row in compared(path, options.rate)]
     except Refused as error:
-        parser.exit(2, f"{error}\n")
+        parser.error(str(error))
     print(table(rows, COLUMNS))
 
 

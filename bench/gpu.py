@@ -6,7 +6,6 @@ GPU takes to copy the vector once within its memory.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.arguments.device_arrays import cupy
+from pycoll.base.command_line import Parser, in_words
 from pycoll.base.files import write_json
 from pycoll.runtime.gpu.cuda_aware import support
 
@@ -80,10 +80,9 @@ def copy_bandwidth(nbytes: int, repeats: int = 20) -> float:
     return nbytes / float(np.median(times[3:]))
 
 
-def compared(path: Path, bandwidth: dict[int, float]) -> list[dict]:
-    """Return the all-reduce records in a file, compared with a copy of the same number of bytes."""
+def compared(path: Path, document: dict, bandwidth: dict[int, float]) -> list[dict]:
+    """Return the all-reduce records of a file, compared with a copy of the same number of bytes."""
     rows = []
-    document = json.loads(path.read_text())
     for record in document["records"]:
         if record["primitive"] != "allreduce" or record["algorithm"] in YARDSTICKS:
             continue
@@ -100,15 +99,21 @@ def compared(path: Path, bandwidth: dict[int, float]) -> list[dict]:
 
 def main(argv: list[str]) -> None:
     """Measure the copy bandwidth, and compare the results with it."""
-    parser = argparse.ArgumentParser(prog=typed("python -m bench.gpu"), description=typed(__doc__))
+    parser = Parser(prog=typed("python -m bench.gpu"), description=typed(__doc__))
     parser.add_argument(
         "results", nargs="*", type=Path, help=typed("files of `python -m bench allreduce --device cuda --json`")
     )
     parser.add_argument("--json", metavar="FILE", help="also write the bandwidths and the comparison to FILE")
     options = parser.parse_args(argv)
+    try:
+        documents = {path: json.loads(path.read_text()) for path in options.results}
+    except OSError as error:
+        parser.error(in_words(error))
+    except ValueError as error:
+        parser.error(f"a result file is not JSON: {error}")
     on_gpu(MPI.COMM_SELF)
     bandwidth: dict[int, float] = {nbytes: copy_bandwidth(nbytes) for nbytes in (64 << 20, 256 << 20)}
-    rows = [row for path in options.results for row in compared(path, bandwidth)]
+    rows = [row for path, document in documents.items() for row in compared(path, document, bandwidth)]
     where = gpu_environment()
     if options.json:
         measured = {str(nbytes): value for nbytes, value in sorted(bandwidth.items())}

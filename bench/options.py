@@ -12,6 +12,7 @@ import numpy as np
 
 import pycoll
 from pycoll.arguments.ops import kind_of
+from pycoll.base.command_line import Parser
 from pycoll.tune.benchmark_case import ARGUMENTS, MEASURED, OPERATIONS
 from pycoll.tune.options import add_primitives, nbytes, sizes
 
@@ -21,9 +22,9 @@ DESCRIPTION = "Time the collectives of pycoll and of MPI: mpiexec -n 4 python -m
 SPECIAL = ("all", "best", "auto", "native")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the parser with all options."""
-    one = argparse.ArgumentParser(prog=typed("python -m bench"), description=typed(DESCRIPTION))
+    one = Parser(prog=typed("python -m bench"), description=typed(DESCRIPTION))
     add_primitives(one, MEASURED)
 
     what = one.add_argument_group("what is measured")

@@ -18,7 +18,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.base.command_line import Parser, check_folder, printed_once
+from pycoll.base.command_line import Parser, check_folder, in_words, printed_once
 from pycoll.base.files import write_atomically, write_json
 from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime.attach import attach
@@ -129,7 +129,7 @@ def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
             if tuned:
                 raise ValueError("a tuning file is in use, which changes segment lengths: set PYCOLL_TUNING=off")
         except (ValueError, OSError) as error:
-            parser.error(str(error))
+            parser.error(in_words(error))
     return options
 
 

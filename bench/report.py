@@ -6,7 +6,6 @@ the first is compared with each of the others, as before and after.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
+from pycoll.base.command_line import Parser, in_words
 from pycoll.base.files import write_atomically
 
 from .curves import Document, curves, variants
@@ -41,9 +41,10 @@ def load(path: Path) -> Document:
     """Read a result file; raise `Refused` if this program cannot read it."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"), parse_constant=str)  # do not accept NaN as a number
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"broken JSON: {error}"
-        raise Refused(f"{path}: {reason}") from None
+    except OSError as error:
+        raise Refused(in_words(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{path}: broken JSON: {error}") from None
     if reason := _flaw(document):
         raise Refused(f"{path}: {reason}")
     return document
@@ -128,7 +129,7 @@ def about(named: Mapping[str, Document], primitive: str) -> Iterator[Block]:
 
 def main(argv: Sequence[str]) -> None:
     """Read all files, and write the report if none is refused."""
-    parser = argparse.ArgumentParser(prog=typed("python -m bench.report"), description=typed(__doc__))
+    parser = Parser(prog=typed("python -m bench.report"), description=typed(__doc__))
     parser.add_argument("results", nargs="+", type=Path, help=typed("files of `python -m bench --json`"))
     parser.add_argument(
         "-o", dest="directory", metavar="DIR", type=Path, required=True, help="folder of the report, created if need be"
@@ -138,7 +139,7 @@ def main(argv: Sequence[str]) -> None:
     try:
         named = labelled({path: load(path) for path in options.results})
     except Refused as error:
-        parser.exit(2, f"{error}\n")
+        parser.error(str(error))
     primitives = dict.fromkeys(record["primitive"] for document in named.values() for record in document["records"])
     warning = crowded(document["environment"] for document in named.values())
     blocks: list[Block] = ["# The collectives of pycoll, measured", *([f"> {warning}"] if warning else [])]

@@ -8,14 +8,13 @@ minimum of noisy medians is biased.
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.base.command_line import printed_once
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.base.files import write_json
 from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime.attach import attach, tuning_state
@@ -75,7 +74,7 @@ def main(argv: list[str]) -> None:
     """Measure all points, and print the results."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
-    parser = argparse.ArgumentParser(prog=typed("python -m bench.selection"), description=typed(__doc__))
+    parser = Parser(prog=typed("python -m bench.selection"), description=typed(__doc__))
     add_primitives(parser, MEASURED)
     add_sizes(parser, "8", "64M", 3)
     parser.add_argument(

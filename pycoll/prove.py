@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .base.command_line import Parser
+from .base.command_line import Parser, in_words
 from .base.progress_bar import progress_bar
 from .schedule.costs import count, disagreements, missing_lines
 from .schedule.proof import ProofError, situation
@@ -118,6 +118,8 @@ def examine_named(name: tuple[str, str], sizes: Sequence[int], file: Path | None
 @functools.cache
 def load(file: Path) -> list[tuple[str, str]]:
     """Register the algorithms of a file outside of the package; return the primitive and the name of each."""
+    with file.open("rb"):  # raises OSError if the file cannot be read, whatever its name
+        pass
     before = set(registered())
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
@@ -209,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         names = chosen(options)
     except (OSError, SyntaxError, TypeError, ValueError) as error:
-        grammar.error(str(error))
+        grammar.error(in_words(error))
     if not names:
         grammar.error(f"--file {options.file} registers no algorithm of {options.primitive or 'any primitive'}")
     reports = examine_all(names, options.ranks, options.file)

@@ -17,17 +17,18 @@ from mpi4py import MPI
 
 from .api.abort import abort_on_exception
 from .api.comm import CONSTANTS, Comm
+from .base.command_line import Parser
 
 
 def main(argv: list[str]) -> None:
     """Run the program that the command line names."""
-    parser = argparse.ArgumentParser(prog="python -m pycoll.run", description=__doc__)
+    parser = Parser(prog="python -m pycoll.run", description=__doc__)
     parser.add_argument("-m", action="store_true", dest="module", help="run a module, like `python -m`")
     parser.add_argument("program", help="the file of the program, or with -m the name of a module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     options = parser.parse_args(argv)
     if not options.module and not os.path.exists(options.program):
-        parser.error(f"no such file: {options.program}")
+        parser.error(f"{options.program}: no such file")
     abort_on_exception()
     replace_constants()
     sys.argv = [options.program, *options.arguments]

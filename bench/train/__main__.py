@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 import pycoll
 from pycoll import parallel
-from pycoll.base.command_line import printed_once
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.base.files import write_json
 from pycoll.tune.environment import environment
 
@@ -37,7 +37,7 @@ LINE = (
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the command line; errors end the program."""
-    parser = argparse.ArgumentParser(prog=typed("python -m bench.train"), description=typed(__doc__))
+    parser = Parser(prog=typed("python -m bench.train"), description=typed(__doc__))
     parser.add_argument("--driver", choices=TRAINERS, default="ddp", help="how ranks share the work (%(default)s)")
     parser.add_argument("--compare", action="store_true", help="compare one process and all drivers")
     parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")

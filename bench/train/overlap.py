@@ -21,6 +21,7 @@ from tabulate import tabulate
 from threadpoolctl import threadpool_limits
 
 import pycoll
+from pycoll.base.command_line import Parser, printed_once
 from pycoll.base.files import write_json
 from pycoll.parallel import DistributedDataParallel
 from pycoll.tune.environment import environment
@@ -127,16 +128,16 @@ def measure(step: Step, comm: MPI.Intracomm, rounds: int) -> dict[str, np.ndarra
 def main(argv: list[str]) -> int:
     """Measure, and print a table."""
     show = argparse.ArgumentDefaultsHelpFormatter
-    parser = argparse.ArgumentParser(
-        typed("python -m bench.train.overlap"), description=typed(__doc__), formatter_class=show
-    )
+    parser = Parser(typed("python -m bench.train.overlap"), description=typed(__doc__), formatter_class=show)
     parser.add_argument("--hidden", type=int, default=256, help="width of the layers")
     parser.add_argument("--layers", type=int, default=16, help="number of hidden layers")
     parser.add_argument("--bucket-kb", type=int, default=256, metavar="KIB", help="size of a bucket")
     parser.add_argument("--rounds", type=int, default=7, help="number of measurements of each way")
     parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")
-    options, comm = parser.parse_args(argv), MPI.COMM_WORLD
+    comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
+    with printed_once(comm):
+        options = parser.parse_args(argv)
     threadpool_limits(1)
     where = environment(comm)
     step = Step(options, comm)

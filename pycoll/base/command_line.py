@@ -25,6 +25,19 @@ class Parser(argparse.ArgumentParser):
         """Print the error and exit with status 2."""
         self.exit(2, f"{self.prog}: {message}\n")
 
+    def format_help(self) -> str:
+        """Return the help; descriptions are docstrings, which mark code with double backticks."""
+        return super().format_help().replace("``", "`")
+
+
+def in_words(error: Exception) -> str:
+    """Return the message of an error; for a file that cannot be read, its name and the reason."""
+    if not isinstance(error, OSError) or error.filename is None or not error.strerror:
+        return str(error)
+    if isinstance(error, FileNotFoundError):
+        return f"{error.filename}: no such file"
+    return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
+
 
 def check_folder(option: str, path: Path | None) -> None:
     """Raise ValueError if the folder of the file that an option names does not exist."""

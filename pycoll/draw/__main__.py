@@ -1,6 +1,6 @@
-"""Draws an algorithm step by step.
+"""Draw an algorithm step by step.
 
-Without -o, it prints text.  An .svg file is a sheet with all steps, an .html file is a page that plays them.  --all
+Without -o, print text.  An .svg file is a sheet with all steps, an .html file is a page that plays them.  --all
 writes a site with all algorithms.
 """
 
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..base.command_line import Parser
+from ..base.command_line import Parser, check_folder
 from ..base.files import write_atomically
 from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
 from .frames import Film
@@ -84,6 +84,7 @@ def _check(options: argparse.Namespace, algorithm: Algorithm | None) -> None:
         raise ValueError(f"--segments {options.segments}: {algorithm} is not pipelined")
     if options.output and options.output.suffix not in FORMATS:
         raise ValueError(f"-o {options.output} does not end in {' or '.join(FORMATS)}")
+    check_folder("-o", options.output)
 
 
 def _hosts(given: str | None, size: int) -> tuple[int, ...] | None:

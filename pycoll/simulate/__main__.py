@@ -1,4 +1,4 @@
-"""Simulates a collective on any number of ranks, with one algorithm or with all, and prints the costs.
+"""Simulate a collective on any number of ranks, with one algorithm or with all, and print the costs.
 
 --plot plots time against ranks and against bytes.  Under mpiexec, --calibrate measures the real network.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
-from ..base.command_line import Parser, check_folder
+from ..base.command_line import Parser, check_folder, in_words
 from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find_schedule
 from ..tune.options import nbytes
 from . import Simulated, simulate
@@ -92,6 +92,8 @@ def main(argv: Sequence[str]) -> None:
             return
         if options.output:
             raise ValueError(f"-o {options.output} is only for --calibrate; use --plot for plots")
+        if options.primitive is None:
+            raise ValueError(f"a primitive is missing; choose one of: {', '.join(PRIMITIVES)}")
         network = changed(read(options.network) if options.network else Network(), options.set)
         chosen = _algorithms(options.primitive, options.algorithm)
         setting = {
@@ -108,7 +110,7 @@ def main(argv: Sequence[str]) -> None:
         setting |= {"ranks": options.ranks, "nbytes": options.nbytes, "delays": dict(options.delay)}
         rows = [_row(each.name, simulate(options.primitive, algorithm=each.name, **setting)) for each in chosen]
     except (ValueError, OSError) as error:
-        grammar.error(str(error))
+        grammar.error(in_words(error))
     print(tabulate(sorted(rows, key=lambda row: row["time (us)"]), "keys", floatfmt=",.6g"))
 
 

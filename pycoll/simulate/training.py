@@ -1,4 +1,4 @@
-"""Compares a parameter server with ring all-reduce by simulation: ``python -m pycoll.simulate.training``.
+"""Compare a parameter server with ring all-reduce by simulation: ``python -m pycoll.simulate.training``.
 
 The first table shows the cost of a step for growing numbers of workers p.  The link of the server carries p*Z bytes in
 each direction, a link of the ring carries 2(p-1)/p*Z.  The other tables show the effect of a slow worker: the number of
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
-from ..base.command_line import Parser
+from ..base.command_line import Parser, in_words
 from ..tune.options import nbytes
 from . import simulate
 from .network import Network, read
@@ -213,7 +213,7 @@ def main(argv: Sequence[str]) -> None:
                 if not least <= number < math.inf:
                     raise ValueError(f"--{name} {number}: not a finite number of at least {least}")
     except (ValueError, OSError) as error:
-        parser.error(str(error))
+        parser.error(in_words(error))
     print("Seconds of communication in a step, with one server\n")
     print(tabulate(growing(options.workers, options.nbytes, network), "keys", floatfmt=".4g"))
     for workers in options.workers:

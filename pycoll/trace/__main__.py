@@ -1,4 +1,4 @@
-"""Summarizes a trace: where time was spent, which ranks waited for which, the slowest rank, and the overlap.
+"""Summarize a trace: where time was spent, which ranks waited for which, the slowest rank, and the overlap.
 
 With -o FILE.svg, draws the trace. With -o FILE.json, writes all recorded events for https://ui.perfetto.dev. The job
 itself writes the last events in this format when it ends.
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..base.command_line import Parser, check_folder
+from ..base.command_line import Parser, check_folder, in_words
 from ..base.files import write_atomically
 from .chrome import export
 from .events import InvalidTrace, Trace
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             return
         print(report(trace), end="")
     except (OSError, InvalidTrace) as error:
-        sys.exit(f"python -m pycoll.trace: {error}")
+        sys.exit(f"python -m pycoll.trace: {in_words(error)}")
 
 
 def _write(trace: Trace, options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Measures which algorithms are the fastest on this machine: ``mpiexec -n 4 python -m pycoll.tune``.
+"""Measure which algorithms are the fastest on this machine: ``mpiexec -n 4 python -m pycoll.tune``.
 
 The results are for this MPI library, number of ranks and number of hosts.  They are added to the tuning file, which
 pycoll then uses.  Run it with each number of ranks that you use, and with nothing else on the machine.
@@ -23,7 +23,7 @@ from pycoll.schedule.registry import NATIVE, PRIMITIVES, algorithms_of
 from pycoll.selection import tuning_file
 from pycoll.selection.tuning_file import Candidate
 
-from ..base.command_line import printed_once
+from ..base.command_line import Parser, in_words, printed_once
 from ..base.progress_bar import progress_bar
 from .benchmark_case import MEASURED, Call, Case
 from .environment import environment
@@ -34,6 +34,7 @@ NATIVE_HINT = """\
 native is the collective of MPI. While it blocks, nonblocking collectives on other communicators make no progress. Use
 --no-native for a program in which one rank waits for a nonblocking collective before a blocking collective, and another
 rank waits for it after that collective."""
+PROG = "python -m pycoll.tune"
 PASSES = 3  # over all points, because the speed of a machine varies from minute to minute
 SEGMENTS = (64 << 10, 256 << 10, 1 << 20)  # tried in addition to the default
 NETWORK_SEGMENTS = (16 << 10, 32 << 10, 64 << 10, 128 << 10)  # between hosts
@@ -43,7 +44,7 @@ CLOSE = 1.5  # algorithms within this factor of the fastest time are also tried 
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """Read the command line; errors exit the program."""
-    parser = argparse.ArgumentParser(prog="python -m pycoll.tune", description=__doc__)
+    parser = Parser(prog=PROG, description=__doc__)
     add_primitives(parser, MEASURED)
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, help=f"the tuning file ({tuning_file.default_path()})"
@@ -163,12 +164,12 @@ def main(argv: list[str]) -> None:
             existing(options.output)
             options.output.parent.mkdir(parents=True, exist_ok=True)
         except (tuning_file.InvalidTuningFile, OSError) as error:
-            problem = f"-o {options.output}: {error}; name another file"
+            problem = f"-o {options.output}: {in_words(error)}; name another file"
     if not problem and comm.rank == 0 and not os.access(options.output.parent, os.W_OK):
         problem = f"-o {options.output}: the folder is not writeable"
     if problem := comm.bcast(problem or disturbing(options.primitives)):
         with printed_once(comm):
-            print(problem, file=sys.stderr)
+            print(f"{PROG}: {problem}", file=sys.stderr)
             sys.exit(1)
     channel = attach(comm)
     found, where = measured(comm, options), environment(comm)

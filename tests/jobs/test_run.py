@@ -169,8 +169,16 @@ def test_an_exception_on_one_rank_ends_the_job(tmp_path):
 
 def test_a_file_that_is_not_there(tmp_path):
     job = run(2, ["-m", "pycoll.run", str(tmp_path / "nothing.py")])
-    assert job.code not in (0, None) and "no such file" in job.output and "nothing.py" in job.output
-    assert "Traceback" not in job.output
+    assert job.code not in (0, None)
+    assert f"python -m pycoll.run: {tmp_path}/nothing.py: no such file\n" in job.output
+    assert "Traceback" not in job.output and "usage:" not in job.output
+
+
+def test_a_program_is_missing():
+    job = run(1, ["-m", "pycoll.run"])
+    assert job.code not in (0, None)
+    assert "python -m pycoll.run: the following arguments are required: program" in job.output
+    assert "usage:" not in job.output
 
 
 def test_the_environment_chooses(program, monkeypatch):

@@ -371,7 +371,9 @@ def test_a_file_outside_the_package(tmp_path):
         (["--all", "bcast"], "--all proves every algorithm: omit bcast"),
         (["-n", "0"], "'0' is not a list of numbers of ranks"),
         (["-n", "few"], "'few' is not a list of numbers of ranks"),
-        (["--file", "nowhere/bcast.py"], "nowhere/bcast.py"),
+        (["--file", "nowhere/bcast.py"], ": nowhere/bcast.py: no such file\n"),
+        (["--file", "nowhere/bcast"], ": nowhere/bcast: no such file\n"),
+        (["--file", "pycoll"], ": pycoll: is a directory\n"),
         (["--file", "LICENSE"], "--file LICENSE is not a Python file"),
     ],
 )

@@ -156,12 +156,20 @@ def test_plot_and_report(tmp_path):
 def test_nonsense_is_refused(options):
     result = subprocess.run([sys.executable, "-m", "bench", *options], capture_output=True, text=True, timeout=240)
     assert result.returncode == 2 and options[-1].strip("-") in result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("python -m bench: ") and result.stderr.count("\n") == 1
 
 
 def test_one_rank_alone_says_what_is_wrong():
     job = run(2, ["-m", "bench", "--algorithm", "fastest"])
-    assert job.code != 0 and job.output.count("'fastest' is not one of") == 1, job.output
+    assert job.code != 0 and job.output.count("python -m bench: --algorithm 'fastest' is not one of") == 1, job.output
+    assert "usage:" not in job.output
+
+
+@pytest.mark.parametrize("command", ["bench.selection", "bench.train", "bench.train.overlap"])
+def test_usage_errors_are_one_line(command):
+    done = subprocess.run([sys.executable, "-m", command, "--budgte"], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 2
+    assert done.stderr == f"python -m {command}: unrecognized arguments: --budgte\n"
 
 
 @pytest.mark.slow

@@ -118,6 +118,12 @@ def test_a_file_of_something_else_is_not_overwritten(tmp_path):
     assert path.read_text() == '{"answer": 42}'
 
 
+def test_usage_errors_are_one_line():
+    job = run(2, ["-m", "pycoll.tune", "allredcue"])
+    assert job.code != 0 and "usage:" not in job.output
+    assert job.output.count("python -m pycoll.tune: argument primitive: 'allredcue' is not one of: ") == 1, job.output
+
+
 def test_settings_that_would_spoil_the_measurement_are_refused(tmp_path):
     options = ["allreduce", "--budget", "1", "-o", str(tmp_path / "tuning.json")]
     environment = {"PYCOLL_ALLREDUCE": "naive", "PYCOLL_SEGMENT": "1024", "PYCOLL_BCAST": "tree"}

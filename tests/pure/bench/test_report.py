@@ -174,7 +174,7 @@ def test_names_of_primitives_do_not_lead_out_of_the_directory(made, tmp_path):
         (json.dumps(document(records=[{"primitive": "bcast"}])), "record 1 has no algorithm"),
         (json.dumps(document(records=[record("ring", 8, float("nan"))])), "record 1 has no median"),
         (json.dumps(document(hosts=None)), "environment has no hosts"),
-        (None, "No such file"),
+        (None, "no such file"),
     ],
     ids=lambda value: str(value)[:24],
 )
@@ -187,7 +187,7 @@ def test_refusals(tmp_path, capsys, content, reason):
         report.main([str(good), str(bad), "-o", str(tmp_path / "out")])
     message = capsys.readouterr().err
     assert ended.value.code == 2
-    assert message.startswith(f"{bad}: ") and reason in message and message.count("\n") == 1
+    assert message.startswith(f"python -m bench.report: {bad}: ") and reason in message and message.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 

@@ -38,7 +38,7 @@ def test_files(tmp_path):
         ("allreduce --algorithm two_level --hosts 0,1", "--hosts 0,1 names 2 hosts for 4 ranks"),
         ("allreduce --algorithm two_level --hosts a,b", "--hosts 'a,b' is not a comma-separated list of numbers"),
         ("allreduce --algorithm ring -o ring.png", "-o ring.png does not end in .svg or .html"),
-        ("allreduce --algorithm ring -o no/such/ring.svg", "-o no/such/ring.svg: No such file or directory"),
+        ("allreduce --algorithm ring -o no/such/ring.svg", "-o no/such/ring.svg: no such folder"),
         ("--all", "--all needs -o with a folder"),
         ("--all allreduce -o guide", "--all draws everything: leave out 'allreduce'"),
         ("--all --root 4 -o guide", "--root 4 is not one of 4 ranks"),

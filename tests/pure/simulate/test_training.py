@@ -78,8 +78,8 @@ def test_lines_cross_where_they_meet():
     [
         (["allreduce", "-a", "rung"], "rung"),
         (["allrduce"], "allrduce"),
-        ([], "primitive=None"),
-        (["bcast", "--network", "nowhere.json"], "nowhere.json"),
+        ([], "a primitive is missing; choose one of: bcast, "),
+        (["bcast", "--network", "nowhere.json"], "python -m pycoll.simulate: nowhere.json: no such file"),
         (["bcast", "--set", "gamma"], "gamma"),
         (["bcast", "--plot", "times.txt"], "times.txt"),
         (["bcast", "--plot", "nowhere/times.svg"], "no such folder"),
@@ -97,6 +97,14 @@ def test_what_is_wrong_ends_the_command_in_a_line(arguments, told, capsys):
         __main__.main(arguments)
     assert ended.value.code == 2
     assert told in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_unreadable_network_ends_both_commands_in_a_line(tmp_path, capsys):
+    for command, options in ((__main__.main, ["bcast"]), (training.main, [])):
+        with pytest.raises(SystemExit):
+            command([*options, "--network", str(tmp_path)])
+        error = capsys.readouterr().err
+        assert error.endswith(f": {tmp_path}: is a directory\n") and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("wrong", ["--jitter=-1", "--slow=inf", "--compute=nan", "-b=0", "-n=1", "--bounds=-1", "-n=a"])
