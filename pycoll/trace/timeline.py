@@ -1,10 +1,12 @@
 """Draws a time interval of a trace: a band for each rank, and arrows for messages.
 
-A band has, from top to bottom: phases; blocking calls and waits; their steps; collectives in flight.
+Above the time axis, the numbers of training steps mark the times at which they begin.  A band has, from top to bottom:
+phases; blocking calls and waits; their steps; collectives in flight.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
@@ -14,10 +16,12 @@ from ..draw.markup import tag, words
 from ..draw.sheet import LINE, XMLNS, markers, style
 from .chrome import label
 from .events import Event, InvalidTrace, Rank, Trace
+from .training_steps import training_steps
 
 WIDTH, MARGIN, TALL, THIN, GAP = 1200, 70, 16, 8, 30
 TICKS = 10  # at most
 MANY = 600  # messages; if there are more, none is drawn
+APART = 20.0  # pixels between numbers of steps, at least
 LETTER = 6.0  # the width of one, in pixels
 COLOURS = {
     "forward": "forward",
@@ -62,7 +66,9 @@ def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
     if begin * 1e6 > trace.end:
         raise InvalidTrace(f"there are no events after {begin:g} ms: the trace ends after {trace.end / 1e6:.3f} ms")
     window = _Window(round(begin * 1e6), trace.end if end is None else min(trace.end, round(end * 1e6)))
-    drawn, edges, top = [], {}, 3.0 * LINE
+    numbers = list(_step_numbers(trace, window))
+    axis = (3.4 if numbers else 2.4) * LINE
+    drawn, edges, top = [], {}, axis + 0.6 * LINE
     kinds: set[str] = set()
     for rank in trace.ranks.values():
         lanes = _lanes(rank, window)
@@ -75,7 +81,8 @@ def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
     shown = f"{window.begin / 1e6:.3f} to {window.end / 1e6:.3f} ms of {trace.end / 1e6:.3f}"
     left_out = f"; its {len(hops)} messages are left out" if len(hops) > MANY else ""
     heading = tag("text", words(f"{shown}, {trace.library}{left_out}"), class_="title", x=0, y=LINE - 3)
-    content = [heading, *_axis(window, top), *(hops if len(hops) <= MANY else []), *drawn, *_legend(top + 4, kinds)]
+    content = [heading, *_axis(window, axis, top), *_step_ticks(numbers, window, axis - LINE, top)]
+    content += [*(hops if len(hops) <= MANY else []), *drawn, *_legend(top + 4, kinds)]
     size = {"width": WIDTH + 40, "height": top + 3 * LINE}
     paper = tag("rect", class_="paper", x=-20, y=-10, **size)
     look = style("drawing.css") + files(__package__).joinpath("timeline.css").read_text(encoding="utf-8")
@@ -181,13 +188,36 @@ def _hops(trace: Trace, window: _Window, edges: dict[int, tuple[float, float]]) 
                     yield tag("line", class_="hop", **ends, marker_end="url(#move)")
 
 
-def _axis(window: _Window, bottom: float) -> Iterator[str]:
+def _step_numbers(trace: Trace, window: _Window) -> Iterator[tuple[int, int]]:
+    """The training steps that begin in the window, and when; if there are many, only round numbers."""
+    begins = [(number, begin) for number, (begin, _) in enumerate(training_steps(trace), 1)]
+    inside = [(number, begin) for number, begin in begins if window.shows(begin, begin)]
+    width = APART + LETTER * len(str(len(begins)))
+    round_numbers = (times * 10**exponent for exponent in itertools.count() for times in (1, 2, 5))
+    every = next(each for each in round_numbers if len(inside) * width <= each * (WIDTH - MARGIN))
+    free = 0.0
+    for number, begin in inside:
+        if number % every == 0 and window.x(begin) >= free:
+            yield number, begin
+            free = window.x(begin) + width
+
+
+def _step_ticks(numbers: list[tuple[int, int]], window: _Window, top: float, bottom: float) -> Iterator[str]:
+    for number, begin in numbers:
+        x = window.x(begin)
+        yield tag("path", class_="tick step", d=f"M{x:.6g} {top - 0.8 * LINE:.6g}V{bottom - GAP / 2:.6g}")
+        yield tag("text", str(number), class_="label step", x=x + 3, y=top)
+    if numbers:
+        yield tag("text", "step", class_="label step", x=0, y=top)
+
+
+def _axis(window: _Window, top: float, bottom: float) -> Iterator[str]:
     step, digits = _spacing((window.end - window.begin) / 1e6)
     for number in range(math.ceil(window.begin / 1e6 / step), math.floor(window.end / 1e6 / step) + 1):
         x = window.x(round(number * step * 1e6))
-        yield tag("path", class_="tick", d=f"M{x:.6g} {2.6 * LINE:.6g}V{bottom - GAP / 2:.6g}")
-        yield tag("text", f"{number * step:.{digits}f}", class_="label", x=x, y=2.4 * LINE, text_anchor="middle")
-    yield tag("text", "ms", class_="label", x=0, y=2.4 * LINE)
+        yield tag("path", class_="tick", d=f"M{x:.6g} {top + 0.2 * LINE:.6g}V{bottom - GAP / 2:.6g}")
+        yield tag("text", f"{number * step:.{digits}f}", class_="label", x=x, y=top, text_anchor="middle")
+    yield tag("text", "ms", class_="label", x=0, y=top)
 
 
 def _spacing(length: float) -> tuple[float, int]:

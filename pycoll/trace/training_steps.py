@@ -12,15 +12,22 @@ def interval(trace: Trace, first: int, last: int) -> tuple[int, int]:
 
     The steps that were kept are numbered from 1.  `InvalidTrace` if they are not in the trace.
     """
+    steps = training_steps(trace)
+    if not steps:
+        raise InvalidTrace(f"there are no steps: no phase {' or '.join(map(repr, LAST_PHASES))} was recorded")
+    if last > len(steps):
+        raise InvalidTrace(f"steps {first}-{last}: the trace has steps 1 to {len(steps)}")
+    return steps[first - 1][0], steps[last - 1][1]
+
+
+def training_steps(trace: Trace) -> list[tuple[int, int]]:
+    """When each step began on the first rank and ended on the last one, in ns; [] if no driver recorded steps."""
     recorded = {phase.what for rank in trace.ranks.values() for phase in rank.phases}
     name = next((name for name in LAST_PHASES if name in recorded), None)
     if name is None:
-        raise InvalidTrace(f"there are no steps: no phase {' or '.join(map(repr, LAST_PHASES))} was recorded")
+        return []
     ranks = [steps for rank in trace.ranks.values() if (steps := _steps(rank, name))]
-    count = min(map(len, ranks))
-    if last > count:
-        raise InvalidTrace(f"steps {first}-{last}: the trace has steps 1 to {count}")
-    return min(steps[first - 1][0] for steps in ranks), max(steps[last - 1][1] for steps in ranks)
+    return [(min(begin for begin, _ in step), max(end for _, end in step)) for step in zip(*ranks)]
 
 
 def _steps(rank: Rank, last_phase: str) -> list[tuple[int, int]]:

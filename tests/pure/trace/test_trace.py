@@ -309,6 +309,38 @@ def test_steps_of_drivers(tmp_path):
     assert heading.text.startswith("10.000 to 19.000 ms of 29.000")
 
 
+@pytest.mark.parametrize("options, numbers, length", [([], ["1", "2", "3"], 29), (["--steps", "2-3"], ["2", "3"], 19)])
+def test_the_picture_numbers_the_steps(tmp_path, options, numbers, length):
+    """A tick at the begin of each step on the first rank, with the number that --steps takes."""
+    ranks = Ranks(tmp_path)
+    for rank, late in enumerate((0, 1)):
+        for begin in (2, 12, 22):
+            ranks.phase(rank, "forward", begin + late, begin + 4)
+            ranks.phase(rank, "optimizer", begin + 6, begin + 8 + late)
+    ranks.read()
+    picture = tmp_path / "timeline.svg"
+    main([str(tmp_path), "-o", str(picture), *options])
+    found = [one.text for one in attributes(picture, "text", "label step")]
+    assert found == [*numbers, "step"]
+    ticks = attributes(picture, "path", "tick step")
+    xs = [float(one.get("d").split()[0].removeprefix("M")) for one in ticks]
+    assert xs == pytest.approx([70 + 1130 * 10 * place / length for place in range(len(numbers))], abs=0.1)
+    tops = {float(one.get("y")) for one in attributes(picture, "text", "label step")}
+    axis = {float(one.get("y")) for one in attributes(picture, "text", "label") if one.get("text-anchor")}
+    assert len(tops) == len(axis) == 1 and max(tops) < min(axis), "the numbers are above the time axis"
+
+
+def test_of_many_steps_round_numbers_are_shown(tmp_path):
+    ranks = Ranks(tmp_path, capacity=1000)
+    for begin in range(200):
+        ranks.phase(0, "forward", begin, begin + 0.5)
+        ranks.phase(0, "optimizer", begin + 0.5, begin + 1)
+    ranks.read()
+    main([str(tmp_path), "-o", str(tmp_path / "timeline.svg")])
+    *numbers, _ = [one.text for one in attributes(tmp_path / "timeline.svg", "text", "label step")]
+    assert numbers == [str(number) for number in range(10, 201, 10)]
+
+
 def test_a_step_of_the_parameter_server_ends_with_pull(tmp_path):
     ranks = Ranks(tmp_path)
     for begin in (0, 10):
