@@ -5,9 +5,11 @@ An array is a NumPy array, or a CuPy array in GPU memory; both are handled alike
 
 from __future__ import annotations
 
+import reprlib
 import sys
 from collections.abc import Callable
 from functools import partial
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -40,14 +42,25 @@ def as_array(name: str, buffer: Any) -> Array:
             try:
                 buffer = np.asarray(memoryview(buffer))
             except TypeError:
+                given = reprlib.repr(buffer)  # shortened, because lists may be long
                 raise TypeError(
-                    f"{name} must be an array or have the buffer protocol or DLPack, not {buffer!r}"
+                    f"{name} must be an array or have the buffer protocol or DLPack, not {given}{hint(buffer)}"
                 ) from None
     if buffer.dtype.hasobject:
         raise TypeError(f"{name} has dtype {buffer.dtype}; Python objects cannot be sent as memory")
     if buffer.dtype.itemsize == 0:
         raise TypeError(f"{name} has dtype {buffer.dtype}, whose elements have no bytes")
     return buffer
+
+
+def hint(buffer: Any) -> str:
+    """What to pass instead of an object that is not a buffer, as the end of an error message."""
+    parts = buffer if isinstance(buffer, (list, tuple)) else [buffer]
+    if any(isinstance(part, MPI.Datatype) for part in parts):
+        return "; to pass an MPI datatype with a buffer, use pycoll.Comm"
+    if parts and all(isinstance(part, (Number, list, tuple)) for part in parts):
+        return "; to pass numbers, convert them with numpy.array"
+    return ""
 
 
 _HOST_DEVICES = (1, 3)  # DLPack device types for memory that the CPU can read: kDLCPU, kDLCUDAHost

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..compiler.blocks import Extents, side_by_side
 from ..schedule.registry import Primitive
-from .arrays import IN_PLACE, Action, Array, as_array, check_writeable, copying, finishing, recv_array
+from .arrays import IN_PLACE, Action, Array, as_array, check_writeable, copying, finishing, hint, recv_array
 from .memory import address, allocate_like, bounds, device_of, overlap
 from .memory_kinds import HOST, Memory
 
@@ -108,7 +108,8 @@ def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> C
     if not reduces or sendbuf is IN_PLACE or recvbuf is None:
         sendbuf = recvbuf = recvbuf if isinstance(recvbuf, list) else sendbuf
     if not isinstance(sendbuf, list) or not isinstance(recvbuf, list) or len(sendbuf) != len(recvbuf):
-        raise TypeError("sendbuf and recvbuf must be lists of the same length if one of them is a list")
+        why = "sendbuf and recvbuf must be lists of the same length if one of them is a list"
+        raise TypeError(why + (hint(sendbuf) or hint(recvbuf)))
     names = ("sendbuf", "recvbuf") if reduces else ("buf", "buf")
     sources, targets = (
         [as_array(f"{name}[{i}]", buffer) for i, buffer in enumerate(buffers)]

@@ -22,13 +22,13 @@ class _ExplainedError(MPI.Exception):
 
 
 class WrongRoot(_ExplainedError, ValueError):
-    """The root is not a rank of the communicator."""
+    """The root is not a rank of the communicator; programs catch it as ValueError or as MPI.Exception (ERR_ROOT)."""
 
     code = MPI.ERR_ROOT
 
 
 class WrongOperation(_ExplainedError, TypeError):
-    """The operation is not defined for the dtype."""
+    """The operation is not defined for the dtype; programs catch it as TypeError or as MPI.Exception (ERR_OP)."""
 
     code = MPI.ERR_OP
 

@@ -41,7 +41,7 @@ class Bucket:
         self.vector = empty(next(iter(arrays.values())), layout.size)
         self.views = layout.views(self.vector)
         self.state: dict[str, Array] = {}
-        self.missing = set(self.views)  # not announced yet in this step
+        self.missing = set(self.views)  # parameters without a gradient in this step yet
         self._algorithm = algorithm
         self._reduction: pycoll.Persistent | None = None
         self._reduced: Array = None

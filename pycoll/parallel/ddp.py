@@ -123,7 +123,7 @@ class DistributedDataParallel(Driver):
         return {name: self._home[name].views[name] for name in self.parameters}
 
     def ready(self, name: str, gradient: Array) -> None:
-        """Announce the gradient of a parameter.  The bucket is averaged as soon as all its gradients are announced.
+        """Pass the gradient of a parameter.  A bucket is averaged as soon as `ready` has all its gradients.
 
         Parameters
         ----------
@@ -147,7 +147,7 @@ class DistributedDataParallel(Driver):
         bucket = self._home[name]
         view = bucket.views[name]
         if name not in bucket.missing:
-            raise ValueError(f"name={name!r}: its gradient was announced before in this step")
+            raise ValueError(f"name={name!r} already has a gradient in this step")
         gradient = check_gradient(f"the gradient of {name!r}", gradient, view)
         if gradient is view:
             pass
@@ -189,7 +189,7 @@ class DistributedDataParallel(Driver):
         missing = [name for name in self.parameters if name in self._home[name].missing - self._added]
         if missing and not self.find_unused:
             raise RuntimeError(
-                f"synchronize: no gradient was announced for {', '.join(map(repr, missing))}; "
+                f"synchronize: ready was not called for {', '.join(map(repr, missing))}; "
                 "pass find_unused=True if a step does not use all parameters"
             )
         self._steps += 1

@@ -111,7 +111,7 @@ class FullyShardedDataParallel(Driver):
         self._gradients = Slots(self._units, 2, "reduced")
         self._inside: list[int] = []  # the units whose with blocks have not ended
         self._backward: int | None = None  # the unit whose backward block has not ended
-        self._missing: set[str] = set()  # the parameters of that unit whose gradients are not announced yet
+        self._missing: set[str] = set()  # the parameters of that unit without a gradient yet
 
     @property
     def units(self) -> list[list[str]]:
@@ -166,11 +166,11 @@ class FullyShardedDataParallel(Driver):
             finally:
                 self._backward, self._missing = None, set()
             if missing:
-                raise RuntimeError(f"backward: no gradient was announced for {', '.join(map(repr, missing))}")
+                raise RuntimeError(f"backward({unit}): ready was not called for {', '.join(map(repr, missing))}")
             self._units[unit].start_reducing(self._gradients.vector(unit))
 
     def ready(self, name: str, gradient: Array) -> None:
-        """Announce the gradient of a parameter, within the `backward` block of its unit.
+        """Pass the gradient of a parameter, within the `backward` block of its unit.
 
         Parameters
         ----------
@@ -182,12 +182,13 @@ class FullyShardedDataParallel(Driver):
         Raises
         ------
         ValueError
-            For a parameter of another unit, a second gradient for the same parameter, or a wrong shape.
+            Outside of a `backward` block, for a parameter of another unit, a second gradient for the same parameter,
+            or a wrong shape.
         TypeError
             For a gradient in another memory than its parameter, or a dtype that cannot be cast to `reduce_dtype`.
         """
         if name not in self._missing:
-            raise ValueError(f"name={name!r} is not a parameter of the unit at work, or was announced before")
+            raise ValueError(f"name={name!r} {self._why_not(name)}")
         view = self._gradients.views(self._home[name])[name]
         gradient = check_gradient(f"the gradient of {name!r}", gradient, view)
         if gradient is not view:
@@ -195,6 +196,17 @@ class FullyShardedDataParallel(Driver):
         hand_over(view)
         self._missing.discard(name)
         self.progress()
+
+    def _why_not(self, name: str) -> str:
+        """Why a parameter cannot have a gradient now, in words."""
+        home = self._home.get(name)
+        if home is None:
+            return "is not a parameter"
+        if self._backward is None:
+            return f"is a parameter of unit {home}: call ready within the backward block of this unit"
+        if home != self._backward:
+            return f"is a parameter of unit {home}, but this is the backward block of unit {self._backward}"
+        return "already has a gradient in this backward block"
 
     def progress(self) -> None:
         """Advance communication."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -16,6 +15,7 @@ from mpi4py import MPI
 from ..arguments.device_arrays import gpu_possible
 from ..base import hooks, settings
 from ..base.errors import CollectiveTimeout, CommunicatorLimit
+from ..base.user_warnings import warn
 from ..selection import tuning_file
 from ..selection.choices import Choices, unknown_variables
 from ..selection.select import CommFacts
@@ -297,4 +297,4 @@ def tuning_state(channel: Channel) -> str:
 @cache
 def _warn(text: str) -> None:
     if text and MPI.COMM_WORLD.rank == 0:
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        warn(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Sequence
 from functools import cache
 from typing import Any
@@ -15,6 +14,7 @@ from ...arguments.memory import address, is_host
 from ...arguments.memory_kinds import Memory
 from ...arguments.ops import Operation
 from ...arguments.streams import follow, own_stream_is_current
+from ...base.user_warnings import warn
 from ...compiler.device import direct, staged
 from ...compiler.program import RECV, SCRATCH, SEND, Program
 from . import cuda_aware
@@ -107,9 +107,7 @@ def is_direct() -> bool:
 
 @cache
 def _warn(reason: str) -> None:
-    warnings.warn(
+    warn(
         f"buffers in GPU memory are staged through host memory, because MPI is not known to be CUDA-aware: {reason}; "
-        "PYCOLL_CUDA_AWARE=1 (or 0) overrides this, see `python -m pycoll.info`",
-        RuntimeWarning,
-        stacklevel=2,
+        "PYCOLL_CUDA_AWARE=1 (or 0) overrides this, see `python -m pycoll.info`"
     )

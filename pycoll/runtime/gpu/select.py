@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from mpi4py import MPI
 
 from ...arguments.device_arrays import cupy
+from ...base.user_warnings import warn
 
 
 def select_device(comm: MPI.Intracomm | None = None) -> int:
@@ -51,7 +51,7 @@ def select_device(comm: MPI.Intracomm | None = None) -> int:
         raise RuntimeError(f"rank {comm.rank} sees no GPU (CUDA_VISIBLE_DEVICES={limit})")
     together = sum(1 for other in share_out(seen, names=True) if other == seen[rank][chosen])
     if together > 1:
-        warnings.warn(f"{together} ranks share GPU {chosen} of rank {comm.rank}", RuntimeWarning, stacklevel=2)
+        warn(f"{together} ranks share GPU {chosen} of rank {comm.rank}")
     cupy("select_device").cuda.Device(chosen).use()
     return chosen
 

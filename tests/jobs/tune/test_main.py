@@ -16,6 +16,7 @@ comm = MPI.COMM_WORLD
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     one = pycoll.explain("allreduce", nbytes=int(sys.argv[1]))
+assert all(warning.filename == "<string>" for warning in caught), "a warning shows the line of this program"
 pycoll.allreduce(np.ones(4))
 told = comm.gather((one.algorithm, one.reason, one.tuning, [str(warning.message) for warning in caught]))
 for rank, line in enumerate(told or []):

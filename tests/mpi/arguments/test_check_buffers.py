@@ -209,8 +209,14 @@ def test_wrong_roots():
 def test_wrong_dtypes():
     wrong(TypeError, "sendbuf has dtype float64, recvbuf has dtype float32", pycoll.allreduce, TWO, np.empty(2, "f4"))
     wrong(TypeError, "dtype object", pycoll.allreduce, np.array([None, 1]))
-    wrong(TypeError, "sendbuf must be an array", pycoll.reduce, [1.0, 2.0])
-    wrong(TypeError, r"sendbuf\[0\] must be an array", pycoll.allreduce, [1.0, 2.0])
+    convert = "to pass numbers, convert them with numpy.array$"
+    wrong(TypeError, rf"sendbuf must be an array .*, not \[1.0, 2.0\]; {convert}", pycoll.reduce, [1.0, 2.0])
+    wrong(TypeError, rf"sendbuf\[0\] must be an array .*, not 1.0; {convert}", pycoll.allreduce, [1.0, 2.0])
+    wrong(TypeError, rf"not \[0, 1, 2, 3, 4, 5, \.\.\.\]; {convert}", pycoll.reduce, list(range(1000)))
+    wrong(TypeError, rf"sendbuf must be .*; {convert}", pycoll.allgather, [[1, 2], [3, 4]])
+    for given in ([np.ones(2), MPI.DOUBLE], [np.ones(2), 2, MPI.DOUBLE]):
+        wrong(TypeError, "to pass an MPI datatype with a buffer, use pycoll.Comm$", pycoll.allreduce, given, np.ones(2))
+        wrong(TypeError, "to pass an MPI datatype with a buffer, use pycoll.Comm$", pycoll.allgather, given)
     wrong(TypeError, "sendbuf must be an array", pycoll.allreduce, 3.0)
     wrong(TypeError, "sendbuf must be an array", pycoll.allreduce, None)
     wrong(TypeError, "elements have no bytes", pycoll.allgather, np.zeros(3, "V0"))

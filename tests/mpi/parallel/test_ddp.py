@@ -259,7 +259,7 @@ def test_a_missing_gradient_is_an_error():
             for name in "ca" if RANK == 0 else "dcba":
                 ddp.ready(name, exact(name, step))
             if RANK == 0:
-                with pytest.raises(RuntimeError, match=r"no gradient was announced for 'b', 'd'; .*find_unused"):
+                with pytest.raises(RuntimeError, match=r"ready was not called for 'b', 'd'; .*find_unused"):
                     ddp.synchronize()
                 for name in "bd":
                     ddp.ready(name, exact(name, step))
@@ -274,7 +274,7 @@ def test_wrong_announcements():
         if RANK == SIZE - 1:
             with pytest.raises(ValueError, match="'e' is not a parameter"):
                 ddp.ready("e", np.zeros(4))
-            with pytest.raises(ValueError, match=r"'d'.* announced before"):
+            with pytest.raises(ValueError, match="'d' already has a gradient in this step"):
                 ddp.ready("d", np.zeros(4))
             for shape in [(), (1,), (1, 4), (5,)]:
                 with pytest.raises(ValueError, match=r"'c' has shape \(.*, but its parameter has \(4,\)"):
@@ -282,7 +282,7 @@ def test_wrong_announcements():
         for name in "cba":
             ddp.ready(name, exact(name))
         if RANK == 0:
-            with pytest.raises(ValueError, match=r"'a'.* announced before"):
+            with pytest.raises(ValueError, match="'a' already has a gradient in this step"):
                 ddp.ready("a", np.zeros(4))
         for name, average in ddp.synchronize().items():
             np.testing.assert_array_equal(average, mean(name))
