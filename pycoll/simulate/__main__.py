@@ -71,14 +71,14 @@ def _row(name: str, result: Simulated) -> dict[str, Any]:
     busiest = max(result.links, key=lambda link: result.links[link].busy, default=None)
     return {
         "algorithm": name,
-        "time (us)": result.time * 1e6,
-        "messages, most": int(result.messages.max()),
-        "sent, most (B)": int(result.sent.max()),
-        "busy, most (us)": result.busy.max() * 1e6,
-        "waiting, most (us)": result.waiting.max() * 1e6,
-        "busiest link": busiest,
-        "its bytes": result.links[busiest].nbytes if busiest else None,
-        "its use (%)": 100 * result.links[busiest].busy / result.time if busiest and result.time else None,
+        "time\n(µs)": result.time * 1e6,
+        "messages\nsent": int(result.messages.max()),
+        "bytes\nsent": int(result.sent.max()),
+        "processor\nbusy (µs)": result.busy.max() * 1e6,
+        "waiting\n(µs)": result.waiting.max() * 1e6,
+        "busiest\nlink": busiest,
+        "bytes on\nthis link": result.links[busiest].nbytes if busiest else None,
+        "link\nbusy (%)": 100 * result.links[busiest].busy / result.time if busiest and result.time else None,
     }
 
 
@@ -108,10 +108,12 @@ def main(argv: Sequence[str]) -> None:
             plot(options.plot, chosen, options.ranks, options.nbytes, setting)
             return
         setting |= {"ranks": options.ranks, "nbytes": options.nbytes, "delays": dict(options.delay)}
-        rows = [_row(each.name, simulate(options.primitive, algorithm=each.name, **setting)) for each in chosen]
+        results = {each.name: simulate(options.primitive, algorithm=each.name, **setting) for each in chosen}
     except (ValueError, OSError) as error:
         grammar.error(in_words(error))
-    print(tabulate(sorted(rows, key=lambda row: row["time (us)"]), "keys", floatfmt=",.6g"))
+    rows = [_row(name, results[name]) for name in sorted(results, key=lambda name: results[name].time)]
+    print(tabulate(rows, "keys", floatfmt=("", ",.2f", "", "", ",.2f", ",.2f", "", "", ".1f"), intfmt=","))
+    print("\nMessages, bytes, processor and waiting are maxima over all ranks.")
 
 
 def _calibrated(options: argparse.Namespace) -> Path | None:
