@@ -11,6 +11,8 @@ from pycoll.tune.options import size_label
 
 from .curves import MPI, Curves, Document, fastest, ranges, ratio, sizes_of
 
+NAMES = {"mpi": "MPI", "python": "Python", "numpy": "NumPy", "cpu": "CPU", "gpu": "GPU", "cupy": "CuPy", "cuda": "CUDA"}
+
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
     """Return a table in Markdown; all columns except the first `left` are right-aligned."""
@@ -26,7 +28,9 @@ def environments(named: Mapping[str, Document]) -> str:
         return ", ".join(map(str, value)) if isinstance(value, list) else "-" if value is None else str(value)
 
     keys = dict.fromkeys(key for document in named.values() for key in document["environment"])
-    rows = [[key, *(said(document["environment"].get(key)) for document in named.values())] for key in keys]
+    rows = [
+        [NAMES.get(key, key), *(said(document["environment"].get(key)) for document in named.values())] for key in keys
+    ]
     return table(["", *named], rows, left=1 + len(named))
 
 
@@ -52,7 +56,7 @@ def fastest_by_size(found: Curves) -> str:
     """Return a table of the fastest algorithm in each range of sizes."""
     rows = [[row["sizes"] or "-", row["fastest"], row["ratio"] or "-"] for row in ranges(found)]
     return (
-        table(["sizes", "fastest algorithm of pycoll", "speed relative to MPI"], rows, left=2)
+        table(["size", "fastest algorithm of pycoll", "speed relative to MPI"], rows, left=2)
         if rows
         else "Nothing was timed."
     )

@@ -28,8 +28,9 @@ ENVIRONMENT: dict[str, Any] = {"ranks": int, "hosts": list, "mpi": str, "cpu": s
 RECORD: dict[str, Any] = {"primitive": str, "algorithm": str, "bytes": int}
 RECORD |= dict.fromkeys(("median", "busbw", "native", "min", "p99"), (float, int, type(None)))
 LEGEND = (
-    "Each cell: the median in µs and, in brackets, the time of MPI divided by it (above 1: faster than MPI). "
-    "★ is the fastest of its row; WRONG had wrong results; ok was checked but not timed."
+    "Each cell shows the median time in µs. The number in parentheses is the time of MPI divided by this time: "
+    "above 1, the algorithm is faster than MPI. ★ marks the fastest of a row, and WRONG marks wrong results. "
+    "ok means that results were checked but not timed. auto is the algorithm that pycoll chooses by default."
 )
 
 
@@ -54,14 +55,14 @@ def _flaw(document: Any) -> str | None:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         return typed("not a result of python -m bench")
     if document.get("version") != VERSION:
-        return f"version {document.get('version')} of the format, where this program reads version {VERSION}"
+        return f"version {document.get('version')} of the format; this program reads version {VERSION}"
     if not isinstance(document.get("records"), list):
         return "no records"
     entries = {f"record {place}": (record, RECORD) for place, record in enumerate(document["records"], 1)}
     for name, (entry, kinds) in {"environment": (document.get("environment"), ENVIRONMENT), **entries}.items():
         for key, kind in kinds.items():
             if not isinstance(entry, dict) or key not in entry or not isinstance(entry[key], kind):
-                return f"{name} has no {key}, or one that cannot be"
+                return f"{name} has no {key}, or an invalid one"
     return None
 
 
@@ -123,7 +124,10 @@ def about(named: Mapping[str, Document], primitive: str) -> Iterator[Block]:
             before, after = curves(named[old], variant), curves(named[new], variant)
             if before and after:
                 yield f"### {title}, before and after: {old} → {new}"
-                yield "Times faster: the median before divided by that after; in brackets both, in µs."
+                yield (
+                    "Each cell shows the median time before divided by the median time after: above 1, it is faster "
+                    "after. The numbers in parentheses are both medians in µs."
+                )
                 yield before_after(before, after)
 
 
@@ -142,7 +146,7 @@ def main(argv: Sequence[str]) -> None:
         parser.error(str(error))
     primitives = dict.fromkeys(record["primitive"] for document in named.values() for record in document["records"])
     warning = crowded(document["environment"] for document in named.values())
-    blocks: list[Block] = ["# The collectives of pycoll, measured", *([f"> {warning}"] if warning else [])]
+    blocks: list[Block] = ["# Benchmark of pycoll", *([f"> {warning}"] if warning else [])]
     blocks += [environments(named), LEGEND]
     files = render(blocks + [block for primitive in primitives for block in about(named, primitive)], options.format)
     options.directory.mkdir(parents=True, exist_ok=True)

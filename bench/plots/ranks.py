@@ -61,7 +61,8 @@ def by_ranks(
     panels = panels_of(documents, variant)
     columns = len({size for size, _ in panels}) if wide else 1
     rows = len(panels) // columns
-    canvas = Canvas(f"{title}, by ranks; band: minimum to 99th percentile", environments, 2.1 * rows, wide=wide, on=on)
+    heading = f"{title}, by ranks: median (line), minimum to 99th percentile (band); auto: default choice of pycoll"
+    canvas = Canvas(heading, environments, 2.1 * rows, wide=wide, on=on)
     grid = canvas.figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, (size, key) in zip(grid, panels if wide else sorted(panels, key=lambda panel: panel[0])):
         _draw(axes, panels[size, key], key)

@@ -38,10 +38,10 @@ def speeds(rows: Sequence[Row], colours: Mapping[str, str], *, wide: bool, on: S
     """Draw the speed of each algorithm relative to MPI, with a panel for each row, and a line at 1."""
     columns = min(2 if wide else 1, len(rows))
     height = 2.9 * -(-len(rows) // columns)
-    title = "Speed relative to MPI: the time of MPI / the time of the algorithm"
+    title = "Speed relative to MPI: time of MPI divided by time of the algorithm (above 1x: faster than MPI)"
     canvas = Canvas(title, [row.environment for row in rows], height, wide=wide, on=on)
     values = [speed for row in rows for points in speeds_of(row.found).values() for speed in points.values()]
-    for panel, row in zip(canvas.grid(len(rows), columns, "size (bytes)", "speed relative to MPI"), rows):
+    for panel, row in zip(canvas.grid(len(rows), columns, "size", "speed relative to MPI"), rows):
         log_values(panel, min(*values, 1), max(*values, 1), base=2, form="{x:g}x")
         lines = speeds_of(row.found)
         sizes = sorted({size for points in lines.values() for size in points})

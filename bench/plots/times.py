@@ -29,10 +29,10 @@ def times(
     sizes = [size for size in sizes_of(*beside) if size]
     records = [record for found in beside for each in found.values() for record in each.values()]
     columns = 3 if wide else 2
-    title = f"{row.title}: median time; band: minimum to 99th percentile"
+    title = f"{row.title}: median time (line), minimum to 99th percentile (band)"
     height = 0.4 + (1.7 if wide else 1.45) * -(-len(names) // columns)
     canvas = Canvas(title, [row.environment], height, wide=wide, on=on)
-    for panel, name in zip(canvas.grid(len(names), columns, "size (bytes)", "time (µs)"), names):
+    for panel, name in zip(canvas.grid(len(names), columns, "size", "time (µs)"), names):
         low, high = range_of(records, "median")
         log_values(panel, low / 1.5, high)  # leave room for a name below
         log_sizes(panel, sizes, 5 if wide else 3)
@@ -63,7 +63,7 @@ def _at_one_size(row: Row, names: Sequence[str], colours: Mapping[str, str], **h
     size = sizes_of(row.found)[0]
     measured = {name: record for name in names if (record := row.found[name].get(size)) and record["median"]}
     at = f" ({size_label(size)})" if size else ""
-    title = f"{row.title}{at}: median time; bar: minimum to 99th percentile"
+    title = f"{row.title}{at}: median time (dot), minimum to 99th percentile (bar)"
     canvas = Canvas(title, [row.environment], 0.5 + 0.24 * len(measured), **how)
     (axes,) = canvas.grid(1, 1, "time (µs)", "")
     for place, (name, record) in enumerate(measured.items()):

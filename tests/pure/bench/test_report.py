@@ -51,16 +51,16 @@ def test_table_has_medians_ratios_and_the_fastest(made):
 
 def test_summary_names_ranges_of_sizes(made):
     rows = table_rows(made(one=document()), "## allreduce")
-    assert rows[0] == ["sizes", "fastest algorithm of pycoll", "speed relative to MPI"]
+    assert rows[0] == ["size", "fastest algorithm of pycoll", "speed relative to MPI"]
     assert rows[2:4] == [["8 B to 1 KiB", "tree", "1.25 to 2.00"], ["1 MiB", "ring", "0.10"]]
 
 
 def test_environments_are_a_column_for_each_file(made):
     text = made(a=document(2, gpu="H|100"), b=document(4, hosts=["x"]))
-    rows = table_rows(text, "measured")
+    rows = table_rows(text, "# Benchmark of pycoll")
     assert rows[0] == ["", "2 ranks", "4 ranks"]
     assert rows[2:4] == [["ranks", "2", "4"], ["hosts", "n1, n2", "x"]]
-    assert re.search(r"^\| gpu +\| H\\\|100 +\| - +\|$", text, re.M)
+    assert re.search(r"^\| GPU +\| H\\\|100 +\| - +\|$", text, re.M)
 
 
 def test_each_file_has_a_summary_below_its_name(made):

@@ -34,7 +34,8 @@ def test_draw_writes_all_plots_as_one_image(tmp_path):
     draw(content, tmp_path / "plot.svg")
     text = (tmp_path / "plot.svg").read_text()
     assert text.count("Speed relative to MPI") == 1
-    assert ">allreduce: median time; band" in text and ">barrier: median time; bar" in text
+    assert ">allreduce: median time (line), minimum to 99th percentile (band)<" in text
+    assert ">barrier: median time (dot), minimum to 99th percentile (bar)<" in text
     assert len(list(tmp_path.iterdir())) == 2
 
 

@@ -55,7 +55,7 @@ def test_labels_with_units():
     figure = draw()
     figure.draw_without_rendering()
     first, *_, last = panels(figure).values()
-    assert first.get_ylabel() == "time (µs)" and last.get_xlabel() == "size (bytes)"
+    assert first.get_ylabel() == "time (µs)" and last.get_xlabel() == "size"
     assert [tick.get_text() for tick in last.get_xticklabels()] == ["32 B", "1 KiB", "32 KiB", "1 MiB"]
     assert "1,000" in {tick.get_text() for tick in first.get_yticklabels()}
 
