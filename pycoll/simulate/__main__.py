@@ -92,9 +92,9 @@ def main(argv: Sequence[str]) -> None:
             return
         if options.output:
             raise ValueError(f"-o {options.output} is only for --calibrate; use --plot for plots")
+        network = changed(read(options.network) if options.network else Network(), options.set)
         if options.primitive is None:
             raise ValueError(f"a primitive is missing; choose one of: {', '.join(PRIMITIVES)}")
-        network = changed(read(options.network) if options.network else Network(), options.set)
         chosen = _algorithms(options.primitive, options.algorithm)
         setting = {
             "network": network,

@@ -81,6 +81,7 @@ def test_lines_cross_where_they_meet():
         (["allrduce"], "allrduce"),
         ([], "a primitive is missing; choose one of: bcast, "),
         (["bcast", "--network", "nowhere.json"], "python -m pycoll.simulate: nowhere.json: no such file"),
+        (["--network", "nowhere.json"], "python -m pycoll.simulate: nowhere.json: no such file"),
         (["bcast", "--set", "gamma"], "gamma"),
         (["bcast", "--plot", "times.txt"], "times.txt"),
         (["bcast", "--plot", "nowhere/times.svg"], "no such folder"),
