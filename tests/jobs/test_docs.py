@@ -93,6 +93,6 @@ def test_blocks_of_a_page_share_a_folder(tmp_path):
 
 
 def test_blocks_of_docstrings_run(tmp_path):
-    (tmp_path / "module.py").write_text('def f():\n    """Fail.\n\n    Fail::\n\n        raise SystemExit(3)\n    """\n')
+    (tmp_path / "module.py").write_text('def f():\n    """F.\n\n    Fail::\n\n        raise SystemExit(3)\n    """\n')
     done = check(tmp_path / "module.py")
     assert done.returncode == 1 and "1 blocks run, 1 failed" in done.stdout, done.stdout + done.stderr
