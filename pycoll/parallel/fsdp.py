@@ -88,8 +88,10 @@ class FullyShardedDataParallel(Driver):
     References
     ----------
     Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020 (stage 3).
+    https://doi.org/10.1109/SC41405.2020.00024
 
     Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023.
+    https://doi.org/10.14778/3611540.3611569
     """
 
     @interruptions_delayed()
