@@ -86,15 +86,14 @@ def blocks_of(page: Path) -> Iterator[Block]:
     files: set[str] = set()  # not used yet
     mark, where = None, ""
     for token in MarkdownIt().parse(page.read_text(encoding="utf-8")):
-        if token.type not in ("fence", "code_block"):
+        language = "commands" if token.type == "code_block" else token.info.strip()
+        directive = language.startswith("{") and not language.startswith("{code")
+        if directive or token.type not in ("fence", "code_block"):
             if mark:
                 raise ValueError(f"{where}: no code block follows this comment")
             mark = MARK.fullmatch(token.content) if token.type == "html_block" else None
             where = f"{page}:{token.map[0] + 1}" if token.map else where
             continue
-        language = "commands" if token.type == "code_block" else token.info.strip()
-        if language.startswith("{") and not language.startswith("{code"):
-            continue  # a directive
         line = token.map[0] + 1 if token.map else 0
         if not mark:
             raise ValueError(f"{page}:{line}: a comment must say how to check this block, or why it is not run")
@@ -110,10 +109,13 @@ def blocks_of(page: Path) -> Iterator[Block]:
             if language not in ("python", "console", "commands"):
                 raise ValueError(f"{where}: {language} blocks cannot be run")
             block.ranks, block.variables = settings(options, where)
-            last = block
+            if language != "python" and not any(script(block)):
+                raise ValueError(f"{where}: the block has no command to run")
+            last, files = block, {name for name in files if name not in block.text}
         elif not options:
             raise ValueError(f"{where}: this comment needs a reason" if what == "not run" else f"{where}: which file?")
-        files = {name for name in files if name not in block.text} | ({options} if what == "file" else set())
+        if what == "file":
+            files.add(options)
         yield block
     if mark:
         raise ValueError(f"{where}: no code block follows this comment")
@@ -145,10 +147,15 @@ def command(block: Block, folder: Path) -> list[str]:
         program = folder / f"program{block.line}.py"
         program.write_text(block.text, encoding="utf-8")
         return ["mpiexec", "-n", str(block.ranks), sys.executable, program.name]
+    return ["bash", "-exc", "\n".join(script(block))]
+
+
+def script(block: Block) -> list[str]:
+    """Return the command lines in a block, without ``pip install``."""
     lines = block.text.replace("\\\n", "").splitlines()
     if block.language == "console":
         lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-    return ["bash", "-exc", "\n".join(INSTALL.sub("", line) for line in lines)]
+    return [INSTALL.sub("", line) for line in lines]
 
 
 def functions(text: str) -> dict[str, str]:

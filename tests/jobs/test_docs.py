@@ -67,6 +67,13 @@ def test_a_wrong_block_fails(tmp_path, block, problem):
         ("<!-- not run -->\n```console\n$ ls\n```\n", "page.md:1: this comment needs a reason"),
         ("<!-- file -->\n```python\n1\n```\n", "page.md:1: which file?"),
         ("<!-- file: a.py -->\n```python\n1\n```\n", "no block that uses the file a.py follows"),
+        (
+            "<!-- file: a.py -->\n```python\n1\n```\n<!-- not run: long -->\n\n    a.py\n",
+            "no block that uses the file a.py",
+        ),
+        ("<!-- run -->\n```console\npython a.py\n```\n", "page.md:1: the block has no command to run"),
+        ("<!-- run -->\n\n    pip install '.[mpich]'\n", "page.md:1: the block has no command to run"),
+        ("<!-- run -->\n```{include} a.md\n```\n", "page.md:1: no code block follows"),
         ("<!-- run: quickly -->\n```python\n1\n```\n", "page.md:1: 'quickly' is neither"),
         ("<!-- run -->\n```text\n1\n```\n", "page.md:1: text blocks cannot be run"),
         ("<!-- run -->\n\nText.\n", "page.md:1: no code block follows"),
