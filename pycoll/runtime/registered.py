@@ -21,8 +21,8 @@ from mpi4py import MPI
 from ..base import settings
 from .progress import until
 
-GROWTH = 1 << 20  # the least bytes of the part of a rank in an area
-KEPT = 1 << 26  # the most bytes of the part of a rank in an area that is kept although it is empty
+GROWTH = 1 << 20  # the least bytes of the part of a rank in an area; each area is as large as all before together
+KEPT = 1 << 26  # the most bytes of a part by which memory grows in advance, or that are kept although they are empty
 ALIGNMENT = 64
 AREA = 48  # the number of an area is in the bits from here on, the offset in its part is in those below
 _SHARED_FILES = "/dev/shm"  # where both MPI libraries create shared memory on Linux
@@ -112,7 +112,7 @@ class Registered:
     def allocate(self, nbytes: int) -> MPI.buffer | np.ndarray:
         """Allocate memory for this rank; all ranks call this together, and may ask for different sizes."""
         rounded = max(nbytes + -nbytes % ALIGNMENT, ALIGNMENT)
-        table = self._exchange([rounded, shutil.disk_usage(_SHARED_FILES).free if self._shares else 0])
+        table = self._exchange([rounded, available() if self._shares else 0])
         number = self._allocated = self._allocated + 1
         area = self._with_room(number, table[:, 0].tolist(), int(table[:, 1].min()))
         if area is None:
@@ -126,7 +126,8 @@ class Registered:
             if area.take(number, sizes):
                 return area
         page = os.sysconf("SC_PAGE_SIZE")
-        parts = [max(size + -size % page, GROWTH) for size in sizes]
+        grown = [sum(area.parts[rank].nbytes for area in self.areas.values()) for rank in range(self.comm.size)]
+        parts = [max(size + -size % page, GROWTH, min(had, KEPT)) for size, had in zip(sizes, grown)]
         if sum(parts) > free:
             settings.logger.info("%d bytes of shared memory are free, fewer than the %d required", free, sum(parts))
             return None
@@ -205,6 +206,14 @@ class Registered:
 
 def _missing(comm: MPI.Intracomm) -> str:
     return f"rank {comm.rank} waits, because at least one of the {comm.size} ranks has not called it"
+
+
+def available() -> int:
+    """The bytes of shared memory that are free on this host."""
+    try:
+        return shutil.disk_usage(_SHARED_FILES).free
+    except OSError:
+        return 0
 
 
 @contextlib.contextmanager
