@@ -205,6 +205,8 @@ def _missing(comm: MPI.Intracomm) -> str:
 
 def _create(nbytes: int) -> str:
     """Create a file in shared memory, with its pages near this rank; raise OSError if there is too little memory."""
+    if not settings.REGISTERED:
+        raise PermissionError("PYCOLL_REGISTERED is 0")
     number, name = tempfile.mkstemp(prefix=f"pycoll-{os.getpid()}-", dir=SHARED)
     try:
         os.posix_fallocate(number, 0, nbytes)

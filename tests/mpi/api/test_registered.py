@@ -208,6 +208,14 @@ def test_methods_of_comm(comm, memory):
     assert sent.nbytes < registered_from("allreduce")
 
 
+def test_explain(comm, memory):
+    assert pycoll.explain("allreduce", nbytes=1 << 20, comm=comm).registered
+    assert "registered buffers: used directly" in str(pycoll.explain("bcast", nbytes=1 << 20, comm=comm))
+    assert not pycoll.explain("allreduce", nbytes=64, comm=comm).registered
+    assert not pycoll.explain("allreduce", nbytes=1 << 20, comm=comm, algorithm="native").registered
+    assert not pycoll.explain("allreduce", nbytes=1 << 20).registered
+
+
 def test_shapes_and_lengths_differ(comm):
     array = pycoll.empty((RANK, 3), np.int16, comm=comm)
     assert array.shape == (RANK, 3)
