@@ -12,9 +12,11 @@ Write ``comm = pycoll.Comm(MPI.COMM_WORLD)``; the rest of the program does not c
 | lower-case methods (pickled objects), messages, windows, neighbourhood collectives | mpi4py, unchanged; if MPI is not CUDA-aware, messages from and to a GPU are staged through host memory |
 | Cartesian, graph and inter-communicators; Ishrink | the classes of mpi4py with the collectives of MPI |
 
-Collectives in flight progress while a method of this class waits for other ranks, also if it creates a communicator.
-They do not progress in methods of mpi4py: Create_intercomm, Spawn, Accept, Connect, the lower-case collectives and the
-neighbourhood collectives.  Wait for collectives in flight before you call these methods.
+Collectives in flight progress while a method of this class waits for other ranks: a collective, a message, a lower-case
+method, or one that creates a communicator.  In methods that MPI executes, another thread advances them, which requires
+MPI_THREAD_MULTIPLE.  They do not progress in Spawn, Accept and Connect, in methods of windows, files and communicators
+of other classes, or in requests of mpi4py.  Wait for collectives in flight before you call these methods, and wait for
+requests with `pycoll.waitall`.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from ..runtime.garbage import collect_later, free_dropped
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import Task, background, tasks
 from ..runtime.recording.phases import recorded_wait
+from .comm_messages import follow_tasks, following
 from .pointtopoint import awaited
 
 
@@ -420,6 +421,8 @@ def start(
     recvcounts: Any = None,
 ) -> Request:
     """Start a nonblocking collective, with the arguments of the blocking one."""
+    if not following:
+        follow_tasks()
     comm = MPI.COMM_WORLD if comm is None else comm
     channel = _channel(comm) if is_new(comm) else channels[comm.handle]
     lists = read is not check_buffers
@@ -456,6 +459,7 @@ def start(
 def initialize(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, **given: Any) -> Persistent:
     """Create a persistent collective; all ranks of the communicator call this together."""
     comm = MPI.COMM_WORLD if comm is None else comm
+    follow_tasks()
     free_dropped()
     call = Call(primitive, comm, read=read, form="persistent", **given)
     return Persistent(prepare(call, attach(comm)))
