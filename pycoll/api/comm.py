@@ -22,6 +22,7 @@ requests with `pycoll.waitall`.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -328,3 +329,26 @@ def _after_meeting(name: str) -> None:
 
 for _maker in ("Create_cart", "Create_graph", "Create_dist_graph", "Create_dist_graph_adjacent"):
     _after_meeting(_maker)
+
+
+_duplicated: weakref.WeakSet[Any] = weakref.WeakSet()  # the channels of communicators that `_after_first_meeting` served
+
+
+def _after_first_meeting(name: str) -> None:
+    """Make the first call of a method on a communicator wait first, while collectives in flight progress.
+
+    mpi4py duplicates the communicator in this call, and does not release the GIL meanwhile.
+    """
+
+    @functools.wraps(getattr(MPI.Intracomm, name))
+    def call(self: Comm, *args: Any, **kwargs: Any) -> Any:
+        if self != MPI.COMM_NULL and (channel := attach(self)) not in _duplicated:
+            _duplicated.add(channel)
+            meet(self, name)
+        return getattr(super(Comm, self), name)(*args, **kwargs)
+
+    setattr(Comm, name, call)
+
+
+for _reduction in ("reduce", "allreduce", "scan", "exscan"):
+    _after_first_meeting(_reduction)
