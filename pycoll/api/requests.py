@@ -29,7 +29,6 @@ from ..runtime.recording.phases import recorded_wait
 from .comm_messages import follow_tasks, following
 from .pointtopoint import awaited
 
-
 MPIRequest = MPI.Request  # `python -m pycoll.run` replaces the name in mpi4py.MPI
 
 
@@ -408,6 +407,7 @@ def is_complete(request: AnyRequest) -> bool:
 
 
 def is_active(request: AnyRequest) -> bool:
+    """Whether the completion of a request has not been reported yet."""
     return request != MPI.REQUEST_NULL if isinstance(request, MPIRequest) else request.active
 
 
