@@ -151,7 +151,7 @@ def main(argv: list[str]) -> int:
             parser.error(f"--sizes: {error}")
         calls = [call for call in CALLS if options.calls in call]
         if not calls:
-            parser.error(f"--calls {options.calls!r} is not part of any of: {', '.join(CALLS)}")
+            parser.error(f"--calls {options.calls!r} matches none of: {', '.join(CALLS)}")
     ours = pycoll.Comm(comm)
     records = []
     for call in calls:

@@ -46,7 +46,7 @@ def on_gpu(comm: MPI.Intracomm) -> Any:
     try:
         pycoll.select_device(comm)
         return cupy("--device cuda")
-    except (RuntimeError, TypeError) as error:
+    except (ImportError, RuntimeError) as error:
         sys.exit(f"--device cuda: {error}" if comm.rank == 0 else 1)
 
 

@@ -11,7 +11,14 @@ import lazy_loader  # type: ignore[import-untyped]
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _load(name)
+
 
 if os.environ.get("PYCOLL_TRACE"):
     from .base import hooks

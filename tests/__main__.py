@@ -51,6 +51,8 @@ def main() -> int:
     parser.add_argument("--no-pure", action="store_true", help="leave out what does not depend on the MPI")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest")
     options = parser.parse_args()
+    if find_spec("pytest") is None:
+        sys.exit("python -m tests needs pytest: pip install '.[test]'")
     quick = [] if options.all else ["-m", "not slow", "--hypothesis-profile=quick"]
     folders = [] if options.no_pure else ["pure"]
     folders += ["jobs", "slurm"] if options.all else ["jobs"]

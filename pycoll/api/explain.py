@@ -102,10 +102,14 @@ def explain(
 
     Raises
     ------
+    TypeError
+        For an `nbytes` that is not an integer.
     ValueError
         For an unknown primitive or algorithm, or a negative `nbytes`.
     """
     algorithms_of(primitive)
+    if not isinstance(nbytes, int | np.integer):
+        raise TypeError(f"nbytes must be an integer, not {nbytes!r}")
     if nbytes < 0:
         raise ValueError(f"nbytes={nbytes} is negative")
     channel = attach(comm)

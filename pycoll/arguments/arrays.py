@@ -5,11 +5,9 @@ An array is a NumPy array, or a CuPy array in GPU memory; both are handled alike
 
 from __future__ import annotations
 
-import reprlib
 import sys
 from collections.abc import Callable
 from functools import partial
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -42,10 +40,8 @@ def as_array(name: str, buffer: Any) -> Array:
             try:
                 buffer = np.asarray(memoryview(buffer))
             except TypeError:
-                given = reprlib.repr(buffer)  # shortened, because lists may be long
-                raise TypeError(
-                    f"{name} must be an array or have the buffer protocol or DLPack, not {given}{hint(buffer)}"
-                ) from None
+                why = f"{name} must be an array or another buffer, not {type(buffer).__name__}"
+                raise TypeError(why + (hint(buffer) or NO_PICKLE)) from None
     if buffer.dtype.hasobject:
         raise TypeError(f"{name} has dtype {buffer.dtype}; Python objects cannot be sent as memory")
     if buffer.dtype.itemsize == 0:
@@ -53,13 +49,14 @@ def as_array(name: str, buffer: Any) -> Array:
     return buffer
 
 
+NO_PICKLE = "; pycoll functions do not pickle Python objects (use comm.allreduce of mpi4py, or numpy.array)"
+
+
 def hint(buffer: Any) -> str:
     """What to pass instead of an object that is not a buffer, as the end of an error message."""
     parts = buffer if isinstance(buffer, (list, tuple)) else [buffer]
     if any(isinstance(part, MPI.Datatype) for part in parts):
         return "; to pass an MPI datatype with a buffer, use pycoll.Comm"
-    if parts and all(isinstance(part, (Number, list, tuple)) for part in parts):
-        return "; to pass numbers, convert them with numpy.array"
     return ""
 
 

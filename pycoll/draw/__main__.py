@@ -28,6 +28,7 @@ def parser() -> Parser:
     """Return the parser of the command line."""
     options = Parser(prog="python -m pycoll.draw", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
+    options.add_argument("name", nargs="?", metavar="algorithm", help="the same as --algorithm")
     options.add_argument("-a", "--algorithm", metavar="NAME", help="the name of an algorithm of the primitive")
     options.add_argument("--all", action="store_true", help="every algorithm of every primitive, into the folder -o")
     options.add_argument("-n", "--ranks", type=int, default=4, help="number of ranks (%(default)s)")
@@ -45,6 +46,9 @@ def parse(argv: Sequence[str] | None) -> tuple[Setting, Algorithm | None, Path |
     grammar = parser()
     options = grammar.parse_args(argv)
     try:
+        if options.name and options.algorithm:
+            raise ValueError("an algorithm cannot be combined with --algorithm")
+        options.algorithm = options.name or options.algorithm
         algorithm = None if options.all else _algorithm(options.primitive, options.algorithm)
         _check(options, algorithm)
         hosts = _hosts(options.hosts, options.ranks)

@@ -114,7 +114,9 @@ def meet(comm: MPI.Intracomm, what: str, group: MPI.Group | None = None) -> None
 
 def check_communicator(comm: object) -> None:
     """Raise TypeError unless this is an intracommunicator."""
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+    if isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL:
+        raise TypeError("comm is MPI.COMM_NULL: it has been freed")
+    if not isinstance(comm, MPI.Intracomm):
         raise TypeError(f"comm must be an intracommunicator, not {comm!r}")
 
 

@@ -223,6 +223,8 @@ def algorithm(
     """
     if inspect.isgeneratorfunction(cut):
         raise TypeError(f"write @algorithm(), with parentheses, above {cut.__name__}")
+    if not callable(cut):
+        raise TypeError(f"cut must be a function, for example pycoll.schedule.registry.per_rank, not {cut!r}")
 
     def register(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
         file = generator.__module__.rpartition(".")[2]
@@ -235,6 +237,9 @@ def algorithm(
         wanted = ("rank", "size", "root", "segments", "hosts")
         parameters = tuple(name for name in inspect.signature(generator).parameters if name in wanted)
         name = generator.__name__
+        before = generator.__globals__.get(name)
+        if callable(before) and before not in [each.generator for each in primitive.algorithms.values()]:
+            raise ValueError(f"the file of {primitive.name} already defines {name}: choose another name")
         primitive.algorithms[name] = Algorithm(primitive, name, generator, cut, ordered, parameters, needs_counts)
         return generator
 

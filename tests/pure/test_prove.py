@@ -185,8 +185,8 @@ def each_its_own_first(rank, size):
 
 def test_different_bits():
     assert words("allreduce", each_its_own_first, 2, ordered=False).endswith(
-        "block 0: rank 1 does not end with the same bits as rank 0: rank 0 combines 0+1, rank 1 combines 1+0; all ranks "
-        "must combine in the same order, because floating-point addition is not associative"
+        "block 0: rank 1 does not end with the same bits as rank 0: rank 0 combines 0+1, rank 1 combines 1+0; "
+        "all ranks must combine in the same order, because floating-point addition is not associative"
     )
 
 
@@ -275,7 +275,7 @@ def test_formulas_that_differ_from_the_count():
     assert report.proofs == 3 and report.missing == ["Source"] and report.problems[0].startswith("Messages: ")
     (messages,) = [problem for problem in report.problems if problem.startswith("Messages: ")]
     (sent,) = [problem for problem in report.problems if problem.startswith("Sent: ")]
-    assert "for p=3" in messages and "for p=2" in sent, "of each line, the first case in which it is wrong"
+    assert "(p=3," in messages and "(p=2," in sent, "of each line, the first case in which it is wrong"
 
 
 def test_the_first_case_that_is_wrong_ends_the_proof():
@@ -361,6 +361,29 @@ def test_a_file_outside_the_package(tmp_path):
     assert done.stdout.endswith("2 of 2 algorithms are wrong\n")
     alone = command("allgather", "mine", "--file", file, "-n", "2")
     assert alone.returncode == 1 and "allgather.ring" not in alone.stdout
+
+
+def test_a_docstring_without_formulas_is_incomplete(tmp_path):
+    file = tmp_path / "barrier.py"
+    file.write_text(
+        "from pycoll.schedule.moves import Recv, Send\n"
+        "from pycoll.schedule.registry import algorithm\n"
+        "@algorithm()\n"
+        "def shifts(rank, size):\n"
+        "    for distance in (1 << bit for bit in range((size - 1).bit_length())):\n"
+        "        yield Send((rank + distance) % size, []), Recv((rank - distance) % size, [])\n"
+    )
+    done = command("--file", file, "-n", "1-4")
+    assert done.returncode == 1 and not done.stderr and "WRONG" not in done.stdout
+    assert "barrier.shifts  4 schedules proved; docstring incomplete: it has no line `Rounds:`, " in done.stdout
+
+
+def test_a_failing_import_in_a_file_is_one_line(tmp_path):
+    file = tmp_path / "barrier.py"
+    file.write_text("import sys\nfrom pycoll.schedule.moves import Sent\n")
+    done = command("--file", file)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert f"--file {file}, line 2: cannot import name 'Sent'" in done.stderr
 
 
 @pytest.mark.parametrize(

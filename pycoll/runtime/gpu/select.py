@@ -9,7 +9,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from ...arguments.device_arrays import cupy
+from ...arguments.device_arrays import UnreadableMemory, cupy
 from ...base.user_warnings import warn
 
 
@@ -32,7 +32,7 @@ def select_device(comm: MPI.Intracomm | None = None) -> int:
     ------
     RuntimeError
         If the rank sees no GPU.
-    TypeError
+    ImportError
         If CuPy is not installed.
 
     Notes
@@ -52,13 +52,20 @@ def select_device(comm: MPI.Intracomm | None = None) -> int:
     together = sum(1 for other in share_out(seen, names=True) if other == seen[rank][chosen])
     if together > 1:
         warn(f"{together} ranks share GPU {chosen} of rank {comm.rank}")
-    cupy("select_device").cuda.Device(chosen).use()
+    _cupy().cuda.Device(chosen).use()
     return chosen
+
+
+def _cupy() -> Any:
+    try:
+        return cupy("select_device")
+    except UnreadableMemory as error:
+        raise ImportError(str(error)) from None
 
 
 def visible_gpus() -> list[str]:
     """The PCI bus ids of the GPUs that this process sees, in the order of their numbers."""
-    runtime = cupy("select_device").cuda.runtime
+    runtime = _cupy().cuda.runtime
     try:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError:  # there is none, or no driver

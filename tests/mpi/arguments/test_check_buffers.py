@@ -7,6 +7,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll.arguments.device_arrays import gpu_possible
 from pycoll.base import settings
 from pycoll.base.settings import configure
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
@@ -216,15 +217,16 @@ def test_wrong_roots():
 def test_wrong_dtypes():
     wrong(TypeError, "sendbuf has dtype float64, recvbuf has dtype float32", pycoll.allreduce, TWO, np.empty(2, "f4"))
     wrong(TypeError, "dtype object", pycoll.allreduce, np.array([None, 1]))
-    convert = "to pass numbers, convert them with numpy.array$"
-    wrong(TypeError, rf"sendbuf must be an array .*, not \[1.0, 2.0\]; {convert}", pycoll.reduce, [1.0, 2.0])
-    wrong(TypeError, rf"sendbuf\[0\] must be an array .*, not 1.0; {convert}", pycoll.allreduce, [1.0, 2.0])
-    wrong(TypeError, rf"not \[0, 1, 2, 3, 4, 5, \.\.\.\]; {convert}", pycoll.reduce, list(range(1000)))
-    wrong(TypeError, rf"sendbuf must be .*; {convert}", pycoll.allgather, [[1, 2], [3, 4]])
+    convert = r"do not pickle Python objects \(use comm.allreduce of mpi4py, or numpy.array\)$"
+    wrong(TypeError, rf"sendbuf must be an array or another buffer, not list; .* {convert}", pycoll.reduce, [1.0, 2.0])
+    wrong(TypeError, rf"sendbuf\[0\] must be an array or .*, not float; .* {convert}", pycoll.allreduce, [1.0, 2.0])
+    wrong(TypeError, rf"not list; .* {convert}", pycoll.reduce, list(range(1000)))
+    wrong(TypeError, rf"sendbuf must be .* {convert}", pycoll.allgather, [[1, 2], [3, 4]])
     for given in ([np.ones(2), MPI.DOUBLE], [np.ones(2), 2, MPI.DOUBLE]):
         wrong(TypeError, "to pass an MPI datatype with a buffer, use pycoll.Comm$", pycoll.allreduce, given, np.ones(2))
         wrong(TypeError, "to pass an MPI datatype with a buffer, use pycoll.Comm$", pycoll.allgather, given)
-    wrong(TypeError, "sendbuf must be an array", pycoll.allreduce, 3.0)
+    wrong(TypeError, rf"sendbuf must be an array or another buffer, not float; .* {convert}", pycoll.allreduce, 3.0)
+    wrong(TypeError, rf"buf must be an array or another buffer, not dict; .* {convert}", pycoll.bcast, {"a": 1})
     wrong(TypeError, "sendbuf must be an array", pycoll.allreduce, None)
     wrong(TypeError, "elements have no bytes", pycoll.allgather, np.zeros(3, "V0"))
 
@@ -271,7 +273,7 @@ def test_wrong_counts():
 
 
 def test_wrong_communicators():
-    wrong(TypeError, "comm must be an intracommunicator", pycoll.allreduce, TWO, comm=MPI.COMM_NULL)
+    wrong(TypeError, "comm is MPI.COMM_NULL: it has been freed", pycoll.allreduce, TWO, comm=MPI.COMM_NULL)
     wrong(TypeError, "comm must be an intracommunicator", pycoll.allreduce, TWO, comm="world")
 
 
@@ -285,3 +287,15 @@ def test_wrong_places():
 def test_after_all_these_errors_the_world_is_in_order():
     np.testing.assert_array_equal(pycoll.allreduce(np.ones(3)), np.full(3, SIZE))
     assert WORLD.allreduce(1) == SIZE
+
+
+def test_explain_needs_a_number_of_bytes():
+    with pytest.raises(TypeError, match="nbytes must be an integer, not '8'"):
+        pycoll.explain("allreduce", nbytes="8")
+
+
+def test_select_device_without_cupy():
+    if gpu_possible():
+        pytest.skip("there is CuPy, or the stand-in for it")
+    with pytest.raises(ImportError, match="select_device needs the package CuPy"):
+        pycoll.select_device()

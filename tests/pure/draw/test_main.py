@@ -62,3 +62,13 @@ def test_draws_where_there_is_no_mpi(tmp_path):
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "scan.html")], check=True, timeout=240)
     assert "scan.tree on 4 ranks" in (tmp_path / "scan.html").read_text(encoding="utf-8")
+
+
+def test_the_algorithm_may_be_the_second_argument(capsys):
+    main(["bcast", "ring"])
+    drawn = capsys.readouterr().out
+    main(["bcast", "-a", "ring"])
+    assert drawn == capsys.readouterr().out and drawn
+    with pytest.raises(SystemExit):
+        main(["bcast", "ring", "-a", "tree"])
+    assert "an algorithm cannot be combined with --algorithm" in capsys.readouterr().err

@@ -5,13 +5,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import pycoll
+from pycoll.schedule.registry import algorithm
 
 OWN = """
 from pycoll.schedule.registry import algorithm
 
 @algorithm()
 def own(rank, size):
+    yield ()
+"""
+
+TAKEN = """
+from pycoll.schedule.registry import algorithm
+
+def helper(rank):
+    return rank
+
+@algorithm()
+def helper(rank, size):
     yield ()
 """
 
@@ -31,3 +45,17 @@ def test_an_own_algorithm_stands_beside_the_others(tmp_path):
     path = os.pathsep.join([str(Path(pycoll.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(tmp_path / "program.py")]
     subprocess.run(command, check=True, timeout=60, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_a_name_that_the_file_already_defines(tmp_path):
+    (tmp_path / "barrier.py").write_text(TAKEN)
+    path = os.pathsep.join([str(Path(pycoll.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-c", "import barrier"]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path)
+    assert done.stderr.endswith("ValueError: the file of barrier already defines helper: choose another name\n")
+
+
+def test_a_cut_that_is_no_function():
+    with pytest.raises(TypeError, match=r"cut must be a function, for example .*per_rank, not 'whole'"):
+        algorithm(cut="whole")

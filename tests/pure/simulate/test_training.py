@@ -121,3 +121,10 @@ def test_the_training_command_prints_both_tables(capsys):
     training.main(["-n", "2,4", "-b", "1M", "--slow", "2"])
     printed = capsys.readouterr().out
     assert printed.count("worker 0 slower by") == 2 and "server / ring" in printed
+
+
+def test_the_algorithm_may_be_the_second_argument(capsys):
+    __main__.main(["bcast", "ring", "-n", "4"])
+    simulated = capsys.readouterr().out
+    __main__.main(["bcast", "-a", "ring", "-n", "4"])
+    assert simulated == capsys.readouterr().out and "ring" in simulated and "tree" not in simulated
