@@ -80,7 +80,8 @@ def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorit
     TypeError
         For a wrong type.
     ValueError
-        For a receive buffer that is read-only or not C-contiguous, a root out of range, or an unknown algorithm.
+        For a buffer that is not C-contiguous, a receive buffer that is read-only, a root out of range, or an unknown
+        algorithm.
     """
     return run("bcast", None, buf, None, root, comm, algorithm)
 
