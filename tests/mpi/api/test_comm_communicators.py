@@ -146,7 +146,7 @@ def test_what_is_no_communicator_is_refused():
     nothing = pycoll.Comm()
     assert nothing == MPI.COMM_NULL
     for use in (lambda: nothing.Barrier(), lambda: nothing.Ibarrier(), lambda: nothing.algorithm):
-        with pytest.raises(TypeError, match="comm is MPI.COMM_NULL: it has been freed"):
+        with pytest.raises(TypeError, match=r"comm is MPI\.COMM_NULL: it has been freed"):
             use()
 
 
@@ -183,7 +183,7 @@ def test_a_communicator_freed_while_others_live():
             comm.Allreduce(values, result)
             np.testing.assert_array_equal(result, expected)
         freed.Free()
-        with pytest.raises(TypeError, match="comm is MPI.COMM_NULL: it has been freed"):
+        with pytest.raises(TypeError, match=r"comm is MPI\.COMM_NULL: it has been freed"):
             freed.Allreduce(values, result)
         assert kept.algorithm == {}
     kept.Free()
