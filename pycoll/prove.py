@@ -3,8 +3,8 @@
 All ranks run symbolically, for several numbers of ranks, roots, segments and layouts of hosts.  The counts are compared
 with the formulas in the docstring of the algorithm.  Without names, or with --all, every algorithm is proved.  If an
 algorithm is wrong, the exit status is 1, and the output gives the reason: which rank waits for which, or whose
-contribution is missing.  The exit status is also 1 if a docstring lacks a formula.  Ranks are counted from 0, and rounds
-from 1: round 3 of a rank is the third one that it yields.
+contribution is missing.  The exit status is also 1 if a docstring lacks a formula.  Ranks are counted from 0, and
+rounds from 1: round 3 of a rank is the third one that it yields.
 """
 
 from __future__ import annotations
