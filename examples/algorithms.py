@@ -18,7 +18,8 @@ for name in pycoll.algorithms("allreduce"):
         total = pycoll.allreduce(vector, algorithm=name)
     assert np.array_equal(total, expected), name
     if rank == 0:
-        print(f"allreduce {name:20} rank 0 sends {sent.messages} messages, {sent.nbytes} bytes")
+        messages = f"{sent.messages} message{'s' * (sent.messages != 1)}"
+        print(f"allreduce {name:20} rank 0 sends {messages}, {sent.nbytes} bytes")
 
 # every collective takes algorithm=; without it, pycoll chooses
 values = np.full(1000, rank)
