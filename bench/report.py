@@ -136,7 +136,7 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser(prog=typed("python -m bench.report"), description=typed(__doc__))
     parser.add_argument("results", nargs="+", type=Path, help=typed("files of `python -m bench --json`"))
     parser.add_argument(
-        "-o", dest="directory", metavar="DIR", type=Path, required=True, help="folder of the report, created if need be"
+        "-o", dest="directory", metavar="DIR", type=Path, required=True, help="directory of the report, created if missing"
     )
     parser.add_argument("--format", choices=["html", "md"], default="html", help="(%(default)s)")
     options = parser.parse_args(argv)

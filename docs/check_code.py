@@ -3,9 +3,9 @@
 A comment on the line before a block marks it:
 
 - ``<!-- run -->`` runs a ``python`` block under ``mpiexec -n 2``, as a separate program.  In a ``console`` block, it
-  runs each line that begins with ``$`` in a shell.  Both run in a temporary folder.
+  runs each line that begins with ``$`` in a shell.  Both run in a temporary directory.
 - ``<!-- run: 4 ranks, NAME=VALUE -->`` sets the number of ranks and environment variables.
-- ``<!-- file: NAME -->`` saves a block of any language under this name in the folder of the next block that is run.
+- ``<!-- file: NAME -->`` saves a block of any language under this name in the directory of the next block that is run.
 - ``<!-- source: FILE -->`` compares the functions of a ``python`` block with those in this file of the repository,
   without docstrings and annotations.
 - ``<!-- output -->`` compares a ``text`` block with the standard output of the previous block that was run.
