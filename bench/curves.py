@@ -96,7 +96,7 @@ def standouts(several: Sequence[Curves], most: int) -> list[str]:
 def ratio(found: Curves, name: str, size: int) -> float | None:
     """Return the time of MPI divided by the time of an algorithm; None if either is missing, or for MPI itself.
 
-    The time of MPI measured in alternation with the algorithm is preferred to the median in the MPI record.
+    The time of MPI measured alternately with the algorithm is preferred to the median in the MPI record.
     """
     record, own = found[name][size], found.get(MPI, {}).get(size, {})
     native = record.get("native") or own.get("median")

@@ -48,7 +48,7 @@ def main() -> int:
     )
     parser.add_argument("--all", action="store_true", help="run all tests")
     parser.add_argument("-n", "--ranks", help=f"numbers of ranks ({QUICK}; with --all {ALL})")
-    parser.add_argument("--no-pure", action="store_true", help="leave out what does not depend on the MPI")
+    parser.add_argument("--no-pure", action="store_true", help="skip tests that do not depend on the MPI library")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest")
     options = parser.parse_args()
     quick = [] if options.all else ["-m", "not slow", "--hypothesis-profile=quick"]

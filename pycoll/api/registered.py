@@ -14,9 +14,7 @@ from ..runtime.interruptions import interruptions_delayed
 
 
 @interruptions_delayed()
-def empty(
-    shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None
-) -> np.ndarray:
+def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None) -> np.ndarray:
     """Allocate an array in registered memory, which the other ranks of the host can read and write.
 
     All ranks of the communicator call this together; shapes and dtypes may differ.
@@ -38,7 +36,7 @@ def empty(
     Raises
     ------
     ValueError
-        For a negative dimension, or a dtype that contains Python objects.
+        If a dimension is negative, or the dtype contains Python objects.
 
     Notes
     -----
@@ -58,9 +56,7 @@ def empty(
     return np.ndarray(lengths, dtype, memory)
 
 
-def zeros(
-    shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None
-) -> np.ndarray:
+def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None) -> np.ndarray:
     """Allocate an array as `empty` does, and set its elements to zero.
 
     Parameters
@@ -80,7 +76,7 @@ def zeros(
     Raises
     ------
     ValueError
-        For a negative dimension, or a dtype that contains Python objects.
+        If a dimension is negative, or the dtype contains Python objects.
     """
     array = empty(shape, dtype, comm=comm)
     array[...] = 0

@@ -44,7 +44,7 @@ def as_array(name: str, buffer: Any) -> Array:
             except TypeError:
                 given = reprlib.repr(buffer)  # shortened, because lists may be long
                 raise TypeError(
-                    f"{name} must be an array or have the buffer protocol or DLPack, not {given}{hint(buffer)}"
+                    f"{name} must be an array or support the buffer protocol or DLPack, not {given}{hint(buffer)}"
                 ) from None
     if buffer.dtype.hasobject:
         raise TypeError(f"{name} has dtype {buffer.dtype}; Python objects cannot be sent as memory")

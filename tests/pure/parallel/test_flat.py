@@ -256,7 +256,7 @@ def test_wrong_arrays_are_named():
     for wrong, error, message in (
         ([fine], TypeError, "parameters must be a mapping from names to arrays, not list"),
         ({"a": fine, 1: fine}, TypeError, r"parameters\[1\]: names must be strings"),
-        ({"a": fine, "w": [1.0]}, TypeError, r"parameters\['w'\] must be an array or have the buffer protocol"),
+        ({"a": fine, "w": [1.0]}, TypeError, r"parameters\['w'\] must be an array or support the buffer protocol"),
         ({"a": fine, "w": np.ones((2, 3)).T}, ValueError, r"parameters\['w'\] is not C-contiguous"),
         ({"w": Device.on(np.ones((2, 3)).T)}, ValueError, r"parameters\['w'\] is not C-contiguous"),
         ({"a": fine, "w": np.ones(4)[::2]}, ValueError, r"parameters\['w'\] is not C-contiguous"),
