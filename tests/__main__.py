@@ -28,7 +28,7 @@ MOST = {"tests/mpi/parallel": 4, "tests/gpu": 3}
 
 
 def on_one(folder: str, arguments: list[str]) -> bool:
-    """Run the tests of a directory without mpiexec, and on all cores if they need no MPI; return True if they failed."""
+    """Run the tests of a directory without mpiexec, on all cores if they need no MPI; return True if they failed."""
     spread = ["-n", "auto"] if folder == "pure" and find_spec("xdist") else []
     command = [sys.executable, "-m", "pytest", "-q", "-rs", *spread, f"tests/{folder}", *arguments]
     return subprocess.run(command, stdin=subprocess.DEVNULL).returncode != 0

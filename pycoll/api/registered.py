@@ -14,7 +14,9 @@ from ..runtime.interruptions import interruptions_delayed
 
 
 @interruptions_delayed()
-def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None) -> np.ndarray:
+def empty(
+    shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None
+) -> np.ndarray:
     """Allocate an array in registered memory, which the other ranks of the host can read and write.
 
     All ranks of the communicator call this together; shapes and dtypes may differ.
@@ -56,7 +58,9 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.In
     return np.ndarray(lengths, dtype, memory)
 
 
-def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None) -> np.ndarray:
+def zeros(
+    shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None
+) -> np.ndarray:
     """Allocate an array as `empty` does, and set its elements to zero.
 
     Parameters

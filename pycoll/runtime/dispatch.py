@@ -233,7 +233,9 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     return Prepared(channel, key, buffers, operation, bind, typed, _sharing(channel, key, buffers, operation))
 
 
-def _sharing(channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None) -> Sharing | None:
+def _sharing(
+    channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None
+) -> Sharing | None:
     """How the call uses registered buffers; None if it does not.  Whether it does is the same on all ranks."""
     primitive = key.algorithm.primitive
     if not channel.registered.areas or key.algorithm.name == NATIVE or (operation and not operation.predefined):

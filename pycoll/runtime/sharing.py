@@ -76,7 +76,9 @@ class Sharing:
     uniform: bool  # either all ranks work in place, or none
     _bound: dict[tuple[int, int, bytes], Bound | None] = field(default_factory=dict)
 
-    def parts(self, send: Any, recv: Any, tag: int | None, messages: Callable[[], Iterable[Runs]]) -> Iterator[Runs]:
+    def parts(
+        self, send: Any, recv: Any, tag: int | None, messages: Callable[[], Iterable[Runs]]
+    ) -> Iterator[Runs]:
         """The parts of a collective on these buffers; those of `messages` if they are not all registered.
 
         Without `tag`, it is a blocking collective.

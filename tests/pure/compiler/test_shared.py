@@ -44,11 +44,7 @@ def run(algorithm, size, root=0, count=7, segments=3, in_place=False, seed=0, uf
     numbers = np.random.default_rng(seed)
     data = [numbers.integers(0, 1000, count * (size if primitive.takes_all else 1)) for _ in range(size)]
     inside = [
-        (
-            in_place
-            if primitive.name in IN_PLACE_EVERYWHERE
-            else (in_place or primitive.name == "bcast") and rank == root
-        )
+        (in_place if primitive.name in IN_PLACE_EVERYWHERE else (in_place or primitive.name == "bcast") and rank == root)
         for rank in range(size)
     ]
     memory = [buffers(primitive, data, rank, root, count, inside[rank]) for rank in range(size)]
