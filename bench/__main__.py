@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
             write(options, where, records)
         say(comm, f"\n# {primitive}\n{nccl_table(records[before:], options)}")
     if not options.validate_only:
-        say(comm, f"\n# Fastest algorithms\n{summary(records)}")
+        say(comm, f"\n# Fastest algorithms (within 5%)\n{summary(records)}")
     if warning := crowded([where]):
         say(comm, f"\n# {warning}")
     compared = [record["wrong"] for record in records if record["wrong"] is not None]

@@ -30,7 +30,8 @@ RECORD |= dict.fromkeys(("median", "busbw", "native", "min", "p99"), (float, int
 LEGEND = (
     "Each cell shows the median time in µs. The number in parentheses is the time of MPI divided by this time: "
     "above 1, the algorithm is faster than MPI. ★ marks the fastest of a row, and WRONG marks incorrect results; "
-    "ok marks results checked but not timed. auto is the algorithm that pycoll chooses by default."
+    "ok marks results checked but not timed. auto is the algorithm that pycoll chooses by default. A range of sizes "
+    "continues while its algorithm is within 5% of the fastest."
 )
 
 
