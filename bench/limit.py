@@ -31,8 +31,7 @@ def call(case: Case) -> Call:
         for array in (case.send, case.ours)
     ]
     inputs, outputs = (
-        [_of_rank(case, rank, *pair) for rank, pair in enumerate(column)]
-        for column in zip(*case.comm.allgather(mine))
+        [_of_rank(case, rank, *pair) for rank, pair in enumerate(column)] for column in zip(*case.comm.allgather(mine))
     )
     if case.in_place or case.primitive == "bcast":
         inputs = outputs

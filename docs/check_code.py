@@ -1,16 +1,21 @@
-"""Run the code blocks of the documentation: ``python docs/check_code.py [page.md ...]``; by default, of all pages.
+"""Run the code blocks of the documentation: ``python docs/check_code.py [FILE ...]``; by default, of all pages.
 
-A comment on the line before a block marks it:
+A comment before each block of a Markdown page says what to do with it:
 
 - ``<!-- run -->`` runs a ``python`` block under ``mpiexec -n 2``, as a separate program.  In a ``console`` block, it
-  runs each line that begins with ``$`` in a shell.  Both run in a temporary directory.
+  runs the lines that begin with ``$`` as one script, and in an indented block all lines.  ``pip install`` is left
+  out, because the packages are already installed.
 - ``<!-- run: 4 ranks, NAME=VALUE -->`` sets the number of ranks and environment variables.
-- ``<!-- file: NAME -->`` saves a block of any language under this name in the directory of the next block that is run.
+- ``<!-- file: NAME -->`` saves a block of any language under this name, for a later block that runs it.
 - ``<!-- source: FILE -->`` compares the functions of a ``python`` block with those in this file of the repository,
   without docstrings and annotations.
 - ``<!-- output -->`` compares a ``text`` block with the standard output of the previous block that was run.
+- ``<!-- not run: REASON -->`` leaves a block out.
 
-A block fails if its exit status is not 0, or if its output differs.
+The blocks of a page run in one temporary directory, in order.  A block fails if its exit status is not 0, or if its
+output differs.  A block without a comment is an error.
+
+In a Python file, the literal blocks of docstrings (``::``) are programs, which run under ``mpiexec -n 2``.
 """
 
 from __future__ import annotations
@@ -22,89 +27,135 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
+import time
 from collections.abc import Iterator
+from configparser import ConfigParser
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
+
+from markdown_it import MarkdownIt
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-MARK = re.compile(r"\s*<!-- (?P<what>run|file|source|output)(?:: (?P<options>.*))? -->\s*")
-FENCE = re.compile(r"(?P<indent>\s*)```(?P<language>\w+)\s*")
+MARK = re.compile(r"<!-- (?P<what>run|file|source|output|not run)(?:: (?P<options>.+))? -->\s*")
+LITERAL = re.compile(r"::\n\n((?: +.*\n|\n)+)")
+INSTALL = re.compile(r"pip install .*?(?: && |$)")
 LIMIT = 300  # seconds for a block
 
 
 @dataclass
 class Block:
-    """A code block to run, with its ranks, environment variables, files and expected output."""
+    """A code block, and what to do with it."""
 
     page: Path
     line: int
     language: str
     text: str
+    what: str
+    options: str = ""
     ranks: int = 2
     variables: dict[str, str] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
     output: str | None = None
-    source: str | None = None
 
     def __str__(self) -> str:
         page = self.page.relative_to(ROOT) if ROOT in self.page.parents else self.page
         return f"{page}:{self.line}"
 
 
-def options_of(text: str | None) -> tuple[int, dict[str, str]]:
+def settings(text: str, where: str) -> tuple[int, dict[str, str]]:
     """Return the number of ranks and the environment variables in a mark; raise ValueError for anything else."""
     ranks, variables = 2, {}
-    for option in filter(None, (text or "").split(", ")):
+    for option in filter(None, text.split(", ")):
         if match := re.fullmatch(r"(\d+) ranks?", option):
             ranks = int(match[1])
         elif match := re.fullmatch(r"(\w+)=(\S*)", option):
             variables[match[1]] = match[2]
         else:
-            raise ValueError(f"{option!r} is neither a number of ranks nor NAME=VALUE")
+            raise ValueError(f"{where}: {option!r} is neither a number of ranks nor NAME=VALUE")
     return ranks, variables
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """Yield the marked blocks of a page; raise ValueError for marks that do not match a block."""
-    lines = page.read_text(encoding="utf-8").splitlines()
-    last: Block | None = None
-    files: dict[str, str] = {}
-    for number, line in enumerate(lines):
-        if not (mark := MARK.fullmatch(line)):
+    """Yield the blocks of a page; raise ValueError for blocks without a mark, and marks that do not match a block."""
+    if page.suffix == ".py":
+        yield from docstring_blocks(page)
+        return
+    last: Block | None = None  # the block that was run last
+    files: set[str] = set()  # not used yet
+    mark, where = None, ""
+    for token in MarkdownIt().parse(page.read_text(encoding="utf-8")):
+        language = "commands" if token.type == "code_block" else token.info.strip()
+        directive = language.startswith("{") and not language.startswith("{code")
+        if directive or token.type not in ("fence", "code_block"):
+            if mark:
+                raise ValueError(f"{where}: no code block follows this comment")
+            mark = MARK.fullmatch(token.content) if token.type == "html_block" else None
+            where = f"{page}:{token.map[0] + 1}" if token.map else where
             continue
-        where = f"{page}:{number + 1}"
-        fence = FENCE.fullmatch(lines[number + 1]) if number + 1 < len(lines) else None
-        if not fence:
-            raise ValueError(f"{where}: no code block follows this comment")
-        indent = fence["indent"]
-        end = lines.index(f"{indent}```", number + 2)
-        text = "\n".join(line.removeprefix(indent) for line in lines[number + 2 : end]) + "\n"
-        if mark["what"] == "output":
-            if last is None or fence["language"] != "text":
+        line = token.map[0] + 1 if token.map else 0
+        if not mark:
+            raise ValueError(f"{page}:{line}: a comment must say how to check this block, or why it is not run")
+        what, options, mark = mark["what"], mark["options"] or "", None
+        block = Block(page, line, language, token.content, what, options)
+        check_extras(block)
+        if what == "output":
+            if last is None or language != "text":
                 raise ValueError(f"{where}: an output must be a text block after a block that is run")
-            last.output, last = text, None
-        elif mark["what"] == "file":
-            files[str(mark["options"])] = text
-        elif mark["what"] == "source":
-            yield Block(page, number + 2, fence["language"], text, source=mark["options"])
-        elif fence["language"] in ("python", "console"):
-            ranks, variables = options_of(mark["options"])
-            last, files = Block(page, number + 2, fence["language"], text, ranks, variables, files), {}
-            yield last
-        else:
-            raise ValueError(f"{where}: {fence['language']} blocks cannot be run")
+            last.output, last = block.text, None
+            continue
+        if what == "run":
+            if language not in ("python", "console", "commands"):
+                raise ValueError(f"{where}: {language} blocks cannot be run")
+            block.ranks, block.variables = settings(options, where)
+            if language != "python" and not any(script(block)):
+                raise ValueError(f"{where}: the block has no command to run")
+            last, files = block, {name for name in files if name not in block.text}
+        elif not options:
+            raise ValueError(f"{where}: this comment needs a reason" if what == "not run" else f"{where}: which file?")
+        if what == "file":
+            files.add(options)
+        yield block
+    if mark:
+        raise ValueError(f"{where}: no code block follows this comment")
     if files:
-        raise ValueError(f"{page}: no block that uses the file {next(iter(files))} follows")
+        raise ValueError(f"{page}: no block that uses the file {min(files)} follows")
 
 
-def commands(block: Block, folder: Path) -> list[str | list[str]]:
-    """Return the command lines of a console block, or the command that runs a Python block."""
+def docstring_blocks(module: Path) -> Iterator[Block]:
+    """Yield the literal blocks in the docstrings of a module."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):
+            for match in LITERAL.finditer(text + "\n"):
+                line = node.body[0].lineno + text[: match.start(1)].count("\n")
+                yield Block(module, line, "python", textwrap.dedent(match[1]), "run")
+
+
+def check_extras(block: Block) -> None:
+    """Raise ValueError if a block installs an extra that pycoll does not have."""
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    for extras in re.findall(r"'\.\[(.*?)\]'", block.text):
+        if unknown := set(extras.split(",")) - set(setup["options.extras_require"]):
+            raise ValueError(f"{block}: pycoll has no extra {min(unknown)}")
+
+
+def command(block: Block, folder: Path) -> list[str]:
+    """Return the command line that runs a block."""
     if block.language == "python":
-        program = folder / "program.py"
+        program = folder / f"program{block.line}.py"
         program.write_text(block.text, encoding="utf-8")
-        return [["mpiexec", "-n", str(block.ranks), sys.executable, str(program)]]
-    return [line.removeprefix("$ ") for line in block.text.replace("\\\n", "").splitlines() if line.startswith("$ ")]
+        return ["mpiexec", "-n", str(block.ranks), sys.executable, program.name]
+    return ["bash", "-exc", "\n".join(script(block))]
+
+
+def script(block: Block) -> list[str]:
+    """Return the command lines in a block, without ``pip install``."""
+    lines = block.text.replace("\\\n", "").splitlines()
+    if block.language == "console":
+        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    return [INSTALL.sub("", line) for line in lines]
 
 
 def functions(text: str) -> dict[str, str]:
@@ -121,57 +172,70 @@ def functions(text: str) -> dict[str, str]:
     return found
 
 
-def failure(block: Block) -> str:
+def failure(block: Block, folder: Path) -> str:
     """Run a block, or compare it with its source; return the reason if it fails, or an empty string."""
-    if block.source is not None:
-        quoted, there = functions(block.text), functions((ROOT / block.source).read_text(encoding="utf-8"))
+    if block.what == "file":
+        (folder / block.options).write_text(block.text, encoding="utf-8")
+        return ""
+    if block.what == "source":
+        quoted, there = functions(block.text), functions((ROOT / block.options).read_text(encoding="utf-8"))
         differing = [name for name in quoted if quoted[name] != there.get(name)]
-        return "" if quoted and not differing else f"{', '.join(differing) or 'no function'}: not as in {block.source}"
+        return "" if quoted and not differing else f"{', '.join(differing) or 'no function'}: not as in {block.options}"
     environment = os.environ | block.variables
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
-    printed = ""
-    with tempfile.TemporaryDirectory() as name:
-        for file, text in block.files.items():
-            (Path(name) / file).write_text(text, encoding="utf-8")
-        for command in commands(block, Path(name)):
-            try:
-                done = subprocess.run(
-                    command,
-                    shell=isinstance(command, str),
-                    cwd=name,
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    timeout=LIMIT,
-                )
-            except subprocess.TimeoutExpired:
-                return f"{command} ran for more than {LIMIT} s"
-            if done.returncode:
-                return f"{command} failed with status {done.returncode}:\n{done.stdout}{done.stderr}"
-            printed += done.stdout
-    if block.output is not None and printed.split() != block.output.split():
-        return f"the output is\n{printed}instead of\n{block.output}"
+    try:
+        done = subprocess.run(
+            command(block, folder),
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it ran for more than {LIMIT} s"
+    if done.returncode:
+        return f"it failed with status {done.returncode}:\n{done.stdout}{done.stderr}"
+    if block.output is not None and done.stdout.split() != block.output.split():
+        return f"the output is\n{done.stdout}instead of\n{block.output}"
     return ""
 
 
 def main() -> None:
-    """Run the blocks of the pages, and list those that fail."""
+    """Check the blocks of the pages, and list those that fail."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", nargs="*", type=Path, help="pages (default: all)")
-    pages = [page.resolve() for page in parser.parse_args().pages]
-    built = DOCS / "_build"
-    pages = pages or sorted([*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if built not in page.parents)])
-    blocks = [block for page in pages for block in list(blocks_of(page))]
-    if not blocks:
-        parser.error("no block has a `run` comment")
-    failed = 0
-    for block in blocks:
-        problem = failure(block)
-        failed += bool(problem)
-        print(f"{'FAILED' if problem else 'ok':6} {block}", problem, flush=True)
-    print(f"{len(blocks)} blocks run, {failed} failed")
+    parser.add_argument(
+        "--list", action="store_true", help="list all blocks instead, with the reasons to leave blocks out"
+    )
+    parser.add_argument("files", nargs="*", type=Path, help="Markdown or Python files (default: all)")
+    options = parser.parse_args()
+    blocks = {path: list(blocks_of(path)) for path in [path.resolve() for path in options.files] or everything()}
+    if options.list:
+        for block in chain(*blocks.values()):
+            print(f"{block.what:8} {block}", block.options)
+        return
+    run, failed = 0, 0
+    for of_one_file in blocks.values():
+        with tempfile.TemporaryDirectory() as folder:
+            for block in of_one_file:
+                if block.what == "not run":
+                    continue
+                start = time.perf_counter()
+                problem = failure(block, Path(folder))
+                run, failed = run + (block.what != "file"), failed + bool(problem)
+                seconds = time.perf_counter() - start
+                print(f"{'FAILED' if problem else 'ok':6} {seconds:5.1f} s  {block}", problem, flush=True)
+    print(f"{run} blocks run, {failed} failed")
     sys.exit(failed > 0)
+
+
+def everything() -> list[Path]:
+    """Return the pages, and the modules that may have blocks."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *DOCS.rglob("*.md")]
+    modules = [path for path in ROOT.glob("pycoll/**/*.py") if "::\n" in path.read_text(encoding="utf-8")]
+    return sorted(path for path in {*pages, *modules} if not {"_build", "_generated"} & {*path.parts})
 
 
 if __name__ == "__main__":

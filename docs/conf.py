@@ -66,3 +66,4 @@ html_show_sourcelink = True
 linkcheck_timeout = 20
 linkcheck_retries = 2
 linkcheck_anchors = False
+linkcheck_ignore = [r"https://doi\.org/"]  # publishers refuse automatic requests

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import operator
+from typing import Any, SupportsIndex
 
 import numpy as np
 from mpi4py import MPI
@@ -14,9 +15,7 @@ from ..runtime.interruptions import interruptions_delayed
 
 
 @interruptions_delayed()
-def empty(
-    shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None
-) -> np.ndarray:
+def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None) -> np.ndarray:
     """Allocate an array in registered memory, which the other ranks of the host can read and write.
 
     All ranks of the communicator call this together; shapes and dtypes may differ.
@@ -47,7 +46,8 @@ def empty(
     the array after it is freed, by `pycoll.free` or together with the communicator.
     """
     dtype = np.dtype(dtype)
-    lengths = (shape,) if np.ndim(shape) == 0 else tuple(shape)  # type: ignore[arg-type]
+    lengths = (shape,) if isinstance(shape, SupportsIndex) else tuple(shape)
+    lengths = tuple(map(operator.index, lengths))
     if dtype.hasobject:
         raise ValueError(f"dtype={dtype} contains Python objects, which other ranks cannot read")
     if any(length < 0 for length in lengths):
@@ -58,9 +58,7 @@ def empty(
     return np.ndarray(lengths, dtype, memory)
 
 
-def zeros(
-    shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None
-) -> np.ndarray:
+def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None) -> np.ndarray:
     """Allocate an array as `empty` does, and set its elements to zero.
 
     Parameters

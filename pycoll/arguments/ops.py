@@ -37,13 +37,13 @@ class Operation(NamedTuple):
             hint = "; convert to floating point, or use SUM" if self.mean and dtype.kind in "iu" else ""
             raise WrongOperation(f"op={self.name} is not defined for dtype {dtype}{hint}")
 
-    def bound(self, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> Callable[[], object]:
-        """A call without arguments that combines these arrays."""
-        if self.combine is np.multiply and out.dtype.kind == "c":
-            return partial(_complex_product, left, right, out)
+    def binder(self, dtype: np.dtype) -> Callable[[np.ndarray, np.ndarray, np.ndarray], Callable[[], object]]:
+        """A function from two operands and a result, arrays of this dtype, to a call that combines them."""
+        if self.combine is np.multiply and dtype.kind == "c":
+            return partial(partial, _complex_product)
         if self.combine in (np.minimum, np.maximum):  # these require `out` by name; the others are faster without
-            return partial(self.combine, left, right, out=out)
-        return partial(self.combine, left, right, out)
+            return lambda left, right, out: partial(self.combine, left, right, out=out)
+        return partial(partial, self.combine)
 
     def _try(self, dtype: np.dtype) -> None:
         nothing = np.empty(0, dtype)

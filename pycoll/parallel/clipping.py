@@ -41,6 +41,7 @@ def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm 
     References
     ----------
     Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013.
+    https://arxiv.org/abs/1211.5063
     """
     if not max_norm >= 0:
         raise ValueError(f"max_norm={max_norm} is negative")

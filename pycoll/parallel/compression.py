@@ -83,7 +83,7 @@ class TopK:
 
     References
     ----------
-    Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", 2018.
+    Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", 2018. https://arxiv.org/abs/1809.07599
     """
 
     def __init__(self, ratio: float = 0.01) -> None:

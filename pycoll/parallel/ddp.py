@@ -66,6 +66,7 @@ class DistributedDataParallel(Driver):
     References
     ----------
     Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.
+    https://doi.org/10.14778/3415478.3415530
 
     Sergeev and Del Balso, "Horovod: fast and easy distributed deep learning in TensorFlow", 2018 (the ring all-reduce
     for gradients).

@@ -60,23 +60,38 @@ class FullyShardedDataParallel(Driver):
     Notes
     -----
     Each rank holds an equal part of each unit, as one flat vector.  `shards` maps the number of the unit, as a
-    str, to this vector.  Each rank updates its shards with an optimizer of its own::
-
-        for unit in range(len(fsdp.units)):
-            with fsdp.forward(unit) as parameters: ...
-        for unit in reversed(range(len(fsdp.units))):
-            with fsdp.backward(unit) as parameters:
-                ...
-                fsdp.ready(name, gradient)
-        optimizer.step(fsdp.synchronize())
+    str, to this vector.  Each rank updates its shards with an optimizer of its own.
 
     The parameters inside a ``with`` block are views that are valid until the end of the block.
+
+    Examples
+    --------
+    One step of a model with two units::
+
+        import numpy as np
+        from pycoll.parallel import SGD, FullyShardedDataParallel
+
+        fsdp = FullyShardedDataParallel({"first.weight": np.ones((8, 4)), "last.weight": np.ones((4, 1))})
+        optimizer = SGD(fsdp.shards, lr=0.01)
+        inputs, targets = np.ones((16, 8)), np.zeros((16, 1))
+        with fsdp.forward(0) as parameters:
+            hidden = inputs @ parameters["first.weight"]
+        with fsdp.forward(1) as parameters:
+            error = (hidden @ parameters["last.weight"] - targets) / 16
+        with fsdp.backward(1) as parameters:
+            fsdp.ready("last.weight", hidden.T @ error)
+            error = error @ parameters["last.weight"].T
+        with fsdp.backward(0):
+            fsdp.ready("first.weight", inputs.T @ error)
+        optimizer.step(fsdp.synchronize())
 
     References
     ----------
     Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020 (stage 3).
+    https://doi.org/10.1109/SC41405.2020.00024
 
     Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB 2023.
+    https://doi.org/10.14778/3611540.3611569
     """
 
     @interruptions_delayed()

@@ -112,6 +112,7 @@ class SGD(Optimizer):
     References
     ----------
     Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013 (Nesterov momentum).
+    https://proceedings.mlr.press/v28/sutskever13.html
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class Adam(Optimizer):
 
     References
     ----------
-    Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015.
+    Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015. https://arxiv.org/abs/1412.6980
     """
 
     kept = ("mean", "square")
@@ -220,7 +221,7 @@ class AdamW(Adam):
 
     References
     ----------
-    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
+    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019. https://arxiv.org/abs/1711.05101
     """
 
     decoupled = True

@@ -59,9 +59,10 @@ class Template:
         steps: Sequence[Step] | None = None,
     ) -> None:
         self._program, self._dtype, self._operation, self._size = program, dtype, operation, size
+        self.steps = program.steps if steps is None else steps
         # NumPy does not check for overlap if an operand and the result are one object: so one array for each region
         self._arrays: dict[tuple[Region, np.dtype], int] = {}
-        self._makers = [self._maker(step) for step in (program.steps if steps is None else steps)]
+        self._makers = [self._maker(step) for step in self.steps]
 
     def calls(self, bases: Sequence[int], requests: list[Any]) -> Calls:
         """Bind the steps to calls without arguments, on buffers at these addresses."""
@@ -85,7 +86,7 @@ class Template:
                 return lambda requests, arrays: requests[number].Start
             case Apply(left, right, out):
                 assert self._operation
-                bound = self._operation.bound
+                bound = self._operation.binder(self._dtype)
                 one, other, result = (self._array(region, self._dtype) for region in (left, right, out))
                 return lambda requests, arrays: bound(arrays[one], arrays[other], arrays[result])
             case CopyBytes(source, to):
@@ -96,6 +97,13 @@ class Template:
         # complex numbers as pairs of real numbers, whose rounding does not depend on their addresses
         mean = self._array(step.region, real_dtype(self._dtype))
         return lambda requests, arrays: partial(np.divide, arrays[mean], self._size, out=arrays[mean])
+
+
+def template(
+    program: Program, offsets: tuple[int, ...], dtype: np.dtype, operation: Operation | None, size: int
+) -> Template:
+    """A template for a program without messages, on buffers with these offsets in cache lines."""
+    return _template(program, offsets, dtype, operation, size)[1]
 
 
 @lru_cache(maxsize=512)

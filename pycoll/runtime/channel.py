@@ -98,7 +98,7 @@ class Channel:
         if tag is not None:
             return bind(self.comm, program, buffers, addresses, operation, memory.allocate(program.scratch), tag)
         self.renew()
-        scratch = self._shared_scratch(memory, program.scratch)
+        scratch = self.shared_scratch(memory, program.scratch)
         if operation and not operation.predefined:  # its handle may be freed and reused, so nothing is kept
             return freed_at_its_end(bind(self.comm, program, buffers, addresses, operation, scratch, BLOCKING))
         key = (program, memory.scratch, *addresses, buffers.dtype, operation and operation.name)
@@ -126,7 +126,7 @@ class Channel:
         if in_flight:
             scratch = buffers.memory.allocate(program.scratch)
         else:
-            scratch = self._last_scratch = self._shared_scratch(HOST, program.scratch)
+            scratch = self._last_scratch = self.shared_scratch(HOST, program.scratch)
         return bind(self.comm, program, buffers, addresses, operation, scratch, None if in_flight else BLOCKING)
 
     def bind_shared(
@@ -140,7 +140,7 @@ class Channel:
     ) -> list[Executable]:
         """Bind programs without messages, which use the same scratch, to own buffers and to those of other ranks."""
         nbytes = max(program.scratch for program in programs)
-        scratch = HOST.allocate(nbytes) if in_flight else self._shared_scratch(HOST, nbytes)
+        scratch = HOST.allocate(nbytes) if in_flight else self.shared_scratch(HOST, nbytes)
         return [
             bind(self.comm, program, buffers, addresses, operation, scratch, BLOCKING, peers) for program in programs
         ]
@@ -159,7 +159,7 @@ class Channel:
         if tag is not None:
             self._meetings.append(meeting)
 
-    def _shared_scratch(self, memory: Memory, nbytes: int) -> Any:
+    def shared_scratch(self, memory: Memory, nbytes: int) -> Any:
         """Scratch memory, in powers of two; it exists as long as an executable uses it."""
         if memory is HOST and nbytes <= SMALL:
             return self._small
@@ -210,13 +210,22 @@ class Channel:
     def register(self, nbytes: int) -> Any:
         """Allocate registered memory; all ranks call this together."""
         memory = self.registered.allocate(nbytes)
-        self.forget_plans()  # those of communicators without registered memory do not look for it
+        self.forget_plans()  # if this is the first registered memory, they do not look for it
+        self._forget_meetings()
         return memory
 
     def unregister(self, address: int) -> None:
         """Free registered memory; all ranks call this together."""
         self.registered.give_back(address)
         self.forget_plans()
+        self._forget_meetings()
+
+    def _forget_meetings(self) -> None:
+        """Drop all meetings, which refer to registered memory."""
+        if self._meeting:
+            self._meeting.free()
+        self._meeting = None
+        self._meetings.clear()
 
     def stage(self, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
         """Two areas of `nbytes` bytes, through which short send and receive buffers are copied."""
@@ -241,10 +250,7 @@ class Channel:
         self._epoch = hooks.epoch
         for key in list(self._executables):
             self._drop(key)
-        if self._meeting:
-            self._meeting.free()
-        self._meeting = None
-        self._meetings.clear()
+        self._forget_meetings()
 
     def revoke(self) -> None:
         """Revoke the private duplicate: waiting calls on other ranks, and later calls on this rank, raise an error."""

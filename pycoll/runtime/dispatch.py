@@ -157,7 +157,7 @@ class Prepared:
                 return None
             plan.answer = _answer(buffers.result, recv)
         if self.sharing:
-            return SharedPlan.around(plan, self.sharing)
+            return SharedPlan.around(plan, self.sharing) if on_host else None
         if executable:
             plan.keep(executable, (address(buffers.send), address(buffers.recv)))
         return plan
@@ -179,7 +179,8 @@ class Prepared:
             load()
         if self.sharing:
             tag = self.bind.tag()
-            yield from self.sharing.parts(self.buffers.send, self.buffers.recv, tag, lambda: [executable()])
+            places = address(self.buffers.send), address(self.buffers.recv)
+            yield from self.sharing.parts(*places, tag, lambda: [executable()])
         else:
             yield executable()
         for store in self.buffers.after:
@@ -233,9 +234,7 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     return Prepared(channel, key, buffers, operation, bind, typed, _sharing(channel, key, buffers, operation))
 
 
-def _sharing(
-    channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None
-) -> Sharing | None:
+def _sharing(channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None) -> Sharing | None:
     """How the call uses registered buffers; None if it does not.  Whether it does is the same on all ranks."""
     primitive = key.algorithm.primitive
     if not channel.registered.areas or key.algorithm.name == NATIVE or (operation and not operation.predefined):
@@ -248,7 +247,8 @@ def _sharing(
     own_block = 0 if buffers.in_place else None
     if buffers.in_place and primitive.holds_in_place:
         own_block = buffers.recvs[key.rank][0] if buffers.recvs else key.rank * key.length * key.itemsize
-    return Sharing(channel, program, buffers.at(None, None), operation, own_block, not primitive.rooted)
+    send, recv = (0 if array is None else int(array.nbytes) for array in (buffers.send, buffers.recv))
+    return Sharing(channel, program, buffers.at(None, None), (send, recv), operation, own_block, not primitive.rooted)
 
 
 def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:

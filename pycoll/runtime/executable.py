@@ -62,6 +62,11 @@ class Executable:
         """Record its runs from now on."""
         self.tracer, self.calls = tracer, tracer.calls(self.calls)
 
+    def surround(self, call: Callable[[], object]) -> None:
+        """Make this call before the first call and after the last one."""
+        waits = [None, *self.waits, None]
+        self.calls, self._waits = [call, *self.calls, call], waits
+
     def run(self, calls: Calls | None = None) -> None:
         """Make all calls, or these; an error is raised after the last call, because other ranks depend on its messages.
 
@@ -140,7 +145,9 @@ def _broke_off(call: Any, error: BaseException) -> bool:
 class Runs(Protocol):
     """A part of a collective: an executable, or a plan and its buffers."""
 
-    failed: Any
+    @property
+    def failed(self) -> bool:
+        """Whether it ended early, so that messages may be pending."""
 
     def run(self) -> None:
         """Run it."""

@@ -7,13 +7,13 @@ allocate and free together, and each keeps account of the parts of all ranks.  S
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -21,10 +21,10 @@ from mpi4py import MPI
 from ..base import settings
 from .progress import until
 
-GROWTH = 1 << 20  # the least bytes of the part of a rank in an area
-KEPT = 1 << 26  # the most bytes of the part of a rank in an area that is kept although it is empty
+GROWTH = 1 << 20  # the least bytes of the part of a rank in an area; each area is as large as all before together
+KEPT = 1 << 26  # the most bytes of a part by which memory grows in advance, or that are kept although they are empty
 ALIGNMENT = 64
-_AREA = 48  # the number of an area is in the bits from here on, the offset in its part is in those below
+AREA = 48  # the number of an area is in the bits from here on, the offset in its part is in those below
 _SHARED_FILES = "/dev/shm"  # where both MPI libraries create shared memory on Linux
 _NOISE = b"OSC UCX component priority set inside component query failed"
 
@@ -75,7 +75,8 @@ class Area:
         self.starts = [MPI.Get_address(self.window.Shared_query(rank)[0]) for rank in range(comm.size)]
         self.parts = [Part(size) for size in sizes]
         self.start, self.end = self.starts[comm.rank], self.starts[comm.rank] + sizes[comm.rank]
-        memory = np.frombuffer(MPI.buffer.fromaddress(self.start, sizes[comm.rank]), np.uint8)
+        own: Any = MPI.buffer.fromaddress(self.start, sizes[comm.rank])
+        memory = np.frombuffer(own, np.uint8)
         memory[:: os.sysconf("SC_PAGE_SIZE")] = 0  # first touched here, so that the pages lie near this rank
         self.arrays: dict[int, list[int]] = {}  # the offsets in all parts, by the number of the allocation
 
@@ -105,11 +106,13 @@ class Registered:
         self.areas: dict[int, Area] = {}  # by number; numbers are not used again
         self._ordinary: dict[int, np.ndarray] = {}  # by the number of the allocation
         self._made = self._allocated = 0
+        self._spans: list[tuple[int, int, int]] = []  # of the parts of this rank: begin, end, and code minus address
+        self.shifts: dict[int, list[int]] = {}  # address minus code, for each area by number and each rank
 
     def allocate(self, nbytes: int) -> MPI.buffer | np.ndarray:
         """Allocate memory for this rank; all ranks call this together, and may ask for different sizes."""
         rounded = max(nbytes + -nbytes % ALIGNMENT, ALIGNMENT)
-        table = self._exchange([rounded, shutil.disk_usage(_SHARED_FILES).free if self._shares else 0])
+        table = self._exchange([rounded, available() if self._shares else 0])
         number = self._allocated = self._allocated + 1
         area = self._with_room(number, table[:, 0].tolist(), int(table[:, 1].min()))
         if area is None:
@@ -123,13 +126,15 @@ class Registered:
             if area.take(number, sizes):
                 return area
         page = os.sysconf("SC_PAGE_SIZE")
-        parts = [max(size + -size % page, GROWTH) for size in sizes]
+        grown = [sum(area.parts[rank].nbytes for area in self.areas.values()) for rank in range(self.comm.size)]
+        parts = [max(size + -size % page, GROWTH, min(had, KEPT)) for size, had in zip(sizes, grown)]
         if sum(parts) > free:
             settings.logger.info("%d bytes of shared memory are free, fewer than the %d required", free, sum(parts))
             return None
         self._made += 1
         area = self.areas[self._made] = Area(self.comm, parts)
         area.take(number, sizes)
+        self._note_spans()
         return area
 
     def give_back(self, address: int) -> None:
@@ -150,6 +155,7 @@ class Registered:
         large = any(part.nbytes > KEPT for part in area.parts)
         if not area.arrays and (large or len(self.areas) > 1):
             self.areas.pop(at).free()
+            self._note_spans()
 
     def _number(self, address: int) -> int:
         for number, memory in self._ordinary.items():
@@ -169,29 +175,45 @@ class Registered:
 
     def code(self, address: int, nbytes: int) -> int:
         """The position of memory of this rank, in a form that `address` of other ranks understands; -1 if elsewhere."""
-        for number, area in self.areas.items():
-            if area.start <= address and address + nbytes <= area.end:
-                return number << _AREA | address - area.start
+        for start, end, shift in self._spans:
+            if start <= address and address + nbytes <= end:
+                return address + shift
         return -1
 
     def address(self, rank: int, code: int) -> int:
         """The address, in this process, of the memory of a rank that has this code."""
-        return self.areas[code >> _AREA].starts[rank] + (code & (1 << _AREA) - 1)
+        return code + self.shifts[code >> AREA][rank]
 
-    def synchronize(self) -> None:
-        """Complete the memory accesses of this rank before its next messages."""
-        next(iter(self.areas.values())).window.Sync()
+    @property
+    def synchronize(self) -> Callable[[], object]:
+        """A call that completes the memory accesses of this rank before its next messages."""
+        synchronize: Callable[[], object] = next(iter(self.areas.values())).window.Sync
+        return synchronize
+
+    def _note_spans(self) -> None:
+        firsts = [(area, number << AREA) for number, area in self.areas.items()]
+        self._spans = [(area.start, area.end, first - area.start) for area, first in firsts]
+        self.shifts = {first >> AREA: [start - first for start in area.starts] for area, first in firsts}
 
     def free(self) -> None:
         """Free all areas; all ranks call this together."""
         for area in self.areas.values():
             area.free()
         self.areas.clear()
+        self._note_spans()
         self._ordinary.clear()
 
 
 def _missing(comm: MPI.Intracomm) -> str:
     return f"rank {comm.rank} waits, because at least one of the {comm.size} ranks has not called it"
+
+
+def available() -> int:
+    """The bytes of shared memory that are free on this host."""
+    try:
+        return shutil.disk_usage(_SHARED_FILES).free
+    except OSError:
+        return 0
 
 
 @contextlib.contextmanager

@@ -9,24 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from mpi4py import MPI
 
 from ..arguments.check_buffers import CheckedBuffers
-from ..arguments.memory import address
+from ..arguments.memory import address, overlap
 from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
+from ..compiler.align import LINE
 from ..compiler.blocks import ProgramKey, compiled
 from ..compiler.shared import INPUT, OUTPUT, SharedProgram
 from ..schedule.registry import find
-from .executable import Executable, Runs, run_in_turn
+from .bind import Template, template
+from .executable import Calls, Executable, Runs, run_in_turn
 from .plan import Plan
+from .recording import recorder
+from .registered import AREA
 
 if TYPE_CHECKING:
     from .channel import Channel
 
-MOST_BOUND = 128  # the most positions of buffers for which executables of a kind of calls are kept
+get_address = MPI.Get_address
+MOST_KNOWN = 128  # the most positions of buffers for which a plan keeps the calls
 _IN_PLACE = 2  # the column of the table that tells whether a rank works in place; the others are those of its buffers
 _ANY = 1 << 30  # longer than any message here
 
@@ -50,18 +56,13 @@ class Meeting:
                 ("barrier", "dissemination", 0, nothing),
             ]
         )
+        for executable in (self.opening, self.closing):
+            executable.surround(channel.registered.synchronize)
 
     def free(self) -> None:
         """Free the requests."""
         self.opening.free()
         self.closing.free()
-
-
-class Bound(NamedTuple):
-    """The executables for buffers in certain positions: what runs between the synchronizations, and after them."""
-
-    work: Executable
-    after: Executable | None
 
 
 @dataclass
@@ -71,71 +72,179 @@ class Sharing:
     channel: Channel
     program: SharedProgram
     like: CheckedBuffers  # the buffers of such a call, without the arrays
+    sizes: tuple[int, int]  # of the send and the receive buffer, in bytes
     operation: Operation | None
     own_block: int | None  # if this rank works in place, the offset of its input in the receive buffer
     uniform: bool  # either all ranks work in place, or none
-    _bound: dict[tuple[int, int, bytes], Bound | None] = field(default_factory=dict)
 
-    def parts(
-        self, send: Any, recv: Any, tag: int | None, messages: Callable[[], Iterable[Runs]]
-    ) -> Iterator[Runs]:
-        """The parts of a collective on these buffers; those of `messages` if they are not all registered.
+    def __post_init__(self) -> None:
+        self._needed = [(rank, which, 2 * rank + which) for rank, which in self.program.needed]
+        self._nowhere = [0] * (2 * self.channel.size)
+
+    def parts(self, send: int, recv: int, tag: int | None, messages: Callable[[], Iterable[Runs]]) -> Iterator[Any]:
+        """The parts of a collective on buffers at these addresses; those of `messages` if they are not registered.
 
         Without `tag`, it is a blocking collective.
         """
-        synchronize = self.channel.registered.synchronize
-        meeting = self.channel.meeting(tag)
-        self._enter(meeting, send, recv)
-        synchronize()
+        channel, meeting = self.channel, self.channel.meeting(tag)
+        self.enter(meeting, send, recv)
         yield meeting.opening
-        bound = self._find(meeting.table, address(send), address(recv), tag is not None)
-        if bound is None:
+        peers = self.peers(meeting)
+        if peers is None:
             yield from messages()
         else:
-            synchronize()
-            yield bound.work
-            synchronize()
+            bases, operation, in_flight = (send, recv), self.operation, tag is not None
+            programs = [self.program.program, self.program.after]
+            work, after = channel.bind_shared(programs, self.like, bases, peers, operation, in_flight)
+            yield work
             yield meeting.closing
-            synchronize()
-            if bound.after:
-                yield bound.after
-        self.channel.end_meeting(meeting, tag)
+            if self.program.after.steps:
+                yield after
+        channel.end_meeting(meeting, tag)
 
-    def _enter(self, meeting: Meeting, send: Any, recv: Any) -> None:
+    def enter(self, meeting: Meeting, send: int, recv: int) -> None:
         """Write the positions of the buffers of this rank to its row of the table."""
-        registered, row, on_host = self.channel.registered, meeting.mine, self.like.memory is HOST
-        row[OUTPUT] = output = registered.code(address(recv), recv.nbytes) if on_host and recv is not None else -1
-        if send is not None:
-            row[INPUT] = registered.code(address(send), send.nbytes) if on_host else -1
+        code, row = self.channel.registered.code, meeting.mine
+        row[OUTPUT] = output = code(recv, self.sizes[1])
+        if send:
+            row[INPUT] = code(send, self.sizes[0])
         else:
             row[INPUT] = output + (self.own_block or 0) if output >= 0 else -1
         row[_IN_PLACE] = self.own_block is not None
 
-    def _find(self, table: np.ndarray, send: int, recv: int, in_flight: bool) -> Bound | None:
-        """The executables for buffers in these positions; None if a buffer that others access is not registered."""
-        key = send, recv, table.tobytes()
-        kept = not (in_flight and self.program.program.scratch)
-        if kept and key in self._bound:
-            return self._bound[key]
-        rows = table.tolist()
-        mixed = self.uniform and len({row[_IN_PLACE] for row in rows}) > 1
-        usable = not mixed and all(rows[rank][which] >= 0 for rank, which in self.program.needed)
-        bound = self._bind(rows, send, recv, in_flight) if usable else None
-        if kept:
-            if len(self._bound) == MOST_BOUND:
-                self._bound.clear()
-            self._bound[key] = bound
-        return bound
+    def peers(self, meeting: Meeting) -> list[int] | None:
+        """The addresses of the buffers of all ranks; None if a buffer that others access is not registered."""
+        rows, found, shifts = meeting.table.tolist(), self._nowhere[:], self.channel.registered.shifts
+        for rank, which, place in self._needed:
+            code = rows[rank][which]
+            if code < 0:
+                return None
+            found[place] = code + shifts[code >> AREA][rank]
+        return None if self.uniform and len({row[_IN_PLACE] for row in rows}) > 1 else found
 
-    def _bind(self, rows: list[list[int]], send: int, recv: int, in_flight: bool) -> Bound:
-        peers = [0] * (2 * self.channel.size)
-        for rank, which in self.program.needed:
-            if rank != self.channel.comm.rank:
-                peers[2 * rank + which] = self.channel.registered.address(rank, rows[rank][which])
-        work, after = self.channel.bind_shared(
-            [self.program.program, self.program.after], self.like, (send, recv), peers, self.operation, in_flight
+
+@dataclass(kw_only=True)
+class SharedPlan(Plan):
+    """A plan for buffers that may be registered; `messages` is the plan for those that are not."""
+
+    sharing: Sharing
+    messages: Plan
+    meeting: Meeting
+    scratch_address: int
+    rest: Executable  # runs the calls that follow the first synchronization
+    known: dict[tuple[int, int, bytes], Calls | None] = field(default_factory=dict)  # by the positions of all buffers
+    templates: dict[tuple[int, ...], tuple[Template, Template]] = field(default_factory=dict)  # by offsets in lines
+
+    @classmethod
+    def around(cls, plan: Plan, sharing: Sharing) -> SharedPlan:
+        """A plan for the same calls as `plan`."""
+        alike = {one.name: getattr(plan, one.name) for one in fields(Plan)}
+        channel, program = sharing.channel, sharing.program.program
+        scratch = channel.shared_scratch(HOST, program.scratch)
+        return cls(
+            **alike,
+            sharing=sharing,
+            messages=plan,
+            meeting=channel.meeting(None),
+            rest=Executable(program, [], [], scratch),
+            scratch_address=address(scratch),
         )
-        return Bound(work, after if self.program.after.steps else None)
+
+    def run(self, send: Any, recv: Any) -> bool:
+        """Run on these buffers; return False if they need a full check."""
+        places = self._places(send, recv)
+        if places is None:
+            return False
+        if recorder.current:
+            parts = self.sharing.parts(*places, None, lambda: [_ByMessages(self.messages, send, recv)])
+            run_in_turn(parts, self._broken)
+            return True
+        self.sharing.enter(self.meeting, *places)
+        opening = self.running = self.meeting.opening
+        interrupted, delayed = opening.interrupted, None
+        try:
+            opening.run()
+        except BaseException as error:
+            if opening.failed or opening.interrupted == interrupted:
+                raise
+            delayed = error
+        try:
+            self._run_rest(places, send, recv)
+        except BaseException as error:
+            delayed = delayed or error
+            if self.running is opening:  # of a signal handler, before the first call; otherwise it comes again
+                self._run_rest(places, send, recv)
+        if delayed:
+            raise delayed
+        return True
+
+    def _places(self, send: Any, recv: Any) -> tuple[int, int] | None:
+        """The addresses of the buffers, or 0; None if they need a full check."""
+        start = other = 0
+        if self.gives:
+            if not send.flags.c_contiguous:
+                return None
+            start = get_address(send)
+        if self.gets:
+            if not (recv.flags.carray if self.writes else recv.flags.c_contiguous):
+                return None
+            other = get_address(recv)
+            if start and overlap(start, self.sharing.sizes[0], other, self.sharing.sizes[1]):
+                return None
+        return start, other
+
+    def _run_rest(self, places: tuple[int, int], send: Any, recv: Any) -> None:
+        """Run what follows the first synchronization."""
+        key = *places, self.meeting.table.tobytes()
+        if key not in self.known:
+            if len(self.known) == MOST_KNOWN:
+                self.known.clear()
+            self.known[key] = self._bind(*places)
+        calls = self.known[key]
+        if calls is None:
+            try:
+                self.messages.run(send, recv)
+            finally:
+                self.running = self.messages.running
+        else:
+            self.running = self.rest
+            self.rest.run(calls)
+
+    def _bind(self, send: int, recv: int) -> Calls | None:
+        """The calls for buffers at these addresses, or None for messages."""
+        sharing = self.sharing
+        peers = sharing.peers(self.meeting)
+        if peers is None:
+            return None
+        bases = send, recv, self.scratch_address, *peers
+        offsets = tuple([base % LINE for base in bases])
+        if offsets not in self.templates:
+            kind = offsets, sharing.like.dtype, sharing.operation, sharing.channel.size
+            self.templates[offsets] = template(sharing.program.program, *kind), template(sharing.program.after, *kind)
+        work, after = self.templates[offsets]
+        calls = work.calls(bases, [])
+        calls += self.meeting.closing.calls
+        if after.steps:
+            calls += after.calls(bases, [])
+        return calls
+
+    def _broken(self, error: BaseException, part: Any) -> None:
+        """Report that the collective ended early in this part."""
+        self.running = part.plan.running if isinstance(part, _ByMessages) else part
+        if self.running:
+            self.running.failed = True
+
+    def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
+        places = address(send) if self.gives else 0, address(recv) if self.gets else 0
+        yield from self.sharing.parts(*places, tag, lambda: self.messages._parts(send, recv, tag))
+
+    def keep(self, executable: Executable, places: tuple[int, int]) -> None:
+        """Use this executable for messages of buffers at these addresses."""
+        self.messages.keep(executable, places)
+
+    def forget(self, places: tuple[int, int]) -> None:
+        """Drop the executable for messages of buffers at these addresses, because it is freed."""
+        self.messages.forget(places)
 
 
 @dataclass
@@ -154,51 +263,3 @@ class _ByMessages:
     def run(self) -> None:
         """Run it."""
         self.plan.run(self.send, self.recv)
-
-
-@dataclass(kw_only=True)
-class SharedPlan(Plan):
-    """A plan for buffers that may be registered; `messages` is the plan for those that are not."""
-
-    sharing: Sharing
-    messages: Plan
-
-    @classmethod
-    def around(cls, plan: Plan, sharing: Sharing) -> SharedPlan:
-        """A plan for the same calls as `plan`."""
-        alike = {one.name: getattr(plan, one.name) for one in fields(Plan)}
-        return cls(**alike, sharing=sharing, messages=plan)
-
-    def run(self, send: Any, recv: Any) -> bool:
-        """Run on these buffers; return False if they need a full check."""
-        if not self._fits(send, recv):
-            return False
-        parts = self.sharing.parts(
-            send if self.gives else None,
-            recv if self.gets else None,
-            None,
-            lambda: [_ByMessages(self.messages, send, recv)],
-        )
-        run_in_turn(parts, self._broken)
-        return True
-
-    def _broken(self, error: BaseException, part: Runs) -> None:
-        self.running = part.plan.running if isinstance(part, _ByMessages) else part
-        if self.running:
-            self.running.failed = True
-
-    def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
-        yield from self.sharing.parts(
-            send if self.gives else None,
-            recv if self.gets else None,
-            tag,
-            lambda: self.messages._parts(send, recv, tag),
-        )
-
-    def keep(self, executable: Executable, places: tuple[int, int]) -> None:
-        """Use this executable for messages of buffers at these addresses."""
-        self.messages.keep(executable, places)
-
-    def forget(self, places: tuple[int, int]) -> None:
-        """Drop the executable for messages of buffers at these addresses, because it is freed."""
-        self.messages.forget(places)

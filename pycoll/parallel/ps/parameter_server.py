@@ -90,6 +90,7 @@ class ParameterServer(Driver):
     References
     ----------
     Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014.
+    https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu
     """
 
     @interruptions_delayed()

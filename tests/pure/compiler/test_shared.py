@@ -1,6 +1,7 @@
 """Programs for registered buffers: results, and the absence of races between ranks."""
 
 import random
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ class Races:
             table[owner][buffer][start : start + size] |= np.uint64(1 << rank)
 
     def check(self):
-        for reads, writes in zip(sum(self.reads, []), sum(self.writes, [])):
+        for reads, writes in zip(chain.from_iterable(self.reads), chain.from_iterable(self.writes)):
             written = writes != 0
             assert (reads[written] == writes[written]).all(), "a rank writes bytes that another rank accesses"
             assert (writes & (writes - np.uint64(1)) == 0)[written].all(), "two ranks write the same bytes"
@@ -44,7 +45,11 @@ def run(algorithm, size, root=0, count=7, segments=3, in_place=False, seed=0, uf
     numbers = np.random.default_rng(seed)
     data = [numbers.integers(0, 1000, count * (size if primitive.takes_all else 1)) for _ in range(size)]
     inside = [
-        (in_place if primitive.name in IN_PLACE_EVERYWHERE else (in_place or primitive.name == "bcast") and rank == root)
+        (
+            in_place
+            if primitive.name in IN_PLACE_EVERYWHERE
+            else (in_place or primitive.name == "bcast") and rank == root
+        )
         for rank in range(size)
     ]
     memory = [buffers(primitive, data, rank, root, count, inside[rank]) for rank in range(size)]
@@ -67,11 +72,10 @@ def run(algorithm, size, root=0, count=7, segments=3, in_place=False, seed=0, uf
         mine += [machine.memory[rank][buffer][start:] for rank, buffer, start in places.values()]
     for rank, one in enumerate(found):
         for step in one.program.steps:
-            *sources, to = step
             for region in step:
                 owner, buffer, start = places.get(region.buffer, (rank, region.buffer, 0))
                 assert owner == rank or divmod(region.buffer - 3, 2) in one.needed
-                races.note(rank, owner, buffer, start + region.start, region.size, region is to)
+                races.note(rank, owner, buffer, start + region.start, region.size, region is step[-1])
     races.check()
     order = list(range(size))
     random.Random(seed).shuffle(order)

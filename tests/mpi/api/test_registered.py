@@ -1,0 +1,296 @@
+"""Registered buffers: results in every form of call, agreement between ranks, allocation and freeing."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mpi4py import MPI
+
+import pycoll
+from pycoll.runtime import registered
+from pycoll.runtime.attach import attach
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of
+from pycoll.selection.rules import registered_from
+from tests.drawn import examples
+from tests.mpi.native import RANK, SIZE, WORLD
+
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")]
+
+COUNT = 5 * 1024 + 3  # float32 elements in the block of a rank, which are more bytes than the least for any primitive
+SHARED = [name for name, primitive in PRIMITIVES.items() if name != "barrier" and not primitive.varies]
+PAIRS = [(name, algorithm) for name in SHARED for algorithm in algorithms_of(name)]
+IN_PLACE = ("allgather", "allreduce", "alltoall", "reduce_scatter", "scan", "exscan")
+ROOT = SIZE // 2
+
+
+@pytest.fixture(scope="module")
+def comm():
+    """Return a communicator that is freed at the end, with the registered memory that is left."""
+    one = WORLD.Dup()
+    pycoll.attach(one)
+    yield one
+    one.Free()
+
+
+@pytest.fixture(scope="module")
+def memory(comm):
+    """Return registered memory for two buffers."""
+    return [pycoll.zeros(SIZE * COUNT + 64, np.float32, comm=comm) for _ in range(2)]
+
+
+class Call:
+    """A call on numbers known to every rank, with buffers in given memory."""
+
+    def __init__(self, comm, primitive, algorithm, seed=0, count=COUNT, in_place=False, starts=(0, 0)):
+        self.comm, self.primitive, self.shape = comm, primitive, PRIMITIVES[primitive]
+        self.given = {"comm": comm, "algorithm": algorithm} | ({"root": ROOT} if self.shape.rooted else {})
+        self.count, self.in_place, self.starts = count, in_place, starts
+        blocks = SIZE if self.shape.takes_all else 1
+        self.inputs = [np.random.default_rng([seed, rank]).random(blocks * count).astype("f") for rank in range(SIZE)]
+        self.inside = in_place and (primitive in IN_PLACE or (self.shape.rooted and RANK == ROOT))
+
+    def place(self, memory):
+        """Copy the input of this rank to the memory; return the arguments."""
+        mine, count = self.inputs[RANK], self.count
+        send = memory[0][self.starts[0] :][: mine.size]
+        recv = memory[1][self.starts[1] :][: count * (SIZE if self.shape.gives_all or self.inside else 1)]
+        recv[:] = -1
+        if self.primitive == "bcast":
+            recv = recv[:count]
+            recv[:] = mine if RANK == ROOT else -1
+            return (recv,)
+        if self.shape.rooted and self.shape.takes_all and RANK != ROOT:
+            return None, recv[:count]
+        send[:] = mine
+        if self.primitive == "scatter" and self.inside:
+            return send, MPI.IN_PLACE
+        gets = RANK == ROOT or self.primitive not in ("reduce", "gather")
+        if not self.inside:
+            return send, recv[: count if not self.shape.gives_all else None] if gets else None
+        if self.shape.holds_in_place:
+            recv[RANK * count : (RANK + 1) * count] = mine
+        else:
+            recv = recv[: mine.size]
+            recv[:] = mine
+        return MPI.IN_PLACE, recv
+
+    def run(self, memory, form="blocking"):
+        """Run the call; return the result, a copy."""
+        arguments = self.place(memory)
+        if form == "blocking":
+            result = getattr(pycoll, self.primitive)(*arguments, **self.given)
+        elif form == "nonblocking":
+            result = getattr(pycoll, f"i{self.primitive}")(*arguments, **self.given).wait()
+        else:
+            with getattr(pycoll, f"{self.primitive}_init")(*arguments, **self.given) as persistent:
+                for _ in range(2):
+                    self.place(memory)
+                    persistent.Start()
+                    result = persistent.wait()
+        return None if result is None else result.copy()
+
+    def reference(self):
+        """Return the result with messages, on ordinary memory."""
+        return self.run([np.zeros(SIZE * COUNT + 64, np.float32) for _ in range(2)])
+
+
+@pytest.mark.parametrize("form", ["blocking", "nonblocking", "persistent"])
+@pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
+@pytest.mark.parametrize("primitive, algorithm", PAIRS)
+def test_the_same_bits_without_messages(comm, memory, primitive, algorithm, in_place, form):
+    """Check that results are the same as with messages, bit for bit, and that no data is sent."""
+    call = Call(comm, primitive, algorithm, in_place=in_place)
+    expected = call.reference()
+    with pycoll.traffic() as sent:
+        for _ in range(2):  # the first call is checked, the second one uses a plan
+            np.testing.assert_array_equal(call.run(memory, form), expected)
+    assert sent.nbytes < registered_from(primitive)
+
+
+@examples(10)
+@given(st.data())
+def test_calls_in_any_order_at_any_address(comm, memory, data):
+    waiting = []
+    for number in range(data.draw(st.integers(1, 8), "calls")):
+        primitive, algorithm = data.draw(st.sampled_from(PAIRS), "pair")
+        call = Call(
+            *(comm, primitive, algorithm, number),
+            count=data.draw(st.sampled_from((1, 100, 4096, COUNT)), "count"),
+            in_place=data.draw(st.booleans(), "in place"),
+            starts=(data.draw(st.integers(0, 63), "send"), data.draw(st.integers(0, 63), "recv")),
+        )
+        form = data.draw(st.sampled_from(("blocking", "nonblocking", "persistent")), "form")
+        np.testing.assert_array_equal(call.run(memory, form), call.reference())
+    assert not waiting
+
+
+@pytest.mark.parametrize("primitive", SHARED)
+def test_one_rank_changes_its_buffers(comm, memory, primitive):
+    """Check that ranks never use the old addresses of others, nor memory that is not registered."""
+    others = [pycoll.zeros(SIZE * COUNT + 64, np.float32, comm=comm) for _ in range(2)]
+    ordinary = [np.zeros(SIZE * COUNT + 64, np.float32) for _ in range(2)]
+    kinds = [memory, others, ordinary, [memory[0], ordinary[1]], [ordinary[0], memory[1]]]
+    calls = [Call(comm, primitive, None, seed) for seed in range(3)]
+    expected = [call.reference() for call in calls]
+    for turn in range(60):
+        changing = (turn // 5) % SIZE  # one rank changes its buffers, the others use theirs again
+        mine = kinds[turn % 5] if RANK == changing else memory
+        np.testing.assert_array_equal(calls[turn % 3].run(mine), expected[turn % 3])
+    for array in others:
+        pycoll.free(array, comm=comm)
+
+
+def test_some_ranks_in_place(comm, memory):
+    for turn in range(SIZE + 2):
+        memory[0][:COUNT], memory[1][:COUNT] = RANK, -1
+        if turn == RANK:
+            memory[1][:COUNT] = RANK
+        send = MPI.IN_PLACE if turn == RANK else memory[0][:COUNT]
+        result = pycoll.allreduce(send, memory[1][:COUNT], comm=comm)
+        np.testing.assert_array_equal(result, np.full(COUNT, SIZE * (SIZE - 1) / 2))
+
+
+@pytest.mark.parametrize("primitive", ["allreduce", "allgather", "alltoall", "reduce_scatter", "bcast", "gather"])
+def test_buffers_may_change_as_soon_as_the_call_returns(comm, memory, primitive):
+    """Check that no rank returns while another one reads or writes its buffers."""
+    calls = [Call(comm, primitive, None, seed) for seed in range(4)]
+    expected = [call.reference() for call in calls]
+    late = np.random.default_rng(0).integers(0, SIZE, 40)
+    for turn in range(40):
+        if RANK == late[turn]:
+            time.sleep(1e-4)
+        result = calls[turn % 4].run(memory)  # writes to both buffers at once in the next turn
+        np.testing.assert_array_equal(result, expected[turn % 4])
+
+
+def test_collectives_in_flight_at_the_same_time(comm, memory):
+    """Check that each has its own table of positions and its own scratch."""
+    room = [pycoll.zeros((6, SIZE * COUNT), np.float32, comm=comm) for _ in range(2)]
+    for row in range(6):
+        room[0][row] = room[1][row] = RANK + row
+    requests = [pycoll.ialltoall(MPI.IN_PLACE, room[0][row], comm=comm) for row in range(6)]
+    requests += [pycoll.iallreduce(MPI.IN_PLACE, room[1][row], comm=comm) for row in range(6)]
+    blocking = pycoll.allreduce(memory[0][:COUNT], memory[1][:COUNT], comm=comm)
+    expected = pycoll.allreduce(memory[0][:COUNT].copy(), comm=comm)
+    np.testing.assert_array_equal(blocking, expected)
+    pycoll.waitall(requests[::-1])
+    for row in range(6):
+        np.testing.assert_array_equal(room[0][row].reshape(SIZE, -1), np.arange(SIZE)[:, None] + row + np.zeros(COUNT))
+        np.testing.assert_array_equal(room[1][row], SIZE * (SIZE - 1) / 2 + SIZE * row)
+    for array in room:
+        pycoll.free(array, comm=comm)
+
+
+def test_operations(comm, memory):
+    for op, expected in (("avg", (SIZE - 1) / 2), ("max", SIZE - 1), ("prod", 0), (MPI.MIN, 0)):
+        memory[0][:COUNT] = RANK
+        np.testing.assert_array_equal(pycoll.allreduce(memory[0][:COUNT], memory[1][:COUNT], op, comm=comm), expected)
+    own = MPI.Op.Create(lambda a, b, datatype: np.frombuffer(b, "f").__iadd__(np.frombuffer(a, "f")), True)
+    memory[0][:COUNT] = RANK
+    result = pycoll.allreduce(memory[0][:COUNT], memory[1][:COUNT], own, comm=comm)
+    np.testing.assert_array_equal(result, SIZE * (SIZE - 1) / 2)
+    own.Free()
+
+
+def test_methods_of_comm(comm, memory):
+    ours = pycoll.Comm(comm)
+    memory[0][:COUNT] = RANK
+    with pycoll.traffic() as sent:
+        ours.Allreduce([memory[0], COUNT, MPI.FLOAT], [memory[1], COUNT, MPI.FLOAT])
+        np.testing.assert_array_equal(memory[1][:COUNT], SIZE * (SIZE - 1) / 2)
+        counts = [COUNT - rank for rank in range(SIZE)]
+        ours.Allgatherv(memory[0][: counts[RANK]], [memory[1][: sum(counts)], counts])
+    np.testing.assert_array_equal(memory[1][: sum(counts)], np.repeat(np.arange(SIZE), counts))
+    assert sent.nbytes < registered_from("allreduce")
+
+
+def test_shapes_and_lengths_differ(comm):
+    array = pycoll.empty((RANK, 3), np.int16, comm=comm)
+    assert array.shape == (RANK, 3)
+    assert array.dtype == np.int16
+    one = pycoll.zeros(5 + RANK, comm=comm)
+    assert one.dtype == np.float64
+    assert not one.any()
+    pycoll.free(array, comm=comm)
+    pycoll.free(one, comm=comm)
+
+
+def test_arrays_do_not_overlap(comm):
+    numbers = np.random.default_rng(0)
+    held = {}
+    for number in range(200):
+        if held and numbers.random() < 0.5:
+            chosen = sorted(held)[numbers.integers(len(held))]
+            array = held.pop(chosen)
+            assert (array == chosen).all()
+            pycoll.free(array, comm=comm)
+        else:
+            held[number] = pycoll.empty(int(numbers.integers(1, 100_000)), np.int32, comm=comm)
+            held[number][:] = number
+    for number, array in held.items():
+        assert (array == number).all()
+        pycoll.free(array, comm=comm)
+
+
+def test_windows_are_few(comm):
+    arrays = [pycoll.empty(100_000, comm=comm) for _ in range(100)]
+    assert len(attach(comm).registered.areas) < 12
+    for array in arrays:
+        pycoll.free(array, comm=comm)
+
+
+def test_wrong_arguments(comm):
+    with pytest.raises(ValueError, match=r"shape=\(2, -1\) has a negative dimension"):
+        pycoll.empty((2, -1), comm=comm)
+    with pytest.raises(ValueError, match="dtype=object contains Python objects"):
+        pycoll.zeros(3, object, comm=comm)
+    with pytest.raises(TypeError):
+        pycoll.empty("a", comm=comm)
+    with pytest.raises(TypeError, match=r"array must be an array of NumPy, not \[1\]"):
+        pycoll.free([1], comm=comm)
+    with pytest.raises(ValueError, match=r"not from pycoll\.empty"):
+        pycoll.free(np.zeros(3), comm=comm)
+    array = pycoll.zeros(3, comm=comm)
+    with pytest.raises(ValueError, match=r"not from pycoll\.empty"):
+        pycoll.free(array[1:], comm=comm)
+    pycoll.free(array, comm=comm)
+    with pytest.raises(ValueError, match="or is freed already"):
+        pycoll.free(array, comm=comm)
+
+
+def test_ranks_that_free_different_arrays(comm):
+    arrays = [pycoll.zeros(3, comm=comm) for _ in range(2)]
+    with pytest.raises(ValueError, match="the ranks free numbers"):
+        pycoll.free(arrays[RANK % 2], comm=comm)
+    for array in arrays:
+        pycoll.free(array, comm=comm)
+
+
+def test_too_little_shared_memory(monkeypatch):
+    """Check that arrays are in ordinary memory then, and that everything works."""
+    monkeypatch.setattr(registered, "available", lambda: 0)
+    comm = WORLD.Dup()
+    array = pycoll.zeros(COUNT, np.float32, comm=comm)
+    array[:] = RANK
+    np.testing.assert_array_equal(pycoll.allreduce(array, comm=comm), SIZE * (SIZE - 1) / 2)
+    assert not attach(comm).registered.areas
+    pycoll.free(array, comm=comm)
+    comm.Free()
+
+
+@pytest.mark.slow
+def test_nothing_leaks():
+    """Check that memory is given back: 10,000 arrays, and 1,000 communicators with an array that is not freed."""
+    comm = WORLD.Dup()
+    for _ in range(10_000):
+        pycoll.free(pycoll.empty(1000, comm=comm), comm=comm)
+    assert len(attach(comm).registered.areas) == 1
+    comm.Free()
+    for _ in range(1000):
+        comm = WORLD.Dup()
+        array = pycoll.zeros(COUNT, np.float32, comm=comm)
+        array[:] = RANK
+        assert pycoll.allreduce(array, comm=comm)[0] == SIZE * (SIZE - 1) / 2
+        comm.Free()
