@@ -43,8 +43,8 @@ def parser() -> Parser:
         "-a",
         "--algorithm",
         default="all",
-        help="names, separated by commas; all; best: measure all, show the fastest; auto: the choice of pycoll; "
-        "native: the native MPI collective, called through pycoll (%(default)s)",
+        help="names, separated by commas; all; best: measure all, show the fastest; auto: the algorithm "
+        "that pycoll chooses; native: the native MPI collective, called through pycoll (%(default)s)",
     )
     what.add_argument("--inplace", action="store_true", help="measure in place too")
     what.add_argument(
