@@ -36,6 +36,10 @@ def blocking(comm: MPI.Intracomm) -> None:
     pycoll.barrier(comm=comm, algorithm="tree")
     pycoll.bcast(B, root=0, algorithm="native")
     everything = pycoll.allgather(A, algorithm="bruck")
+    registered, ones = pycoll.zeros((SIZE, 2), comm=comm), pycoll.empty(3, np.float32, comm=comm)
+    assert pycoll.alltoall(registered, comm=comm).shape == registered.shape
+    pycoll.free(ones, comm=comm)
+    pycoll.free(registered, comm=comm)
     assert everything.shape == (SIZE, 4 * SIZE)
     pycoll.allgatherv(A[:4], [None, COUNTS])
     pycoll.alltoall(A, B, algorithm="pairwise")

@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from ..arguments.ops import OpName, resolve
 from ..runtime.attach import attach, tuning_state
-from ..runtime.dispatch import native_is_same
+from ..runtime.dispatch import may_share, native_is_same
 from ..schedule.registry import PRIMITIVES, algorithms_of, find
 from ..selection.select import SelectionKey, select
 from ..selection.tuning_file import Candidate
@@ -36,6 +36,8 @@ class Explanation:
         The length of a segment in bytes; None for the default.
     reason : str
         Why the algorithm was chosen.
+    registered : bool
+        Whether registered buffers of this size are used directly, without messages for the data.
     tuning : str
         The tuning file in use, or why there is none.
     seconds : dict of Candidate to float
@@ -49,13 +51,16 @@ class Explanation:
     algorithm: str
     segment: int | None
     reason: str
+    registered: bool
     tuning: str
     seconds: dict[Candidate, float]
 
     def __str__(self) -> str:
         where = f"{self.ranks} ranks on {self.hosts} host{'s' * (self.hosts > 1)}"
         name = str(Candidate(self.algorithm, self.segment))
-        lines = [f"{self.primitive} of {self.nbytes} bytes on {where}: {name}, {self.reason}", f"tuning: {self.tuning}"]
+        lines = [f"{self.primitive} of {self.nbytes} bytes on {where}: {name}, {self.reason}"]
+        lines += ["registered buffers: used directly, without messages for the data"] * self.registered
+        lines.append(f"tuning: {self.tuning}")
         for candidate, seconds in sorted(self.seconds.items(), key=lambda item: item[1]):
             lines.append(f"  {candidate!s:24} {seconds * 1e6:10.1f} us")
         return "\n".join(lines)
@@ -110,7 +115,7 @@ def explain(
         primitive, nbytes, commutative, native_is_same(channel, primitive, nbytes, np.dtype(dtype), operation)
     )
     choice = select(algorithm, key, channel.facts, channel.choices, channel.tuned)
-    find(primitive, choice.algorithm)
+    found = find(primitive, choice.algorithm)
     tuned = channel.tuned
     return Explanation(
         primitive,
@@ -118,6 +123,7 @@ def explain(
         channel.size,
         channel.facts.host_count,
         *(choice.algorithm, choice.segment, choice.reason),
+        may_share(channel, found, nbytes, operation),
         tuning_state(channel),
         tuned.times(primitive, nbytes) if tuned else {},
     )

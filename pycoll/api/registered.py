@@ -54,8 +54,8 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.In
         raise ValueError(f"shape={shape} has a negative dimension")
     channel = attach(comm)
     channel.check_usable()
-    memory = channel.register(math.prod(lengths) * dtype.itemsize)
-    return np.ndarray(lengths, dtype, memory)
+    memory, start = channel.register(math.prod(lengths) * dtype.itemsize)
+    return np.ndarray(lengths, dtype, memory, start)
 
 
 def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None) -> np.ndarray:

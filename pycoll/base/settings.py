@@ -7,6 +7,7 @@
 | ``PYCOLL_PIPELINE`` | the segment size of pipelined algorithms, in bytes (128 KiB; 16 KiB between hosts) |
 | ``PYCOLL_ALLREDUCE``, ... | the algorithm of a primitive, if neither the call nor its communicator names one |
 | ``PYCOLL_NATIVE`` | 0: `pycoll.Comm` leaves only those calls to MPI that pycoll does not support (1) |
+| ``PYCOLL_REGISTERED`` | 0: arrays of `pycoll.empty` and of the drivers are in ordinary memory (1) |
 | ``PYCOLL_TUNING`` | a tuning file from ``python -m pycoll.tune`` (see `pycoll.selection.tuning_file`), or ``off`` |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
 | ``PYCOLL_TIMEOUT`` | the longest time that a collective or a message may take, in seconds |
@@ -27,7 +28,7 @@ from . import hooks
 # the variables that are read here; each primitive has another one
 VARIABLES = (
     *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
-    "PYCOLL_NATIVE",
+    *("PYCOLL_NATIVE", "PYCOLL_REGISTERED"),
     *("PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_LOG"),
 )
 
@@ -69,6 +70,7 @@ DEFAULT_SEGMENTS = 4 << 20, 56 << 10
 DEFAULT_PIPELINES = 128 << 10, 16 << 10
 CHECK = _switch_from("PYCOLL_CHECK")
 NATIVE = _switch_from("PYCOLL_NATIVE", "1")
+REGISTERED = _switch_from("PYCOLL_REGISTERED", "1")
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
 TRACE = os.environ.get("PYCOLL_TRACE")
 TRACE_EVENTS = _number_from("PYCOLL_TRACE_EVENTS", "events") or EVENTS

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ..schedule.moves import Block
 from ..schedule.proof import outcomes
-from ..schedule.registry import Algorithm, Hosts
+from ..schedule.registry import Algorithm, Hosts, Primitive
 from ..schedule.symbols import Expression, Leaf
 from .blocks import ProgramKey, layout, split
 from .program import RECV, SCRATCH, SEND, Apply, CopyBytes, Divide, Layout, Program, Region, Step
@@ -66,15 +66,14 @@ class _Share(NamedTuple):
 _Work = list[_Move | _Share]
 
 
-@lru_cache(maxsize=512)
-def shared(key: ProgramKey, mean: bool = False) -> SharedProgram | None:
-    """Return the program of one rank on registered buffers, or None if there is none for this primitive.
+def has_shared_programs(primitive: Primitive) -> bool:
+    """Return whether there are such programs: each rank must know the lengths of the blocks that it accesses."""
+    return primitive.name == "allgatherv" or not (primitive.varies or primitive.name == "barrier")
 
-    With `mean`, results are divided by the number of ranks.
-    """
-    primitive = key.algorithm.primitive
-    if primitive.name == "barrier" or (primitive.varies and primitive.name != "allgatherv"):
-        return None
+
+@lru_cache(maxsize=512)
+def shared(key: ProgramKey, mean: bool = False) -> SharedProgram:
+    """Return the program of one rank on registered buffers; with `mean`, it divides by the number of ranks."""
     plan = _Plan(key)
     works = [plan.work(rank) for rank in range(key.size)]
     return SharedProgram(*_Emitter(plan, mean).programs(works[key.rank]), plan.needed(works))

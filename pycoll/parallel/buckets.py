@@ -15,7 +15,7 @@ import pycoll
 from pycoll.primitives import names
 from pycoll.trace import under_way
 
-from .flat import Array, Arrays, Layout, as_given, by_dtype, check_averaged, empty
+from .flat import Array, Arrays, Layout, as_given, by_dtype, check_averaged, empty, shared_empty
 
 
 class Bucket:
@@ -38,7 +38,7 @@ class Bucket:
     def __init__(self, index: int, arrays: Arrays, comm: MPI.Intracomm, algorithm: names.Allreduce | None) -> None:
         layout = Layout(arrays)
         self.index, self.comm = index, comm
-        self.vector = empty(next(iter(arrays.values())), layout.size)
+        self.vector = shared_empty(next(iter(arrays.values())), layout.size, None, comm)
         self.views = layout.views(self.vector)
         self.state: dict[str, Array] = {}
         self.missing = set(self.views)  # parameters without a gradient in this step yet

@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from mpi4py import MPI
+
+import pycoll
 
 from ..arguments.arrays import as_array, check_writeable
 from ..arguments.memory import device_of
@@ -104,6 +107,16 @@ def by_dtype(arrays: Arrays) -> dict[np.dtype, dict[str, Array]]:
 def empty(like: Array, size: int, dtype: Any = None) -> Array:
     """Allocate a vector in the memory of `like`: host memory or the memory of its GPU."""
     return np.empty_like(like, shape=(size,), dtype=dtype)
+
+
+def shared_empty(like: Array, size: int, dtype: Any, comm: MPI.Intracomm) -> Array:
+    """Allocate a vector as `empty` does, but in registered memory if it is host memory; all ranks call this together.
+
+    It stays valid after the communicator is freed.
+    """
+    if not isinstance(like, np.ndarray):
+        return empty(like, size, dtype)
+    return pycoll.empty(size, like.dtype if dtype is None else dtype, comm=comm)
 
 
 def copy(to: Array, source: Array) -> None:

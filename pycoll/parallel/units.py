@@ -12,7 +12,7 @@ import pycoll
 from pycoll.primitives import names
 from pycoll.trace import under_way
 
-from .flat import Array, Arrays, Layout, by_dtype, copy, empty
+from .flat import Array, Arrays, Layout, by_dtype, copy, empty, shared_empty
 
 
 def default_units(parameters: Arrays) -> list[list[str]]:
@@ -65,10 +65,10 @@ class Unit:
         length = -(-self.layout.size // comm.size)
         self.start, self.padded = length * comm.rank, length * comm.size
         self._like = like
-        self.shard = np.empty(length, like.dtype) if offload else empty(like, length)
+        self.shard = np.empty(length, like.dtype) if offload else shared_empty(like, length, None, comm)
         self._sum: Any = None  # the sum of the averages of several backward passes
         self._arrived = False
-        self._sent = empty(like, length, param_dtype) if offload or param_dtype else self.shard
+        self._sent = shared_empty(like, length, param_dtype, comm) if offload or param_dtype else self.shard
         self._arriving = empty(like, length, reduce_dtype)
         self.dtypes = {"gathered": self._sent.dtype, "reduced": self._arriving.dtype}
         self._gathering: pycoll.Request | None = None
@@ -90,6 +90,10 @@ class Unit:
     def buffer(self, length: int, dtype: Any) -> Array:
         """Allocate a vector in the memory of the parameters."""
         return empty(self._like, length, dtype)
+
+    def shared_buffer(self, nbytes: int) -> Array:
+        """Allocate bytes in the memory of the parameters, registered if possible; all ranks call this together."""
+        return shared_empty(self._like, nbytes, np.uint8, self._comm)
 
     def start_gathering(self, vector: Array) -> None:
         """Start to gather the unit into a vector of `padded` elements."""
@@ -179,7 +183,7 @@ class Slots:
         for first in range(self._count):
             numbers = range(first, len(units), self._count)
             nbytes = max(units[number].padded * units[number].dtypes[what].itemsize for number in numbers)
-            memory = units[first].buffer(nbytes, np.uint8)
+            memory = units[first].shared_buffer(nbytes)
             for number in numbers:
                 dtype = units[number].dtypes[what]
                 self._vectors[number] = memory[: units[number].padded * dtype.itemsize].view(dtype)

@@ -207,25 +207,16 @@ class Channel:
         longest |= dict.fromkeys(names, nbytes)
         self.short[kind] = longest
 
-    def register(self, nbytes: int) -> Any:
-        """Allocate registered memory; all ranks call this together."""
+    def register(self, nbytes: int) -> tuple[Any, int]:
+        """Allocate registered memory, and return it with an offset in it; all ranks call this together."""
         memory = self.registered.allocate(nbytes)
         self.forget_plans()  # if this is the first registered memory, they do not look for it
-        self._forget_meetings()
         return memory
 
     def unregister(self, address: int) -> None:
         """Free registered memory; all ranks call this together."""
         self.registered.give_back(address)
         self.forget_plans()
-        self._forget_meetings()
-
-    def _forget_meetings(self) -> None:
-        """Drop all meetings, which refer to registered memory."""
-        if self._meeting:
-            self._meeting.free()
-        self._meeting = None
-        self._meetings.clear()
 
     def stage(self, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
         """Two areas of `nbytes` bytes, through which short send and receive buffers are copied."""
@@ -250,7 +241,10 @@ class Channel:
         self._epoch = hooks.epoch
         for key in list(self._executables):
             self._drop(key)
-        self._forget_meetings()
+        if self._meeting:
+            self._meeting.free()
+        self._meeting = None
+        self._meetings.clear()
 
     def revoke(self) -> None:
         """Revoke the private duplicate: waiting calls on other ranks, and later calls on this rank, raise an error."""
@@ -273,7 +267,6 @@ class Channel:
         if not any(channel is self for channel, *_ in _abandoned):
             self.clear()
             self.forget_plans()  # plans refer to the channel
-            self.registered.free()
             self.comm.Free()
 
 

@@ -22,7 +22,7 @@ from ..base import settings
 from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
 from ..compiler.program import Program, is_native
-from ..compiler.shared import shared
+from ..compiler.shared import has_shared_programs, shared
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
 from ..selection.rules import native_up_to, registered_from
 from ..selection.select import SHORT, Choice, SelectionKey, select
@@ -234,16 +234,23 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     return Prepared(channel, key, buffers, operation, bind, typed, _sharing(channel, key, buffers, operation))
 
 
+def may_share(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
+    """Whether a call uses its buffers directly if they are registered; the same on all ranks."""
+    return bool(
+        channel.registered.areas
+        and algorithm.name != NATIVE
+        and has_shared_programs(algorithm.primitive)
+        and nbytes >= registered_from(algorithm.primitive.name)
+        and (operation is None or operation.predefined)
+    )
+
+
 def _sharing(channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None) -> Sharing | None:
     """How the call uses registered buffers; None if it does not.  Whether it does is the same on all ranks."""
     primitive = key.algorithm.primitive
-    if not channel.registered.areas or key.algorithm.name == NATIVE or (operation and not operation.predefined):
-        return None
-    if buffers.mean_size(channel.size) < registered_from(primitive.name) or key.counts_missing:
+    if not may_share(channel, key.algorithm, buffers.mean_size(channel.size), operation):
         return None
     program = shared(key, bool(operation and operation.mean))
-    if program is None:
-        return None
     own_block = 0 if buffers.in_place else None
     if buffers.in_place and primitive.holds_in_place:
         own_block = buffers.recvs[key.rank][0] if buffers.recvs else key.rank * key.length * key.itemsize

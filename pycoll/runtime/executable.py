@@ -62,11 +62,6 @@ class Executable:
         """Record its runs from now on."""
         self.tracer, self.calls = tracer, tracer.calls(self.calls)
 
-    def surround(self, call: Callable[[], object]) -> None:
-        """Make this call before the first call and after the last one."""
-        waits = [None, *self.waits, None]
-        self.calls, self._waits = [call, *self.calls, call], waits
-
     def run(self, calls: Calls | None = None) -> None:
         """Make all calls, or these; an error is raised after the last call, because other ranks depend on its messages.
 

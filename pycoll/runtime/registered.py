@@ -1,19 +1,20 @@
 """Registered memory: memory that the ranks of a host share, from which `pycoll.empty` allocates arrays.
 
-It consists of areas, each an MPI shared-memory window with a part for every rank.  All ranks of the communicator
-allocate and free together, and each keeps account of the parts of all ranks.  So they agree without asking each other.
+It consists of areas, each with a part for every rank: a file in shared memory that all ranks map, and whose name is
+removed at once.  So nothing is left behind by a program that is killed, and the memory of an array that is still in use
+stays mapped, whatever happens to its communicator.  MPI windows have neither property.
+
+All ranks of the communicator allocate and free together, and each keeps account of the parts of all ranks.  So they
+agree without asking each other.
 """
 
 from __future__ import annotations
 
-import contextlib
+import mmap
 import os
-import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
@@ -25,8 +26,7 @@ GROWTH = 1 << 20  # the least bytes of the part of a rank in an area; each area 
 KEPT = 1 << 26  # the most bytes of a part by which memory grows in advance, or that are kept although they are empty
 ALIGNMENT = 64
 AREA = 48  # the number of an area is in the bits from here on, the offset in its part is in those below
-_SHARED_FILES = "/dev/shm"  # where both MPI libraries create shared memory on Linux
-_NOISE = b"OSC UCX component priority set inside component query failed"
+SHARED = Path("/dev/shm")  # a file system in memory, on Linux
 
 
 class Part:
@@ -35,7 +35,7 @@ class Part:
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self._holes = [(0, nbytes)]
-        self._sizes: dict[int, int] = {}
+        self.taken: dict[int, int] = {}  # the bytes of each allocation, by its offset
 
     def hole(self, nbytes: int) -> int | None:
         """The offset of the first hole of this size, or None."""
@@ -45,39 +45,28 @@ class Part:
         """Allocate from the first hole of this size, and return its offset."""
         at, (start, end) = next((i, hole) for i, hole in enumerate(self._holes) if hole[1] - hole[0] >= nbytes)
         self._holes[at : at + 1] = [(start + nbytes, end)] if end - start > nbytes else []
-        self._sizes[start] = nbytes
+        self.taken[start] = nbytes
         return start
 
     def give_back(self, start: int) -> None:
         """Free what `take` has allocated at this offset, and join the holes around it."""
-        holes = sorted([*self._holes, (start, start + self._sizes.pop(start))])
+        holes = sorted([*self._holes, (start, start + self.taken.pop(start))])
         self._holes = []
         for hole in holes:
             if self._holes and self._holes[-1][1] == hole[0]:
                 hole = self._holes.pop()[0], hole[1]
             self._holes.append(hole)
 
-    @property
-    def empty(self) -> bool:
-        """Whether nothing is allocated."""
-        return not self._sizes
-
 
 class Area:
-    """A shared-memory window with a part for each rank."""
+    """Memory with a part for each rank; `maps` are the parts of all ranks as they are mapped here."""
 
-    def __init__(self, comm: MPI.Intracomm, sizes: list[int]) -> None:
-        info = MPI.Info.Create({"alloc_shared_noncontig": "true"})
-        with _quiet():
-            self.window = MPI.Win.Allocate_shared(sizes[comm.rank], 1, info, comm)
-        info.Free()
-        self.window.Lock_all()
-        self.starts = [MPI.Get_address(self.window.Shared_query(rank)[0]) for rank in range(comm.size)]
-        self.parts = [Part(size) for size in sizes]
-        self.start, self.end = self.starts[comm.rank], self.starts[comm.rank] + sizes[comm.rank]
-        own: Any = MPI.buffer.fromaddress(self.start, sizes[comm.rank])
-        memory = np.frombuffer(own, np.uint8)
-        memory[:: os.sysconf("SC_PAGE_SIZE")] = 0  # first touched here, so that the pages lie near this rank
+    def __init__(self, rank: int, maps: list[mmap.mmap]) -> None:
+        self.memory = maps[rank]
+        self._maps = maps
+        self.starts = [MPI.Get_address(one) for one in maps]
+        self.parts = [Part(len(one)) for one in maps]
+        self.start, self.end = self.starts[rank], self.starts[rank] + len(maps[rank])
         self.arrays: dict[int, list[int]] = {}  # the offsets in all parts, by the number of the allocation
 
     def take(self, number: int, sizes: list[int]) -> bool:
@@ -92,11 +81,6 @@ class Area:
         for part, start in zip(self.parts, self.arrays.pop(number)):
             part.give_back(start)
 
-    def free(self) -> None:
-        """Free the window."""
-        self.window.Unlock_all()
-        self.window.Free()
-
 
 class Registered:
     """The registered memory of a communicator; ordinary memory where its ranks cannot share any."""
@@ -104,36 +88,58 @@ class Registered:
     def __init__(self, comm: MPI.Intracomm, shares: bool) -> None:
         self.comm, self._shares = comm, shares
         self.areas: dict[int, Area] = {}  # by number; numbers are not used again
-        self._ordinary: dict[int, np.ndarray] = {}  # by the number of the allocation
+        self._ordinary: dict[int, bytearray] = {}  # by the number of the allocation
         self._made = self._allocated = 0
         self._spans: list[tuple[int, int, int]] = []  # of the parts of this rank: begin, end, and code minus address
         self.shifts: dict[int, list[int]] = {}  # address minus code, for each area by number and each rank
 
-    def allocate(self, nbytes: int) -> MPI.buffer | np.ndarray:
-        """Allocate memory for this rank; all ranks call this together, and may ask for different sizes."""
-        rounded = max(nbytes + -nbytes % ALIGNMENT, ALIGNMENT)
-        table = self._exchange([rounded, available() if self._shares else 0])
-        number = self._allocated = self._allocated + 1
-        area = self._with_room(number, table[:, 0].tolist(), int(table[:, 1].min()))
-        if area is None:
-            memory = self._ordinary[number] = np.empty(rounded, np.uint8)
-            return memory
-        return MPI.buffer.fromaddress(area.start + area.arrays[number][self.comm.rank], rounded)
+    def allocate(self, nbytes: int) -> tuple[mmap.mmap | bytearray, int]:
+        """Allocate memory for this rank; return the memory and the offset of the allocation in it.
 
-    def _with_room(self, number: int, sizes: list[int], free: int) -> Area | None:
-        """An area from which these sizes are allocated; None if no more memory can be shared."""
-        for area in self.areas.values():
-            if area.take(number, sizes):
-                return area
-        page = os.sysconf("SC_PAGE_SIZE")
-        grown = [sum(area.parts[rank].nbytes for area in self.areas.values()) for rank in range(self.comm.size)]
-        parts = [max(size + -size % page, GROWTH, min(had, KEPT)) for size, had in zip(sizes, grown)]
-        if sum(parts) > free:
-            settings.logger.info("%d bytes of shared memory are free, fewer than the %d required", free, sum(parts))
+        All ranks call this together, and may ask for different sizes.
+        """
+        rounded = max(nbytes + -nbytes % ALIGNMENT, ALIGNMENT)
+        sizes = self._exchange([rounded])[:, 0].tolist()
+        number = self._allocated = self._allocated + 1
+        area = next((area for area in self.areas.values() if area.take(number, sizes)), None)
+        if area is None:
+            area = self._grow(sizes)
+            if area is None:
+                memory = self._ordinary[number] = bytearray(rounded)
+                return memory, 0
+            area.take(number, sizes)
+        return area.memory, area.arrays[number][self.comm.rank]
+
+    def _grow(self, sizes: list[int]) -> Area | None:
+        """Create an area with room for these sizes; return None on all ranks if one of them cannot."""
+        if not self._shares:
+            return None
+        had = [sum(area.parts[rank].nbytes for area in self.areas.values()) for rank in range(self.comm.size)]
+        parts = [max(size, GROWTH, min(before, KEPT)) for size, before in zip(sizes, had)]
+        parts = [part + -part % mmap.PAGESIZE for part in parts]
+        name = ""
+        problem: OSError | None = None
+        try:
+            name = _create(parts[self.comm.rank])
+        except OSError as error:
+            problem = error
+        names = self._exchange(list(name.encode().ljust(_LONGEST, b"\0")))
+        maps: list[mmap.mmap] = []
+        try:
+            for row, size in zip(names, parts):
+                maps.append(_mapped(bytes(row.astype(np.uint8)).rstrip(b"\0").decode(), size))
+        except OSError as error:
+            problem = problem or error
+        failed = self._exchange([problem is not None]).any()
+        if name:
+            Path(name).unlink()
+        if failed:
+            settings.logger.info(
+                "registered arrays are in ordinary memory: %s", problem or "another rank cannot share any"
+            )
             return None
         self._made += 1
-        area = self.areas[self._made] = Area(self.comm, parts)
-        area.take(number, sizes)
+        area = self.areas[self._made] = Area(self.comm.rank, maps)
         self._note_spans()
         return area
 
@@ -154,7 +160,7 @@ class Registered:
         area.give_back(mine)
         large = any(part.nbytes > KEPT for part in area.parts)
         if not area.arrays and (large or len(self.areas) > 1):
-            self.areas.pop(at).free()
+            del self.areas[at]
             self._note_spans()
 
     def _number(self, address: int) -> int:
@@ -184,52 +190,35 @@ class Registered:
         """The address, in this process, of the memory of a rank that has this code."""
         return code + self.shifts[code >> AREA][rank]
 
-    @property
-    def synchronize(self) -> Callable[[], object]:
-        """A call that completes the memory accesses of this rank before its next messages."""
-        synchronize: Callable[[], object] = next(iter(self.areas.values())).window.Sync
-        return synchronize
-
     def _note_spans(self) -> None:
         firsts = [(area, number << AREA) for number, area in self.areas.items()]
         self._spans = [(area.start, area.end, first - area.start) for area, first in firsts]
         self.shifts = {first >> AREA: [start - first for start in area.starts] for area, first in firsts}
 
-    def free(self) -> None:
-        """Free all areas; all ranks call this together."""
-        for area in self.areas.values():
-            area.free()
-        self.areas.clear()
-        self._note_spans()
-        self._ordinary.clear()
+
+_LONGEST = 64  # bytes of the name of a file
 
 
 def _missing(comm: MPI.Intracomm) -> str:
     return f"rank {comm.rank} waits, because at least one of the {comm.size} ranks has not called it"
 
 
-def available() -> int:
-    """The bytes of shared memory that are free on this host."""
+def _create(nbytes: int) -> str:
+    """Create a file in shared memory, with its pages near this rank; raise OSError if there is too little memory."""
+    if not settings.REGISTERED:
+        raise PermissionError("PYCOLL_REGISTERED is 0")
+    number, name = tempfile.mkstemp(prefix=f"pycoll-{os.getpid()}-", dir=SHARED)
     try:
-        return shutil.disk_usage(_SHARED_FILES).free
+        os.posix_fallocate(number, 0, nbytes)
     except OSError:
-        return 0
+        Path(name).unlink()
+        raise
+    finally:
+        os.close(number)
+    return name
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Drop two lines that Open MPI prints for each window, which concern a component that is not used."""
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as caught:
-        original = os.dup(2)
-        os.dup2(caught.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(original, 2)
-            caught.seek(0)
-            lines = caught.read().splitlines(keepends=True)
-            if any(_NOISE in line for line in lines):
-                lines = [line for line in lines if _NOISE not in line and line.strip()]
-            os.write(2, b"".join(lines)) if lines else None
-            os.close(original)
+def _mapped(name: str, nbytes: int) -> mmap.mmap:
+    """Map a file into memory; raise OSError if it cannot be read and written."""
+    with open(name, "r+b", buffering=0) as file:
+        return mmap.mmap(file.fileno(), nbytes, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))

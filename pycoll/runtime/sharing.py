@@ -3,6 +3,9 @@
 In each call, the ranks first exchange the positions of their buffers, which also says that the buffers are ready.  If
 all buffers that others access are registered, each rank runs its program on them (`pycoll.compiler.shared`), and a
 barrier says that all have finished.  Otherwise all ranks use messages.
+
+MPI orders the loads and stores of a rank around its messages, because their contents would be wrong otherwise.  So what
+a rank stored before it sent a message is visible to a rank that has received it, directly or through other ranks.
 """
 
 from __future__ import annotations
@@ -56,8 +59,6 @@ class Meeting:
                 ("barrier", "dissemination", 0, nothing),
             ]
         )
-        for executable in (self.opening, self.closing):
-            executable.surround(channel.registered.synchronize)
 
     def free(self) -> None:
         """Free the requests."""

@@ -25,6 +25,7 @@ EXAMPLES = {
     "overlap": (2, r"all-reduces in flight after computing each of 8 blocks: 0(, \d)+"),
     "own_algorithm": (2, r"chain is proved for up to 12 ranks, and correct on 2"),
     "parameter_server": (2, r"bounded: error \S+, at most \d of 3 steps behind"),
+    "registered": (2, r"registered buffers are used directly\nordinary  : +\S+ us\nregistered: +\S+ us"),
     "persistent": (2, r"200 steps on 2 ranks, 400 equations: largest error \S+"),
     "simulation": (1, r"fastest: recursive_doubling, .*"),
     "tracing": (2, r"20 calls of allreduce\.ring with 400000 bytes, .*"),

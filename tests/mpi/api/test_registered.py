@@ -1,6 +1,8 @@
 """Registered buffers: results in every form of call, agreement between ranks, allocation and freeing."""
 
+import os
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -206,6 +208,14 @@ def test_methods_of_comm(comm, memory):
     assert sent.nbytes < registered_from("allreduce")
 
 
+def test_explain(comm, memory):
+    assert pycoll.explain("allreduce", nbytes=1 << 20, comm=comm).registered
+    assert "registered buffers: used directly" in str(pycoll.explain("bcast", nbytes=1 << 20, comm=comm))
+    assert not pycoll.explain("allreduce", nbytes=64, comm=comm).registered
+    assert not pycoll.explain("allreduce", nbytes=1 << 20, comm=comm, algorithm="native").registered
+    assert not pycoll.explain("allreduce", nbytes=1 << 20).registered
+
+
 def test_shapes_and_lengths_differ(comm):
     array = pycoll.empty((RANK, 3), np.int16, comm=comm)
     assert array.shape == (RANK, 3)
@@ -270,7 +280,8 @@ def test_ranks_that_free_different_arrays(comm):
 
 def test_too_little_shared_memory(monkeypatch):
     """Check that arrays are in ordinary memory then, and that everything works."""
-    monkeypatch.setattr(registered, "available", lambda: 0)
+    if RANK == SIZE - 1:
+        monkeypatch.setattr(registered, "SHARED", Path("/none"))
     comm = WORLD.Dup()
     array = pycoll.zeros(COUNT, np.float32, comm=comm)
     array[:] = RANK
@@ -278,6 +289,16 @@ def test_too_little_shared_memory(monkeypatch):
     assert not attach(comm).registered.areas
     pycoll.free(array, comm=comm)
     comm.Free()
+
+
+def test_arrays_outlive_their_communicator():
+    """Check that an array that is still in use stays mapped, and that no file remains."""
+    comm = WORLD.Dup()
+    array = pycoll.zeros(COUNT, comm=comm)
+    array[:] = RANK
+    comm.Free()
+    assert (array == RANK).all()
+    assert not list(registered.SHARED.glob(f"pycoll-{os.getpid()}-*"))
 
 
 @pytest.mark.slow
