@@ -71,7 +71,9 @@ from .api.registered import empty, free, zeros
 from .api.requests import (
     Persistent,
     Request,
+    startall,
     testall,
+    testany,
     waitall,
     waitany,
 )
@@ -181,7 +183,9 @@ __all__ = [
     "send",
     "sendrecv",
     "simulate",
+    "startall",
     "testall",
+    "testany",
     "trace",
     "traffic",
     "waitall",

@@ -3,7 +3,7 @@
 All ranks run symbolically, for several numbers of ranks, roots, segments and layouts of hosts.  The counts are compared
 with the formulas in the docstring of the algorithm.  Without names, or with --all, every algorithm is proved.  If an
 algorithm is wrong, the exit status is 1, and the output gives the reason: which rank waits for which, or whose
-contribution is missing.  Ranks are counted from 0, and rounds from 1: round 3 of a rank is the third one that it
+contribution is missing.  It is also 1 if the docstring lacks a formula.  Ranks are counted from 0, and rounds from 1: round 3 of a rank is the third one that it
 yields.
 """
 
@@ -32,11 +32,12 @@ SMALL = 9  # the largest number of ranks for which every root and several number
 
 
 class Report(NamedTuple):
-    """The result for one algorithm; `problems` are in words."""
+    """The result for one algorithm; `problems` are in words.  `missing` are the lines that the docstring lacks."""
 
     name: str
     proofs: int
     problems: list[str]
+    missing: list[str] = []
 
 
 def roots(algorithm: Algorithm, size: int) -> list[int]:
@@ -87,7 +88,7 @@ def examine(algorithm: Algorithm, sizes: Sequence[int]) -> Report:
             return Report(str(algorithm), proofs, [str(error)])
         except Exception as error:
             return Report(str(algorithm), proofs, [f"{situation(algorithm, *case)}: {raised(error)}"])
-    return Report(str(algorithm), proofs, formula_problems(algorithm, sizes))
+    return Report(str(algorithm), proofs, formula_problems(algorithm, sizes), missing_lines(algorithm))
 
 
 def formula_problems(algorithm: Algorithm, sizes: Sequence[int]) -> list[str]:
@@ -98,8 +99,7 @@ def formula_problems(algorithm: Algorithm, sizes: Sequence[int]) -> list[str]:
         for hosts in [None, *regular_layouts(algorithm, size)]:
             for number in segments(algorithm, size):
                 wrong = disagreements(algorithm, size, number, hosts) | wrong
-    lacking = [f"the docstring has no line {', '.join(f'`{field}:`' for field in missing)}"] if missing else []
-    return lacking + [text for field, text in wrong.items() if field not in missing]
+    return [text for field, text in wrong.items() if field not in missing]
 
 
 def raised(error: Exception) -> str:
@@ -125,7 +125,11 @@ def load(file: Path) -> list[tuple[str, str]]:
     if spec is None or spec.loader is None:
         raise ValueError(f"--file {file} is not a Python file")
     known = {primitive: dict(PRIMITIVES[primitive].algorithms) for primitive, _ in before}
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    try:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    except ImportError as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        raise ValueError(f"--file {file}" + f", line {lines[-1]}" * bool(lines) + f": {error}") from error
     return [name for name in registered() if known[name[0]].get(name[1]) is not find_schedule(*name)]
 
 
@@ -161,8 +165,12 @@ def show(reports: Sequence[Report]) -> None:
     """Print a line for each algorithm, followed by its problems."""
     width = max(len(report.name) for report in reports)
     for report in reports:
-        result = f"{report.proofs} schedules proved, formulas agree with the counts"
+        result = f"{report.proofs} schedules proved"
+        lacks = f"it has no line {', '.join(f'`{field}:`' for field in report.missing)}" if report.missing else ""
+        result += f"; docstring incomplete: {lacks}" if lacks else ", formulas agree with the counts"
         print(f"{report.name:{width}}  {'WRONG' if report.problems else result}")
+        if report.problems and lacks:
+            print(f"    docstring incomplete: {lacks}")
         for problem in report.problems:
             print("    " + problem.replace("\n", "\n    "))
 
@@ -217,16 +225,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     reports = examine_all(names, options.ranks, options.file)
     show(reports)
     wrong = [report.name for report in reports if report.problems]
+    incomplete = [report.name for report in reports if report.missing and not report.problems]
     if len(names) == 1 and not wrong:
         print("\nThe busiest rank with root 0, where Z is the whole vector:")
         print("\n".join(counts_table(find_schedule(*names[0]), options.ranks)))
     elif len(names) > 1:
-        print(
-            f"\n{len(wrong)} of {len(names)} algorithms are wrong"
-            if wrong
-            else f"\nall {len(names)} algorithms are right"
-        )
-    return 1 if wrong else 0
+        found = [(len(wrong), "wrong"), (len(incomplete), "right, but their docstrings are incomplete")]
+        counted = [f"{number} of {len(names)} algorithms are {what}" for number, what in found if number]
+        print("\n" + ("; ".join(counted) or f"all {len(names)} algorithms are right"))
+    return 1 if wrong or incomplete else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Run an unchanged mpi4py program with the collectives of pycoll: ``python -m pycoll.run [-m] program [arguments]``.
 
-In the program, MPI.COMM_WORLD and MPI.COMM_SELF are `pycoll.Comm` objects, and an uncaught exception ends the whole
-job.
+In the program, MPI.COMM_WORLD and MPI.COMM_SELF are `pycoll.Comm` objects.  The class methods of MPI.Request and
+MPI.Prequest accept requests of pycoll.  An uncaught exception ends the whole job.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 from .api.abort import abort_on_exception
 from .api.comm import CONSTANTS, Comm
+from .api.mpi_requests import replace_requests
 from .base.command_line import Parser
 
 
@@ -31,6 +32,7 @@ def main(argv: list[str]) -> None:
         parser.error(f"{options.program}: no such file")
     abort_on_exception()
     replace_constants()
+    replace_requests()
     sys.argv = [options.program, *options.arguments]
     if options.module:
         sys.path[0] = ""

@@ -89,6 +89,8 @@ def nonblocking() -> None:
         assert np.array_equal(results[1], A)
         while not pycoll.testall(requests[:2])[0]:
             pass
+        index, flag, value = pycoll.testany(requests)  # all are inactive
+        assert (index, flag, value) == (MPI.UNDEFINED, True, None)
 
 
 def persistent() -> None:
@@ -115,6 +117,7 @@ def persistent() -> None:
         with collective as started:
             started.Start()
             started.Wait()
+            pycoll.startall([started])
 
 
 def messages() -> None:

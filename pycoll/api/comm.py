@@ -12,14 +12,17 @@ Write ``comm = pycoll.Comm(MPI.COMM_WORLD)``; the rest of the program does not c
 | lower-case methods (pickled objects), messages, windows, neighbourhood collectives | mpi4py, unchanged; if MPI is not CUDA-aware, messages from and to a GPU are staged through host memory |
 | Cartesian, graph and inter-communicators; Ishrink | the classes of mpi4py with the collectives of MPI |
 
-Collectives in flight progress while a method of this class waits for other ranks, also if it creates a communicator.
-They do not progress in methods of mpi4py: Create_intercomm, Spawn, Accept, Connect, the lower-case collectives and the
-neighbourhood collectives.  Wait for collectives in flight before you call these methods.
+Collectives in flight progress while a method of this class waits for other ranks: a collective, a message, a lower-case
+method, or one that creates a communicator.  In methods that MPI executes, another thread advances them, which requires
+MPI_THREAD_MULTIPLE.  They do not progress in Spawn, Accept and Connect, in methods of windows, files and communicators
+of other classes, or in requests of mpi4py.  Wait for collectives in flight before you call these methods, and wait for
+requests with `pycoll.waitall`.
 """  # noqa: E501
 
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -326,3 +329,28 @@ def _after_meeting(name: str) -> None:
 
 for _maker in ("Create_cart", "Create_graph", "Create_dist_graph", "Create_dist_graph_adjacent"):
     _after_meeting(_maker)
+
+
+_duplicated: weakref.WeakSet[Any] = (
+    weakref.WeakSet()
+)  # the channels of communicators that `_after_first_meeting` served
+
+
+def _after_first_meeting(name: str) -> None:
+    """Make the first call of a method on a communicator wait first, while collectives in flight progress.
+
+    mpi4py duplicates the communicator in this call, and does not release the GIL meanwhile.
+    """
+
+    @functools.wraps(getattr(MPI.Intracomm, name))
+    def call(self: Comm, *args: Any, **kwargs: Any) -> Any:
+        if self != MPI.COMM_NULL and (channel := attach(self)) not in _duplicated:
+            _duplicated.add(channel)
+            meet(self, name)
+        return getattr(super(Comm, self), name)(*args, **kwargs)
+
+    setattr(Comm, name, call)
+
+
+for _reduction in ("reduce", "allreduce", "scan", "exscan"):
+    _after_first_meeting(_reduction)

@@ -1,12 +1,14 @@
-"""Point-to-point methods of a communicator with buffers in GPU memory.
+"""Methods of a communicator that pycoll passes on to mpi4py: messages, and collectives of Python objects.
 
-Messages wait until the buffers are ready.  If MPI is not CUDA-aware, they are staged through host memory.  Without
-CuPy, the methods are unchanged.
+Messages wait until buffers in GPU memory are ready.  If MPI is not CUDA-aware, they are staged through host memory.
+While a method blocks, collectives in flight progress in another thread.  Without CuPy, the methods are unchanged until
+the first nonblocking or persistent collective.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 from functools import partial
 from typing import Any
 
@@ -17,6 +19,7 @@ from ..arguments.buffer_spec import BufferView, read_view
 from ..arguments.device_arrays import UnreadableMemory, device_array, gpu_possible, on_device
 from ..arguments.streams import wait_for_caller
 from ..runtime.gpu.memory import is_direct
+from ..runtime.progress import going_on, tasks
 from . import pointtopoint
 
 _mpi = MPI.Intracomm
@@ -45,9 +48,10 @@ def _loaded(spec: Any, writable: bool) -> BufferView:
 
 
 class DeviceMessages(MPI.Intracomm):
-    """The point-to-point methods of mpi4py, which accept buffers in GPU memory if CuPy is installed.
+    """The methods of mpi4py that pycoll wraps if necessary, because a Python function delays a short message.
 
-    Without CuPy, the methods of mpi4py are not wrapped: a Python function takes as long as a short message.
+    If CuPy is installed, point-to-point methods accept buffers in GPU memory.  From the first nonblocking or persistent
+    collective on, collectives in flight progress in methods that block.
     """
 
 
@@ -132,6 +136,46 @@ def serve_devices() -> None:
         setattr(DeviceMessages, name, getattr(_Methods, name))
     for name in filter(partial(hasattr, MPI.Intracomm), _REFUSING):
         setattr(DeviceMessages, name, _refusing(name))
+    if following:
+        _wrap_blocking()
+
+
+_BLOCKING = (
+    *("Send", "Ssend", "Bsend", "Rsend", "Recv", "Sendrecv", "Sendrecv_replace", "Probe", "Mprobe"),
+    *("send", "ssend", "bsend", "recv", "sendrecv", "probe", "mprobe"),
+    *("barrier", "bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "scan", "exscan"),
+    "Create_intercomm",
+)
+following: list[str] = []  # the methods in which collectives in flight progress
+
+
+def follow_tasks() -> None:
+    """Make collectives in flight progress in the methods of mpi4py that block; has an effect once."""
+    if not following:
+        following.extend(_BLOCKING)
+        _wrap_blocking()
+
+
+def _wrap_blocking() -> None:
+    for name in following:
+        setattr(DeviceMessages, name, _progressing(getattr(DeviceMessages, name)))
+
+
+def _progressing(method: Any) -> Any:
+    """Wrap a method so that collectives in flight progress while it blocks."""
+
+    def while_tasks_progress(*args: Any) -> Any:
+        with going_on():
+            return method(*args)
+
+    parameters = inspect.signature(method).parameters.values()
+    defaults = {f"default_{p.name}": p.default for p in parameters}
+    wanted = ", ".join(p.name if p.default is p.empty else f"{p.name}=default_{p.name}" for p in parameters)
+    passed = ", ".join(p.name for p in parameters)
+    names = {"tasks": tasks, "method": method, "while_tasks_progress": while_tasks_progress, **defaults}
+    # from source text, as in `derived`: with *args and **kwargs, the wrapper would take five times as long
+    exec(f"def call({wanted}): return while_tasks_progress({passed}) if tasks else method({passed})", names)
+    return functools.wraps(method)(names["call"])
 
 
 if gpu_possible():

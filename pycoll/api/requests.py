@@ -26,11 +26,14 @@ from ..runtime.garbage import collect_later, free_dropped
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import Task, background, tasks
 from ..runtime.recording.phases import recorded_wait
+from .comm_messages import follow_tasks, following
 from .pointtopoint import awaited
+
+MPIRequest = MPI.Request  # `python -m pycoll.run` replaces the name in mpi4py.MPI
 
 
 class _Waited:
-    """The methods that all requests have, as in mpi4py: `Test`, `Wait`, `test` and `wait`."""
+    """The methods that all requests have, as in mpi4py."""
 
     task: Task
     active: bool  # its completion has not been reported yet
@@ -124,6 +127,25 @@ class _Waited:
         self.Wait()
         return self._result
 
+    def Get_status(self, status: MPI.Status | None = None) -> bool:
+        """Test whether the collective is complete, without completing the request.
+
+        Parameters
+        ----------
+        status : MPI.Status, optional
+            Ignored; for compatibility with mpi4py.
+
+        Returns
+        -------
+        bool
+            True if the collective is complete.
+        """
+        return bool(self.task.poll())
+
+    def Cancel(self) -> None:
+        """Raise MPI.Exception: the MPI standard does not allow a collective to be cancelled."""
+        raise MPI.Exception(MPI.ERR_REQUEST)
+
     def forget_result(self) -> None:
         """Let `wait` return None, as in mpi4py."""
         self._result = None
@@ -141,6 +163,10 @@ class Request(_Waited):
     def __init__(self, task: Task, result: Any) -> None:
         self.task, self._result = task, result
         self.active = True
+
+    def Free(self) -> None:
+        """Raise MPI.Exception: the MPI standard does not allow the request of a collective in flight to be freed."""
+        raise MPI.Exception(MPI.ERR_REQUEST)
 
 
 class NativeRequest(Request):
@@ -293,7 +319,7 @@ class Persistent(_Waited, Task):
             self.Free()
 
 
-AnyRequest = Request | Persistent | MPI.Request
+AnyRequest = Request | Persistent | MPIRequest
 
 
 def waitall(requests: Sequence[AnyRequest]) -> list[Any]:
@@ -318,7 +344,7 @@ def waitall(requests: Sequence[AnyRequest]) -> list[Any]:
 
 
 def _wait(request: AnyRequest, place: int, count: int) -> Any:
-    if not isinstance(request, MPI.Request):
+    if not isinstance(request, MPIRequest):
         if not hasattr(request, "wait"):
             raise TypeError(f"requests[{place}] must be a request, not {request!r}")
         return request.wait()
@@ -353,7 +379,7 @@ def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
         If no request completes within ``PYCOLL_TIMEOUT``.
     """
     found: list[tuple[int, Any]] = []
-    waiting = [(i, request) for i, request in enumerate(requests) if _is_active(request)]
+    waiting = [(i, request) for i, request in enumerate(requests) if is_active(request)]
 
     def done() -> bool:
         for i, request in waiting:
@@ -365,14 +391,24 @@ def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
 
     if not waiting:
         return MPI.UNDEFINED, None
-    concerned = [request.task for _, request in waiting if not isinstance(request, MPI.Request)]
-    messages = [request for _, request in waiting if isinstance(request, MPI.Request)]
-    progress.until(done, "waitany", lambda: f"it waits for {' or '.join(map(awaited, messages))}", concerned)
+    messages = [request for _, request in waiting if isinstance(request, MPIRequest)]
+    progress.until(done, "waitany", lambda: f"it waits for {' or '.join(map(awaited, messages))}", concerned(requests))
     return found[0]
 
 
-def _is_active(request: AnyRequest) -> bool:
-    return request != MPI.REQUEST_NULL if isinstance(request, MPI.Request) else request.active
+def concerned(requests: Sequence[AnyRequest]) -> list[Any]:
+    """The collectives in flight among active requests, which a timeout names."""
+    return [request.task for request in requests if not isinstance(request, MPIRequest) and request.active]
+
+
+def is_complete(request: AnyRequest) -> bool:
+    """Whether a request is complete; it stays as it is."""
+    return bool(request.Get_status())
+
+
+def is_active(request: AnyRequest) -> bool:
+    """Whether the completion of a request has not been reported yet."""
+    return request != MPI.REQUEST_NULL if isinstance(request, MPIRequest) else request.active
 
 
 def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list[Any] | None]:
@@ -392,9 +428,51 @@ def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list[Any] | None]:
     """
     progress.progress()
     for request in requests:
-        if not (request.Get_status() if isinstance(request, MPI.Request) else request.task.poll()):
+        if not is_complete(request):
             return False, None
     return True, [request.test()[1] for request in requests]
+
+
+def testany(requests: Sequence[AnyRequest]) -> tuple[int, bool, Any]:
+    """Test whether one of several requests, of collectives and of messages, is complete.
+
+    Parameters
+    ----------
+    requests : sequence of Request, Persistent or MPI.Request
+        The requests to test.  Inactive ones, whose completion was already reported, are skipped.
+
+    Returns
+    -------
+    int
+        The index of the completed request; MPI.UNDEFINED if none is complete, or if all are inactive.
+    bool
+        True if a request is complete, or if all are inactive.
+    object
+        The result of its `wait`; None if no request is complete.
+    """
+    active = [(i, request) for i, request in enumerate(requests) if is_active(request)]
+    for i, request in active:
+        complete, result = request.test()
+        if complete:
+            return i, True, result
+    return MPI.UNDEFINED, not active, None
+
+
+def startall(requests: Sequence[Persistent | MPI.Prequest]) -> None:
+    """Start all persistent requests, of collectives and of messages.
+
+    Parameters
+    ----------
+    requests : sequence of Persistent or MPI.Prequest
+        The requests to start, in this order.
+
+    Raises
+    ------
+    RuntimeError
+        If a collective is still active, or freed.
+    """
+    for request in requests:
+        request.Start()
 
 
 def _channel(comm: MPI.Intracomm) -> Channel:
@@ -420,6 +498,8 @@ def start(
     recvcounts: Any = None,
 ) -> Request:
     """Start a nonblocking collective, with the arguments of the blocking one."""
+    if not following:
+        follow_tasks()
     comm = MPI.COMM_WORLD if comm is None else comm
     channel = _channel(comm) if is_new(comm) else channels[comm.handle]
     lists = read is not check_buffers
@@ -456,6 +536,7 @@ def start(
 def initialize(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, **given: Any) -> Persistent:
     """Create a persistent collective; all ranks of the communicator call this together."""
     comm = MPI.COMM_WORLD if comm is None else comm
+    follow_tasks()
     free_dropped()
     call = Call(primitive, comm, read=read, form="persistent", **given)
     return Persistent(prepare(call, attach(comm)))

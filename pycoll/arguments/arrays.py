@@ -121,9 +121,14 @@ def recv_array(name: str, buffer: Any) -> Array:
     """The array of a buffer to write to, which must be writeable and C-contiguous."""
     array = as_array(name, buffer)
     check_writeable(name, buffer, array)
+    check_contiguous(name, array)
+    return array
+
+
+def check_contiguous(name: str, array: Array) -> None:
+    """Raise ValueError if an array is not C-contiguous."""
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} is not C-contiguous (shape {array.shape}, strides {array.strides})")
-    return array
 
 
 def check_writeable(name: str, buffer: Any, array: Array) -> None:

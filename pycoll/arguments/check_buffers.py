@@ -10,7 +10,18 @@ import numpy as np
 
 from ..compiler.blocks import Extents, side_by_side
 from ..schedule.registry import Primitive
-from .arrays import IN_PLACE, Action, Array, as_array, check_writeable, copying, finishing, hint, recv_array
+from .arrays import (
+    IN_PLACE,
+    Action,
+    Array,
+    as_array,
+    check_contiguous,
+    check_writeable,
+    copying,
+    finishing,
+    hint,
+    recv_array,
+)
 from .memory import address, allocate_like, bounds, device_of, overlap
 from .memory_kinds import HOST, Memory
 
@@ -72,7 +83,7 @@ def check_buffers(
     if primitive.name in ("bcast", "allreduce") and (isinstance(sendbuf, list) or isinstance(recvbuf, list)):
         return _fused(primitive, sendbuf, recvbuf, rank == root)
     if primitive.name == "bcast":
-        return _bcast(recvbuf, rank == root, before)
+        return _bcast(recvbuf, rank == root)
     if recvcounts is not None:
         return _by_counts(sendbuf, recvbuf, rank, size, recvcounts, before)
     gives = bool(primitive.holds(rank, size, root, 1))
@@ -188,7 +199,8 @@ def counts_array(name: str, counts: Any, size: int) -> list[int]:
     except TypeError:
         raise TypeError(f"{name}={counts!r} is not a sequence of {size} integers") from None
     if len(numbers) != size:
-        raise ValueError(f"{name} has {len(numbers)} entries, expecting {size} items, one for each rank")
+        items = f"{len(numbers)} item{'s' * (len(numbers) != 1)}"
+        raise ValueError(f"{name} has {items}; expected {size}, one for each rank")
     if any(n < 0 for n in numbers):
         raise ValueError(f"{name}={numbers} has negative entries")
     return numbers
@@ -201,15 +213,16 @@ def _receive(primitive: Primitive, recvbuf: Any) -> CheckedBuffers:
     return CheckedBuffers(None, recv, recv.size, recv.dtype, False, recvbuf)
 
 
-def _bcast(buf: Any, is_root: bool, before: list[Action]) -> CheckedBuffers:
-    # the buffer of the root is only read: it may be read-only or have gaps
-    array = _source("buf", buf, before) if is_root else recv_array("buf", buf)
-    return CheckedBuffers(None, array, array.size, array.dtype, is_root, buf, before=before, read_only=is_root)
+def _bcast(buf: Any, is_root: bool) -> CheckedBuffers:
+    # the buffer of the root is only read, so it may be read-only; a gap is an error on all ranks, so none waits
+    array = as_array("buf", buf) if is_root else recv_array("buf", buf)
+    check_contiguous("buf", array)
+    return CheckedBuffers(None, array, array.size, array.dtype, is_root, buf, read_only=is_root)
 
 
 def _in_place(primitive: Primitive, recvbuf: Any, size: int) -> CheckedBuffers:
     if recvbuf is None:
-        raise TypeError("recvbuf=None: with sendbuf=MPI.IN_PLACE the input must be in the receive buffer")
+        raise TypeError("sendbuf=MPI.IN_PLACE requires a receive buffer that holds the input")
     recv = recv_array("recvbuf", recvbuf)
     spans_all = primitive.takes_all or primitive.gives_all
     count = _blocks("recvbuf", recv, size) if spans_all else recv.size

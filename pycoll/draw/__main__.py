@@ -67,14 +67,14 @@ def _algorithm(primitive: str | None, name: str | None) -> Algorithm:
 
 def _check(options: argparse.Namespace, algorithm: Algorithm | None) -> None:
     if not 1 <= options.ranks <= MOST:
-        raise ValueError(f"-n {options.ranks} is not from 1 to {MOST}")
+        raise ValueError(f"-n must be between 1 and {MOST}, not {options.ranks}")
     if options.root is not None and not 0 <= options.root < options.ranks:
-        raise ValueError(f"--root {options.root} is not one of {options.ranks} ranks: 0 to {options.ranks - 1}")
+        raise ValueError(f"--root must be between 0 and {options.ranks - 1}, not {options.root}")
     if options.segments is not None and not 1 <= options.segments <= MOST:
-        raise ValueError(f"--segments {options.segments} is not from 1 to {MOST}")
+        raise ValueError(f"--segments must be between 1 and {MOST}, not {options.segments}")
     if algorithm is None:
         if options.primitive or options.algorithm:
-            raise ValueError(f"--all draws everything: leave out {options.primitive or options.algorithm!r}")
+            raise ValueError("--all cannot be combined with a primitive or an algorithm")
         if options.output is None:
             raise ValueError("--all needs -o with a directory")
         return

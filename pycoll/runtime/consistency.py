@@ -102,7 +102,7 @@ def differences(received: list[Any]) -> Iterator[str]:
                 values[repr(one.same[key])].append(rank)
         if len(values) > 1:
             different += 1
-            yield f"{key} is " + ", ".join(f"{value} on {_ranks(ranks)}" for value, ranks in values.items())
+            yield f"{key} differs: " + "; ".join(f"{value} ({_ranks(ranks)})" for value, ranks in values.items())
     if not different:
         yield from _pairs(right)
 

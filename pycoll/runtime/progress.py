@@ -21,7 +21,7 @@ from mpi4py import MPI
 from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
 from ..base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, with_hint
-from ..compiler.program import Collective, Program, Start, is_native
+from ..compiler.program import Collective, Message, Program, Start, is_native
 from .executable import Executable
 
 if TYPE_CHECKING:
@@ -187,8 +187,19 @@ class Task:
         waits = [program.messages[number] for number in open_ones if program.messages[number].round == now]
         if not waits:
             return "it waits for the GPU"
-        peers = sorted({f"rank {m.peer} to {'receive' if m.outgoing else 'send'} its message" for m in waits})
-        return f"in round {now + 1} it waits for {', '.join(peers)}"
+        return f"in round {now + 1} it is waiting {_in_words(waits)}"
+
+
+def _in_words(messages: list[Message]) -> str:
+    """What a rank is waiting for, by the ranks that must act."""
+    sends, receives = ({m.peer for m in messages if m.outgoing is outgoing} for outgoing in (True, False))
+    wants = []
+    for peer in sorted(sends | receives):
+        acts = ["receive a message from it"] * (peer in sends) + ["send a message to it"] * (peer in receives)
+        if len(acts) == 2:
+            acts[1] = "send one to it"
+        wants.append(f"for rank {peer} to {' and to '.join(acts)}")
+    return ", ".join(wants)
 
 
 _NOTHING = Executable(Program([], [], 0), [], [], np.empty(0, np.uint8))  # the part before the first

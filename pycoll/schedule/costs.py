@@ -118,11 +118,11 @@ def disagreements(algorithm: Algorithm, size: int, segments: int = 1, hosts: Hos
             continue
         exact = size == 1 or formula_for(formula, size)[1]
         if not (math.isclose(number, value, abs_tol=1e-9) if exact else number <= value + 1e-9):
-            where = f"p={size}, Z={Z} (one byte a block)" + (f", S={segments}" if algorithm.pipelined else "")
+            where = f"p={size}, Z={Z}" + (f", S={segments}" if algorithm.pipelined else "")
             where += f", h={h}" if h else ""
             limit = "" if exact else "at most "
-            wrong[field] = f"{field}{what}: the docstring says {formula}, which is {limit}{value:g}, "
-            wrong[field] += f"but {number:g} is counted, for {where}"
+            gives = f"the formula {formula} gives {limit}{value:g}, but the schedule has {number:g}"
+            wrong[field] = f"{field}{what}: {gives} ({where})"
     return wrong
 
 

@@ -172,15 +172,15 @@ def wrong_contributions(contributors: Sequence[int], promised: Sequence[int]) ->
     problems = [
         (what, ranks)
         for what, ranks in (
-            ("lacks", [rank for rank in promised if not count[rank]]),
-            ("combines more than once", [rank for rank in sorted(count) if rank in promised and count[rank] > 1]),
-            ("should not include", [rank for rank in sorted(count) if rank not in promised]),
+            ("lacks {}", [rank for rank in promised if not count[rank]]),
+            ("combines {} more than once", [rank for rank in sorted(count) if rank in promised and count[rank] > 1]),
+            ("should not include {}", [rank for rank in sorted(count) if rank not in promised]),
         )
         if ranks
     ]
     if not problems:
         return None
-    return listed([f"{what} the contribution{'s' * (len(r) > 1)} of {ranks_named(r)}" for what, r in problems])
+    return listed([what.format(f"the contribution{'s' * (len(r) > 1)} of {ranks_named(r)}") for what, r in problems])
 
 
 def ranks_named(ranks: Sequence[int]) -> str:

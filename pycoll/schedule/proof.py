@@ -343,7 +343,8 @@ def _check_goal(run: _Run, algorithm: Algorithm, size: int, root: int, parts: in
                 one, other = (run.values.expression(run.ranks[each].held[block]) for each in (first, rank))
                 raise ProofError(
                     f"block {block}: rank {rank} does not end with the same bits as rank {first}: "
-                    f"rank {first} combines {one}, rank {rank} combines {other}"
+                    f"rank {first} combines {one}, rank {rank} combines {other}; all ranks must combine in the same "
+                    "order, because floating-point addition is not associative"
                 )
 
 

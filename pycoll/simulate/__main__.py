@@ -25,7 +25,8 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     options = Parser(prog="python -m pycoll.simulate", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
-    options.add_argument("-a", "--algorithm", default="all", help="comma-separated names (%(default)s)")
+    options.add_argument("names", nargs="?", metavar="algorithm", help="the same as --algorithm")
+    options.add_argument("-a", "--algorithm", help="comma-separated names (default: all)")
     options.add_argument("-n", "--ranks", type=int, default=16, help="number of ranks (%(default)s)")
     options.add_argument(
         "-b", "--nbytes", type=nbytes, default="1M", help="size of the whole vector, for example 64K (%(default)s)"
@@ -95,7 +96,9 @@ def main(argv: Sequence[str]) -> None:
         network = changed(read(options.network) if options.network else Network(), options.set)
         if options.primitive is None:
             raise ValueError(f"a primitive is missing; choose one of: {', '.join(PRIMITIVES)}")
-        chosen = _algorithms(options.primitive, options.algorithm)
+        if options.names and options.algorithm:
+            raise ValueError("an algorithm cannot be combined with --algorithm")
+        chosen = _algorithms(options.primitive, options.names or options.algorithm or "all")
         setting = {
             "network": network,
             "root": options.root,
@@ -119,7 +122,8 @@ def main(argv: Sequence[str]) -> None:
 def _calibrated(options: argparse.Namespace) -> Path | None:
     """Return the output file of --calibrate; raise ValueError if other options are given."""
     if options.primitive or options.network or options.set or options.plot:
-        raise ValueError("--calibrate only measures the network: there is nothing to simulate with it")
+        name = next(n for n in ("primitive", "network", "set", "plot") if getattr(options, n))
+        raise ValueError(f"--calibrate cannot be combined with {'a primitive' if name == 'primitive' else f'--{name}'}")
     output: Path | None = options.output
     check_folder("-o", output)
     return output

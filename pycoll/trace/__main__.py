@@ -38,7 +38,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if given.output and given.output.suffix not in FORMATS:
         options.error(f"-o {given.output} does not end in {' or '.join(FORMATS)}")
     if not 0 <= given.begin < math.inf or (given.end is not None and not given.begin < given.end < math.inf):
-        options.error(f"--from {given.begin:g} --to {given.end}: the end must be after the begin")
+        options.error("--to must be greater than --from")
     times = given.begin or given.end is not None
     if times and given.steps:
         options.error("--steps cannot be combined with --from and --to")

@@ -150,7 +150,7 @@ def doubling(rank, size):
 
 def test_contributions_that_are_combined_twice():
     assert words("allreduce", doubling, 3, ordered=False).endswith(
-        "rank 0, block 0: the result combines more than once the contribution of rank 0"
+        "rank 0, block 0: the result combines the contribution of rank 0 more than once"
     )
 
 
@@ -185,7 +185,8 @@ def each_its_own_first(rank, size):
 
 def test_different_bits():
     assert words("allreduce", each_its_own_first, 2, ordered=False).endswith(
-        "block 0: rank 1 does not end with the same bits as rank 0: rank 0 combines 0+1, rank 1 combines 1+0"
+        "block 0: rank 1 does not end with the same bits as rank 0: rank 0 combines 0+1, rank 1 combines 1+0; all ranks "
+        "must combine in the same order, because floating-point addition is not associative"
     )
 
 
@@ -263,16 +264,15 @@ def with_wrong_formulas(rank, size):
 def test_formulas_that_differ_from_the_count():
     wrong = made("allreduce", with_wrong_formulas, ordered=False, cut=per_rank)
     assert disagreements(wrong, 5) == {
-        "Messages": "Messages: the docstring says at most p, which is at most 5, but 8 is counted, "
-        "for p=5, Z=5 (one byte a block)",
-        "Sent": "Sent: the docstring says 3/4*Z, which is 3.75, but 8 is counted, for p=5, Z=5 (one byte a block)",
+        "Messages": "Messages: the formula at most p gives at most 5, but the schedule has 8 (p=5, Z=5)",
+        "Sent": "Sent: the formula 3/4*Z gives 3.75, but the schedule has 8 (p=5, Z=5)",
         "Received": "Received: the formula '2*(q-1)/p*Z' cannot be evaluated (name 'q' is not defined)",
-        "Cost": "Cost, coefficient of beta: the docstring says 2*(p-1)*alpha + 2*Z*beta + (p-1)/p*Z*gamma, which is "
-        "10, but 8 is counted, for p=5, Z=5 (one byte a block)",
+        "Cost": "Cost, coefficient of beta: the formula 2*(p-1)*alpha + 2*Z*beta + (p-1)/p*Z*gamma gives 10, "
+        "but the schedule has 8 (p=5, Z=5)",
     }
     assert missing_lines(wrong) == ["Source"]
     report = examine(wrong, [1, 2, 3])
-    assert report.proofs == 3 and report.problems[0] == "the docstring has no line `Source:`"
+    assert report.proofs == 3 and report.missing == ["Source"] and report.problems[0].startswith("Messages: ")
     (messages,) = [problem for problem in report.problems if problem.startswith("Messages: ")]
     (sent,) = [problem for problem in report.problems if problem.startswith("Sent: ")]
     assert "for p=3" in messages and "for p=2" in sent, "of each line, the first case in which it is wrong"

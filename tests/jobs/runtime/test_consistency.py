@@ -64,18 +64,18 @@ def check_all_is_well():
 
 a, n = np.ones(6), 1 + mine
 others = ", ".join(str(r) for r in range(size) if r != 1)
-on = f"on rank{'s' if size > 2 else ''} {others}"
+on = f"(rank{'s' if size > 2 else ''} {others})"
 for turn in range(2):
-    mismatch([f"primitive is 'bcast' {on}, 'scan' on rank 1"], "scan" if mine else "bcast", a)
-    mismatch([f"count is 6 {on}, 5 on rank 1"], "allreduce", a[:5] if mine else a)
-    mismatch([f"bytes is 48 {on}, 40 on rank 1"], "bcast", (a[:5] if mine else a).copy())
-    mismatch(["dtype is 'float64'", "'float32' on rank 1"], "allreduce", a.astype("f4") if mine else a)
-    mismatch(["op is", "SUM", "MAX", "rank 1"], "allreduce", a, op=MPI.MAX if mine else "sum")
-    mismatch([f"root is 0 {on}, 1 on rank 1"], "reduce", a, np.empty(6), root=int(mine))
-    mismatch([f"algorithm is 'ring' {on}, 'tree' on rank 1"], "barrier", algorithm="tree" if mine else "ring")
+    mismatch([f"primitive differs: 'bcast' {on}; 'scan' (rank 1)"], "scan" if mine else "bcast", a)
+    mismatch([f"count differs: 6 {on}; 5 (rank 1)"], "allreduce", a[:5] if mine else a)
+    mismatch([f"bytes differs: 48 {on}; 40 (rank 1)"], "bcast", (a[:5] if mine else a).copy())
+    mismatch(["dtype differs: 'float64'", "'float32' (rank 1)"], "allreduce", a.astype("f4") if mine else a)
+    mismatch(["op differs: ", "SUM", "MAX", "rank 1"], "allreduce", a, op=MPI.MAX if mine else "sum")
+    mismatch([f"root differs: 0 {on}; 1 (rank 1)"], "reduce", a, np.empty(6), root=int(mine))
+    mismatch([f"algorithm differs: 'ring' {on}; 'tree' (rank 1)"], "barrier", algorithm="tree" if mine else "ring")
     counts = [2] * size
     there = [3 if mine and r == 0 else 2 for r in range(size)]
-    mismatch(["recvcounts is [16, ", "[24, ", "on rank 1"], "allgatherv", a[:2], [np.empty(sum(there)), there])
+    mismatch(["recvcounts differs: [16, ", "[24, ", "(rank 1)"], "allgatherv", a[:2], [np.empty(sum(there)), there])
     counts = [5 if r == 1 else 2 for r in range(size)]
     mismatch(["rank 0 sends 40 bytes to rank 1, which expects 16"],
         "scatterv", [np.empty(sum(counts)), counts] if rank == 0 else None, np.empty(2))
@@ -85,7 +85,7 @@ for turn in range(2):
     wrong = [1, 4] + [1] * (size - 2) if rank == 0 else one
     mismatch(["rank 0 sends 32 bytes to rank 1, which expects 8"],
         "alltoallv", [np.empty(sum(wrong)), wrong], [None, one])
-    mismatch(["recvcounts is [8, ", "rank 1"], "reduce_scatter", np.empty(size), recvcounts=
+    mismatch(["recvcounts differs: [8, ", "rank 1"], "reduce_scatter", np.empty(size), recvcounts=
         [0, 2, *one[2:]] if mine else one)
 """
 
@@ -218,7 +218,7 @@ def late(arguments, *texts):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_rank_that_never_calls_is_named(monkeypatch, form, ranks):
-    texts = ["bcast by naive on rank ", "did not finish in 1 s", "in round 1 it waits for rank 1 to send"]
+    texts = ["bcast by naive on rank ", "did not finish in 1 s", "in round 1 it is waiting for rank 1 to send a message to it"]
     text = late("'bcast', np.ones(3), 1, algorithm='naive'", *texts)
     program(monkeypatch, text, ranks, form, TIMEOUT="1")
 
@@ -229,7 +229,7 @@ def test_waits_for_several_tell_of_it_too(monkeypatch, function):
 def call(*arguments):
     pycoll.{function}([pycoll.ibcast(np.ones(3), 1, algorithm="tree")])
 """
-    texts = ["bcast by tree on rank 0 of 2", "did not finish in 1 s", "in round 1 it waits for rank 1 to send"]
+    texts = ["bcast by tree on rank 0 of 2", "did not finish in 1 s", "in round 1 it is waiting for rank 1 to send a message to it"]
     program(monkeypatch, call + late("'bcast'", *texts), 2, TIMEOUT="1")
 
 

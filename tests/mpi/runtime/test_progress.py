@@ -12,6 +12,7 @@ from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 LONG = 400_000
+LEFT, RIGHT = (RANK - 1) % SIZE, (RANK + 1) % SIZE
 
 
 def blocking_calls(comm, fresh=None):
@@ -36,11 +37,42 @@ def blocking_calls(comm, fresh=None):
         "ParameterServer": lambda: parallel.ParameterServer(
             parameters(), optimizer=parallel.SGD, colocated=True, comm=comm, ranks_per_worker="host"
         ).free(),
+        "barrier": lambda: comm.barrier(),
+        "bcast": lambda: comm.bcast("from rank 0" if RANK == 0 else None),
+        "allreduce": lambda: comm.allreduce(1),
+        "gather": lambda: comm.gather(1),
+        "scatter": lambda: comm.scatter([1] * SIZE if RANK == SIZE - 1 else None, SIZE - 1),
+        "allgather": lambda: comm.allgather(1),
+        "alltoall": lambda: comm.alltoall([1] * SIZE),
+        "reduce": lambda: comm.reduce(1),
+        "Send": lambda: passed_on(comm, lambda peer: comm.Ssend(block, peer), lambda peer: comm.Recv(block, peer)),
+        "Recv": lambda: passed_on(comm, lambda peer: comm.Recv(block, peer), lambda peer: comm.Send(block, peer)),
+        "Probe": lambda: passed_on(comm, lambda peer: received(comm, peer), lambda peer: comm.Send(block, peer)),
+        "mprobe": lambda: passed_on(comm, lambda peer: comm.mprobe(peer).recv(), lambda peer: comm.send(1, peer)),
+        "recv": lambda: passed_on(comm, lambda peer: comm.recv(source=peer), lambda peer: comm.send(1, dest=peer)),
+        "ssend": lambda: passed_on(comm, lambda peer: comm.ssend(1, peer), lambda peer: comm.recv(source=peer)),
+        "Sendrecv": lambda: comm.Sendrecv(ones[:1], RIGHT, recvbuf=block, source=LEFT),
+        "Sendrecv_replace": lambda: comm.Sendrecv_replace(block, RIGHT, source=LEFT),
+        "sendrecv": lambda: comm.sendrecv(1, RIGHT, source=LEFT),
         "a driver of a plain communicator": lambda: parallel.DistributedDataParallel(parameters(), comm=WORLD).free(),
     }
 
 
 CALLS = [*blocking_calls(WORLD)]
+
+
+def passed_on(comm, of_the_first, of_the_others):
+    """Exchange messages between rank 0, which calls first, and each other rank."""
+    for peer in range(1, SIZE) if RANK == 0 else ():
+        of_the_first(peer)
+    if RANK:
+        of_the_others(0)
+
+
+def received(comm, source):
+    status = MPI.Status()
+    comm.Probe(source, status=status)
+    comm.Recv(np.empty(1), status.source)
 
 
 def parameters():

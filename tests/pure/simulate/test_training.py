@@ -121,7 +121,7 @@ def test_lines_cross_where_they_meet():
         (["bcast", "--plot", "times.svg", "-n", "4", "-r", "4"], "not 4"),
         (["bcast", "--plot", "times.svg", "--delay", "1:0.1"], "--delay"),
         (["bcast", "-o", "network.json"], "--calibrate"),
-        (["bcast", "--calibrate"], "nothing to simulate"),
+        (["bcast", "--calibrate"], "--calibrate cannot be combined with a primitive"),
         (["--calibrate", "-o", "nowhere/network.json"], "no such directory"),
         (["bcast", "-n", "-1"], "ranks=-1"),
         (["bcast", "--delay", "1"], "1"),
