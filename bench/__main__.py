@@ -49,11 +49,11 @@ def main(argv: list[str]) -> int:
             write(options, where, records)
         say(comm, f"\n# {primitive}\n{nccl_table(records[before:], options)}")
     if not options.validate_only:
-        say(comm, f"\n# the fastest\n{summary(records)}")
+        say(comm, f"\n# Fastest algorithms (within 5%)\n{summary(records)}")
     if warning := crowded([where]):
         say(comm, f"\n# {warning}")
     compared = [record["wrong"] for record in records if record["wrong"] is not None]
-    say(comm, f"\n# {sum(compared) or 'nothing'} wrong" if compared else "\n# nothing was compared")
+    say(comm, f"\n# {sum(compared) or 'No'} wrong results" if compared else "\n# No results were compared")
     return int(sum(compared) > 0 or not records)
 
 

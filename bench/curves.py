@@ -16,6 +16,7 @@ Curves = dict[str, dict[int, Record]]  # algorithm -> size in bytes -> record
 MPI = "MPI"  # the name of the native MPI collective in reports
 OTHERS = (MPI, "auto", "native", "staged")  # not algorithms of pycoll, or algorithms under another name
 VARIES = ("place", "form", "arguments", "datatype", "op", "root")
+CLOSE = 1.05  # the largest ratio to the fastest median that counts as equally fast
 TITLES = {"place": "{} place", "arguments": "{} arguments", "root": "root {}"}
 
 
@@ -96,7 +97,7 @@ def standouts(several: Sequence[Curves], most: int) -> list[str]:
 def ratio(found: Curves, name: str, size: int) -> float | None:
     """Return the time of MPI divided by the time of an algorithm; None if either is missing, or for MPI itself.
 
-    The time of MPI measured in alternation with the algorithm is preferred to the median in the MPI record.
+    The time of MPI measured alternately with the algorithm is preferred to the median in the MPI record.
     """
     record, own = found[name][size], found.get(MPI, {}).get(size, {})
     native = record.get("native") or own.get("median")
@@ -109,8 +110,15 @@ def sizes_of(*several: Curves) -> list[int]:
 
 
 def ranges(found: Curves) -> list[Record]:
-    """Return the fastest algorithm of pycoll in each range of sizes, and its speed relative to MPI."""
-    best = [(size, name) for size in sizes_of(found) if (name := fastest(found, size))]
+    """Return the fastest algorithm of pycoll in each range of sizes, and its speed relative to MPI.
+
+    A range continues while its algorithm is as fast as the fastest one, up to the factor CLOSE.
+    """
+    best: list[tuple[int, str]] = []
+    for size in sizes_of(found):
+        if name := fastest(found, size):
+            before = best[-1][1] if best else name
+            best.append((size, before if _is_close(found, before, name, size) else name))
     rows = []
     for name, run in groupby(best, key=lambda pair: pair[1]):
         sizes = [size for size, _ in run]
@@ -123,6 +131,14 @@ def ranges(found: Curves) -> list[Record]:
             }
         )
     return rows
+
+
+def _is_close(found: Curves, name: str, best: str, size: int) -> bool:
+    """Return whether the results of an algorithm are right at a size, and its median is close to the best one."""
+    record = found[name].get(size)
+    if record is None or record["median"] is None or record.get("wrong"):
+        return False
+    return bool(record["median"] <= CLOSE * found[best][size]["median"])
 
 
 def _between(bounds: Sequence[str]) -> str:

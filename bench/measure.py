@@ -25,7 +25,7 @@ STAGED = "staged"  # the native MPI collective on buffers in GPU memory, staged 
 
 
 class Point(NamedTuple):
-    """A primitive, a size, and in place or not; the calls of a point are timed in alternation."""
+    """A primitive, a size, and in place or not; the calls of a point are timed alternately."""
 
     primitive: str
     nbytes: int

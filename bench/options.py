@@ -43,8 +43,8 @@ def parser() -> Parser:
         "-a",
         "--algorithm",
         default="all",
-        help="names, separated by commas; all; best: measure all, show the fastest; auto: the choice of pycoll; "
-        "native: the native MPI collective, called through pycoll (%(default)s)",
+        help="names, separated by commas; all; best: measure all, show the fastest; auto: the algorithm "
+        "that pycoll chooses; native: the native MPI collective, called through pycoll (%(default)s)",
     )
     what.add_argument("--inplace", action="store_true", help="measure in place too")
     what.add_argument(
@@ -108,7 +108,7 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     for option in ("json", "csv", "plot"):
         folder = Path(getattr(options, option) or ".").parent
         if not os.access(folder, os.W_OK):
-            one.error(f"--{option} {getattr(options, option)}: the folder {folder} is not writable")
+            one.error(f"--{option} {getattr(options, option)}: the directory {folder} is not writable")
     if options.plot and Path(options.plot).suffix not in (".png", ".svg", ".pdf"):
         one.error(f"--plot {options.plot} does not end in .png, .svg or .pdf")
     if options.arguments == "typed" and options.op == "avg":

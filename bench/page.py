@@ -17,7 +17,7 @@ Block = str | Plot  # Markdown, or a plot
 NARROW = 700  # pixels; narrower pages show the plots for phones
 HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Benchmark of pycoll</title><style>
+<title>pycoll benchmark report</title><style>
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1b2430 }
 @media (prefers-color-scheme: dark) { :root { --paper: #14191f; --ink: #e8edf3 } }
 body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif;

@@ -1,7 +1,7 @@
 """Compare predictions of the simulation with measured times: ``mpiexec -n 4 python -m bench.predicted``.
 
 The network model is first calibrated with messages between pairs of ranks, or read from --network.  Then all algorithms
-are timed in alternation, and simulated in two ways.  The first simulation uses the measured start times of the ranks: a
+are timed alternately, and simulated in two ways.  The first simulation uses the measured start times of the ranks: a
 barrier releases the ranks one after the other, and the order affects the use of links.  In the second simulation, all
 ranks start at the same time.
 """

@@ -29,8 +29,9 @@ RECORD: dict[str, Any] = {"primitive": str, "algorithm": str, "bytes": int}
 RECORD |= dict.fromkeys(("median", "busbw", "native", "min", "p99"), (float, int, type(None)))
 LEGEND = (
     "Each cell shows the median time in µs. The number in parentheses is the time of MPI divided by this time: "
-    "above 1, the algorithm is faster than MPI. ★ marks the fastest of a row, and WRONG marks wrong results. "
-    "ok means that results were checked but not timed. auto is the algorithm that pycoll chooses by default."
+    "above 1, the algorithm is faster than MPI. ★ marks the fastest of a row, and WRONG marks incorrect results; "
+    "ok marks results checked but not timed. auto is the algorithm that pycoll chooses by default. A range of sizes "
+    "continues while its algorithm is within 5% of the fastest."
 )
 
 
@@ -125,8 +126,8 @@ def about(named: Mapping[str, Document], primitive: str) -> Iterator[Block]:
             if before and after:
                 yield f"### {title}, before and after: {old} → {new}"
                 yield (
-                    "Each cell shows the median time before divided by the median time after: above 1, it is faster "
-                    "after. The numbers in parentheses are both medians in µs."
+                    "Speedup: median before / median after (both in parentheses, in µs). Above 1, the second file is "
+                    "faster."
                 )
                 yield before_after(before, after)
 
@@ -136,7 +137,7 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser(prog=typed("python -m bench.report"), description=typed(__doc__))
     parser.add_argument("results", nargs="+", type=Path, help=typed("files of `python -m bench --json`"))
     parser.add_argument(
-        "-o", dest="directory", metavar="DIR", type=Path, required=True, help="folder of the report, created if need be"
+        "-o", dest="directory", metavar="DIR", type=Path, required=True, help="output directory, created if missing"
     )
     parser.add_argument("--format", choices=["html", "md"], default="html", help="(%(default)s)")
     options = parser.parse_args(argv)
@@ -146,7 +147,7 @@ def main(argv: Sequence[str]) -> None:
         parser.error(str(error))
     primitives = dict.fromkeys(record["primitive"] for document in named.values() for record in document["records"])
     warning = crowded(document["environment"] for document in named.values())
-    blocks: list[Block] = ["# Benchmark of pycoll", *([f"> {warning}"] if warning else [])]
+    blocks: list[Block] = ["# pycoll benchmark report", *([f"> {warning}"] if warning else [])]
     blocks += [environments(named), LEGEND]
     files = render(blocks + [block for primitive in primitives for block in about(named, primitive)], options.format)
     options.directory.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Measure how good the choices of pycoll are: ``mpiexec -n 4 python -m bench.selection``.
 
 It works with or without a tuning file.  The candidates are all algorithms and the native MPI collective, called through
-pycoll with `algorithm=`.  They are timed in alternation with the choice of pycoll.  If the choice seems more than 10%
+pycoll with `algorithm=`.  They are timed alternately with the choice of pycoll.  If the choice seems more than 10%
 slower than the best candidate, it is timed again for longer, with all candidates near the best.  The reason is that the
 minimum of noisy medians is biased.
 """

@@ -12,8 +12,8 @@ A comment before each block of a Markdown page says what to do with it:
 - ``<!-- output -->`` compares a ``text`` block with the standard output of the previous block that was run.
 - ``<!-- not run: REASON -->`` leaves a block out.
 
-The blocks of a page run in one temporary folder, in order.  A block fails if its exit status is not 0, or if its output
-differs.  A block without a comment is an error.
+The blocks of a page run in one temporary directory, in order.  A block fails if its exit status is not 0, or if its
+output differs.  A block without a comment is an error.
 
 In a Python file, the literal blocks of docstrings (``::``) are programs, which run under ``mpiexec -n 2``.
 """

@@ -6,7 +6,7 @@ on one machine.  Then run tests/mpi and tests/gpu under mpiexec on several numbe
 uses a stand-in for CuPy.
 
 Without --all, tests marked `slow` are skipped, Hypothesis generates fewer examples, and fewer numbers of ranks are
-used.  Arguments after ``--`` are passed to pytest.  tests/README.md describes the folders.
+used.  Arguments after ``--`` are passed to pytest.  tests/README.md describes the directories.
 """
 
 import argparse
@@ -28,7 +28,7 @@ MOST = {"tests/mpi/parallel": 4, "tests/gpu": 3}
 
 
 def on_one(folder: str, arguments: list[str]) -> bool:
-    """Run the tests of a folder without mpiexec, and on all cores if they need no MPI; return True if they failed."""
+    """Run the tests of a directory without mpiexec, on all cores if they need no MPI; return True if they failed."""
     spread = ["-n", "auto"] if folder == "pure" and find_spec("xdist") else []
     command = [sys.executable, "-m", "pytest", "-q", "-rs", *spread, f"tests/{folder}", *arguments]
     return subprocess.run(command, stdin=subprocess.DEVNULL).returncode != 0
@@ -48,7 +48,7 @@ def main() -> int:
     )
     parser.add_argument("--all", action="store_true", help="run all tests")
     parser.add_argument("-n", "--ranks", help=f"numbers of ranks ({QUICK}; with --all {ALL})")
-    parser.add_argument("--no-pure", action="store_true", help="leave out what does not depend on the MPI")
+    parser.add_argument("--no-pure", action="store_true", help="skip tests that do not depend on the MPI library")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest")
     options = parser.parse_args()
     if find_spec("pytest") is None:

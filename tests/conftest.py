@@ -125,7 +125,7 @@ def _give_up(item, world, seconds):
 
 @pytest.fixture
 def directory():
-    """Create a temporary folder on rank 0; all ranks get its path."""
+    """Create a temporary directory on rank 0; all ranks get its path."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD

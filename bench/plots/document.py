@@ -68,7 +68,7 @@ def plot_by_ranks(documents: Sequence[Document], variant: Variant, title: str, n
     """Return the plot of a variant against ranks; None if the documents have no sizes in common."""
     if not panels_of(documents, variant):
         return None
-    says = f"{title}: time and bus bandwidth against ranks, of the fastest algorithm, the choice of pycoll, and MPI"
+    says = f"{title}: time and bus bandwidth against ranks, of the fastest algorithm, auto (as pycoll chooses) and MPI"
     return Plot(name, says, partial(by_ranks, documents, variant, title))
 
 

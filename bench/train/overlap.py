@@ -1,6 +1,6 @@
 """Measure the gain from overlap: ``mpiexec -n 4 python -m bench.train.overlap``, best on several hosts.
 
-The same training step runs with `DistributedDataParallel` in three ways, in alternation.  The gradients are averaged
+The same training step runs with `DistributedDataParallel` alternately in three ways.  The gradients are averaged
 after the backward pass, during the backward pass by its calls to `ready` only, or also by the progress thread.  The
 batch size is chosen so that the backward pass takes about as long as the averaging.
 """

@@ -4,7 +4,7 @@
 - ``{algorithms} PRIMITIVE`` describes the algorithms of a primitive, from their docstrings.
 - ``{drawing} PRIMITIVE ALGORITHM`` inserts a drawing, and a link to the page that plays it.
 
-The folder ``drawings`` of the site has the drawings of all algorithms, as ``python -m pycoll.draw --all`` makes them.
+The directory ``drawings`` of the site has the drawings of all algorithms; ``python -m pycoll.draw --all`` makes them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The collectives: check arguments, choose an algorithm, run it.
 
-Buffers are arrays of NumPy or CuPy, or objects with the buffer protocol, ``__array_interface__``,
+Buffers are NumPy or CuPy arrays, or objects that support the buffer protocol, ``__array_interface__``,
 ``__cuda_array_interface__`` or DLPack (arrays of PyTorch and JAX).  They are used without a copy.  A send buffer with
 gaps is packed; the v-variants require contiguous ones.  A receive buffer must be C-contiguous and writeable, and must
 not overlap the send buffer.  If a function returns the receive buffer, it is the object that was passed.  An allocated
@@ -78,10 +78,10 @@ def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorit
     Raises
     ------
     TypeError
-        For a wrong type.
+        If an argument has the wrong type.
     ValueError
-        For a buffer that is not C-contiguous, a receive buffer that is read-only, a root out of range, or an unknown
-        algorithm.
+        If the buffer is not C-contiguous, the receive buffer is read-only, the root is out of range, or the algorithm
+        is unknown.
     """
     return run("bcast", None, buf, None, root, comm, algorithm)
 
@@ -118,10 +118,10 @@ def scatter(
     Raises
     ------
     TypeError
-        For a wrong type, or for unequal dtypes.
+        If an argument has the wrong type, or dtypes differ.
     ValueError
-        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
-        a root out of range, or an unknown algorithm.
+        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, the root is out of
+        range, or the algorithm is unknown.
 
     Notes
     -----
@@ -166,10 +166,10 @@ def gather(
     Raises
     ------
     TypeError
-        For a wrong type, or for unequal dtypes.
+        If an argument has the wrong type, or dtypes differ.
     ValueError
-        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
-        a root out of range, or an unknown algorithm.
+        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, the root is out of
+        range, or the algorithm is unknown.
     """
     return run("gather", sendbuf, recvbuf, None, root, comm, algorithm)
 
@@ -209,10 +209,10 @@ def reduce(
     Raises
     ------
     TypeError
-        For a wrong type, for unequal dtypes, or for an operation that is not defined for the dtype.
+        If an argument has the wrong type, dtypes differ, or the operation is not defined for the dtype.
     ValueError
-        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
-        a root out of range, an unknown operation, or an unknown algorithm.
+        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, the root is out of
+        range, or the operation or the algorithm is unknown.
 
     Notes
     -----
@@ -247,10 +247,10 @@ def allgather(
     Raises
     ------
     TypeError
-        For a wrong type, or for unequal dtypes.
+        If an argument has the wrong type, or dtypes differ.
     ValueError
-        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
-        or an unknown algorithm.
+        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, or the algorithm is
+        unknown.
     """
     return run("allgather", sendbuf, recvbuf, None, 0, comm, algorithm)
 
@@ -288,10 +288,10 @@ def allreduce(
     Raises
     ------
     TypeError
-        For a wrong type, for unequal dtypes, or for an operation that is not defined for the dtype.
+        If an argument has the wrong type, dtypes differ, or the operation is not defined for the dtype.
     ValueError
-        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
-        an unknown operation, or an unknown algorithm.
+        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, or the operation or the
+        algorithm is unknown.
 
     Notes
     -----
@@ -335,10 +335,10 @@ def reduce_scatter(
     Raises
     ------
     TypeError
-        For a wrong type, for unequal dtypes, or for an operation that is not defined for the dtype.
+        If an argument has the wrong type, dtypes differ, or the operation is not defined for the dtype.
     ValueError
-        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
-        an unknown operation, or an unknown algorithm.
+        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, or the operation or the
+        algorithm is unknown.
     """
     return run("reduce_scatter", sendbuf, recvbuf, op, 0, comm, algorithm, recvcounts)
 
@@ -367,10 +367,10 @@ def alltoall(
     Raises
     ------
     TypeError
-        For a wrong type, or for unequal dtypes.
+        If an argument has the wrong type, or dtypes differ.
     ValueError
-        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
-        or an unknown algorithm.
+        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, or the algorithm is
+        unknown.
     """
     return run("alltoall", sendbuf, recvbuf, None, 0, comm, algorithm)
 
@@ -406,10 +406,10 @@ def scan(
     Raises
     ------
     TypeError
-        For a wrong type, for unequal dtypes, or for an operation that is not defined for the dtype.
+        If an argument has the wrong type, dtypes differ, or the operation is not defined for the dtype.
     ValueError
-        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
-        an unknown operation, "avg", or an unknown algorithm.
+        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, the operation is
+        unknown or "avg", or the algorithm is unknown.
     """
     return run("scan", sendbuf, recvbuf, op, 0, comm, algorithm)
 
@@ -445,10 +445,10 @@ def exscan(
     Raises
     ------
     TypeError
-        For a wrong type, for unequal dtypes, or for an operation that is not defined for the dtype.
+        If an argument has the wrong type, dtypes differ, or the operation is not defined for the dtype.
     ValueError
-        For sizes that do not fit, a receive buffer that is read-only or not contiguous, overlapping buffers,
-        an unknown operation, "avg", or an unknown algorithm.
+        If sizes do not match, a receive buffer is read-only or not contiguous, buffers overlap, the operation is
+        unknown or "avg", or the algorithm is unknown.
     """
     return run("exscan", sendbuf, recvbuf, op, 0, comm, algorithm)
 
@@ -487,10 +487,10 @@ def scatterv(
     Raises
     ------
     TypeError
-        For a wrong type, for unequal dtypes, or for counts or displacements that are not integers.
+        If an argument has the wrong type, dtypes differ, or counts or displacements are not integers.
     ValueError
-        For counts or displacements that do not fit the buffers or the number of ranks, overlapping blocks,
-        a root out of range, or an unknown algorithm.
+        If counts or displacements do not match the buffers or the number of ranks, blocks overlap, the root is out of
+        range, or the algorithm is unknown.
     """
     return run("scatterv", sendbuf, recvbuf, None, root, comm, algorithm, None, run_varying)
 
@@ -527,10 +527,10 @@ def gatherv(
     Raises
     ------
     TypeError
-        For a wrong type, for unequal dtypes, or for counts or displacements that are not integers.
+        If an argument has the wrong type, dtypes differ, or counts or displacements are not integers.
     ValueError
-        For counts or displacements that do not fit the buffers or the number of ranks, overlapping blocks,
-        a root out of range, or an unknown algorithm.
+        If counts or displacements do not match the buffers or the number of ranks, blocks overlap, the root is out of
+        range, or the algorithm is unknown.
     """
     return run("gatherv", sendbuf, recvbuf, None, root, comm, algorithm, None, run_varying)
 
@@ -560,10 +560,10 @@ def allgatherv(
     Raises
     ------
     TypeError
-        For a wrong type, for unequal dtypes, or for counts or displacements that are not integers.
+        If an argument has the wrong type, dtypes differ, or counts or displacements are not integers.
     ValueError
-        For counts or displacements that do not fit the buffers or the number of ranks, overlapping blocks,
-        or an unknown algorithm.
+        If counts or displacements do not match the buffers or the number of ranks, blocks overlap, or the algorithm is
+        unknown.
     """
     return run("allgatherv", sendbuf, recvbuf, None, 0, comm, algorithm, None, run_varying)
 
@@ -593,10 +593,10 @@ def alltoallv(
     Raises
     ------
     TypeError
-        For a wrong type, for unequal dtypes, or for counts or displacements that are not integers.
+        If an argument has the wrong type, dtypes differ, or counts or displacements are not integers.
     ValueError
-        For counts or displacements that do not fit the buffers or the number of ranks, overlapping blocks,
-        or an unknown algorithm.
+        If counts or displacements do not match the buffers or the number of ranks, blocks overlap, or the algorithm is
+        unknown.
     """
     return run("alltoallv", sendbuf, recvbuf, None, 0, comm, algorithm, None, run_varying)
 
@@ -626,10 +626,10 @@ def alltoallw(
     Raises
     ------
     TypeError
-        For a wrong type, or for counts or displacements that are not integers.
+        If an argument has the wrong type, or counts or displacements are not integers.
     ValueError
-        For counts or displacements that do not fit the buffers or the number of ranks, overlapping blocks,
-        or an unknown algorithm.
+        If counts or displacements do not match the buffers or the number of ranks, blocks overlap, or the algorithm is
+        unknown.
     """
     return run("alltoallw", sendbuf, recvbuf, None, 0, comm, algorithm, None, run_varying)
 
@@ -647,7 +647,7 @@ def barrier(*, comm: MPI.Intracomm | None = None, algorithm: names.Barrier | Non
     Raises
     ------
     ValueError
-        For an unknown algorithm.
+        If the algorithm is unknown.
     """
     run("barrier", _EMPTY, _EMPTY, None, 0, comm, algorithm)
 

@@ -39,8 +39,7 @@ CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # in mpi4py.MPI; `python -m pycoll.run`
 class Comm(CollectiveMethods):
     """An intracommunicator whose collectives run the schedules of pycoll.
 
-    All ranks of `comm` create it together, as with any method that creates a communicator.  Its methods take the
-    arguments of mpi4py, and `algorithm=`.
+    Collective: all ranks of `comm` must call this.  Its methods take the arguments of mpi4py, and `algorithm=`.
 
     Parameters
     ----------
@@ -50,7 +49,7 @@ class Comm(CollectiveMethods):
     Raises
     ------
     TypeError
-        For an intercommunicator, or a communicator with a topology.
+        If `comm` is an intercommunicator or has a topology.
 
     Notes
     -----
@@ -58,8 +57,9 @@ class Comm(CollectiveMethods):
     ``[array, count, type]``; for blocks of different lengths ``[array, counts]``, ``[array, (counts, displs)]`` or
     ``[array, counts, displs, type]``.  Counts and displacements are in elements.
 
-    Wrong arguments raise TypeError or ValueError before any message is sent.  Short calls without `algorithm` may
-    run the native collective of MPI, which checks their arguments.  Persistent forms accept `info` and ignore it.
+    Invalid arguments raise TypeError or ValueError before any message is sent.  Calls with small messages and without
+    `algorithm` may run the native collective of MPI, which checks their arguments.  Persistent forms accept
+    `info` and ignore it.
     """
 
     unfinished: Unfinished | None = None  # set by Idup; cleared at first use

@@ -18,7 +18,7 @@ from ..selection.tuning_file import Candidate
 
 @dataclass(frozen=True)
 class Explanation:
-    """The algorithm that a call would run, and why; `str` gives it in words.
+    """The algorithm that a call would run, and why; `str()` returns a readable description.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ def explain(
     TypeError
         For an `nbytes` that is not an integer.
     ValueError
-        For an unknown primitive or algorithm, or a negative `nbytes`.
+        If the primitive or the algorithm is unknown, or `nbytes` is negative.
     """
     algorithms_of(primitive)
     if not isinstance(nbytes, int | np.integer):

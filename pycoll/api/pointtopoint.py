@@ -183,9 +183,9 @@ def send(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> 
     Raises
     ------
     TypeError
-        For a wrong type.
+        If an argument has the wrong type.
     MPI.Exception
-        For arguments that MPI rejects: a rank or a tag out of range, a message that is too long.
+        If MPI rejects an argument: a rank or a tag out of range, or a message that is too long.
     CollectiveTimeout
         If the call takes longer than ``PYCOLL_TIMEOUT``.
     """
@@ -227,11 +227,11 @@ def recv(
     Raises
     ------
     TypeError
-        For a wrong type.
+        If an argument has the wrong type.
     ValueError
-        For a receive buffer that is read-only or not C-contiguous.
+        If the receive buffer is read-only or not C-contiguous.
     MPI.Exception
-        For arguments that MPI rejects: a rank or a tag out of range, a message that is too long.
+        If MPI rejects an argument: a rank or a tag out of range, or a message that is too long.
     CollectiveTimeout
         If the call takes longer than ``PYCOLL_TIMEOUT``.
     """
@@ -269,9 +269,9 @@ def isend(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) ->
     Raises
     ------
     TypeError
-        For a wrong type.
+        If an argument has the wrong type.
     MPI.Exception
-        For arguments that MPI rejects: a rank or a tag out of range, a message that is too long.
+        If MPI rejects an argument: a rank or a tag out of range, or a message that is too long.
     """
     array, spec = _outgoing("buf", buf)
     request = _kept(_world(comm).Isend(spec, dest, tag), (True, dest, tag), array)
@@ -303,11 +303,11 @@ def irecv(
     Raises
     ------
     TypeError
-        For a wrong type.
+        If an argument has the wrong type.
     ValueError
-        For a receive buffer that is read-only or not C-contiguous.
+        If the receive buffer is read-only or not C-contiguous.
     MPI.Exception
-        For arguments that MPI rejects: a rank or a tag out of range, a message that is too long.
+        If MPI rejects an argument: a rank or a tag out of range, or a message that is too long.
 
     Notes
     -----
@@ -358,11 +358,11 @@ def sendrecv(
     Raises
     ------
     TypeError
-        For a wrong type.
+        If an argument has the wrong type.
     ValueError
-        For a receive buffer that is read-only or not C-contiguous, or overlapping buffers.
+        If the receive buffer is read-only or not C-contiguous, or buffers overlap.
     MPI.Exception
-        For arguments that MPI rejects: a rank or a tag out of range, a message that is too long.
+        If MPI rejects an argument: a rank or a tag out of range, or a message that is too long.
     CollectiveTimeout
         If the call takes longer than ``PYCOLL_TIMEOUT``.
     """

@@ -37,7 +37,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.In
     Raises
     ------
     ValueError
-        For a negative dimension, or a dtype that contains Python objects.
+        If a dimension is negative, or the dtype contains Python objects.
 
     Notes
     -----
@@ -78,7 +78,7 @@ def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.In
     Raises
     ------
     ValueError
-        For a negative dimension, or a dtype that contains Python objects.
+        If a dimension is negative, or the dtype contains Python objects.
     """
     array = empty(shape, dtype, comm=comm)
     array[...] = 0

@@ -55,7 +55,7 @@ class _Waited:
         Raises
         ------
         Exception
-            An error of the collective, once.
+            The error of the collective; raised only once.
         """
         self.task.poll()
         if self.task.done:
@@ -81,7 +81,7 @@ class _Waited:
         CollectiveTimeout
             If the collective takes longer than ``PYCOLL_TIMEOUT``.
         Exception
-            An error of the collective, once.
+            The error of the collective; raised only once.
         """
         task = self.task
         if task.done and task.error is None:

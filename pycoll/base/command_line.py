@@ -40,9 +40,9 @@ def in_words(error: Exception) -> str:
 
 
 def check_folder(option: str, path: Path | None) -> None:
-    """Raise ValueError if the folder of the file that an option names does not exist."""
+    """Raise ValueError if the directory of the file that an option names does not exist."""
     if path and not path.parent.is_dir():
-        raise ValueError(f"{option} {path}: no such folder")
+        raise ValueError(f"{option} {path}: no such directory")
 
 
 def optional(module: str) -> Any:

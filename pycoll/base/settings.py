@@ -11,7 +11,7 @@
 | ``PYCOLL_TUNING`` | a tuning file from ``python -m pycoll.tune`` (see `pycoll.selection.tuning_file`), or ``off`` |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
 | ``PYCOLL_TIMEOUT`` | the longest time that a collective or a message may take, in seconds |
-| ``PYCOLL_TRACE`` | the folder for a trace of the run (see `pycoll.trace`) |
+| ``PYCOLL_TRACE`` | the directory for a trace of the run (see `pycoll.trace`) |
 | ``PYCOLL_TRACE_EVENTS`` | the number of events that each rank keeps in the trace (524288: 20 MiB) |
 | ``PYCOLL_LOG`` | ``algorithms``: log which algorithm each new kind of call runs, and why |
 """

@@ -30,14 +30,14 @@ def parser() -> Parser:
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
     options.add_argument("name", nargs="?", metavar="algorithm", help="the same as --algorithm")
     options.add_argument("-a", "--algorithm", metavar="NAME", help="the name of an algorithm of the primitive")
-    options.add_argument("--all", action="store_true", help="every algorithm of every primitive, into the folder -o")
+    options.add_argument("--all", action="store_true", help="every algorithm of every primitive, into the directory -o")
     options.add_argument("-n", "--ranks", type=int, default=4, help="number of ranks (%(default)s)")
     options.add_argument("-r", "--root", type=int, help="rank of the root (0)")
     options.add_argument("-s", "--segments", type=int, help="segments of pipelined algorithms (2)")
     options.add_argument(
         "--hosts", metavar="H,H,...", help="the host of each rank: 0,0,1,1 (default: two halves, if hosts matter)"
     )
-    options.add_argument("-o", "--output", type=Path, help="a .svg or .html file; with --all, a folder")
+    options.add_argument("-o", "--output", type=Path, help="a .svg or .html file; with --all, a directory")
     return options
 
 
@@ -80,7 +80,7 @@ def _check(options: argparse.Namespace, algorithm: Algorithm | None) -> None:
         if options.primitive or options.algorithm:
             raise ValueError("--all cannot be combined with a primitive or an algorithm")
         if options.output is None:
-            raise ValueError("--all needs -o with a folder")
+            raise ValueError("--all needs -o with a directory")
         return
     if options.root is not None and not algorithm.primitive.rooted:
         raise ValueError(f"--root {options.root}: {algorithm.primitive.name} has no root")

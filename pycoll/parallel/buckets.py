@@ -140,7 +140,7 @@ def average_gradients(gradients: Arrays, comm: MPI.Intracomm | None = None, buck
     Raises
     ------
     TypeError
-        For integers, which cannot be averaged.
+        If gradients are integers, which cannot be averaged.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     pycoll.attach(comm)

@@ -36,7 +36,7 @@ def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm 
     Raises
     ------
     ValueError
-        For a negative `max_norm`.
+        If `max_norm` is negative.
 
     References
     ----------

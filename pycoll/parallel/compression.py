@@ -43,7 +43,7 @@ class Cast:
     Raises
     ------
     TypeError
-        For integers, or for "bfloat16" without ml_dtypes.
+        If gradients are integers, or "bfloat16" is used without ml_dtypes.
 
     Notes
     -----
@@ -74,7 +74,7 @@ class TopK:
     Raises
     ------
     ValueError
-        For a ratio out of range.
+        If the ratio is out of range.
 
     Notes
     -----

@@ -49,11 +49,10 @@ class DistributedDataParallel(Driver):
     Raises
     ------
     TypeError
-        For parameters that are not a mapping from str to arrays, that are integers, or that are in different memories.
+        If parameters are not a mapping from str to arrays, are integers, or are in different memories.
     ValueError
-        For an array that is read-only or not C-contiguous, a name that is both a parameter and a buffer, or an invalid
-        option.  Also on all ranks if names, shapes or dtypes differ between ranks; the
-        message names the first difference.
+        If an array is read-only or not C-contiguous, a name is both a parameter and a buffer, or an option is invalid.
+        Also on all ranks if names, shapes or dtypes differ between ranks; the message names the first difference.
 
     Notes
     -----
@@ -137,10 +136,9 @@ class DistributedDataParallel(Driver):
         Raises
         ------
         ValueError
-            For an unknown name, a second gradient for the same parameter in this step, or a wrong shape.
+            If the name is unknown, the parameter already has a gradient in this step, or the shape is wrong.
         TypeError
-            For a gradient in another memory than its parameter, or a dtype that cannot be cast to the dtype of the
-            parameter.
+            If a gradient is not in the same memory as its parameter, or cannot be cast to the dtype of the parameter.
         """
         if name not in self._home:
             raise ValueError(f"name={name!r} is not a parameter")
@@ -183,7 +181,7 @@ class DistributedDataParallel(Driver):
         Raises
         ------
         RuntimeError
-            Within `no_sync`, or if a gradient is missing and `find_unused` is false.
+            If called within `no_sync`, or if a gradient is missing and `find_unused` is false.
         """
         if self._accumulating:
             raise RuntimeError("synchronize: gradients are not averaged within no_sync()")
@@ -290,7 +288,7 @@ class DistributedDataParallel(Driver):
         Raises
         ------
         ValueError
-            For a parameter or buffer that is missing or has a wrong shape.
+            If a parameter or buffer is missing or has the wrong shape.
         """
         for name, piece in whole_pieces(self.parameters | self.buffers):
             fill(piece, name, [found for _, found in whole_pieces({name: state[name]})] if name in state else [])

@@ -51,10 +51,10 @@ class FullyShardedDataParallel(Driver):
     Raises
     ------
     TypeError
-        For parameters that are not a mapping from str to arrays, that are integers, or that are in different memories;
-        for "bfloat16" without the package ml_dtypes.
+        If parameters are not a mapping from str to arrays, are integers, or are in different memories; or if "bfloat16"
+        is used without the package ml_dtypes.
     ValueError
-        For an array that is read-only or not C-contiguous, invalid units, or an unknown algorithm.  Also on all ranks
+        If an array is read-only or not C-contiguous, units are invalid, or the algorithm is unknown.  Also on all ranks
         if names, shapes, dtypes or units differ between ranks; the message names the first difference.
 
     Notes
@@ -145,7 +145,7 @@ class FullyShardedDataParallel(Driver):
         Raises
         ------
         ValueError
-            For a number that is not a unit.
+            If the number is not a unit.
         RuntimeError
             If the buffer of the unit is in use by another block that has not ended.
         """
@@ -161,7 +161,7 @@ class FullyShardedDataParallel(Driver):
         Raises
         ------
         ValueError
-            For a number that is not a unit.
+            If the number is not a unit.
         RuntimeError
             If another backward block has not ended, or if another block uses the buffer of the unit.  Also at the end
             of the block, if a gradient is missing.
@@ -197,10 +197,10 @@ class FullyShardedDataParallel(Driver):
         Raises
         ------
         ValueError
-            Outside of a `backward` block, for a parameter of another unit, a second gradient for the same parameter,
-            or a wrong shape.
+            If called outside a `backward` block, if the parameter belongs to another unit or already has a gradient, or
+            if the shape is wrong.
         TypeError
-            For a gradient in another memory than its parameter, or a dtype that cannot be cast to `reduce_dtype`.
+            If a gradient is not in the same memory as its parameter, or cannot be cast to `reduce_dtype`.
         """
         if name not in self._missing:
             raise ValueError(f"name={name!r} {self._why_not(name)}")
@@ -322,7 +322,7 @@ class FullyShardedDataParallel(Driver):
         Raises
         ------
         ValueError
-            For a parameter that is missing, incomplete or has a wrong shape.
+            If a parameter is missing, is incomplete or has the wrong shape.
         """
         states = [dict(whole_pieces(state))] if isinstance(state, Mapping) else state
         for _, name, piece in self.pieces(self.shards):

@@ -55,9 +55,9 @@ class Optimizer:
         Raises
         ------
         ValueError
-            For a name that is not a parameter, or a wrong shape.
+            If a name is not a parameter, or a shape is wrong.
         TypeError
-            For a gradient in another memory than its parameter.
+            If a gradient is not in the same memory as its parameter.
         """
         checked = {}
         for name, gradient in gradients.items():
@@ -107,7 +107,7 @@ class SGD(Optimizer):
     TypeError, ValueError
         For invalid parameters, as in `DistributedDataParallel`.
     ValueError
-        For a negative rate, or `nesterov` without momentum or with dampening.
+        If a rate is negative, or `nesterov` is used without momentum or with dampening.
 
     References
     ----------
@@ -168,7 +168,7 @@ class Adam(Optimizer):
     TypeError, ValueError
         For invalid parameters, as in `DistributedDataParallel`.
     ValueError
-        For a negative rate, or `betas` out of range.
+        If a rate is negative, or `betas` are out of range.
 
     References
     ----------

@@ -27,21 +27,48 @@ AFTER = "after"  # the received value is the right operand: held = held (op) rec
 
 
 class Send(NamedTuple):
-    """Send these blocks, as one message."""
+    """Send blocks to another rank, as one message.
+
+    Attributes
+    ----------
+    to : int
+        The rank that receives.
+    blocks : sequence of blocks
+        The blocks.  The receiver lists the same blocks in the same order.
+    """
 
     to: int
     blocks: Blocks
 
 
 class Recv(NamedTuple):
-    """Receive these blocks, replacing the values held."""
+    """Receive blocks from another rank; the received values replace the values held.
+
+    Attributes
+    ----------
+    source : int
+        The rank that sends.
+    blocks : sequence of blocks
+        The blocks.  The sender lists the same blocks in the same order.
+    """
 
     source: int
     blocks: Blocks
 
 
 class Reduce(NamedTuple):
-    """Receive these blocks and combine them with the values held; `order` is the order of the operands."""
+    """Receive blocks from another rank, and combine them with the values held.
+
+    Attributes
+    ----------
+    source : int
+        The rank that sends.
+    blocks : sequence of blocks
+        The blocks.  The sender lists the same blocks in the same order.
+    order : str, default AFTER
+        The order of the operands, for operations that do not commute: with AFTER, the received value is the right
+        operand; with BEFORE, it is the left operand.
+    """
 
     source: int
     blocks: Blocks
@@ -49,14 +76,32 @@ class Reduce(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Copy the value of `block` to the block `to`.  This is a local move."""
+    """Copy the value of a block to another block.  This is a local move.
+
+    Attributes
+    ----------
+    block : block
+        The block to copy.
+    to : block
+        The block that gets the value.
+    """
 
     block: Block
     to: Block
 
 
 class Combine(NamedTuple):
-    """Combine `block` into `into`, both held; with AFTER, `block` is the right operand.  This is a local move."""
+    """Combine two blocks that the rank holds.  This is a local move.
+
+    Attributes
+    ----------
+    block : block
+        One operand, which does not change.
+    into : block
+        The other operand, which the result replaces.
+    order : str, default AFTER
+        With AFTER, `block` is the right operand; with BEFORE, it is the left operand.
+    """
 
     block: Block
     into: Block

@@ -29,7 +29,7 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hos
 def native_up_to(primitive: str, library: str = "") -> int:
     """The largest size, counted as in `choose`, of calls of `pycoll.Comm` without `algorithm` that are left to MPI.
 
-    Latency decides for short calls, and pycoll adds Python overhead.  If counts are not known on all ranks, calls of
+    Latency decides for small messages, and pycoll adds Python overhead.  If counts are not known on all ranks, calls of
     all sizes are left to MPI.  `library` is the name of the MPI library.
     """
     if primitive == "allgatherv" and library.startswith("MPICH"):

@@ -15,7 +15,7 @@ from .choices import Choices, algorithm_from_environment
 from .rules import choose, native_up_to
 from .tuning_file import Candidate, Tuned
 
-SHORT = "by the rules for short calls of pycoll.Comm, where MPI takes less time than Python"
+SHORT = "by the rules for small messages of pycoll.Comm, where MPI takes less time than Python"
 
 
 class SelectionKey(NamedTuple):

@@ -119,9 +119,9 @@ def simulate(
     Raises
     ------
     TypeError
-        For an argument of a wrong type.
+        If an argument has the wrong type.
     ValueError
-        For an unknown primitive or algorithm, a number out of range, or arguments that do not fit together.
+        If the primitive or the algorithm is unknown, a number is out of range, or arguments do not match.
     RuntimeError
         If the schedule deadlocks.
     """

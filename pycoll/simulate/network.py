@@ -56,7 +56,8 @@ class Link:
     Raises
     ------
     ValueError
-        For a number that is negative, not finite or not an integer where required, or ``shaped=True`` without a frame.
+        If a number is negative, not finite or not an integer where required, or ``shaped=True`` is used without a
+        frame.
     """
 
     alpha: float = 0.0
@@ -95,10 +96,10 @@ class Network:
     Raises
     ------
     TypeError
-        For a link that is not a `Link`.
+        If a link is not a `Link`.
     ValueError
-        For a number that is negative, not finite or not an integer where required, for an oversubscription below 1, or
-        one above 1 without `hosts_per_switch`.
+        If a number is negative, not finite or not an integer where required, or if the oversubscription is below 1, or
+        above 1 without `hosts_per_switch`.
     """
 
     between: Link = field(default_factory=lambda: Link(alpha=1.5e-6, beta=8e-11, overhead=0.3e-6))

@@ -87,9 +87,10 @@ def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, s
     by_ranks = doubling(ranks, 2, max(2, setting["root"] + 1))
     by_bytes = doubling(nbytes, 4, 8)
     how_many = "{} ranks".format
+    at, on = f"At {size_label(nbytes)}", f"On {how_many(ranks)}"
     panels: list[tuple[str, Callable[[int], str], list[int], list[dict[str, Any]], str]] = [
-        ("ranks", how_many, by_ranks, [{"ranks": each, "nbytes": nbytes} for each in by_ranks], size_label(nbytes)),
-        ("bytes", size_label, by_bytes, [{"ranks": ranks, "nbytes": each} for each in by_bytes], how_many(ranks)),
+        ("ranks", how_many, by_ranks, [{"ranks": each, "nbytes": nbytes} for each in by_ranks], at),
+        ("bytes", size_label, by_bytes, [{"ranks": ranks, "nbytes": each} for each in by_bytes], on),
     ]
     with rc_context(STYLE):
         figure = Figure(figsize=(12, 4.5), layout="constrained")
@@ -99,10 +100,10 @@ def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, s
             curves = curves_of(algorithms, points, setting)
             found = crossings(abscissas, curves)
             _draw(axes, abscissas, curves, found, label)
-            axes.set(xlabel=unit, ylabel="time", title=f"time against {unit}: {fixed}")
-            for each in found:
-                where = f"between {label(each.low)} and {label(each.high)}"
-                print(f"{fixed}: {where} {each.after} becomes faster than {each.before}")
+            axes.set(xlabel=unit, ylabel="time", title=f"time against {unit}, {fixed[0].lower()}{fixed[1:]}")
+            for each in filter(attrgetter("crosses"), found):
+                low = label(each.low).removesuffix(" ranks")
+                print(f"{fixed}, {each.after} overtakes {each.before} between {low} and {label(each.high)}.")
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     write_atomically(path, lambda file: file.write(image(figure, path.suffix[1:])))
 
@@ -110,7 +111,7 @@ def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, s
 def _draw(
     axes: Any, abscissas: Sequence[int], curves: Curves, found: Sequence[Crossing], label: Callable[[int], str]
 ) -> None:
-    from matplotlib.ticker import EngFormatter, NullFormatter
+    from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
     for number, (name, seconds) in enumerate(curves.items()):
         marker, width = MARKERS[number % len(MARKERS)], 4.5 - 3 * number / len(curves)  # coinciding lines stay visible
@@ -122,6 +123,12 @@ def _draw(
     axes.set(xscale="log", yscale="log")
     axes.yaxis.set_major_formatter(EngFormatter(unit="s"))
     axes.yaxis.set_minor_formatter(NullFormatter())
+    locators = (LogLocator(), LogLocator(subs=(1.0, 2.0, 5.0)), LogLocator(subs=range(1, 10)), MaxNLocator(4))
+    for locator in locators:  # until at least two ticks have labels
+        axes.yaxis.set_major_locator(locator)
+        low, high = sorted(axes.get_ylim())
+        if sum(low <= tick <= high for tick in axes.yaxis.get_majorticklocs()) > 1:
+            break
     ticks = abscissas[:: -(-len(abscissas) // 8)]
     axes.set_xticks(ticks, [label(tick).removesuffix(" ranks") for tick in ticks])
     axes.set_xticks([], minor=True)

@@ -33,9 +33,9 @@ def trace(directory: str | os.PathLike[str], events: int = EVENTS) -> Iterator[N
     Raises
     ------
     OSError
-        The directory cannot be written to.
+        If the directory cannot be written to.
     RuntimeError
-        A trace is being recorded already.
+        If a trace is already being recorded.
 
     Notes
     -----

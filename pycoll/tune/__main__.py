@@ -166,7 +166,7 @@ def main(argv: list[str]) -> None:
         except (tuning_file.InvalidTuningFile, OSError) as error:
             problem = f"-o {options.output}: {in_words(error)}; name another file"
     if not problem and comm.rank == 0 and not os.access(options.output.parent, os.W_OK):
-        problem = f"-o {options.output}: the folder is not writeable"
+        problem = f"-o {options.output}: the directory is not writeable"
     if problem := comm.bcast(problem or disturbing(options.primitives)):
         with printed_once(comm):
             print(f"{PROG}: {problem}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Times calls in alternation, each after an untimed call and a barrier; a time is the maximum over all ranks."""
+"""Times calls alternately, each after an untimed call and a barrier; a time is the maximum over all ranks."""
 
 from __future__ import annotations
 

@@ -65,10 +65,10 @@ class ParameterServer(Driver):
     Raises
     ------
     TypeError
-        For parameters that are not a mapping from str to arrays, that are integers, or that are in different memories.
+        If parameters are not a mapping from str to arrays, are integers, or are in different memories.
     ValueError
-        For an array that is read-only or not C-contiguous, or an invalid option.  Also on all ranks if names,
-        shapes or dtypes differ between ranks; the message names the first difference.
+        If an array is read-only or not C-contiguous, or an option is invalid.  Also on all ranks if names, shapes or
+        dtypes differ between ranks; the message names the first difference.
 
     Notes
     -----
@@ -178,10 +178,9 @@ class ParameterServer(Driver):
         Raises
         ------
         ValueError
-            For names or shapes that differ from the parameters.
+            If names or shapes differ from the parameters.
         TypeError
-            For a gradient in another memory than its parameter, or a dtype that cannot be cast to the dtype of the
-            parameter.
+            If a gradient is not in the same memory as its parameter, or cannot be cast to the dtype of the parameter.
         RuntimeError
             On a rank that only serves.
         """

@@ -45,7 +45,7 @@ def test_all_files_are_installed(installed):
 @pytest.mark.parametrize(
     "module, arguments, expected",
     [
-        ("pycoll.bench", ["allreduce", "-e", "64", "-f", "8", "-n", "3"], "# nothing wrong"),
+        ("pycoll.bench", ["allreduce", "-e", "64", "-f", "8", "-n", "3"], "# No wrong results"),
         ("pycoll.bench", ["--help"], "usage: python -m pycoll.bench "),
         ("pycoll.bench", ["allredcue"], "python -m pycoll.bench: argument primitive: 'allredcue' is not one of: "),
         ("pycoll.bench.calls", ["--help"], "`mpiexec -n 2 python -m pycoll.bench.calls`"),

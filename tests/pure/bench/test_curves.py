@@ -34,6 +34,26 @@ def test_standouts(times, most, chosen):
     assert curves.standouts([found], most) == chosen
 
 
+def fastest_in_ranges(times):
+    sizes = (8, 64, 512, 4096)
+    found = curves_of([record(name, size, time) for name, row in times.items() for size, time in zip(sizes, row)])
+    return [(row["sizes"], row["fastest"]) for row in curves.ranges(found)]
+
+
+def test_ranges_do_not_end_where_another_algorithm_is_faster_by_noise():
+    close = {"tree": (1.0, 1.04, 1.0, 2.0), "ring": (2.0, 1.0, 1.04, 1.0)}
+    assert fastest_in_ranges(close) == [("8 B to 512 B", "tree"), ("4 KiB", "ring")]
+    apart = {**close, "tree": (1.0, 1.06, 1.0, 2.0)}
+    assert fastest_in_ranges(apart) == [("8 B", "tree"), ("64 B to 4 KiB", "ring")]
+
+
+def test_ranges_end_where_an_algorithm_was_not_timed_or_is_wrong():
+    ring = [record("ring", 8, 2.0), record("ring", 64, 1.0)]
+    for second in ([], [record("tree", 64, None)], [record("tree", 64, 1.0, wrong=1)]):
+        found = curves_of([record("tree", 8, 1.0), *second, *ring])
+        assert [(row["sizes"], row["fastest"]) for row in curves.ranges(found)] == [("8 B", "tree"), ("64 B", "ring")]
+
+
 def test_wrong_results_do_not_stand_out():
     found = curves_of([record("ring", 8, 1.0, wrong=1), record("tree", 8, 5.0)])
     assert curves.standouts([found], 3) == ["tree"]

@@ -57,7 +57,7 @@ def test_summary_names_ranges_of_sizes(made):
 
 def test_environments_are_a_column_for_each_file(made):
     text = made(a=document(2, gpu="H|100"), b=document(4, hosts=["x"]))
-    rows = table_rows(text, "# Benchmark of pycoll")
+    rows = table_rows(text, "# pycoll benchmark report")
     assert rows[0] == ["", "2 ranks", "4 ranks"]
     assert rows[2:4] == [["ranks", "2", "4"], ["hosts", "n1, n2", "x"]]
     assert re.search(r"^\| GPU +\| H\\\|100 +\| - +\|$", text, re.M)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pycoll.schedule.registry import algorithms_of
 from pycoll.simulate import Link, Network, __main__, training
 from pycoll.simulate.training import computing, parameter_server, ring
 
@@ -56,10 +57,42 @@ def test_the_command_prints_a_table_and_draws(tmp_path, capsys):
     assert not empty and note.endswith("are maxima over all ranks.")
     pytest.importorskip("matplotlib")
     __main__.main(["allreduce", "-n", "8", "-b", "1M", "--plot", str(tmp_path / "times.svg")])
-    assert "between 16 KiB and 64 KiB rabenseifner becomes faster than recursive_doubling" in capsys.readouterr().out
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last == "On 8 ranks, rabenseifner overtakes recursive_doubling between 16 KiB and 64 KiB."
     text = (tmp_path / "times.svg").read_text()
     assert "mathdefault" not in text
     assert text.count("<path") > 8 * 6  # a line with markers for each algorithm
+
+
+def test_lines_that_coincide_and_separate_are_not_said_to_cross(monkeypatch, tmp_path, capsys):
+    plot = pytest.importorskip("pycoll.simulate.plot")
+    pytest.importorskip("matplotlib")
+    curves = {"one": [1.0, 1.0, 9.0], "same": [1.0, 1.0, 3.0]}
+    monkeypatch.setattr(plot, "curves_of", lambda *_: curves)
+    setting = {"root": 0}
+    plot.plot(tmp_path / "times.svg", list(algorithms_of("allreduce").values()), 8, 128, setting)
+    assert capsys.readouterr().out == ""
+    curves["one"][1] = 0.5
+    plot.plot(tmp_path / "times.svg", list(algorithms_of("allreduce").values()), 8, 128, setting)
+    assert capsys.readouterr().out.splitlines() == [
+        "At 128 B, same overtakes one between 4 and 8 ranks.",
+        "On 8 ranks, same overtakes one between 32 B and 128 B.",
+    ]
+
+
+@pytest.mark.parametrize("last", [1.0, 1.01, 1.2, 2.0, 5.0, 9.0, 20.0, 1e6])
+def test_at_least_two_times_have_labels(last):
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    plot = pytest.importorskip("pycoll.simulate.plot")
+    axes = figure.subplots()
+    plot._draw(axes, [2, 4], {"ring": [1.05e-6, last * 1.05e-6]}, [], str)
+    low, high = axes.get_ylim()
+    assert sum(low <= tick <= high and bool(text) for tick, text in labels_of(axes.yaxis)) >= 2
+
+
+def labels_of(axis):
+    ticks = axis.get_majorticklocs()
+    return list(zip(ticks, axis.get_major_formatter().format_ticks(ticks)))
 
 
 def test_lines_cross_where_they_meet():
@@ -84,12 +117,12 @@ def test_lines_cross_where_they_meet():
         (["--network", "nowhere.json"], "python -m pycoll.simulate: nowhere.json: no such file"),
         (["bcast", "--set", "gamma"], "gamma"),
         (["bcast", "--plot", "times.txt"], "times.txt"),
-        (["bcast", "--plot", "nowhere/times.svg"], "no such folder"),
+        (["bcast", "--plot", "nowhere/times.svg"], "no such directory"),
         (["bcast", "--plot", "times.svg", "-n", "4", "-r", "4"], "not 4"),
         (["bcast", "--plot", "times.svg", "--delay", "1:0.1"], "--delay"),
         (["bcast", "-o", "network.json"], "--calibrate"),
         (["bcast", "--calibrate"], "--calibrate cannot be combined with a primitive"),
-        (["--calibrate", "-o", "nowhere/network.json"], "no such folder"),
+        (["--calibrate", "-o", "nowhere/network.json"], "no such directory"),
         (["bcast", "-n", "-1"], "ranks=-1"),
         (["bcast", "--delay", "1"], "1"),
     ],
