@@ -30,7 +30,7 @@ from pycoll.tune.options import nbytes
 from .results import document, table
 from .usage import typed
 
-WINDOWS, ADDRESSES, STEP = 32, 1024, 16  # numbers of views, and the elements between the starts of two views
+WINDOWS, ADDRESSES, STEP = 32, 4096, 16  # numbers of views, and the elements between the starts of two views
 BLOCK = 2e-3  # seconds of consecutive calls between two barriers
 CALLS = (
     "Allreduce(x, y)",

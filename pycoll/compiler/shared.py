@@ -2,8 +2,8 @@
 
 Such a program runs between two synchronizations of all ranks.  It combines contributions in the order of the schedule,
 so the result has the same bits, but it does not follow the path of the messages.  Each rank computes a share of the
-results directly from the contributions, and stores it at all ranks that want it.  Copies are made by the rank that
-wants the block; in a gather, by the rank that has it.
+results directly from the contributions, and stores it at all ranks that want it.  A block that is only copied is copied
+by the rank that wants it; in a gather, by the rank that has it; in a broadcast, by both.
 
 No rank writes bytes that another rank reads or writes between the two synchronizations.
 """
@@ -104,11 +104,22 @@ class _Plan:
 
     def _moves(self, rank: int) -> Iterator[_Move]:
         owners = {block: owner for owner, one in enumerate(self.layouts) for block in one.held}
-        pushes = self.primitive.rooted and self.primitive.gives_all
         for getter, one in enumerate(self.layouts):
             for block, region in one.wanted.items():
-                if region.size and rank == (owners[block] if pushes else getter):
-                    yield _Move(self.held(owners[block], block), self.wanted(getter, block))
+                source, to = self.held(owners[block], block), self.wanted(getter, block)
+                end = self._copied_by_getter(region.size)
+                if rank == getter and end:
+                    yield _Move(_part(source, 0, end), _part(to, 0, end))
+                if rank == owners[block] and end < region.size:
+                    yield _Move(_part(source, end, region.size), _part(to, end, region.size))
+
+    def _copied_by_getter(self, size: int) -> int:
+        """Return how many bytes of a block are copied by the rank that wants it; its owner copies the rest."""
+        if self.primitive.name == "gather":
+            return 0
+        if self.primitive.name == "bcast":  # the root takes an equal share, since it wants nothing itself
+            return size - size // self.key.size // ALIGNMENT * ALIGNMENT
+        return size
 
     def _shares(self, rank: int) -> Iterator[_Share]:
         """Yield the shares that a rank computes: its own block, or an equal part of the vector."""
@@ -141,6 +152,10 @@ class _Plan:
             for expression, ranks in one.results:
                 yield from ((leaf.rank, INPUT) for leaf in _leaves(expression))
                 yield from ((rank, OUTPUT) for rank in ranks)
+
+
+def _part(region: Region, start: int, end: int) -> Region:
+    return Region(region.buffer, region.start + start, end - start)
 
 
 def _layout_of(key: ProgramKey, rank: int) -> Layout:

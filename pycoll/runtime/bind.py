@@ -61,19 +61,16 @@ class Template:
         self._program, self._dtype, self._operation, self._size = program, dtype, operation, size
         self.steps = program.steps if steps is None else steps
         # NumPy does not check for overlap if an operand and the result are one object: so one array for each region
-        self._arrays: dict[tuple[Region, np.dtype], int] = {}
+        self._arrays: dict[tuple[int, int, int, np.dtype], int] = {}
         self._makers = [self._maker(step) for step in self.steps]
 
     def calls(self, bases: Sequence[int], requests: list[Any]) -> Calls:
         """Bind the steps to calls without arguments, on buffers at these addresses."""
-        arrays = [
-            frombuffer(from_address(bases[buffer] + start, size), dtype)
-            for (buffer, start, size), dtype in self._arrays
-        ]
+        arrays = [frombuffer(from_address(bases[i] + start, size), dtype) for i, start, size, dtype in self._arrays]
         return [make(requests, arrays) for make in self._makers]
 
     def _array(self, region: Region, dtype: np.dtype) -> int:
-        return self._arrays.setdefault((region, dtype), len(self._arrays))
+        return self._arrays.setdefault((*region, dtype), len(self._arrays))
 
     def _maker(self, step: Step) -> Maker:
         match step:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .channel import Channel
 
 get_address = MPI.Get_address
-MOST_KNOWN = 128  # the most positions of buffers for which a plan keeps the calls
+MOST_KNOWN = 1 << 14  # the most calls that a plan keeps for buffers in known positions
 _IN_PLACE = 2  # the column of the table that tells whether a rank works in place; the others are those of its buffers
 _ANY = 1 << 30  # longer than any message here
 
@@ -134,6 +134,7 @@ class SharedPlan(Plan):
     scratch_address: int
     rest: Executable  # runs the calls that follow the first synchronization
     known: dict[tuple[int, int, bytes], Calls | None] = field(default_factory=dict)  # by the positions of all buffers
+    count: int = 0  # of these calls
     templates: dict[tuple[int, ...], tuple[Template, Template]] = field(default_factory=dict)  # by offsets in lines
 
     @classmethod
@@ -198,9 +199,11 @@ class SharedPlan(Plan):
         """Run what follows the first synchronization."""
         key = *places, self.meeting.table.tobytes()
         if key not in self.known:
-            if len(self.known) == MOST_KNOWN:
+            if self.count > MOST_KNOWN:
                 self.known.clear()
-            self.known[key] = self._bind(*places)
+                self.count = 0
+            self.known[key] = found = self._bind(*places)
+            self.count += len(found or ()) + 1
         calls = self.known[key]
         if calls is None:
             try:
