@@ -57,8 +57,13 @@ def _share(rank: int, size: int, array: np.ndarray) -> Iterator[slice]:
 
 
 def _bcast(rank: int, size: int, root: int, inputs: Arrays, outputs: Arrays, combine: Combine) -> None:
-    if rank != root:
-        np.copyto(outputs[rank], inputs[root])
+    count = inputs[root].size
+    cut = count - count // size  # the root copies the rest
+    for other in range(size):
+        if rank == other != root:
+            np.copyto(outputs[other][:cut], inputs[root][:cut])
+        elif rank == root != other:
+            np.copyto(outputs[other][cut:], inputs[root][cut:])
 
 
 def _scatter(rank: int, size: int, root: int, inputs: Arrays, outputs: Arrays, combine: Combine) -> None:
