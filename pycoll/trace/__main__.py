@@ -38,7 +38,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if given.output and given.output.suffix not in FORMATS:
         options.error(f"-o {given.output} does not end in {' or '.join(FORMATS)}")
     if not 0 <= given.begin < math.inf or (given.end is not None and not given.begin < given.end < math.inf):
-        options.error("--to must be greater than --from")
+        end = "" if given.end is None else f", and less than --to {given.end:g}"
+        options.error(f"--from {given.begin:g} must be at least 0{end}")
     times = given.begin or given.end is not None
     if times and given.steps:
         options.error("--steps cannot be combined with --from and --to")

@@ -28,7 +28,7 @@ def size_label(nbytes: int) -> str:
 def sizes(least: int, most: int, factor: int = 2, step: int | None = None) -> list[int]:
     """Return sizes from `least` to `most`, by a factor, or by a step if given; raise ValueError for invalid numbers."""
     if not 1 <= least <= most:
-        raise ValueError("--minbytes must be at least 1 and at most --maxbytes")
+        raise ValueError(f"--minbytes {least} must be at least 1, and at most --maxbytes {most}")
     if step is not None:
         if step < 1:
             raise ValueError(f"--stepbytes {step} is not positive")
