@@ -334,7 +334,8 @@ def _algorithm(
     nbytes = buffers.mean_size(channel.size)
     same = native_is_same(channel, primitive, nbytes, buffers.dtype, operation)
     may_be_native = same and call.form == "blocking"
-    drop_in = same and call.form != "persistent" and call.read is read and channel.facts.native
+    longest = native_up_to(primitive, channel.facts.library, bool(channel.registered.areas))
+    drop_in = same and call.form != "persistent" and call.read is read and channel.facts.native and nbytes <= longest
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
@@ -344,7 +345,7 @@ def _algorithm(
         channel.add_short(
             (primitive, id(call.op)) if operation else primitive,
             names_of(buffers.dtype) if operation else BASIC,
-            native_up_to(primitive, channel.facts.library),
+            longest,
         )
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)

@@ -27,6 +27,7 @@ from ..compiler.shared import INPUT, OUTPUT, SharedProgram
 from ..schedule.registry import find
 from .bind import Template, template
 from .executable import Calls, Executable, Runs, run_in_turn
+from .interruptions import interruptions_delayed
 from .plan import Plan
 from .recording import recorder
 from .registered import AREA
@@ -135,6 +136,7 @@ class SharedPlan(Plan):
     rest: Executable  # runs the calls that follow the first synchronization
     known: dict[tuple[int, int, bytes], Calls | None] = field(default_factory=dict)  # by the positions of all buffers
     count: int = 0  # of these calls
+    ran: bool = False  # the last call has run with messages
     templates: dict[tuple[int, ...], tuple[Template, Template]] = field(default_factory=dict)  # by offsets in lines
 
     @classmethod
@@ -167,15 +169,22 @@ class SharedPlan(Plan):
         try:
             opening.run()
         except BaseException as error:
-            if opening.failed or opening.interrupted == interrupted:
+            if opening.failed or opening.interrupted == interrupted:  # no message has been sent, or one is missing
                 raise
             delayed = error
-        try:
-            self._run_rest(places, send, recv)
-        except BaseException as error:
-            delayed = delayed or error
-            if self.running is opening:  # of a signal handler, before the first call; otherwise it comes again
+        interrupted, self.ran = self.rest.interrupted, False
+        for last in (False, True):
+            try:  # Python handles signals at the beginning of functions: so also in the one that is called here
                 self._run_rest(places, send, recv)
+                break
+            except BaseException as error:
+                delayed = delayed or error
+                if self.ran or self.rest.interrupted > interrupted:
+                    break
+                if last or (self.messages.running and self.messages.running.failed):
+                    opening.failed, self.running = True, opening  # the other ranks wait
+                    raise
+                # a signal came before the first call
         if delayed:
             raise delayed
         return True
@@ -206,10 +215,9 @@ class SharedPlan(Plan):
             self.count += len(found or ()) + 1
         calls = self.known[key]
         if calls is None:
-            try:
+            with interruptions_delayed():
                 self.messages.run(send, recv)
-            finally:
-                self.running = self.messages.running
+                self.ran, self.running = True, self.messages.running
         else:
             self.running = self.rest
             self.rest.run(calls)

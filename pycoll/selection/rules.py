@@ -26,12 +26,15 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hos
     return _RULES[primitive](nbytes, size)
 
 
-def native_up_to(primitive: str, library: str = "") -> int:
+def native_up_to(primitive: str, library: str = "", registered: bool = False) -> int:
     """The largest size, counted as in `choose`, of calls of `pycoll.Comm` without `algorithm` that are left to MPI.
 
     Latency decides for small messages, and pycoll adds Python overhead.  If counts are not known on all ranks, calls of
-    all sizes are left to MPI.  `library` is the name of the MPI library.
+    all sizes are left to MPI.  `library` is the name of the MPI library; `registered` is True if the communicator has
+    registered memory, which is faster than MPI for shorter calls already.
     """
+    if registered and (primitive in _NATIVE or primitive == "allgatherv"):
+        return min(native_up_to(primitive, library), 64 * KIB)
     if primitive == "allgatherv" and library.startswith("MPICH"):
         return 16 * KIB
     return _NATIVE.get(primitive, UNLIMITED)
