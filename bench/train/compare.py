@@ -10,6 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.runtime.attach import attach
 
 from .data import Data, batches
 from .model import Arrays, Perceptron
@@ -125,5 +126,7 @@ def _peak(make: type, model: Perceptron, options: argparse.Namespace, comm: MPI.
     _steps(trainer, todo[:2])
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
+    if trainer.driver:
+        peak += attach(trainer.driver.comm).registered.nbytes
     trainer.free()
     return peak

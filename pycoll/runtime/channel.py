@@ -136,14 +136,13 @@ class Channel:
         addresses: tuple[int, int],
         peers: Sequence[int],
         operation: Operation | None,
-        in_flight: bool,
+        tag: int | None,
     ) -> list[Executable]:
         """Bind programs without messages, which use the same scratch, to own buffers and to those of other ranks."""
         nbytes = max(program.scratch for program in programs)
-        scratch = HOST.allocate(nbytes) if in_flight else self.shared_scratch(HOST, nbytes)
-        return [
-            bind(self.comm, program, buffers, addresses, operation, scratch, BLOCKING, peers) for program in programs
-        ]
+        scratch = HOST.allocate(nbytes) if tag else self.shared_scratch(HOST, nbytes)
+        tag = tag or BLOCKING
+        return [bind(self.comm, program, buffers, addresses, operation, scratch, tag, peers) for program in programs]
 
     def meeting(self, tag: int | None) -> Meeting:
         """A meeting for a collective on registered buffers; without `tag`, for a blocking one."""

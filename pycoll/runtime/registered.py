@@ -179,6 +179,11 @@ class Registered:
         until(request.Test, "allocating registered memory", partial(_missing, self.comm))
         return table
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes that are allocated on this rank."""
+        return sum(sum(area.parts[self.comm.rank].taken.values()) for area in self.areas.values())
+
     def code(self, address: int, nbytes: int) -> int:
         """The position of memory of this rank, in a form that `address` of other ranks understands; -1 if elsewhere."""
         for start, end, shift in self._spans:

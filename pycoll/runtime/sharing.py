@@ -95,9 +95,8 @@ class Sharing:
         if peers is None:
             yield from messages()
         else:
-            bases, operation, in_flight = (send, recv), self.operation, tag is not None
             programs = [self.program.program, self.program.after]
-            work, after = channel.bind_shared(programs, self.like, bases, peers, operation, in_flight)
+            work, after = channel.bind_shared(programs, self.like, (send, recv), peers, self.operation, tag)
             yield work
             yield meeting.closing
             if self.program.after.steps:

@@ -45,7 +45,7 @@ class Recorder:
         self._ring: mmap.mmap | None = _reserved(self._path, HEADER.size + capacity * EVENT.size)
         self._meanings = meanings_path(directory, rank).open("w", buffering=1)
         self._names: dict[tuple[str, str], int] = {}
-        self.runs: dict[str, count[int]] = {}  # of blocking collectives, by communicator
+        self.runs: dict[tuple[str, int], count[int]] = {}  # of blocking collectives, by communicator
         self.programs: WeakKeyDictionary[Program, dict[tuple[Any, ...], int]] = WeakKeyDictionary()  # their numbers
         self.began = now()
         self.write(rank=rank, ranks=size, wall=time.time_ns() - now(), **about)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, cast
 from mpi4py import MPI
 
 from ...compiler.program import (
-    BLOCKING,
     Apply,
     Collective,
     CopyBytes,
@@ -39,7 +38,8 @@ class Tracer:
     def __init__(self, to: Recorder, comm: MPI.Intracomm, program: Program, nbytes: int, tag: int) -> None:
         known, first = identity(comm), tag << TAG_BITS
         self._record, self._number = to.record, _number(to, program, nbytes, comm.size, known)
-        self._runs = to.runs.setdefault(known.name, count(first)) if tag == BLOCKING else count(first)
+        # the next run of another program with this tag has another number
+        self._runs = to.runs.setdefault((known.name, tag), count(first)) if tag else count(first)
         self._run = self._began = self.last = 0
 
     def calls(self, calls: list[Call]) -> list[Call]:

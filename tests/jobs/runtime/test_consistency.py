@@ -234,7 +234,8 @@ def call(*arguments):
 
 
 def test_a_message_that_nobody_takes(monkeypatch):
-    text = late("'bcast', np.ones(1 << 20), 0, algorithm='naive'", "bcast by naive", "rank 1 to receive its message")
+    call = "'bcast', np.ones(1 << 20), 0, algorithm='naive'"
+    text = late(call, "bcast by naive", "rank 1 to receive a message from it")
     program(monkeypatch, text, 2, TIMEOUT="1")
 
 
@@ -244,7 +245,7 @@ world.Barrier()  # all have sent what they send in the first round
 def call():
     requests[0].wait()
 if rank != 2:
-    texts = ["in round 2 it waits for", "rank 3 to send its message"] if rank == 0 else ["it waits for"]
+    texts = ["in round 2 it is waiting for", "rank 3 to send a message to it"] if rank == 0 else ["it is waiting for"]
     raises(pycoll.CollectiveTimeout, texts)
 world.Barrier()
 """
