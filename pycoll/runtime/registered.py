@@ -182,7 +182,8 @@ class Registered:
     @property
     def nbytes(self) -> int:
         """The bytes that are allocated on this rank."""
-        return sum(sum(area.parts[self.comm.rank].taken.values()) for area in self.areas.values())
+        shared = sum(sum(area.parts[self.comm.rank].taken.values()) for area in self.areas.values())
+        return shared + sum(map(len, self._ordinary.values()))
 
     def code(self, address: int, nbytes: int) -> int:
         """The position of memory of this rank, in a form that `address` of other ranks understands; -1 if elsewhere."""

@@ -19,12 +19,12 @@ ONES = [1] * SIZE
 @pytest.mark.parametrize(
     "error, pattern, counts",
     [
-        (ValueError, rf"counts has {SIZE + 1} entries, .*{SIZE}", [1] * (SIZE + 1)),
-        (ValueError, rf"counts has {SIZE - 1} entries, .*{SIZE}", [1] * (SIZE - 1)),
+        (ValueError, rf"counts has {SIZE + 1} items?; expected {SIZE}", [1] * (SIZE + 1)),
+        (ValueError, rf"counts has {SIZE - 1} items?; expected {SIZE}", [1] * (SIZE - 1)),
         (ValueError, "counts=.*negative", [1] * (SIZE - 1) + [-1]),
         (TypeError, "counts=.*integers", [1.0] * SIZE),
         (TypeError, "counts=.*integers", ["1"] * SIZE),
-        (ValueError, f"displs has {SIZE + 1} entries", (ONES, range(SIZE + 1))),
+        (ValueError, f"displs has {SIZE + 1} items", (ONES, range(SIZE + 1))),
         (ValueError, "displs=.*negative", (ONES, range(-1, SIZE - 1))),
         (TypeError, "displs=.*integers", (ONES, [0.5] * SIZE)),
     ],
