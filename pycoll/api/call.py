@@ -38,7 +38,11 @@ def run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
         executable = None if prepared.sharing else prepared.executable()
         if kind and channel.plan(kind) is None and (plan := prepared.plan(call, send, recv, executable)):
             channel.remember(kind, plan)
-        _run_parts(prepared, [executable] if executable else prepared.parts())
+        if executable:
+            _run_parts(prepared, [executable])
+        else:
+            with interruptions_delayed():  # programs are bound between two synchronizations
+                _run_parts(prepared, prepared.parts())
     else:
         with going_on():  # collectives are in flight only if this one is native, and MPI blocks
             _run_parts(prepared, prepared.parts())

@@ -144,7 +144,7 @@ _BLOCKING = (
     *("Send", "Ssend", "Bsend", "Rsend", "Recv", "Sendrecv", "Sendrecv_replace", "Probe", "Mprobe"),
     *("send", "ssend", "bsend", "recv", "sendrecv", "probe", "mprobe"),
     *("barrier", "bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "scan", "exscan"),
-    "Create_intercomm",
+    *("Create_intercomm", "Agree", "Detach_buffer", "Flush_buffer"),
 )
 following: list[str] = []  # the methods in which collectives in flight progress
 

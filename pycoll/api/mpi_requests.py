@@ -10,7 +10,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from ..runtime.progress import progress, tasks, until
+from ..runtime.progress import going_on, progress, tasks, until
 from .requests import AnyRequest, MPIRequest, Persistent, concerned, is_active, is_complete
 from .requests import Request as OwnRequest
 
@@ -161,8 +161,9 @@ def _method(name: str) -> Callable[..., Any]:
         requests = list(requests)
         if not _all_of_mpi(requests):
             return chosen(requests, *args, **kwargs)
-        if tasks and kind.startswith("wait"):  # collectives in flight progress meanwhile
-            return chosen(requests, *args, **kwargs)
+        if tasks and kind.startswith("wait"):
+            with going_on():
+                return native(requests, *args, **kwargs)
         return native(requests, *args, **kwargs)
 
     call.__name__, call.__doc__ = name, native.__doc__

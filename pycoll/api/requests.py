@@ -269,11 +269,13 @@ class Persistent(_Waited, Task):
         """Wait until the collective is complete; see `Request.Wait`."""
         if not (self._fresh and len(tasks) == 1) or background:
             return super().Wait(status)
+        interrupted = self._fixed.interrupted  # type: ignore[union-attr]
         try:
             self._fixed.run(self._ending)  # type: ignore[union-attr]
         except BaseException as error:
-            self.active = False
-            self._end_early(error)
+            if self._fixed and self._fixed.interrupted > interrupted:  # else a signal came before the first call
+                self.active = False
+                self._end_early(error)
             raise
         self.active, self._fresh, self.done = False, False, True
         tasks.remove(self)

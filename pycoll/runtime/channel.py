@@ -6,8 +6,9 @@ also has the algorithms chosen for the communicator, and the executables of the 
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST, Memory
 from ..arguments.ops import Operation
 from ..base import hooks
+from ..base.errors import CollectiveInterrupted
 from ..compiler.program import BLOCKING, Program
 from ..selection.choices import Choices
 from ..selection.select import CommFacts
@@ -155,7 +157,7 @@ class Channel:
 
     def end_meeting(self, meeting: Meeting, tag: int | None) -> None:
         """Keep the meeting of a complete collective for later ones."""
-        if tag is not None:
+        if tag is not None and meeting.epoch == hooks.epoch:
             self._meetings.append(meeting)
 
     def shared_scratch(self, memory: Memory, nbytes: int) -> Any:
@@ -208,14 +210,27 @@ class Channel:
 
     def register(self, nbytes: int) -> tuple[Any, int]:
         """Allocate registered memory, and return it with an offset in it; all ranks call this together."""
-        memory = self.registered.allocate(nbytes)
+        with self._abandoned_on_failure("allocating registered memory"):
+            memory = self.registered.allocate(nbytes)
         self.forget_plans()  # if this is the first registered memory, they do not look for it
         return memory
 
     def unregister(self, address: int) -> None:
         """Free registered memory; all ranks call this together."""
-        self.registered.give_back(address)
+        with self._abandoned_on_failure("freeing registered memory"):
+            self.registered.give_back(address)
         self.forget_plans()
+
+    @contextlib.contextmanager
+    def _abandoned_on_failure(self, what: str) -> Iterator[None]:
+        """Make the communicator unusable if the block fails on this rank only, so that the accounts of ranks differ."""
+        try:
+            yield
+        except ValueError:  # on all ranks
+            raise
+        except BaseException as error:
+            self.abandon(CollectiveInterrupted(f"{what} was interrupted by {error!r}"))
+            raise
 
     def stage(self, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
         """Two areas of `nbytes` bytes, through which short send and receive buffers are copied."""

@@ -255,7 +255,8 @@ def _sharing(channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operati
     if buffers.in_place and primitive.holds_in_place:
         own_block = buffers.recvs[key.rank][0] if buffers.recvs else key.rank * key.length * key.itemsize
     send, recv = (0 if array is None else int(array.nbytes) for array in (buffers.send, buffers.recv))
-    return Sharing(channel, program, buffers.at(None, None), (send, recv), operation, own_block, not primitive.rooted)
+    nbytes, uniform = buffers.mean_size(channel.size), not primitive.rooted
+    return Sharing(channel, program, buffers.at(None, None), nbytes, (send, recv), operation, own_block, uniform)
 
 
 def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:

@@ -23,6 +23,7 @@ from ..base import settings
 from ..base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, with_hint
 from ..compiler.program import Collective, Message, Program, Start, is_native
 from .executable import Executable
+from .interruptions import interruptions_delayed
 
 if TYPE_CHECKING:
     from .channel import Channel
@@ -283,12 +284,13 @@ def going_on() -> Iterator[None]:
             time.sleep(INTERVAL)
 
     thread = threading.Thread(target=go_on, name="pycoll meanwhile", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    with interruptions_delayed():  # the thread must have ended before another one advances the same tasks
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
 
 def _places() -> list[tuple[int, int, int]]:

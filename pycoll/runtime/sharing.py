@@ -21,6 +21,7 @@ from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address, overlap
 from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
+from ..base import hooks
 from ..compiler.align import LINE
 from ..compiler.blocks import ProgramKey, compiled
 from ..compiler.shared import INPUT, OUTPUT, SharedProgram
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 get_address = MPI.Get_address
 MOST_KNOWN = 1 << 14  # the most calls that a plan keeps for buffers in known positions
-_IN_PLACE = 2  # the column of the table that tells whether a rank works in place; the others are those of its buffers
+_KIND = 2  # the column of the table with the length of the call, and whether the rank works in place
 _ANY = 1 << 30  # longer than any message here
 
 
@@ -46,6 +47,7 @@ class Meeting:
 
     def __init__(self, channel: Channel, in_flight: bool) -> None:
         size, rank = channel.size, channel.comm.rank
+        self.epoch = hooks.epoch
         self.table = np.zeros((size, 3), np.int64)
         self.mine = memoryview(self.table[rank])
         rows = CheckedBuffers(None, self.table, 3, self.table.dtype, True, None)
@@ -74,6 +76,7 @@ class Sharing:
     channel: Channel
     program: SharedProgram
     like: CheckedBuffers  # the buffers of such a call, without the arrays
+    nbytes: int  # of the vector or of the block of a rank; the same on all ranks
     sizes: tuple[int, int]  # of the send and the receive buffer, in bytes
     operation: Operation | None
     own_block: int | None  # if this rank works in place, the offset of its input in the receive buffer
@@ -82,6 +85,8 @@ class Sharing:
     def __post_init__(self) -> None:
         self._needed = [(rank, which, 2 * rank + which) for rank, which in self.program.needed]
         self._nowhere = [0] * (2 * self.channel.size)
+        # blocks of other lengths would lie elsewhere; and if only some ranks work in place, they would be overwritten
+        self._kind = 2 * self.nbytes + (self.uniform and self.own_block is not None)
 
     def parts(self, send: int, recv: int, tag: int | None, messages: Callable[[], Iterable[Runs]]) -> Iterator[Any]:
         """The parts of a collective on buffers at these addresses; those of `messages` if they are not registered.
@@ -111,17 +116,20 @@ class Sharing:
             row[INPUT] = code(send, self.sizes[0])
         else:
             row[INPUT] = output + (self.own_block or 0) if output >= 0 else -1
-        row[_IN_PLACE] = self.own_block is not None
+        row[_KIND] = self._kind
 
     def peers(self, meeting: Meeting) -> list[int] | None:
-        """The addresses of the buffers of all ranks; None if a buffer that others access is not registered."""
+        """The addresses of the buffers of all ranks.
+
+        It is None if a buffer that others access is not registered, or if the calls of the ranks differ.
+        """
         rows, found, shifts = meeting.table.tolist(), self._nowhere[:], self.channel.registered.shifts
         for rank, which, place in self._needed:
             code = rows[rank][which]
             if code < 0:
                 return None
             found[place] = code + shifts[code >> AREA][rank]
-        return None if self.uniform and len({row[_IN_PLACE] for row in rows}) > 1 else found
+        return found if all(row[_KIND] == self._kind for row in rows) else None
 
 
 @dataclass(kw_only=True)
