@@ -123,16 +123,18 @@ class Registered:
             name = _create(parts[self.comm.rank])
         except OSError as error:
             problem = error
-        names = self._exchange(list(name.encode().ljust(_LONGEST, b"\0")))
         maps: list[mmap.mmap] = []
         try:
-            for row, size in zip(names, parts):
-                maps.append(_mapped(bytes(row.astype(np.uint8)).rstrip(b"\0").decode(), size))
-        except OSError as error:
-            problem = problem or error
-        failed = self._exchange([problem is not None]).any()
-        if name:
-            Path(name).unlink()
+            names = self._exchange(list(name.encode().ljust(_LONGEST, b"\0")))
+            try:
+                for row, size in zip(names, parts):
+                    maps.append(_mapped(bytes(row.astype(np.uint8)).rstrip(b"\0").decode(), size))
+            except OSError as error:
+                problem = problem or error
+            failed = self._exchange([problem is not None]).any()
+        finally:
+            if name:
+                Path(name).unlink()
         if failed:
             settings.logger.info(
                 "registered arrays are in ordinary memory: %s", problem or "another rank cannot share any"
