@@ -331,9 +331,8 @@ for _maker in ("Create_cart", "Create_graph", "Create_dist_graph", "Create_dist_
     _after_meeting(_maker)
 
 
-_duplicated: weakref.WeakSet[Any] = (
-    weakref.WeakSet()
-)  # the channels of communicators that `_after_first_meeting` served
+# the channels of communicators that `_after_first_meeting` served
+_duplicated: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _after_first_meeting(name: str) -> None:

@@ -43,7 +43,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.In
     -----
     Collectives on `comm` use registered memory by themselves, also for slices and other views of the array.  If only
     some of the buffers in a call are registered, or if shared memory is not available, they use messages.  Do not use
-    the array after it is freed, by `pycoll.free` or together with the communicator.
+    the array after `pycoll.free`.  It stays valid after the communicator is freed.
     """
     dtype = np.dtype(dtype)
     lengths = (shape,) if isinstance(shape, SupportsIndex) else tuple(shape)

@@ -215,8 +215,11 @@ def _receive(primitive: Primitive, recvbuf: Any) -> CheckedBuffers:
 
 def _bcast(buf: Any, is_root: bool) -> CheckedBuffers:
     # the buffer of the root is only read, so it may be read-only; a gap is an error on all ranks, so none waits
-    array = as_array("buf", buf) if is_root else recv_array("buf", buf)
-    check_contiguous("buf", array)
+    if is_root:
+        array = as_array("buf", buf)
+        check_contiguous("buf", array)
+    else:
+        array = recv_array("buf", buf)
     return CheckedBuffers(None, array, array.size, array.dtype, is_root, buf, read_only=is_root)
 
 

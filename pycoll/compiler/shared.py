@@ -283,7 +283,7 @@ class _Values:
         return self._piece(self.plan.wanted(rank, self.share.block))
 
     def _piece(self, block: Region) -> Region:
-        return Region(block.buffer, block.start + self.share.start, self.share.size)
+        return _part(block, self.share.start, self.share.start + self.share.size)
 
     def compute(self, expression: Expression, places: Sequence[Region]) -> Region:
         """Compute a result in one of these places, or else in scratch; return where it is."""

@@ -59,7 +59,7 @@ class Case:
         self.arguments = arguments
         self._starts: Iterator[int] = repeat(0)
         self._areas: dict[int, Any] = {}  # the array that each buffer is a part of, by the id of the buffer
-        self.registered, self._registered = registered, list[Any]()
+        self._registered: list[Any] = []
         self.shape = shape = PRIMITIVES[primitive]
         rank, size = comm.rank, comm.size
         self.count = self.nbytes = 0
