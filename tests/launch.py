@@ -22,6 +22,8 @@ ENVIRONMENT = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "OMPI_MCA_mpi_yield_when_idle": "1",
+    # libfabric searches for network cards for a second in each job
+    "OMPI_MCA_btl": os.environ.get("OMPI_MCA_btl", "^ofi"),  # noqa: SIM112
     "PYTHONUNBUFFERED": "",  # buffer the output, so that lines are written whole
 }
 

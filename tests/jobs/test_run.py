@@ -3,6 +3,7 @@
 import pytest
 
 from tests.launch import run
+from tests.quick import quick
 
 PROGRAM = """
 import sys
@@ -202,7 +203,7 @@ def program(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", quick(3, 1))
 def test_a_program(program, ranks):
     output = runs(ranks, program, "--first", "-m", "two words")
     assert "__main__ pycoll.api.comm Comm Comm Cartcomm" in output

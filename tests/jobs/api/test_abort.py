@@ -3,6 +3,7 @@
 import pytest
 
 from tests.launch import run
+from tests.quick import quick
 
 FAILING_PROGRAM = """
 import numpy as np, pycoll
@@ -116,6 +117,7 @@ def test_a_failing_test_aborts_the_run(tmp_path, text):
     ends_soon(arguments, "rank 1 of 3 failed", "the second rank has had enough")
 
 
+@pytest.mark.slow
 def test_a_hanging_test_ends_the_run(tmp_path):
     suite = tmp_path / "test_hanging.py"
     suite.write_text(HANGING_TEST)
@@ -123,6 +125,7 @@ def test_a_hanging_test_ends_the_run(tmp_path):
     ends_soon(arguments, "Timeout", "test_that_hangs")
 
 
+@pytest.mark.slow
 def test_the_launcher_ends_what_runs_too_long():
     job = run(2, ["-c", "from mpi4py import MPI; import time; time.sleep(1000)"], limit=3)
     assert job.timed_out
@@ -137,6 +140,6 @@ def test_what_is_left_is_found_and_ended():
     assert len(job.left) == 1
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", quick(2, 1))
 def test_exit_codes_pass(ranks):
     assert run(ranks, ["-c", "import pycoll; pycoll.abort_on_exception(); pycoll.barrier()"]).code == 0

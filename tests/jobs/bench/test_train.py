@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.launch import run
+from tests.quick import quick
 
 
 def train(ranks, path, *options, **environment):
@@ -15,7 +16,7 @@ def train(ranks, path, *options, **environment):
     return json.loads(path.read_text())["records"], job.output
 
 
-@pytest.mark.parametrize("ranks", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 4))])
+@pytest.mark.parametrize("ranks", quick(3, 1, 2, 4))
 def test_all_drivers_equal_one_process_over_50_steps(ranks, tmp_path):
     registered = ranks == 2  # then, the data of DDP and FSDP is not sent
     environment = {} if registered else {"PYCOLL_REGISTERED": "0"}

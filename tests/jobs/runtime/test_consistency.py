@@ -3,6 +3,7 @@
 import pytest
 
 from tests.launch import run
+from tests.quick import quick
 
 START = """
 import time, numpy as np, pycoll
@@ -34,12 +35,7 @@ def raises(error, texts, *args, **kwargs):
 pycoll.attach(world)
 """
 
-FORMS = ["blocking", "nonblocking", "persistent"]
-SOME_FORMS = [
-    "blocking",
-    pytest.param("nonblocking", marks=pytest.mark.slow),
-    pytest.param("persistent", marks=pytest.mark.slow),
-]
+FORMS = quick("blocking", "nonblocking", "persistent")
 
 
 def program(monkeypatch, text, ranks, form="blocking", before="", **environment):
@@ -101,7 +97,7 @@ for turn in range(2):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", quick(2, 4))
 @pytest.mark.parametrize("text", [MISMATCHES, WRONG_ARGUMENTS], ids=["mismatches", "wrong arguments"])
 def test_all_ranks_hear_of_what_does_not_fit(monkeypatch, text, ranks, form):
     program(monkeypatch, text, ranks, form, CHECK="1")
@@ -174,7 +170,7 @@ call("allreduce", [np.ones(2), np.ones(3)])
     ],
     ids=" and ".join,
 )
-@pytest.mark.parametrize("form", SOME_FORMS)
+@pytest.mark.parametrize("form", FORMS)
 def test_right_calls_give_right_results(monkeypatch, environment, form):
     program(monkeypatch, RIGHT_CALLS, 3, form, **environment)
 
@@ -216,14 +212,14 @@ def late(arguments, *texts):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", quick(2, 3))
 def test_a_rank_that_never_calls_is_named(monkeypatch, form, ranks):
     texts = ["bcast by naive on rank ", "did not finish in 1 s", "it is waiting for rank 1 to send a message to it"]
     text = late("'bcast', np.ones(3), 1, algorithm='naive'", *texts)
     program(monkeypatch, text, ranks, form, TIMEOUT="1")
 
 
-@pytest.mark.parametrize("function", ["waitall", "waitany"])
+@pytest.mark.parametrize("function", quick("waitall", "waitany"))
 def test_waits_for_several_tell_of_it_too(monkeypatch, function):
     call = f"""
 def call(*arguments):

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.launch import run
+from tests.quick import quick
 
 PROGRAM = """
 import os, signal, sys, threading, time
@@ -81,7 +82,7 @@ print("right", flush=True)
 """
 
 
-@pytest.mark.parametrize("form", ["simple", "parts", "gatherv", "timeout"])
+@pytest.mark.parametrize("form", quick("simple", "parts", "gatherv", "timeout"))
 def test_a_caught_interruption_changes_no_result(form, tmp_path):
     """Check that the handler runs after the collective, as with MPI collectives."""
     environment = {"PYCOLL_TIMEOUT": "100"} if form == "timeout" else {}
@@ -201,8 +202,8 @@ else:
 @pytest.mark.parametrize(
     "form",
     [
-        *("first", "attach", "dup", "split", "create_group", "native", "reduce_scatter", "init", "driver"),
-        *("traced", "persistent"),
+        *quick("attach", "first", "dup", "split", "create_group", "native", "reduce_scatter", "init", "driver"),
+        *quick("persistent", "traced"),
     ],
 )
 def test_an_interruption_comes_after_all_that_belongs_to_a_call(form, tmp_path):
@@ -267,7 +268,7 @@ comm.Free()
 """
 
 
-@pytest.mark.parametrize("form", ["first", "again", "elsewhere", "nonblocking"])
+@pytest.mark.parametrize("form", quick("first", "again", "elsewhere", "nonblocking"))
 def test_an_error_in_the_middle_makes_the_communicator_unusable(form):
     """Check that later calls are refused, because messages in flight could be mistaken for messages of these calls."""
     job = run(2, ["-c", BROKEN, form])

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.quick import quick
+
 from .test_consistency import program
 
 # Without MPI_THREAD_MULTIPLE, the program ends at once; test_refused_without_threads checks the error.
@@ -161,10 +163,10 @@ persistent.Free()
 """
 
 
-@pytest.mark.parametrize("ranks", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", quick(3, 1))
 @pytest.mark.parametrize(
     "text",
-    [OVERLAP, WITHOUT, MANY, PERSISTENT, STOPS, OTHER_THREAD, PERSISTENT_ELSEWHERE],
+    quick(OVERLAP, WITHOUT, MANY, PERSISTENT, STOPS, OTHER_THREAD, PERSISTENT_ELSEWHERE),
     ids=["overlap", "without", "many", "persistent", "stops", "another thread", "persistent elsewhere"],
 )
 def test_progress_thread(monkeypatch, text, ranks):

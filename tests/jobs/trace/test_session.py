@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.jobs.api.test_abort import FAILING_PROGRAM
 from tests.launch import run
 from tests.tracing import named, whole
@@ -58,6 +60,7 @@ def test_an_exception_on_one_rank_leaves_the_trace_of_all(tmp_path):
         assert named(events, "collective", "X", rank)[0].startswith("allreduce.")
 
 
+@pytest.mark.slow
 def test_a_killed_rank_leaves_what_it_did(tmp_path):
     (tmp_path / "trace.json").write_text("that of an earlier job")
     ended = job(KILLED, tmp_path)
@@ -68,6 +71,7 @@ def test_a_killed_rank_leaves_what_it_did(tmp_path):
     assert all(named(whole(tmp_path), "collective", "X", rank) for rank in range(2))
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_is_told(tmp_path):
     (tmp_path / "file").touch()
     ended = job(FAILING_PROGRAM, tmp_path / "file" / "below")

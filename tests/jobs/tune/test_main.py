@@ -125,6 +125,7 @@ def test_usage_errors_are_one_line():
     assert job.output.count("python -m pycoll.tune: argument primitive: 'allredcue' is not one of: ") == 1, job.output
 
 
+@pytest.mark.slow
 def test_settings_that_would_spoil_the_measurement_are_refused(tmp_path):
     options = ["allreduce", "--budget", "1", "-o", str(tmp_path / "tuning.json")]
     environment = {"PYCOLL_ALLREDUCE": "naive", "PYCOLL_SEGMENT": "1024", "PYCOLL_BCAST": "tree"}
@@ -142,6 +143,7 @@ def test_without_mpis_own(tmp_path):
     assert set(point["seconds"]) == set(algorithms_of("barrier"))
 
 
+@pytest.mark.slow
 def test_a_warning_that_is_an_error_ends_the_job(tmp_path):
     (tmp_path / "tuning.json").write_text("{")
     program = "import warnings, pycoll; warnings.simplefilter('error'); pycoll.abort_on_exception(); pycoll.attach()"

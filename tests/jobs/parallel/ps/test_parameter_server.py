@@ -3,6 +3,7 @@
 import pytest
 
 from tests.jobs.runtime.test_consistency import program
+from tests.quick import quick
 
 PROGRAM = """
 from functools import partial
@@ -96,11 +97,12 @@ def stops(monkeypatch, text, ranks, **options):
     program(monkeypatch, PROGRAM.replace("**OPTIONS", f"**{options}") + text, ranks, TIMEOUT="30")
 
 
-@pytest.mark.parametrize("mode", ["sync", "bounded"])
+@pytest.mark.parametrize("mode", quick("sync", "bounded"))
 def test_a_worker_that_stops(monkeypatch, mode):
     stops(monkeypatch, A_WORKER_STOPS.replace("SERVER", repr(IN_STEPS)), 3, mode=mode)
 
 
+@pytest.mark.slow
 def test_workers_that_stop_where_gradients_are_applied_at_once(monkeypatch):
     stops(monkeypatch, BOTH_WORKERS_STOP.replace("SERVER", repr(AT_ONCE)), 3, mode="async")
 
@@ -109,6 +111,7 @@ def test_a_server_that_stops(monkeypatch):
     stops(monkeypatch, A_SERVER_STOPS, 3)
 
 
+@pytest.mark.slow
 def test_a_worker_that_stops_where_workers_serve(monkeypatch):
     stops(monkeypatch, BESIDE, 2, colocated=True)
 
@@ -117,5 +120,6 @@ def test_a_worker_that_does_not_finish(monkeypatch):
     stops(monkeypatch, NEVER_FINISHES, 2, colocated=True)
 
 
+@pytest.mark.slow
 def test_what_has_timed_out_is_not_used_again(monkeypatch):
     stops(monkeypatch, NO_RECEIVER, 2)
