@@ -92,6 +92,7 @@ def test_a_bad_argument_on_one_rank_aborts_the_job():
     ends_soon(["-c", BAD_ARGUMENT_PROGRAM], "ValueError: recvbuf has 4 elements, but 3 are received")
 
 
+@pytest.mark.slow
 def test_an_exception_in_a_thread_aborts_the_job():
     ends_soon(["-c", FAILING_THREAD], "RuntimeError: the second rank has had enough")
 

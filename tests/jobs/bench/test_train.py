@@ -83,14 +83,14 @@ def test_another_driver_goes_on_from_a_checkpoint(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [
+    quick(
         "--driver dpp",
         "--epochs 0",
         "--staleness 2",
         "--driver fsdp --compress fp16",
         "--clip -1",
         "--resume no-such-directory",
-    ],
+    ),
 )
 def test_nonsense_is_refused(options):
     command = [sys.executable, "-m", "bench.train", *options.split()]

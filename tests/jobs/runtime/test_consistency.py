@@ -366,6 +366,7 @@ def test_nothing_is_told_unasked(monkeypatch):
     assert "pycoll.algorithms" not in program(monkeypatch, LOGGED, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, value",
     [

@@ -67,6 +67,7 @@ def test_it_is_used_and_said_to_be(tuned):
         assert f" {best} {reason} {tuned}, measured 20" in line and line.endswith("[]")
 
 
+@pytest.mark.slow
 def test_ranks_that_were_not_measured_go_by_the_rules(tuned):
     for line in explained(tuned, ranks=3):
         assert "recursive_doubling by the rules" in line and "has no measurement of 3 ranks on 1 host" in line
@@ -82,6 +83,7 @@ def test_another_number_of_ranks_is_added(tuned, tmp_path):
     assert [one["ranks"] for one in json.loads(path.read_text())["measurements"]] == [2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change, reason",
     [
@@ -98,6 +100,7 @@ def test_refused_files_are_warned_of_once(tuned, tmp_path, change, reason):
     assert "by the rules" in second and second.endswith("none []")
 
 
+@pytest.mark.slow
 def test_ranks_with_different_files_use_none(tuned, tmp_path):
     path = tmp_path / "tuning.json"
     path.write_text(tuned.read_text() + "\n")
@@ -111,6 +114,7 @@ if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "1":
     assert "by the rules" in second
 
 
+@pytest.mark.slow
 def test_a_file_of_something_else_is_not_overwritten(tmp_path):
     path = tmp_path / "precious.json"
     path.write_text('{"answer": 42}')
@@ -119,6 +123,7 @@ def test_a_file_of_something_else_is_not_overwritten(tmp_path):
     assert path.read_text() == '{"answer": 42}'
 
 
+@pytest.mark.slow
 def test_usage_errors_are_one_line():
     job = run(2, ["-m", "pycoll.tune", "allredcue"])
     assert job.code != 0 and "usage:" not in job.output
