@@ -96,6 +96,23 @@ def layout(call: ProgramKey) -> Layout:
     return Layout(nbytes, held, wanted)
 
 
+def key_of(call: ProgramKey, rank: int) -> ProgramKey:
+    """Return the key of another rank in the same call; both work in place, or neither, except for a broadcast."""
+    call = call._replace(rank=rank)
+    if call.algorithm.primitive.name == "bcast":
+        return call._replace(in_place=rank == call.root)
+    if call.algorithm.primitive.varies and call.recvs:  # allgatherv
+        return call._replace(sends=((0, call.recvs[rank][1]),))
+    if call.sends:  # reduce-scatter with counts
+        return call._replace(recvs=((0, call.sends[rank][1]),))
+    return call
+
+
+def longest_message(call: ProgramKey) -> int:
+    """Return the length of the longest message in bytes; none ends in the middle of an element."""
+    return max(1, call.longest // call.itemsize) * call.itemsize
+
+
 def _pair(block: Any) -> tuple[int, int]:
     return block if isinstance(block, tuple) else (0, block)
 
@@ -116,7 +133,7 @@ def compiled(call: ProgramKey) -> Program:
     if call.algorithm.needs_counts:
         first = sum(map(_carries_counts, rounds))
         rounds = rounds[:first] if call.counts_missing else rounds[first:]
-    program = compile_rounds(rounds, layout(call), max(1, call.longest // call.itemsize) * call.itemsize)
+    program = compile_rounds(rounds, layout(call), longest_message(call))
     return replace(program, name=str(call.algorithm))
 
 

@@ -26,7 +26,7 @@ WINDOW = 2  # segments of each message in flight
 
 def compile_rounds(rounds: Iterable[Round], layout: Layout, segment: int) -> Program:
     """Compile the rounds of one rank; `segment` is in bytes and a multiple of the item size."""
-    return _Compiler(list(rounds), layout, segment).program()
+    return Compiler(list(rounds), layout, segment).program()
 
 
 @dataclass
@@ -39,7 +39,9 @@ class _Transfer:
     staged: bool = False  # received in slots; a segment must be combined before its slot is used again
 
 
-class _Compiler:
+class Compiler:
+    """Compiles the rounds of one rank."""
+
     def __init__(self, rounds: list[Round], layout: Layout, segment: int) -> None:
         self.rounds, self.segment = rounds, segment
         self.steps: list[Step] = []
@@ -48,6 +50,7 @@ class _Compiler:
         self.early = self.blocks.unchanging()  # copied while the first messages are in flight
 
     def program(self) -> Program:
+        """Compile all rounds."""
         for moves in self.rounds:
             check_round(moves)
             messages = [move for move in moves if isinstance(move, Send | Recv | Reduce)]
@@ -64,13 +67,15 @@ class _Compiler:
         return Program(self.steps, self.messages, self.blocks.scratch.top)
 
     def copy_early(self) -> None:
+        """Copy blocks that never change to their wanted places."""
         self.blocks.bring_home(self.early)
         self.early = []
 
     def combine(self, move: Combine) -> None:
+        """Compile a local combination of two blocks."""
         held, out = self.blocks.operands([move.into])
         if out.size:
-            self.steps.append(_apply(held, self.blocks.where[move.block], out, move.order))
+            self.steps.append(applied(held, self.blocks.where[move.block], out, move.order))
         self.blocks.place([move.into], out)
 
     def exchange(self, moves: list[Send | Recv | Reduce]) -> None:
@@ -103,16 +108,18 @@ class _Compiler:
         self.blocks.busy.append(out)
         return _Transfer(
             self.post(False, move.source, received),
-            [_apply(*operands, move.order) for operands in zip(held.cut(self.segment), received, results)],
+            [applied(*operands, move.order) for operands in zip(held.cut(self.segment), received, results)],
             # `operands` ensures that a message sent from `out` is all of `out`, and is cut in the same way
             [transfer for transfer, region in zip(sends, sent) if region.overlaps(out)],
             staged=held == out,
         )
 
     def transfer(self, outgoing: bool, peer: int, region: Region) -> _Transfer:
+        """Cut a message into segments."""
         return _Transfer(self.post(outgoing, peer, region.cut(self.segment)))
 
     def post(self, outgoing: bool, peer: int, pieces: list[Region]) -> list[int]:
+        """Add messages to the program, and return their numbers."""
         first = len(self.messages)
         self.messages += [Message(outgoing, peer, piece, self.blocks.now) for piece in pieces]
         return list(range(first, len(self.messages)))
@@ -141,14 +148,17 @@ class _Compiler:
                 self.start(transfer, turn + WINDOW)
 
     def start(self, transfer: _Transfer, turn: int) -> None:
+        """Start a segment, if there is one."""
         if turn < len(transfer.numbers):
             self.steps.append(Start(transfer.numbers[turn]))
 
     def wait(self, transfer: _Transfer, turn: int, waited: set[int]) -> None:
+        """Wait for a segment, once."""
         if turn < len(transfer.numbers) and transfer.numbers[turn] not in waited:
             self.steps.append(Wait(transfer.numbers[turn]))
             waited.add(transfer.numbers[turn])
 
 
-def _apply(held: Region, other: Region, out: Region, order: str) -> Apply:
+def applied(held: Region, other: Region, out: Region, order: str) -> Apply:
+    """Return the step that combines what a rank holds with what it received."""
     return Apply(held, other, out) if order == AFTER else Apply(other, held, out)

@@ -20,7 +20,7 @@ from ..schedule.moves import Block
 from ..schedule.proof import outcomes
 from ..schedule.registry import Algorithm, Hosts, Primitive
 from ..schedule.symbols import Expression, Leaf
-from .blocks import ProgramKey, layout, split
+from .blocks import ProgramKey, key_of, layout, split
 from .program import RECV, SCRATCH, SEND, Apply, CopyBytes, Divide, Layout, Program, Region, Step
 from .storage import ALIGNMENT
 
@@ -160,12 +160,7 @@ def _part(region: Region, start: int, end: int) -> Region:
 
 def _layout_of(key: ProgramKey, rank: int) -> Layout:
     """Return the layout of a rank, as if its input and its output were different buffers."""
-    key, mine = key._replace(rank=rank, in_place=False), key
-    if key.algorithm.primitive.varies and mine.recvs:  # allgatherv
-        key = key._replace(sends=((0, mine.recvs[rank][1]),))
-    elif key.sends:  # reduce-scatter with counts
-        key = key._replace(recvs=((0, key.sends[rank][1]),))
-    return layout(key)
+    return layout(key_of(key, rank)._replace(in_place=False))
 
 
 @lru_cache(maxsize=512)

@@ -1,0 +1,147 @@
+"""Programs for registered buffers of ranks on several hosts: blocks of ranks of the same host are read, not received.
+
+The schedule is the same as with messages, and so are the messages between hosts.  Inside a host, a message with data
+becomes two empty ones.  The sender says that its blocks are ready, and where they are follows from its program.  The
+receiver copies them, or combines its own with them, and says that it is done.  Until then, the sender leaves them as
+they are.
+
+This cannot deadlock.  In each round, a rank first says that its blocks are ready.  It then waits only for ranks that
+run the matching round, and then only for those that read its blocks, which wait for nothing else before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ..schedule.moves import Block, Recv, Reduce, Round, Send
+from .blocks import ProgramKey, key_of, layout, longest_message
+from .lower import Compiler, applied
+from .program import EMPTY, RECV, SCRATCH, SEND, CopyBytes, Divide, Layout, Message, Program, Region, Start, Wait
+from .shared import INPUT, OUTPUT, SharedProgram, peer_buffer
+
+_Offers = dict[tuple[int, int], list[dict[Block, Region]]]  # by sender and receiver, in order: the places of blocks
+
+
+class _Unreadable(Exception):
+    """Raised if a rank would have to read scratch of another rank, or a block that changes in the meantime."""
+
+
+@lru_cache(maxsize=512)
+def pulled(key: ProgramKey, hosts: tuple[int, ...], mean: bool = False) -> SharedProgram | None:
+    """Return the program of one rank, or None on all ranks of its host if there is none.
+
+    Ranks of other hosts may use messages only.  With `mean`, it divides by the number of ranks.
+    """
+    here = [rank for rank in range(key.size) if hosts[rank] == hosts[key.rank]]
+    if key.algorithm.primitive.rooted and key.algorithm.primitive.name != "bcast":
+        return None  # ranks do not know whether the root works in place
+    offers: _Offers = {}
+    try:
+        for rank in here:
+            _compile(key, rank, here, {}, offers)
+        program = _compile(key, key.rank, here, offers, {})
+    except _Unreadable:
+        return None
+    read = {
+        (here.index(sender), INPUT if region.buffer == SEND else OUTPUT)
+        for (sender, _), several in offers.items()
+        for places in several
+        for region in places.values()
+    }
+    if mean:
+        program.steps.extend(Divide(region) for region in layout(key).wanted.values() if region.size)
+    return SharedProgram(program, Program([], [], 0), tuple(sorted(read))) if read else None
+
+
+def _compile(key: ProgramKey, rank: int, here: list[int], offers: _Offers, offered: _Offers) -> Program:
+    key = key_of(key, rank)
+    rounds = list(key.algorithm.schedule(rank, key.size, key.root, key.segments, key.hosts))
+    return _Puller(rounds, layout(key), longest_message(key), rank, here, offers, offered).program()
+
+
+class _Puller(Compiler):
+    """Compiles the rounds of one rank; `offers` are the blocks that other ranks offer, `offered` those of this rank."""
+
+    def __init__(
+        self,
+        rounds: list[Round],
+        layout: Layout,
+        segment: int,
+        rank: int,
+        here: list[int],
+        offers: _Offers,
+        offered: _Offers,
+    ) -> None:
+        super().__init__(rounds, layout, segment)
+        self.rank, self.here = rank, here
+        self.offers = {pair: iter(several) for pair, several in offers.items()}
+        self.offered = offered
+        self.ends: list[int] = []  # the messages to wait for at the end of the round
+
+    def exchange(self, moves: list[Send | Recv | Reduce]) -> None:
+        """Compile a round with messages: first those inside the host, then those between hosts."""
+        inside = [move for move in moves if self.peer(move) in self.here and self.blocks.total(move.blocks)]
+        sent = {block for move in moves if isinstance(move, Send) for block in move.blocks}
+        if inside and any(not isinstance(move, Send) and sent & set(move.blocks) for move in moves):
+            raise _Unreadable
+        sends = [move for move in inside if isinstance(move, Send)]
+        receives = [move for move in inside if not isinstance(move, Send)]
+        for move in sends:
+            self.offer(move)
+        targets, sources = (list(dict.fromkeys(map(self.peer, some))) for some in (sends, receives))
+        self.ends = [self.notify(True, peer) for peer in targets]
+        ready = {peer: self.notify(False, peer) for peer in sources}
+        self.ends += [self.notify(False, peer) for peer in targets]
+        for source in sources:
+            self.steps.append(Wait(ready[source]))
+            for move in receives:
+                if self.peer(move) == source:
+                    self.pull(move)
+            self.ends.append(self.notify(True, source))
+        super().exchange([move for move in moves if move not in inside])
+
+    def interleave(self, *transfers: list) -> None:
+        """Compile the messages between hosts; then wait until blocks of this rank have been read."""
+        super().interleave(*transfers)
+        self.steps += map(Wait, self.ends)
+        self.ends = []
+
+    @staticmethod
+    def peer(move: Send | Recv | Reduce) -> int:
+        return move.to if isinstance(move, Send) else move.source
+
+    def notify(self, outgoing: bool, peer: int) -> int:
+        """Start an empty message."""
+        self.messages.append(Message(outgoing, peer, EMPTY, self.blocks.now))
+        self.steps.append(Start(len(self.messages) - 1))
+        return len(self.messages) - 1
+
+    def offer(self, move: Send) -> None:
+        """Note where the blocks are for another rank, and leave them there in this round."""
+        places = {block: region for block in move.blocks if (region := self.blocks.where[block]).size}
+        if any(region.buffer == SCRATCH for region in places.values()):
+            raise _Unreadable
+        self.blocks.busy += places.values()
+        self.offered.setdefault((self.rank, move.to), []).append(places)
+
+    def pull(self, move: Recv | Reduce) -> None:
+        """Copy the blocks of another rank, or combine them with those of this rank."""
+        places = next(self.offers.get((move.source, self.rank), iter(())), {})
+        for block in move.blocks:
+            if not self.blocks.layout.size(block):
+                self.blocks.place([block], EMPTY)
+                continue
+            theirs = self.at(move.source, places.get(block, EMPTY))
+            if isinstance(move, Recv):
+                self.steps.append(CopyBytes(theirs, self.blocks.destination([block])))
+                continue
+            held, out = self.blocks.operands([block])
+            self.steps.append(applied(held, theirs, out, move.order))
+            self.blocks.place([block], out)
+            self.blocks.busy.append(out)
+
+    def at(self, rank: int, region: Region) -> Region:
+        """Return a region of a rank of this host, in terms of the buffers of all of them."""
+        which = INPUT if region.buffer == SEND else OUTPUT
+        return region._replace(buffer=peer_buffer(self.here.index(rank), which))

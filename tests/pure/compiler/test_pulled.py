@@ -1,0 +1,113 @@
+"""Programs for registered buffers on several hosts: results, and the order in which ranks of a host access blocks."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycoll.compiler.blocks import ProgramKey, compiled
+from pycoll.compiler.program import Apply, CopyBytes, Divide
+from pycoll.compiler.pulled import pulled
+from pycoll.compiler.shared import INPUT, OUTPUT, peer_buffer
+from pycoll.schedule.registry import find
+from tests.drawn import examples
+
+from .machine import Machine
+from .test_lower import EVEN, IN_PLACE_EVERYWHERE, buffers, expected
+
+TWO_LEVEL = [algorithm for algorithm in EVEN if algorithm.name == "two_level"]
+PULLED = [algorithm for algorithm in EVEN if algorithm.primitive.name in ("bcast", *IN_PLACE_EVERYWHERE)]
+
+
+class Interleaved(Machine):
+    """Runs one step of a random rank at a time."""
+
+    def run(self, order):
+        numbers, at = random.Random(order[0]), [0] * len(self.programs)
+        while going := [rank for rank, program in enumerate(self.programs) if at[rank] < len(program.steps)]:
+            numbers.shuffle(going)
+            moved = next((rank for rank in going if self.step(rank, at[rank])), None)
+            assert moved is not None, f"deadlock at {[self.programs[rank].steps[at[rank]] for rank in going]}"
+            at[moved] += 1
+        assert not any(sends or receives for sends, receives in self.pairs.values()), "messages left over"
+
+
+def run(algorithm, hosts, root=0, count=7, segment=1 << 20, segments=3, in_place=False, seed=0, mean=False):
+    """Run the programs of all ranks, check the results, and return the programs; None stands for messages."""
+    primitive, size = algorithm.primitive, len(hosts)
+    numbers = np.random.default_rng(seed)
+    data = [numbers.integers(0, 1000, count * (size if primitive.takes_all else 1)) for _ in range(size)]
+    inside = [rank == root if primitive.name == "bcast" else in_place for rank in range(size)]
+    memory = [buffers(primitive, data, rank, root, count, inside[rank]) for rank in range(size)]
+    before = [send.copy() for send, _ in memory]
+    known = hosts if algorithm.knows_hosts else None
+    keys = [
+        ProgramKey(*(algorithm, rank, size, root, count, 8, inside[rank], segments, segment), hosts=known)
+        for rank in range(size)
+    ]
+    found = [pulled(key, hosts, mean) for key in keys]
+    programs = [one.program if one else compiled(key) for one, key in zip(found, keys)]
+    machine = Interleaved(programs, memory, np.add, False)
+    for rank, one in enumerate(found):
+        here = [other for other in range(size) if hosts[other] == hosts[rank]]
+        assert all((found[other] and found[other].needed) == (one and one.needed) for other in here)
+        if one is None:
+            continue
+        readable = set()
+        for place, other in enumerate(here):
+            for which in (INPUT, OUTPUT):
+                machine.memory[rank] += [machine.memory[other][which]]
+                readable |= {peer_buffer(place, which)} if (place, which) in one.needed else set()
+        for step in one.program.steps:
+            if isinstance(step, Apply | CopyBytes | Divide):
+                assert step[-1].buffer < 3 and all(region.buffer in readable for region in step if region.buffer > 2)
+        assert not any(message.region.size and message.peer in here for message in one.program.messages)
+    machine.run([seed])
+    for rank, (send, recv) in enumerate(memory):
+        np.testing.assert_array_equal(send, before[rank], "the send buffer was written")
+        wanted = expected(primitive.name, data, rank, root)
+        if wanted is not None:
+            np.testing.assert_array_equal(recv[: wanted.size], wanted // size if mean else wanted)
+    return found
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
+@pytest.mark.parametrize("algorithm", TWO_LEVEL, ids=str)
+def test_two_levels_need_no_messages_inside_hosts(algorithm, in_place):
+    """Check that all hosts of equal size read blocks, for any placement of the ranks."""
+    for hosts in [(0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 1, 1, 1), (0, 1, 2, 2, 0, 1), (0, 0, 0, 0)]:
+        for root in range(len(hosts)) if algorithm.primitive.rooted else [0]:
+            for count in (6, 37, 240):
+                for seed in range(3):
+                    assert all(run(algorithm, hosts, root, count, in_place=in_place, seed=seed))
+
+
+@examples(25)
+@given(st.data())
+@pytest.mark.parametrize("algorithm", PULLED, ids=str)
+def test_drawn_machines(algorithm, data):
+    size = data.draw(st.integers(1, 12), "size")
+    run(
+        algorithm,
+        tuple(data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size), "hosts")),
+        root=data.draw(st.integers(0, size - 1), "root"),
+        count=data.draw(st.integers(0, 60), "count"),
+        segment=8 * data.draw(st.integers(1, 40), "segment"),
+        segments=data.draw(st.integers(1, 6), "segments"),
+        in_place=data.draw(st.booleans(), "in place"),
+        seed=data.draw(st.integers(0, 99), "seed"),
+    )
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
+@pytest.mark.parametrize("primitive", ["allreduce", "reduce_scatter"])
+def test_means(primitive, in_place):
+    run(find(primitive, "two_level"), (0, 1, 0, 1), count=37, in_place=in_place, mean=True)
+
+
+def test_without_company_on_its_host_or_with_a_root_that_may_work_in_place_a_rank_uses_messages():
+    assert run(find("allreduce", "two_level"), (0, 1, 1))[0] is None
+    key = ProgramKey(find("reduce", "tree"), 0, 2, 0, 7, 8, False, 1, 1 << 20)
+    assert pulled(key, (0, 0)) is None
