@@ -11,13 +11,12 @@ run the matching round, and then only for those that read its blocks, which wait
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 from ..schedule.moves import Block, Recv, Reduce, Round, Send
 from .blocks import ProgramKey, key_of, layout, longest_message
 from .lower import Compiler, applied
-from .program import EMPTY, RECV, SCRATCH, SEND, CopyBytes, Divide, Layout, Message, Program, Region, Start, Wait
+from .program import EMPTY, SCRATCH, SEND, CopyBytes, Divide, Layout, Message, Program, Region, Start, Wait
 from .shared import INPUT, OUTPUT, SharedProgram, peer_buffer
 
 _Offers = dict[tuple[int, int], list[dict[Block, Region]]]  # by sender and receiver, in order: the places of blocks
