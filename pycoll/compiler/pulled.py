@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from ..schedule.moves import Block, Recv, Reduce, Round, Send
 from .blocks import ProgramKey, key_of, layout, longest_message
-from .lower import Compiler, applied
+from .lower import Compiler, Transfer, applied
 from .program import EMPTY, SCRATCH, SEND, CopyBytes, Divide, Layout, Message, Program, Region, Start, Wait
 from .shared import INPUT, OUTPUT, SharedProgram, peer_buffer
 
@@ -94,15 +94,15 @@ class _Puller(Compiler):
         self.ends += [self.notify(False, peer) for peer in targets]
         for source in sources:
             self.steps.append(Wait(ready[source]))
-            for move in receives:
-                if self.peer(move) == source:
-                    self.pull(move)
+            for received in receives:
+                if received.source == source:
+                    self.pull(received)
             self.ends.append(self.notify(True, source))
         super().exchange([move for move in moves if move not in inside])
 
-    def interleave(self, *transfers: list) -> None:
+    def interleave(self, sends: list[Transfer], receives: list[Transfer]) -> None:
         """Compile the messages between hosts; then wait until blocks of this rank have been read."""
-        super().interleave(*transfers)
+        super().interleave(sends, receives)
         self.steps += map(Wait, self.ends)
         self.ends = []
 

@@ -38,13 +38,20 @@ def peer_buffer(rank: int, which: int) -> int:
 class SharedProgram:
     """The program of one rank on registered buffers.
 
-    `program` runs between the two synchronizations, `after` after the second one; neither has messages.  `needed` lists
-    the buffers that must be registered, each as (rank, INPUT or OUTPUT); it is the same on all ranks.
+    `program` runs between the two synchronizations, `after` after the second one; neither has messages.  If ranks are
+    on several hosts, there is only `program`, which has messages (`pycoll.compiler.pulled`), and no second
+    synchronization.  `needed` lists the buffers that must be registered, each as (rank, INPUT or OUTPUT), with ranks
+    counted on their host; it is the same on all ranks of a host.
     """
 
     program: Program
     after: Program
     needed: tuple[tuple[int, int], ...]
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether its messages say which blocks may be read, and when they have been."""
+        return bool(self.program.messages)
 
 
 class _Move(NamedTuple):

@@ -50,7 +50,7 @@ class Channel:
         self.short: dict[Hashable, dict[Hashable, int]] = {}
         self.short_sums: dict[Hashable, int] = {}  # those of all-reduce with MPI.SUM
         self.broken: RuntimeError | None = None  # why it is unusable
-        self.registered = Registered(private, facts.size > 1 and facts.host_count == 1)
+        self.registered = Registered(private, facts.on_host_of(private.rank))
         self._meeting: Meeting | None = None  # of blocking collectives
         self._meetings: list[Meeting] = []  # of completed collectives, for the next ones in flight
         self._executables: dict[tuple[Any, ...], Executable] = {}  # the most recently used one is last
@@ -72,6 +72,11 @@ class Channel:
     def nonblocking(self) -> bool:
         """Whether nonblocking or persistent collectives were called on it; the same on all ranks."""
         return self._started > 0
+
+    @property
+    def registers(self) -> bool:
+        """Whether buffers may be registered; the same on all ranks."""
+        return self.registered.live > 0 if self.facts.host_count > 1 else bool(self.registered.areas)
 
     def check_usable(self) -> None:
         """Raise the error that made the communicator unusable, if there was one."""
@@ -140,11 +145,13 @@ class Channel:
         operation: Operation | None,
         tag: int | None,
     ) -> list[Executable]:
-        """Bind programs without messages, which use the same scratch, to own buffers and to those of other ranks."""
+        """Bind programs that use the same scratch to own buffers and to those of other ranks, for a single run."""
         nbytes = max(program.scratch for program in programs)
         scratch = HOST.allocate(nbytes) if tag else self.shared_scratch(HOST, nbytes)
-        tag = tag or BLOCKING
-        return [bind(self.comm, program, buffers, addresses, operation, scratch, tag, peers) for program in programs]
+        return [
+            freed_at_its_end(bind(self.comm, program, buffers, addresses, operation, scratch, tag or BLOCKING, peers))
+            for program in programs
+        ]
 
     def meeting(self, tag: int | None) -> Meeting:
         """A meeting for a collective on registered buffers; without `tag`, for a blocking one."""

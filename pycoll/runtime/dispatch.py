@@ -22,6 +22,7 @@ from ..base import settings
 from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
 from ..compiler.program import Program, is_native
+from ..compiler.pulled import pulled
 from ..compiler.shared import has_shared_programs, shared
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
 from ..selection.rules import native_up_to, registered_from
@@ -157,7 +158,7 @@ class Prepared:
                 return None
             plan.answer = _answer(buffers.result, recv)
         if self.sharing:
-            return SharedPlan.around(plan, self.sharing) if on_host else None
+            return SharedPlan.around(plan, self.sharing) if on_host and not self.sharing.program.has_messages else None
         if executable:
             plan.keep(executable, (address(buffers.send), address(buffers.recv)))
         return plan
@@ -237,7 +238,7 @@ def prepare(call: Call, channel: Channel) -> Prepared:
 def may_share(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
     """Whether a call uses its buffers directly if they are registered; the same on all ranks."""
     return bool(
-        channel.registered.areas
+        channel.registers
         and algorithm.name != NATIVE
         and has_shared_programs(algorithm.primitive)
         and nbytes >= registered_from(algorithm.primitive.name)
@@ -246,11 +247,14 @@ def may_share(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Op
 
 
 def _sharing(channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None) -> Sharing | None:
-    """How the call uses registered buffers; None if it does not.  Whether it does is the same on all ranks."""
-    primitive = key.algorithm.primitive
-    if not may_share(channel, key.algorithm, buffers.mean_size(channel.size), operation):
+    """How the call uses registered buffers; None if it does not.  All ranks of a host do the same."""
+    primitive, mean = key.algorithm.primitive, bool(operation and operation.mean)
+    if not (channel.registered.areas and may_share(channel, key.algorithm, buffers.mean_size(channel.size), operation)):
         return None
-    program = shared(key, bool(operation and operation.mean))
+    several = channel.facts.host_count > 1
+    program = pulled(key, channel.facts.hosts, mean) if several else shared(key, mean)
+    if program is None:
+        return None
     own_block = 0 if buffers.in_place else None
     if buffers.in_place and primitive.holds_in_place:
         own_block = buffers.recvs[key.rank][0] if buffers.recvs else key.rank * key.length * key.itemsize
@@ -335,7 +339,7 @@ def _algorithm(
     nbytes = buffers.mean_size(channel.size)
     same = native_is_same(channel, primitive, nbytes, buffers.dtype, operation)
     may_be_native = same and call.form == "blocking"
-    longest = native_up_to(primitive, channel.facts.library, bool(channel.registered.areas))
+    longest = native_up_to(primitive, channel.facts.library, channel.registers)
     drop_in = same and call.form != "persistent" and call.read is read and channel.facts.native and nbytes <= longest
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)

@@ -4,8 +4,8 @@ It consists of areas, each with a part for every rank: a file in shared memory t
 removed at once.  So nothing is left behind by a program that is killed, and the memory of an array that is still in use
 stays mapped, whatever happens to its communicator.  MPI windows have neither property.
 
-All ranks of the communicator allocate and free together, and each keeps account of the parts of all ranks.  So they
-agree without asking each other.
+All ranks of the communicator allocate and free together, and each keeps account of the parts of all ranks of its host.
+So they agree without asking each other.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Part:
 
 
 class Area:
-    """Memory with a part for each rank; `maps` are the parts of all ranks as they are mapped here."""
+    """Memory with a part for each rank of a host; `maps` are the parts of all ranks as they are mapped here."""
 
     def __init__(self, rank: int, maps: list[mmap.mmap]) -> None:
         self.memory = maps[rank]
@@ -83,15 +83,19 @@ class Area:
 
 
 class Registered:
-    """The registered memory of a communicator; ordinary memory where its ranks cannot share any."""
+    """The registered memory of a communicator; ordinary memory where its ranks cannot share any.
 
-    def __init__(self, comm: MPI.Intracomm, shares: bool) -> None:
-        self.comm, self._shares = comm, shares
+    `here` lists the ranks of this host.  The memory of a rank is found by its place in this list.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, here: list[int]) -> None:
+        self.comm, self.here, self.place = comm, here, here.index(comm.rank)
         self.areas: dict[int, Area] = {}  # by number; numbers are not used again
+        self.live = 0  # allocations; the same on the ranks of all hosts
         self._ordinary: dict[int, bytearray] = {}  # by the number of the allocation
         self._made = self._allocated = 0
         self._spans: list[tuple[int, int, int]] = []  # of the parts of this rank: begin, end, and code minus address
-        self.shifts: dict[int, list[int]] = {}  # address minus code, for each area by number and each rank
+        self.shifts: dict[int, list[int]] = {}  # address minus code, for each area by number and each place
 
     def allocate(self, nbytes: int) -> tuple[mmap.mmap | bytearray, int]:
         """Allocate memory for this rank; return the memory and the offset of the allocation in it.
@@ -101,6 +105,7 @@ class Registered:
         rounded = max(nbytes + -nbytes % ALIGNMENT, ALIGNMENT)
         sizes = self._exchange([rounded])[:, 0].tolist()
         number = self._allocated = self._allocated + 1
+        self.live += 1
         area = next((area for area in self.areas.values() if area.take(number, sizes)), None)
         if area is None:
             area = self._grow(sizes)
@@ -108,19 +113,19 @@ class Registered:
                 memory = self._ordinary[number] = bytearray(rounded)
                 return memory, 0
             area.take(number, sizes)
-        return area.memory, area.arrays[number][self.comm.rank]
+        return area.memory, area.arrays[number][self.place]
 
     def _grow(self, sizes: list[int]) -> Area | None:
         """Create an area with room for these sizes; return None on all ranks if one of them cannot."""
-        if not self._shares:
+        if len(self.here) == 1:
             return None
-        had = [sum(area.parts[rank].nbytes for area in self.areas.values()) for rank in range(self.comm.size)]
+        had = [sum(area.parts[place].nbytes for area in self.areas.values()) for place in range(len(self.here))]
         parts = [max(size, GROWTH, min(before, KEPT)) for size, before in zip(sizes, had)]
         parts = [part + -part % mmap.PAGESIZE for part in parts]
         name = ""
         problem: OSError | None = None
         try:
-            name = _create(parts[self.comm.rank])
+            name = _create(parts[self.place])
         except OSError as error:
             problem = error
         maps: list[mmap.mmap] = []
@@ -141,7 +146,7 @@ class Registered:
             )
             return None
         self._made += 1
-        area = self.areas[self._made] = Area(self.comm.rank, maps)
+        area = self.areas[self._made] = Area(self.place, maps)
         self._note_spans()
         return area
 
@@ -156,6 +161,7 @@ class Registered:
             raise ValueError("array is not from pycoll.empty or pycoll.zeros on this communicator, or is freed already")
         if numbers != [mine] * len(numbers):
             raise ValueError(f"array is allocation number {mine}, but the ranks free numbers {numbers}")
+        self.live -= 1
         if self._ordinary.pop(mine, None) is not None:
             return
         at, area = next((at, area) for at, area in self.areas.items() if mine in area.arrays)
@@ -171,20 +177,23 @@ class Registered:
                 return number
         for area in self.areas.values():
             for number, offsets in area.arrays.items():
-                if area.start + offsets[self.comm.rank] == address:
+                if area.start + offsets[self.place] == address:
                     return number
         return 0
 
     def _exchange(self, row: list[int]) -> np.ndarray:
-        table = np.empty((self.comm.size, len(row)), np.int64)
-        request = self.comm.Iallgather(np.array(row, np.int64), table)
-        until(request.Test, "allocating registered memory", partial(_missing, self.comm))
+        """Exchange rows with the other ranks of this host."""
+        table = np.array([row] * len(self.here), np.int64)
+        peers = [(place, rank) for place, rank in enumerate(self.here) if place != self.place]
+        requests = [self.comm.Irecv(table[place], rank, _TAG) for place, rank in peers]
+        requests += [self.comm.Isend(table[self.place], rank, _TAG) for _, rank in peers]
+        until(partial(MPI.Request.Testall, requests), "allocating registered memory", partial(_missing, self.comm))
         return table
 
     @property
     def nbytes(self) -> int:
         """The bytes that are allocated on this rank."""
-        shared = sum(sum(area.parts[self.comm.rank].taken.values()) for area in self.areas.values())
+        shared = sum(sum(area.parts[self.place].taken.values()) for area in self.areas.values())
         return shared + sum(map(len, self._ordinary.values()))
 
     def code(self, address: int, nbytes: int) -> int:
@@ -194,9 +203,9 @@ class Registered:
                 return address + shift
         return -1
 
-    def address(self, rank: int, code: int) -> int:
-        """The address, in this process, of the memory of a rank that has this code."""
-        return code + self.shifts[code >> AREA][rank]
+    def address(self, place: int, code: int) -> int:
+        """The address, in this process, of memory of the rank in this place that has this code."""
+        return code + self.shifts[code >> AREA][place]
 
     def _note_spans(self) -> None:
         firsts = [(area, number << AREA) for number, area in self.areas.items()]
@@ -205,6 +214,7 @@ class Registered:
 
 
 _LONGEST = 64  # bytes of the name of a file
+_TAG = 0  # of its messages; collectives have other tags
 
 
 def _missing(comm: MPI.Intracomm) -> str:

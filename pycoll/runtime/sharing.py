@@ -1,8 +1,9 @@
 """Collectives on registered buffers: the ranks tell each other where their buffers are, and then need no messages.
 
-In each call, the ranks first exchange the positions of their buffers, which also says that the buffers are ready.  If
-all buffers that others access are registered, each rank runs its program on them (`pycoll.compiler.shared`), and a
-barrier says that all have finished.  Otherwise all ranks use messages.
+In each call, the ranks of a host first exchange the positions of their buffers, which also says that the buffers are
+ready.  If all buffers that others access are registered, each rank runs its program on them (`pycoll.compiler.shared`),
+and a barrier says that all have finished.  Otherwise all of them use messages.  If there are several hosts, the program
+has messages between them, and others that replace the barrier (`pycoll.compiler.pulled`).
 
 MPI orders the loads and stores of a rank around its messages, because their contents would be wrong otherwise.  So what
 a rank stored before it sent a message is visible to a rank that has received it, directly or through other ranks.
@@ -11,7 +12,7 @@ a rank stored before it sent a message is visible to a rank that has received it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from ..arguments.ops import Operation
 from ..base import hooks
 from ..compiler.align import LINE
 from ..compiler.blocks import ProgramKey, compiled
+from ..compiler.program import Program
 from ..compiler.shared import INPUT, OUTPUT, SharedProgram
 from ..schedule.registry import find
 from .bind import Template, template
@@ -46,7 +48,8 @@ class Meeting:
     """The two synchronizations of a collective on registered buffers, and the table of the positions of all buffers."""
 
     def __init__(self, channel: Channel, in_flight: bool) -> None:
-        size, rank = channel.size, channel.comm.rank
+        here, rank = channel.registered.here, channel.registered.place
+        size = len(here)
         self.epoch = hooks.epoch
         self.table = np.zeros((size, 3), np.int64)
         self.mine = memoryview(self.table[rank])
@@ -54,7 +57,9 @@ class Meeting:
         nothing = CheckedBuffers(None, None, 0, np.dtype(np.uint8), False, None)
         self.opening, self.closing = (
             channel.bind_anew(
-                compiled(ProgramKey(find(name, algorithm), rank, size, 0, length, 8, length > 0, 1, _ANY)),
+                _among(
+                    here, compiled(ProgramKey(find(name, algorithm), rank, size, 0, length, 8, length > 0, 1, _ANY))
+                ),
                 *(buffers, (0, address(buffers.recv)), None, in_flight),
             )
             for name, algorithm, length, buffers in [
@@ -67,6 +72,13 @@ class Meeting:
         """Free the requests."""
         self.opening.free()
         self.closing.free()
+
+
+def _among(ranks: list[int], program: Program) -> Program:
+    """The program with these ranks as its peers."""
+    if ranks == list(range(len(ranks))):
+        return program
+    return replace(program, messages=[message._replace(peer=ranks[message.peer]) for message in program.messages])
 
 
 @dataclass
@@ -84,7 +96,7 @@ class Sharing:
 
     def __post_init__(self) -> None:
         self._needed = [(rank, which, 2 * rank + which) for rank, which in self.program.needed]
-        self._nowhere = [0] * (2 * self.channel.size)
+        self._nowhere = [0] * (2 * len(self.channel.registered.here))
         # blocks of other lengths would lie elsewhere; and if only some ranks work in place, they would be overwritten
         self._kind = 2 * self.nbytes + (self.uniform and self.own_block is not None)
 
@@ -103,9 +115,10 @@ class Sharing:
             programs = [self.program.program, self.program.after]
             work, after = channel.bind_shared(programs, self.like, (send, recv), peers, self.operation, tag)
             yield work
-            yield meeting.closing
-            if self.program.after.steps:
-                yield after
+            if not self.program.has_messages:
+                yield meeting.closing
+                if self.program.after.steps:
+                    yield after
         channel.end_meeting(meeting, tag)
 
     def enter(self, meeting: Meeting, send: int, recv: int) -> None:

@@ -60,6 +60,10 @@ class CommFacts:
         """The number of hosts."""
         return len(set(self.hosts))
 
+    def on_host_of(self, rank: int) -> list[int]:
+        """The ranks on the host of a rank."""
+        return [other for other, host in enumerate(self.hosts) if host == self.hosts[rank]]
+
 
 def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choices, tuned: Tuned | None) -> Choice:
     """The choice for a call that requests the algorithm `asked`, or None.

@@ -1,0 +1,127 @@
+"""Registered buffers of ranks on several hosts, which are simulated: results, messages, and agreement inside a host."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from pycoll.runtime.attach import attach
+from pycoll.runtime.registered import Registered
+from tests.mpi.native import RANK, SIZE, WORLD
+
+from .test_registered import COUNT, IN_PLACE, PAIRS, Call
+
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE < 3, reason="no two ranks are on one of two hosts")]
+
+HOSTS = tuple(rank % 2 for rank in range(SIZE))
+ALONE = HOSTS.count(HOSTS[RANK]) == 1
+EVEN = SIZE % 2 == 0
+
+
+def placed(hosts):
+    """Return a communicator whose ranks pycoll takes to be on these hosts."""
+    comm = WORLD.Dup()
+    channel = attach(comm)
+    channel.facts = replace(channel.facts, hosts=hosts)
+    channel.registered = Registered(channel.comm, channel.facts.on_host_of(RANK))
+    return comm
+
+
+@pytest.fixture(scope="module")
+def comm():
+    """Return a communicator of ranks on two hosts."""
+    one = placed(HOSTS)
+    yield one
+    one.Free()
+
+
+@pytest.fixture(scope="module")
+def memory(comm):
+    """Return registered memory for two buffers."""
+    return [pycoll.zeros(SIZE * COUNT + 64, np.float32, comm=comm) for _ in range(2)]
+
+
+def sent_by(call, memory, form="blocking"):
+    """Run a call twice; return the bytes that it sends, and the result."""
+    for _ in range(2):
+        with pycoll.traffic() as sent:
+            result = call.run(memory, form)
+    return sent.nbytes, result
+
+
+@pytest.mark.parametrize("form", ["blocking", "nonblocking", "persistent"])
+@pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
+@pytest.mark.parametrize("primitive, algorithm", [pair for pair in PAIRS if pair[0] in ("bcast", *IN_PLACE)])
+def test_the_same_bits_with_fewer_bytes(comm, memory, primitive, algorithm, in_place, form):
+    """Check that results are the same as with messages, and that no more data is sent, with two levels less."""
+    call = Call(comm, primitive, algorithm, in_place=in_place)
+    before, expected = sent_by(call, [np.zeros(SIZE * COUNT + 64, np.float32) for _ in range(2)], form)
+    now, result = sent_by(call, memory, form)
+    np.testing.assert_array_equal(result, expected)
+    assert now <= before
+    if algorithm == "two_level" and EVEN and primitive != "bcast":
+        assert now < before
+
+
+@pytest.mark.skipif(not EVEN, reason="hosts have different numbers of ranks")
+@pytest.mark.parametrize("primitive, blocks", [("allgather", 1), ("allreduce", 2 / SIZE), ("reduce_scatter", 1)])
+def test_data_is_sent_only_between_hosts(comm, memory, primitive, blocks):
+    sent, _ = sent_by(Call(comm, primitive, "two_level", count=1024 * SIZE), memory)
+    assert 0 <= sent - 4096 * SIZE * blocks < 1000  # the rest are the positions of buffers
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_ordinary_memory_on_one_rank(comm, memory, last):
+    """Check that the ranks of its host use messages, and the others do not."""
+    alone = SIZE - 1 if last else 0
+    ordinary = [np.zeros(SIZE * COUNT + 64, np.float32) for _ in range(2)]
+    for turn in range(4):
+        call = Call(comm, "allreduce", "two_level", seed=turn)
+        mine = ordinary if turn % 2 and alone == RANK else memory
+        np.testing.assert_array_equal(call.run(mine), call.reference())
+
+
+def test_other_slices_in_each_call(comm, memory):
+    for start in range(5):
+        call = Call(comm, "allreduce", "two_level", seed=start, starts=(start + RANK, 2 * start))
+        np.testing.assert_array_equal(call.run(memory), call.reference())
+
+
+def test_several_in_flight(comm):
+    arrays = [pycoll.zeros(30_000, comm=comm) for _ in range(4)]
+    for number, array in enumerate(arrays):
+        array[:] = RANK + number
+    requests = [pycoll.iallreduce(MPI.IN_PLACE, array, comm=comm) for array in arrays]
+    for number, (request, array) in enumerate(zip(requests, arrays)):
+        request.wait()
+        assert (array == sum(range(SIZE)) + SIZE * number).all()
+    for array in arrays:
+        pycoll.free(array, comm=comm)
+
+
+def test_means(comm):
+    values = pycoll.empty(50_000, np.float32, comm=comm)
+    values[:] = RANK
+    pycoll.allreduce(MPI.IN_PLACE, values, op="avg", comm=comm)
+    assert (values == np.float32((SIZE - 1) / 2)).all()
+    pycoll.free(values, comm=comm)
+
+
+def test_comm_methods(comm, memory):
+    drop_in, call = pycoll.Comm(comm), Call(comm, "allreduce", None, count=40_000 if SIZE * COUNT > 40_000 else COUNT)
+    send, recv = call.place(memory)
+    drop_in.Allreduce([send, MPI.FLOAT], [recv, MPI.FLOAT], algorithm="two_level")
+    np.testing.assert_allclose(recv, sum(call.inputs), rtol=1e-5)
+
+
+def test_nothing_is_left():
+    one = placed(HOSTS)
+    for _ in range(3):
+        arrays = [pycoll.empty(1 << 20, comm=one) for _ in range(3)]
+        for array in arrays:
+            pycoll.free(array, comm=one)
+        assert attach(one).registered.live == 0 and attach(one).registered.nbytes == 0
+    assert attach(one).registered.areas == {} or not ALONE
+    one.Free()
