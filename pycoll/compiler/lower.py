@@ -66,6 +66,10 @@ class Compiler:
         self.blocks.bring_home(self.blocks.layout.wanted)
         return Program(self.steps, self.messages, self.blocks.scratch.top)
 
+    def meanwhile(self) -> None:
+        """Compile local work while the first messages are in flight."""
+        self.copy_early()
+
     def copy_early(self) -> None:
         """Copy blocks that never change to their wanted places."""
         self.blocks.bring_home(self.early)
@@ -130,7 +134,7 @@ class Compiler:
         for turn in range(WINDOW):
             for transfer in everything:
                 self.start(transfer, turn)
-        self.copy_early()
+        self.meanwhile()
         for turn in range(max((len(transfer.numbers) for transfer in everything), default=0)):
             waited: set[int] = set()
             for transfer in receives:

@@ -19,6 +19,7 @@ from .lower import Compiler, Transfer, applied
 from .program import EMPTY, SCRATCH, SEND, CopyBytes, Divide, Layout, Message, Program, Region, Start, Wait
 from .shared import INPUT, OUTPUT, SharedProgram, peer_buffer
 
+Moves = list[Send | Recv | Reduce]
 _Offers = dict[tuple[int, int], list[dict[Block, Region]]]  # by sender and receiver, in order: the places of blocks
 
 
@@ -76,32 +77,40 @@ class _Puller(Compiler):
         self.rank, self.here = rank, here
         self.offers = {pair: iter(several) for pair, several in offers.items()}
         self.offered = offered
-        self.ends: list[int] = []  # the messages to wait for at the end of the round
+        # of the current round: messages from ranks whose blocks are ready, what is read from them, and messages to wait
+        # for at the end
+        self.ready: dict[int, int] = {}
+        self.pulls: list[Recv | Reduce] = []
+        self.ends: list[int] = []
 
-    def exchange(self, moves: list[Send | Recv | Reduce]) -> None:
-        """Compile a round with messages: first those inside the host, then those between hosts."""
+    def exchange(self, moves: Moves) -> None:
+        """Compile a round with messages."""
         inside = [move for move in moves if self.peer(move) in self.here and self.blocks.total(move.blocks)]
-        sent = {block for move in moves if isinstance(move, Send) for block in move.blocks}
-        if inside and any(not isinstance(move, Send) and sent & set(move.blocks) for move in moves):
+        outside = [move for move in moves if move not in inside]
+        if inside and _conflicts(moves, inside, outside):
             raise _Unreadable
         sends = [move for move in inside if isinstance(move, Send)]
-        receives = [move for move in inside if not isinstance(move, Send)]
+        self.pulls = [move for move in inside if not isinstance(move, Send)]
         for move in sends:
             self.offer(move)
-        targets, sources = (list(dict.fromkeys(map(self.peer, some))) for some in (sends, receives))
+        targets, sources = (list(dict.fromkeys(map(self.peer, some))) for some in (sends, self.pulls))
         self.ends = [self.notify(True, peer) for peer in targets]
-        ready = {peer: self.notify(False, peer) for peer in sources}
+        self.ready = {peer: self.notify(False, peer) for peer in sources}
         self.ends += [self.notify(False, peer) for peer in targets]
-        for source in sources:
-            self.steps.append(Wait(ready[source]))
-            for received in receives:
-                if received.source == source:
-                    self.pull(received)
-            self.ends.append(self.notify(True, source))
-        super().exchange([move for move in moves if move not in inside])
+        super().exchange(outside)
+
+    def meanwhile(self) -> None:
+        """Read blocks of ranks of this host, while messages between hosts are in flight."""
+        super().meanwhile()
+        sources = list(self.ready)
+        for move in self.pulls:
+            if move.source in self.ready:
+                self.steps.append(Wait(self.ready.pop(move.source)))
+            self.pull(move)
+        self.ends += [self.notify(True, source) for source in sources]
 
     def interleave(self, sends: list[Transfer], receives: list[Transfer]) -> None:
-        """Compile the messages between hosts; then wait until blocks of this rank have been read."""
+        """Compile the messages between hosts, and wait until the blocks of this rank have been read."""
         super().interleave(sends, receives)
         self.steps += map(Wait, self.ends)
         self.ends = []
@@ -144,3 +153,12 @@ class _Puller(Compiler):
         """Return a region of a rank of this host, in terms of the buffers of all of them."""
         which = INPUT if region.buffer == SEND else OUTPUT
         return region._replace(buffer=peer_buffer(self.here.index(rank), which))
+
+
+def _conflicts(moves: Moves, inside: Moves, outside: Moves) -> bool:
+    """Return whether a block that is sent changes in the round, or one is received from this host and from others."""
+    sent = {block for move in moves if isinstance(move, Send) for block in move.blocks}
+    read, received = (
+        {block for move in some if not isinstance(move, Send) for block in move.blocks} for some in (inside, outside)
+    )
+    return bool(sent & (read | received) or read & received)
