@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from ..arguments.ops import OpName, resolve
 from ..runtime.attach import attach, tuning_state
-from ..runtime.dispatch import may_share, native_is_same
+from ..runtime.dispatch import native_is_same, uses_registered
 from ..schedule.registry import PRIMITIVES, algorithms_of, find
 from ..selection.select import SelectionKey, select
 from ..selection.tuning_file import Candidate
@@ -37,7 +37,7 @@ class Explanation:
     reason : str
         Why the algorithm was chosen.
     registered : bool
-        Whether registered buffers of this size are used directly, without messages for the data.
+        Whether registered buffers of this size are used directly, without messages for the data inside a host.
     tuning : str
         The tuning file in use, or why there is none.
     seconds : dict of Candidate to float
@@ -59,7 +59,8 @@ class Explanation:
         where = f"{self.ranks} ranks on {self.hosts} host{'s' * (self.hosts > 1)}"
         name = str(Candidate(self.algorithm, self.segment))
         lines = [f"{self.primitive} of {self.nbytes} bytes on {where}: {name}, {self.reason}"]
-        lines += ["registered buffers: used directly, without messages for the data"] * self.registered
+        inside = " inside a host" * (self.hosts > 1)
+        lines += [f"registered buffers: used directly, without messages for the data{inside}"] * self.registered
         lines.append(f"tuning: {self.tuning}")
         for candidate, seconds in sorted(self.seconds.items(), key=lambda item: item[1]):
             lines.append(f"  {candidate!s:24} {seconds * 1e6:10.1f} us")
@@ -127,7 +128,7 @@ def explain(
         channel.size,
         channel.facts.host_count,
         *(choice.algorithm, choice.segment, choice.reason),
-        may_share(channel, found, nbytes, operation),
+        uses_registered(channel, found, nbytes, operation),
         tuning_state(channel),
         tuned.times(primitive, nbytes) if tuned else {},
     )

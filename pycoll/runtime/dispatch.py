@@ -235,8 +235,8 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     return Prepared(channel, key, buffers, operation, bind, typed, _sharing(channel, key, buffers, operation))
 
 
-def may_share(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
-    """Whether a call uses its buffers directly if they are registered; the same on all ranks."""
+def _may_share(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
+    """Whether a call may use its buffers directly if they are registered; the same on all ranks."""
     return bool(
         channel.registers
         and algorithm.name != NATIVE
@@ -246,10 +246,22 @@ def may_share(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Op
     )
 
 
+def uses_registered(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
+    """Whether a call out of place, with root 0, uses its buffers directly on this host if they are registered."""
+    if not _may_share(channel, algorithm, nbytes, operation):
+        return False
+    hosts, rank = channel.facts.hosts, channel.comm.rank
+    known = hosts if algorithm.knows_hosts else None
+    key = ProgramKey(*(algorithm, rank, channel.size, 0, nbytes, 1, False, 1, max(nbytes, 1)), hosts=known)
+    return channel.facts.host_count == 1 or pulled(key, hosts) is not None
+
+
 def _sharing(channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None) -> Sharing | None:
     """How the call uses registered buffers; None if it does not.  All ranks of a host do the same."""
     primitive, mean = key.algorithm.primitive, bool(operation and operation.mean)
-    if not (channel.registered.areas and may_share(channel, key.algorithm, buffers.mean_size(channel.size), operation)):
+    if not (
+        channel.registered.areas and _may_share(channel, key.algorithm, buffers.mean_size(channel.size), operation)
+    ):
         return None
     several = channel.facts.host_count > 1
     program = pulled(key, channel.facts.hosts, mean) if several else shared(key, mean)

@@ -125,3 +125,9 @@ def test_nothing_is_left():
         assert attach(one).registered.live == 0 and attach(one).registered.nbytes == 0
     assert attach(one).registered.areas == {} or not ALONE
     one.Free()
+
+
+@pytest.mark.skipif(not EVEN, reason="hosts have different numbers of ranks")
+def test_explain(comm, memory):
+    assert str(pycoll.explain("allreduce", nbytes=1 << 20, comm=comm)).count("for the data inside a host") == 1
+    assert not pycoll.explain("reduce", nbytes=1 << 20, comm=comm).registered
