@@ -112,14 +112,15 @@ class Tuned:
     def _registered_from(self, primitive: str, expected: int) -> int | None:
         """The size from which registered buffers take less time than the fastest candidate; None if not measured.
 
-        It is the size for which the product of all times is the least, so a single point in the noise does not move it
-        far.  Beyond the ends, the size of the rules (`expected`) holds.
+        It is the size for which the product of all times is the least; factors above two count as two, so a single
+        point in the noise does not move it far.  Beyond the ends, the size of the rules (`expected`) holds.
         """
         points = [one for one in self._points.get(primitive, []) if one.registered and one.seconds]
         if not points:
             return None
         sizes = [point.nbytes for point in points]
-        gains = [math.log(min(point.seconds.values())) - math.log(point.registered or 1) for point in points]
+        gains = [math.log2(min(point.seconds.values())) - math.log2(point.registered or 1) for point in points]
+        gains = [max(-1.0, min(gain, 1.0)) for gain in gains]
         at = max(range(len(points) + 1), key=lambda first: sum(gains[first:]))
         if at == 0:
             return min(expected, sizes[0])

@@ -93,7 +93,7 @@ def measured(points):
         ((2e-6, 9e-6, 9e-6), 65536),
         ((5e-7, 3e-6, 9e-6), 8),
         ((2e-6, 9e-6, 3e-5), 131072),  # from where nothing was measured
-        ((5e-7, 5e-6, 9e-6), 8),  # one point in the noise
+        ((5e-7, 5e-5, 9e-6), 8),  # one point in the noise
         ((None, 3e-6, 9e-6), 1000),  # the rules hold below the shortest measured one
         ((2e-6, 3e-6, None), 1024),
         ((None, None, None), None),
