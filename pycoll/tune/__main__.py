@@ -7,9 +7,11 @@ pycoll then uses.  Run it with each number of ranks that you use, and with nothi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,23 +102,27 @@ class Tuner:
                 self._tried[primitive, size] = self._in_segments(close, found, size)
             if tried := self._tried[primitive, size]:
                 found |= self._race(case, [*close, *tried], budget / 2)
-        return case.chosen_by, found | self._on_registered(primitive, size, SHARE * budget)
+        if self.registering and has_shared_programs(case.shape):
+            registered = Case(self.registering, primitive, size, registered=True)
+            if registered.shared:
+                found[REGISTERED] = self._on_registered(case, registered, found, SHARE * budget)
+            registered.free()
+        return case.chosen_by, found
 
-    def _on_registered(self, primitive: str, size: int, budget: float) -> dict[str, float]:
-        """Measure one point on registered buffers, with the algorithm of the rules; all take about the same time."""
-        comm = self.registering
-        if comm is None or not has_shared_programs(PRIMITIVES[primitive]):
-            return {}
-        case = Case(comm, primitive, size, registered=True)
-        try:
-            if not case.shared:
-                return {}
-            case.zero()
-            attach(comm).tuned = FixedChoice(Candidate(choose(primitive, case.chosen_by, comm.size)))
-            times = alternate(self.comm, {REGISTERED: case.call(None)}, budget)
-            return {name: float(np.median(one)) for name, one in times.items()}
-        finally:
-            case.free()
+    def _on_registered(self, case: Case, registered: Case, found: dict[str, float], budget: float) -> float:
+        """Return the time on registered buffers, with the algorithm of the rules; all take about the same time.
+
+        It is measured in turn with the fastest candidate, and is relative to the time of that one in `found`.
+        """
+        best = min(found, key=found.__getitem__)
+        rule = Candidate(choose(case.primitive, case.chosen_by, self.comm.size))
+        attach(registered.comm).tuned = FixedChoice(rule)
+        registered.zero()
+        calls = {best: case.call(None), REGISTERED: registered.call(None)}
+        with self._tuned_restored():
+            self._first(calls[best], Candidate.parse(best))()
+            times = alternate(self.comm, calls, budget)
+        return found[best] * float(np.median(times[REGISTERED]) / np.median(times[best]))
 
     def _in_segments(self, close: list[Candidate], found: dict[str, float], size: int) -> list[Candidate]:
         """Return the two best algorithms of pycoll with each length of segments."""
@@ -124,10 +130,15 @@ class Tuner:
         return [one._replace(segment=segment) for one in ours for segment in self.segments if segment < size]
 
     def _race(self, case: Case, candidates: list[Candidate], budget: float) -> dict[str, float]:
-        tuned = self.channel.tuned
         calls = {str(one): case.call(None) for one in candidates}
-        try:
+        with self._tuned_restored():
             return race(self.comm, calls, budget, {str(one): self._first(calls[str(one)], one) for one in candidates})
+
+    @contextlib.contextmanager
+    def _tuned_restored(self) -> Iterator[None]:
+        tuned = self.channel.tuned
+        try:
+            yield
         finally:
             self.channel.tuned = tuned
 
