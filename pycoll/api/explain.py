@@ -10,9 +10,9 @@ from mpi4py import MPI
 
 from ..arguments.ops import OpName, resolve
 from ..runtime.attach import attach, tuning_state
-from ..runtime.dispatch import native_is_same, uses_registered
+from ..runtime.dispatch import can_share, native_is_same, uses_registered
 from ..schedule.registry import PRIMITIVES, algorithms_of, find
-from ..selection.select import SelectionKey, select
+from ..selection.select import SelectionKey, registered_limit, select
 from ..selection.tuning_file import Candidate
 
 
@@ -38,6 +38,10 @@ class Explanation:
         Why the algorithm was chosen.
     registered : bool
         Whether registered buffers of this size are used directly, without messages for the data inside a host.
+    registered_from : int or None
+        The smallest size for which registered buffers are used; None if such calls use none on this communicator.
+    registered_reason : str
+        Where this size comes from: "by the rules" or "by measurement".
     tuning : str
         The tuning file in use, or why there is none.
     seconds : dict of Candidate to float
@@ -52,6 +56,8 @@ class Explanation:
     segment: int | None
     reason: str
     registered: bool
+    registered_from: int | None
+    registered_reason: str
     tuning: str
     seconds: dict[Candidate, float]
 
@@ -59,8 +65,11 @@ class Explanation:
         where = f"{self.ranks} ranks on {self.hosts} host{'s' * (self.hosts > 1)}"
         name = str(Candidate(self.algorithm, self.segment))
         lines = [f"{self.primitive} of {self.nbytes} bytes on {where}: {name}, {self.reason}"]
-        inside = " inside a host" * (self.hosts > 1)
-        lines += [f"registered buffers: used directly, without messages for the data{inside}"] * self.registered
+        if self.registered_from is not None:
+            inside = " inside a host" * (self.hosts > 1)
+            used = f"used directly, without messages for the data{inside}" if self.registered else "not used"
+            limit = f"the least size is {self.registered_from} bytes, {self.registered_reason}"
+            lines.append(f"registered buffers: {used} ({limit})")
         lines.append(f"tuning: {self.tuning}")
         for candidate, seconds in sorted(self.seconds.items(), key=lambda item: item[1]):
             lines.append(f"  {candidate!s:24} {seconds * 1e6:10.1f} us")
@@ -116,12 +125,12 @@ def explain(
     channel = attach(comm)
     operation = resolve(op) if PRIMITIVES[primitive].reduces else None
     commutative = operation is None or operation.commutative
-    key = SelectionKey(
-        primitive, nbytes, commutative, native_is_same(channel, primitive, nbytes, np.dtype(dtype), operation)
-    )
-    choice = select(algorithm, key, channel.facts, channel.choices, channel.tuned)
+    native = native_is_same(channel, primitive, nbytes, np.dtype(dtype), operation)
+    registered, tuned = can_share(channel, primitive, operation), channel.tuned
+    key = SelectionKey(primitive, nbytes, commutative, native, registered=registered)
+    choice = select(algorithm, key, channel.facts, channel.choices, tuned)
     found = find(primitive, choice.algorithm)
-    tuned = channel.tuned
+    limit, source = registered_limit(primitive, tuned) if registered else (None, "")
     return Explanation(
         primitive,
         nbytes,
@@ -129,6 +138,8 @@ def explain(
         channel.facts.host_count,
         *(choice.algorithm, choice.segment, choice.reason),
         uses_registered(channel, found, nbytes, operation),
+        limit,
+        source,
         tuning_state(channel),
         tuned.times(primitive, nbytes) if tuned else {},
     )

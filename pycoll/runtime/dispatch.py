@@ -25,8 +25,8 @@ from ..compiler.program import Program, is_native
 from ..compiler.pulled import pulled
 from ..compiler.shared import has_shared_programs, shared
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
-from ..selection.rules import native_up_to, registered_from
-from ..selection.select import SHORT, Choice, SelectionKey, select
+from ..selection.rules import native_up_to
+from ..selection.select import SHORT, Choice, SelectionKey, registered_limit, select
 from . import consistency, native
 from .channel import Channel
 from .executable import Executable, freed_at_its_end
@@ -235,15 +235,17 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     return Prepared(channel, key, buffers, operation, bind, typed, _sharing(channel, key, buffers, operation))
 
 
+def can_share(channel: Channel, primitive: str, operation: Operation | None) -> bool:
+    """Whether there is registered memory that calls of any length can use; the same on all ranks."""
+    predefined = operation is None or operation.predefined
+    return channel.registers and has_shared_programs(PRIMITIVES[primitive]) and predefined
+
+
 def _may_share(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
     """Whether a call may use its buffers directly if they are registered; the same on all ranks."""
-    return bool(
-        channel.registers
-        and algorithm.name != NATIVE
-        and has_shared_programs(algorithm.primitive)
-        and nbytes >= registered_from(algorithm.primitive.name)
-        and (operation is None or operation.predefined)
-    )
+    primitive = algorithm.primitive.name
+    able = algorithm.name != NATIVE and can_share(channel, primitive, operation)
+    return able and nbytes >= registered_limit(primitive, channel.tuned)[0]
 
 
 def uses_registered(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
@@ -353,7 +355,8 @@ def _algorithm(
     may_be_native = same and call.form == "blocking"
     longest = native_up_to(primitive, channel.facts.library, channel.registers)
     drop_in = same and call.form != "persistent" and call.read is read and channel.facts.native and nbytes <= longest
-    key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in)
+    registered = can_share(channel, primitive, operation)
+    key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in, registered)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
     # not while tracing, which records calls; not with measurements, which decide; other operations may be freed

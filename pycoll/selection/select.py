@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from ..schedule.registry import NATIVE, find
 from .choices import Choices, algorithm_from_environment
-from .rules import choose, native_up_to
+from .rules import choose, native_up_to, registered_from
 from .tuning_file import Candidate, Tuned
 
+BY_MEASUREMENT = "by measurement"
 SHORT = "by the rules for small messages of pycoll.Comm, where MPI takes less time than Python"
 
 
@@ -23,6 +24,7 @@ class SelectionKey(NamedTuple):
 
     `nbytes` is the size of the vector, or of the block of one rank.  `native` is True if the native collective gives
     the same results as the algorithms of pycoll; `drop_in` is True if, in addition, the call is one of `pycoll.Comm`.
+    `registered` is True if the communicator has registered memory that such a call can use.
     """
 
     primitive: str
@@ -30,6 +32,7 @@ class SelectionKey(NamedTuple):
     commutative: bool = True
     native: bool = False
     drop_in: bool = False
+    registered: bool = False
 
 
 class Choice(NamedTuple):
@@ -65,12 +68,19 @@ class CommFacts:
         return [other for other, host in enumerate(self.hosts) if host == self.hosts[rank]]
 
 
+def registered_limit(primitive: str, tuned: Tuned | None) -> tuple[int, str]:
+    """The smallest size for which registered buffers are used, and where it comes from."""
+    by_rules = registered_from(primitive)
+    measured = tuned.registered_from(primitive, by_rules) if tuned else None
+    return (by_rules, "by the rules") if measured is None else (measured, BY_MEASUREMENT)
+
+
 def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choices, tuned: Tuned | None) -> Choice:
     """The choice for a call that requests the algorithm `asked`, or None.
 
     `choices` are the choices for the communicator; `tuned` is the measurement that fits it.
     """
-    primitive, nbytes, commutative, may_be_native, drop_in = key
+    primitive, nbytes, commutative, may_be_native, drop_in, registered = key
     if asked is not None:
         return Choice(asked, "requested by the call")
     if name := choices.of(primitive):
@@ -80,10 +90,14 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
     if name and (commutative or find(primitive, name).ordered):
         return Choice(name, reason)
     name = choose(primitive, nbytes, facts.size, commutative, facts.host_count)
-    if tuned and (best := tuned.best(primitive, nbytes, commutative, may_be_native, name)):
+    limit, source = registered_limit(primitive, tuned) if registered else (0, "")
+    shared = source == BY_MEASUREMENT and nbytes >= limit  # all algorithms of pycoll take the same time then
+    if tuned and (best := tuned.best(primitive, nbytes, commutative, may_be_native and not shared, name)):
         reason = "measured to be the fastest"
         if best == Candidate(name):
             reason = "by the rules, and measured to be as good as the fastest"
+        if shared:
+            reason += f" without native; registered buffers were measured to be faster from {limit} bytes"
         return Choice(best.algorithm, reason, best.segment)
     if drop_in and nbytes <= native_up_to(primitive, facts.library):
         return Choice(NATIVE, SHORT)

@@ -7,10 +7,11 @@ one measurement for each MPI library, number of ranks and number of hosts, and a
       {"mpi": "MPICH Version: 5.0.2", "ranks": 4, "hosts": 1, "environment": {"date": ..., "cpu": ..., ...},
        "primitives": {"allreduce": [
          {"nbytes": 8, "seconds": {"ring": 1.1e-05, "recursive_doubling": 5e-06, "native": 4e-06}},
-         {"nbytes": 1048576, "seconds": {"ring": 9e-04, "ring/262144": 8e-04, ...}}, ...]}}]}
+         {"nbytes": 1048576, "seconds": {"ring": 9e-04, "ring/262144": 8e-04, ...}, "registered": 3e-04}, ...]}}]}
 
 `nbytes` is the size of the vector, or of the block of one rank; "ring/262144" is the ring with segments of 262144
-bytes.
+bytes.  `seconds` are times on ordinary memory.  `registered` is the time on registered buffers; it is missing where
+they were not measured.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import hashlib
 import json
 import math
 import os
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,10 +55,11 @@ class Candidate(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A size in bytes, and the time of each candidate for it in seconds."""
+    """A size in bytes, and the time of each candidate for it in seconds; `registered` is that of registered buffers."""
 
     nbytes: int
     seconds: dict[Candidate, float]
+    registered: float | None = None
 
 
 Document = dict[str, Any]  # a JSON object
@@ -70,6 +72,7 @@ class Tuned:
         self.path, self.environment = path, environment
         self._points = points
         self.best = lru_cache(maxsize=4096)(self._best)
+        self.registered_from = cache(self._registered_from)
 
     def times(self, primitive: str, nbytes: int) -> dict[Candidate, float]:
         """The time of each candidate in seconds, interpolated between sizes.
@@ -106,13 +109,31 @@ class Tuned:
         rule = Candidate(expected)
         return rule if times.get(rule, math.inf) <= AS_GOOD * times[fastest] else fastest
 
+    def _registered_from(self, primitive: str, expected: int) -> int | None:
+        """The size from which registered buffers take less time than the fastest candidate; None if not measured.
+
+        It is the size for which the product of all times is the least; factors above two count as two, so a single
+        point in the noise does not move it far.  Beyond the ends, the size of the rules (`expected`) holds.
+        """
+        points = [one for one in self._points.get(primitive, []) if one.registered and one.seconds]
+        if not points:
+            return None
+        sizes = [point.nbytes for point in points]
+        gains = [math.log2(min(point.seconds.values())) - math.log2(point.registered or 1) for point in points]
+        gains = [max(-1.0, min(gain, 1.0)) for gain in gains]
+        at = max(range(len(points) + 1), key=lambda first: sum(gains[first:]))
+        if at == 0:
+            return min(expected, sizes[0])
+        return sizes[at] if at < len(points) else max(expected, 2 * sizes[-1])
+
 
 class FixedChoice(Tuned):
-    """A measurement of one candidate only."""
+    """A measurement of one candidate only, with registered buffers for calls of all sizes."""
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(Path(), {}, {})
         self.best = lambda *kind: candidate  # type: ignore[assignment]
+        self.registered_from = lambda *kind: 0  # type: ignore[assignment]
 
 
 class TuningFile:
@@ -223,12 +244,16 @@ def _check(measurement: Any) -> None:
         integers = all(isinstance(nbytes, int) and 0 <= nbytes < 1 << 63 for nbytes in sizes)
         if not sizes or not integers or sizes != sorted(set(sizes)):
             raise ValueError(f"the sizes of {primitive} are {sizes}, not nonnegative integers in increasing order")
-        for nbytes, seconds in _points(points):
-            for candidate, time in seconds.items():
+        for nbytes, seconds, registered in _points(points):
+            for candidate in seconds:
                 if candidate.algorithm not in known or (candidate.segment is not None and candidate.segment < 1):
                     raise ValueError(f"{primitive} has no {candidate}")
+            times = [(str(candidate), time) for candidate, time in seconds.items()]
+            if registered is not None:
+                times.append(("registered buffers", registered))
+            for what, time in times:
                 if not (isinstance(time, float) and 0 < time < math.inf):
-                    raise ValueError(f"the time of {candidate} for {primitive} of {nbytes} bytes is {time!r} seconds")
+                    raise ValueError(f"the time of {what} for {primitive} of {nbytes} bytes is {time!r} seconds")
 
 
 def _check_points(primitive: str, points: Any) -> None:
@@ -254,6 +279,10 @@ def _check_kind(what: str, value: Any, kind: type) -> None:
 
 def _points(points: list[Document]) -> list[Point]:
     return [
-        Point(point["nbytes"], {Candidate.parse(name): time for name, time in point["seconds"].items()})
+        Point(
+            point["nbytes"],
+            {Candidate.parse(name): time for name, time in point["seconds"].items()},
+            point.get("registered"),
+        )
         for point in points
     ]

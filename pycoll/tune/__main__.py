@@ -7,28 +7,34 @@ pycoll then uses.  Run it with each number of ranks that you use, and with nothi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 import pycoll
 from pycoll.base.files import write_json
+from pycoll.compiler.shared import has_shared_programs
 from pycoll.runtime import native
 from pycoll.runtime.attach import attach
 from pycoll.schedule.registry import NATIVE, PRIMITIVES, algorithms_of
 from pycoll.selection import tuning_file
-from pycoll.selection.tuning_file import Candidate
+from pycoll.selection.rules import choose
+from pycoll.selection.select import BY_MEASUREMENT, registered_limit
+from pycoll.selection.tuning_file import Candidate, FixedChoice, Tuned, TuningFile
 
 from ..base.command_line import Parser, in_words, printed_once
 from ..base.progress_bar import progress_bar
 from .benchmark_case import MEASURED, Call, Case
 from .environment import environment
 from .options import add_primitives, add_sizes, points, sizes
-from .timing import race, shares
+from .timing import alternate, race, shares
 
 NATIVE_HINT = """\
 native is the collective of MPI. While it blocks, nonblocking collectives on other communicators make no progress. Use
@@ -40,6 +46,8 @@ SEGMENTS = (64 << 10, 256 << 10, 1 << 20)  # tried in addition to the default
 NETWORK_SEGMENTS = (16 << 10, 32 << 10, 64 << 10, 128 << 10)  # between hosts
 LONG = 128 << 10  # bytes of the shortest vector for which segments matter
 CLOSE = 1.5  # algorithms within this factor of the fastest time are also tried with other segments
+REGISTERED = "registered"  # the name of the times on registered buffers
+SHARE = 0.1  # the share of the time of a point that they get
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -51,6 +59,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     add_sizes(parser, "8", "64M", 2)
     parser.add_argument("--no-native", action="store_true", help="leave out the native collectives of MPI")
+    parser.add_argument("--no-registered", action="store_true", help="leave out registered buffers")
     parser.add_argument(
         "--budget", type=float, default=300.0, help="seconds of measurement, approximately (%(default)s)"
     )
@@ -69,13 +78,18 @@ def parse(argv: list[str]) -> argparse.Namespace:
 class Tuner:
     """Measures the points of one communicator."""
 
-    def __init__(self, comm: MPI.Intracomm, with_native: bool = True) -> None:
+    def __init__(self, comm: MPI.Intracomm, with_native: bool = True, with_registered: bool = True) -> None:
         self.comm, self.channel, self.with_native = comm, attach(comm), with_native
+        # another communicator, because calls on ordinary memory take longer where there is registered memory
+        self.registering = comm.Dup() if with_registered and self.channel.facts.host_count == 1 else None
         self.segments = NETWORK_SEGMENTS if self.channel.facts.host_count > 1 else SEGMENTS
         self._tried: dict[tuple[str, int], list[Candidate]] = {}  # candidates with other segments, for all passes
 
     def seconds(self, primitive: str, size: int, budget: float) -> tuple[int, dict[str, float]]:
-        """Measure one point; return the bytes by which an algorithm is chosen, and the time of each candidate."""
+        """Measure one point; return the bytes by which an algorithm is chosen, and the time of each candidate.
+
+        If registered buffers can be used, their time is there too.
+        """
         case = Case(self.comm, primitive, size)
         case.zero()
         known = {name: Candidate(name) for name in [*algorithms_of(primitive), *[NATIVE] * self.with_native]}
@@ -88,7 +102,27 @@ class Tuner:
                 self._tried[primitive, size] = self._in_segments(close, found, size)
             if tried := self._tried[primitive, size]:
                 found |= self._race(case, [*close, *tried], budget / 2)
+        if self.registering and has_shared_programs(case.shape):
+            registered = Case(self.registering, primitive, size, registered=True)
+            if registered.shared:
+                found[REGISTERED] = self._on_registered(case, registered, found, SHARE * budget)
+            registered.free()
         return case.chosen_by, found
+
+    def _on_registered(self, case: Case, registered: Case, found: dict[str, float], budget: float) -> float:
+        """Return the time on registered buffers, with the algorithm of the rules; all take about the same time.
+
+        It is measured in turn with the fastest candidate, and is relative to the time of that one in `found`.
+        """
+        best = min(found, key=found.__getitem__)
+        rule = Candidate(choose(case.primitive, case.chosen_by, self.comm.size))
+        attach(registered.comm).tuned = FixedChoice(rule)
+        registered.zero()
+        calls = {best: case.call(None), REGISTERED: registered.call(None)}
+        with self._tuned_restored():
+            self._first(calls[best], Candidate.parse(best))()
+            times = alternate(self.comm, calls, budget)
+        return found[best] * float(np.median(times[REGISTERED]) / np.median(times[best]))
 
     def _in_segments(self, close: list[Candidate], found: dict[str, float], size: int) -> list[Candidate]:
         """Return the two best algorithms of pycoll with each length of segments."""
@@ -96,16 +130,21 @@ class Tuner:
         return [one._replace(segment=segment) for one in ours for segment in self.segments if segment < size]
 
     def _race(self, case: Case, candidates: list[Candidate], budget: float) -> dict[str, float]:
-        tuned = self.channel.tuned
         calls = {str(one): case.call(None) for one in candidates}
-        try:
+        with self._tuned_restored():
             return race(self.comm, calls, budget, {str(one): self._first(calls[str(one)], one) for one in candidates})
+
+    @contextlib.contextmanager
+    def _tuned_restored(self) -> Iterator[None]:
+        tuned = self.channel.tuned
+        try:
+            yield
         finally:
             self.channel.tuned = tuned
 
     def _first(self, call: Call, candidate: Candidate) -> Call:
         """Return the call with this candidate, as if a tuning file named it; later calls use the same candidate."""
-        channel, only = self.channel, tuning_file.FixedChoice(candidate)
+        channel, only = self.channel, FixedChoice(candidate)
 
         def choose_and_call() -> None:
             channel.tuned = only
@@ -117,7 +156,8 @@ class Tuner:
 
 def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     """Measure all points; return them by primitive."""
-    tuner, todo = Tuner(comm, not options.no_native), points(options.primitives, options.sizes) * PASSES
+    tuner = Tuner(comm, not options.no_native, not options.no_registered)
+    todo = points(options.primitives, options.sizes) * PASSES
     times: dict[tuple[str, int], list[dict[str, float]]] = {}
     budgets = shares(comm, options.budget, [size for _, size in todo])
     for number, ((primitive, size), budget) in enumerate(
@@ -130,7 +170,9 @@ def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list
         times.setdefault((primitive, chosen_by), []).append(seconds)
     found: dict[str, list[dict[str, Any]]] = {}
     for (primitive, chosen_by), passes in times.items():
-        found.setdefault(primitive, []).append({"nbytes": chosen_by, "seconds": joined(passes)})
+        seconds = joined(passes)
+        registered = {name: seconds.pop(name) for name in [REGISTERED] if name in seconds}
+        found.setdefault(primitive, []).append({"nbytes": chosen_by, "seconds": seconds, **registered})
     return found
 
 
@@ -140,7 +182,7 @@ def joined(passes: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(one[name] for one in passes) for name in names}
 
 
-def existing(path: Path) -> tuning_file.TuningFile:
+def existing(path: Path) -> TuningFile:
     """Read the file, or return one without measurements; raise InvalidTuningFile if it is not a tuning file."""
     return tuning_file.read(path) if path.exists() else tuning_file.empty(path)
 
@@ -182,21 +224,28 @@ def main(argv: list[str]) -> None:
         }
         document = existing(options.output).with_measurement({**measurement, "primitives": found})
         write_json(options.output, document)
-        print(summary(found))
+        tuned = TuningFile(options.output, document).fitting(native.library(), comm.size, channel.facts.host_count)
+        print(summary(found, tuned))
         used = options.output.resolve() == (tuning_file.path_in_use() or Path()).resolve()
         if any("native" == min(p["seconds"], key=p["seconds"].get) for points in found.values() for p in points):
             print(NATIVE_HINT)
         print(f"written to {options.output}" + ("" if used else f"; to use it: export PYCOLL_TUNING={options.output}"))
 
 
-def summary(found: dict[str, list[dict[str, Any]]]) -> str:
-    """Return a line for each primitive with the fastest algorithms, each with the smallest size of its range."""
+def summary(found: dict[str, list[dict[str, Any]]], tuned: Tuned | None = None) -> str:
+    """Return a line for each primitive with the fastest algorithms, each with the smallest size of its range.
+
+    It also has the size from which registered buffers are used, if it was measured.
+    """
     lines = []
     for primitive, measurements in found.items():
         fastest = [(point["nbytes"], min(point["seconds"], key=point["seconds"].get)) for point in measurements]
         changes = [one for one, before in zip(fastest, [(0, ""), *fastest]) if one[1] != before[1]]
         what = "the vector" if PRIMITIVES[primitive].cuts else "a block"
-        lines.append(f"{primitive} (bytes of {what}): " + ", ".join(f"{name} from {start}" for start, name in changes))
+        limit, source = registered_limit(primitive, tuned)
+        ranges = [f"{name} from {start}" for start, name in changes]
+        ranges += [f"registered buffers from {limit}"] * (source == BY_MEASUREMENT)
+        lines.append(f"{primitive} (bytes of {what}): " + ", ".join(ranges))
     return "\n".join(lines)
 
 

@@ -16,9 +16,11 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.arguments.device_copies import pinned
+from pycoll.arguments.memory import address
 from pycoll.arguments.ops import resolve
 from pycoll.arguments.signature import BASIC
 from pycoll.runtime import native
+from pycoll.runtime.attach import attach
 from pycoll.schedule.registry import PRIMITIVES
 
 MEASURED = [name for name, primitive in PRIMITIVES.items() if not primitive.varies]
@@ -91,6 +93,12 @@ class Case:
         self.native = allocate(gets, shape.gives_all or inside, False)
         if primitive == "bcast" and rank == root:
             self.send = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether the ranks share the memory of all registered buffers; the same on all ranks."""
+        code = attach(self.comm).registered.code
+        return bool(self._registered) and all(code(address(one), one.nbytes) >= 0 for one in self._registered)
 
     @property
     def chosen_by(self) -> int:

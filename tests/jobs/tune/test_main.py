@@ -53,8 +53,27 @@ def test_what_is_written(tuned):
     assert [point["nbytes"] for point in points] == [8, 512, 32768]
     for point in points:
         assert {*algorithms_of("allreduce"), "native"} == {name for name in point["seconds"] if "/" not in name}
-        assert all(seconds > 0 for seconds in point["seconds"].values())
+        assert all(seconds > 0 for seconds in [*point["seconds"].values(), point["registered"]])
     assert set(one["primitives"]["barrier"][0]["seconds"]) == {*algorithms_of("barrier"), "native"}
+
+
+@pytest.mark.slow
+def test_the_limit_of_registered_buffers_is_used_and_said_to_be(tuned, tmp_path):
+    """Check that a file in which registered buffers are always faster excludes native."""
+    document = json.loads(tuned.read_text())
+    points = document["measurements"][0]["primitives"]["allreduce"]
+    for point in points:
+        point["seconds"]["native"], point["registered"] = 1e-7, 1e-8
+    path = tmp_path / "tuning.json"
+    path.write_text(json.dumps(document))
+    program = "import pycoll; array = pycoll.empty(1)\n" + EXPLAIN
+    for line in explained(path, nbytes=8, program=program):
+        assert (
+            " native " not in line.partition("without native; registered buffers were measured to be faster from 8")[0]
+        )
+        assert "without native" in line
+    for line in explained(path, nbytes=8):
+        assert " native measured to be the fastest" in line
 
 
 def test_it_is_used_and_said_to_be(tuned):
@@ -140,12 +159,14 @@ def test_settings_that_would_spoil_the_measurement_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_without_mpis_own(tmp_path):
+def test_without_mpis_own_and_registered_buffers(tmp_path):
     path = tmp_path / "tuning.json"
-    job = run(2, ["-m", "pycoll.tune", "barrier", "--no-native", "--budget", "1", "-o", str(path)])
-    assert job.code == 0, job.output
-    (point,) = json.loads(path.read_text())["measurements"][0]["primitives"]["barrier"]
-    assert set(point["seconds"]) == set(algorithms_of("barrier"))
+    options = ["bcast", "-e", "8", "--no-native", "--no-registered", "--budget", "1", "-o", str(path)]
+    job = run(2, ["-m", "pycoll.tune", *options])
+    assert job.code == 0 and "registered" not in job.output, job.output
+    (point,) = json.loads(path.read_text())["measurements"][0]["primitives"]["bcast"]
+    assert set(point) == {"nbytes", "seconds"}
+    assert set(point["seconds"]) == set(algorithms_of("bcast"))
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from pycoll.runtime import registered
 from pycoll.runtime.attach import attach
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 from pycoll.selection.rules import registered_from
+from pycoll.selection.tuning_file import Candidate, FixedChoice, Point, Tuned
 from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 
@@ -214,6 +216,70 @@ def test_explain(comm, memory):
     assert not pycoll.explain("allreduce", nbytes=64, comm=comm).registered
     assert not pycoll.explain("allreduce", nbytes=1 << 20, comm=comm, algorithm="native").registered
     assert not pycoll.explain("allreduce", nbytes=1 << 20).registered
+
+
+@pytest.mark.parametrize("primitive, algorithm", PAIRS)
+def test_short_calls_if_they_are_measured_to_be_faster(comm, memory, monkeypatch, primitive, algorithm):
+    for count in (0, 1, 7, 1000):
+        call = Call(comm, primitive, algorithm, count=count)
+        expected = call.reference()
+        with monkeypatch.context() as patch, pycoll.traffic() as sent:
+            patch.setattr(attach(comm), "tuned", FixedChoice(Candidate(algorithm)))
+            attach(comm).forget_plans()
+            for form in ("blocking", "blocking", "nonblocking", "persistent"):
+                np.testing.assert_array_equal(call.run(memory, form), expected)
+        attach(comm).forget_plans()
+        assert count < 1000 or sent.nbytes < 4 * count, "the positions of the buffers"
+
+
+LIMIT = 16 * 1024  # bytes, from which registered buffers were measured to be faster
+
+
+@pytest.fixture
+def measured():
+    """Return a communicator for which native was the fastest on ordinary memory, and registered buffers from LIMIT."""
+    one = WORLD.Dup()
+    channel = attach(one)
+    channel.facts = replace(channel.facts, host_memory=True)  # even if CuPy is installed
+    seconds = {Candidate("native"): 2e-6, **dict.fromkeys(map(Candidate, algorithms_of("allreduce")), 3e-6)}
+    points = [Point(nbytes, seconds, 1e-6 if nbytes >= LIMIT else 9e-6) for nbytes in (1, LIMIT // 2, LIMIT, 1 << 30)]
+    channel.tuned = Tuned(Path("made-up.json"), {}, {"allreduce": points})
+    yield one
+    one.Free()
+
+
+def test_measurements_on_ordinary_memory_hold_where_there_is_no_other(measured):
+    explained = pycoll.explain("allreduce", nbytes=1 << 20, comm=measured)
+    assert explained.algorithm == "native"
+    assert explained.registered_from is None
+    assert "registered" not in str(explained)
+
+
+def test_measurements_decide_where_registered_buffers_are_used(measured):
+    pycoll.empty(1, comm=measured)
+    short, long = (pycoll.explain("allreduce", nbytes=nbytes, comm=measured) for nbytes in (LIMIT - 4, LIMIT))
+    assert short.algorithm == "native"
+    assert not short.registered
+    assert "registered buffers: not used (the least size is 16384 bytes, by measurement)" in str(short)
+    assert long.algorithm != "native"
+    assert long.registered
+    assert long.registered_from == LIMIT
+    assert long.reason.endswith("registered buffers were measured to be faster from 16384 bytes")
+    rules = pycoll.explain("bcast", nbytes=LIMIT, comm=measured)
+    assert (rules.registered_from, rules.registered_reason) == (registered_from("bcast"), "by the rules")
+
+
+def test_all_ranks_choose_alike_whatever_their_buffers(measured):
+    send, recv = (pycoll.empty(LIMIT // 4, np.float32, comm=measured) for _ in range(2))
+    ordinary = np.empty_like(send), np.empty_like(recv)
+    for length, native in ((LIMIT // 4, False), (LIMIT // 4 - 1, True)):
+        for mine in ((send, recv), ordinary, ordinary if RANK else (send, recv)):
+            for _ in range(2):
+                mine[0][:] = RANK
+                with pycoll.traffic() as sent:
+                    result = pycoll.allreduce(mine[0][:length], mine[1][:length], comm=measured)
+                np.testing.assert_array_equal(result, SIZE * (SIZE - 1) / 2)
+                assert (sent.messages == 0) == native, "messages of native are not counted"
 
 
 def test_shapes_and_lengths_differ(comm):

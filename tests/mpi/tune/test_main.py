@@ -2,11 +2,13 @@
 
 import pytest
 
+from pycoll.base import settings
+from pycoll.runtime.attach import attach
 from pycoll.schedule.registry import algorithms_of, find
 from pycoll.selection.tuning_file import Candidate
-from pycoll.tune.__main__ import Tuner, joined
+from pycoll.tune.__main__ import REGISTERED, Tuner, joined
 from pycoll.tune.benchmark_case import MEASURED, Case
-from tests.mpi.native import WORLD
+from tests.mpi.native import SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
 
@@ -28,6 +30,31 @@ def test_each_candidate_is_run(primitive, monkeypatch):
         call()
         assert not ran, "found by its very arguments"
     tuner.comm.Free()
+
+
+@pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")
+@pytest.mark.parametrize("primitive", MEASURED)
+def test_registered_buffers_are_measured(primitive):
+    comm = WORLD.Dup()
+    tuner = Tuner(comm)
+    for size in (8, 4096):
+        _, seconds = tuner.seconds(primitive, size, 0.01)
+        assert all(time > 0 for time in seconds.values())
+        assert (REGISTERED in seconds) == (primitive != "barrier")
+    assert attach(tuner.registering).registered.nbytes == 0, "the buffers are freed"
+    assert not attach(comm).registered.areas, "calls on ordinary memory are measured without registered memory"
+    tuner.registering.Free()
+    comm.Free()
+
+
+def test_where_ranks_share_no_memory(monkeypatch):
+    monkeypatch.setattr(settings, "REGISTERED", False)
+    comm = WORLD.Dup()
+    tuner = Tuner(comm)
+    assert REGISTERED not in tuner.seconds("allreduce", 4096, 0.01)[1]
+    tuner.registering.Free()
+    assert REGISTERED not in Tuner(comm, with_registered=False).seconds("allreduce", 4096, 0.01)[1]
+    comm.Free()
 
 
 def test_passes_are_joined():

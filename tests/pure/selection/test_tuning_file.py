@@ -3,13 +3,16 @@
 import copy
 import json
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pycoll.selection import tuning_file
-from pycoll.selection.rules import choose
+from pycoll.selection.choices import Choices
+from pycoll.selection.rules import choose, registered_from
+from pycoll.selection.select import BY_MEASUREMENT, CommFacts, SelectionKey, registered_limit, select
 from pycoll.selection.tuning_file import Candidate
 
 POINTS = [
@@ -17,6 +20,7 @@ POINTS = [
     {"nbytes": 1024, "seconds": {"ring": 4e-6, "recursive_doubling": 8e-6, "native": 64e-6}},
     {"nbytes": 65536, "seconds": {"ring": 40e-6, "ring/4096": 20e-6, "recursive_doubling": 64e-6, "native": 64e-6}},
 ]
+SHARED = [{**point, "registered": time} for point, time in zip(POINTS, (2e-6, 3e-6, 9e-6))]  # slower for 8 bytes
 MEASUREMENT = {"mpi": "MPI 1", "ranks": 4, "hosts": 1, "environment": {}, "primitives": {"allreduce": POINTS}}
 
 
@@ -74,6 +78,61 @@ def test_what_may_not_run_is_not_chosen(file):
         "the ring keeps no rank order"
     )
     assert tuned.best("bcast", 8, True, True, "naive") is None
+
+
+def measured(points):
+    """Return a measurement of these points."""
+    one = {**MEASUREMENT, "primitives": {"allreduce": points}}
+    return tuning_file.TuningFile(Path("tuning_file.json"), {"measurements": [one]}).fitting("MPI 1", 4, 1)
+
+
+@pytest.mark.parametrize(
+    "times, limit",
+    [
+        ((2e-6, 3e-6, 9e-6), 1024),
+        ((2e-6, 9e-6, 9e-6), 65536),
+        ((5e-7, 3e-6, 9e-6), 8),
+        ((2e-6, 9e-6, 3e-5), 131072),  # from where nothing was measured
+        ((5e-7, 5e-5, 9e-6), 8),  # one point in the noise
+        ((None, 3e-6, 9e-6), 1000),  # the rules hold below the shortest measured one
+        ((2e-6, 3e-6, None), 1024),
+        ((None, None, None), None),
+    ],
+)
+def test_the_size_from_which_registered_buffers_are_faster(times, limit):
+    points = [{**point, "registered": time} for point, time in zip(POINTS, times)]
+    assert measured(points).registered_from("allreduce", 1000) == limit
+    assert measured(points).registered_from("bcast", 1000) is None
+
+
+def test_registered_memory_changes_no_times(file):
+    tuned, shared = file.fitting("MPI 1", 4, 1), measured(SHARED)
+    for nbytes in (0, 8, 90, 1024, 65536, 1 << 18):
+        assert shared.times("allreduce", nbytes) == tuned.times("allreduce", nbytes)
+    assert tuned.registered_from("allreduce", 1000) is None, "a file without such measurements"
+
+
+def chosen(tuned, nbytes, **known):
+    key = SelectionKey("allreduce", nbytes, native=True, **known)
+    return select(None, key, CommFacts((0,) * 4), Choices(), tuned)
+
+
+def test_native_is_not_chosen_where_registered_buffers_are_faster():
+    seconds = {"ring": 4e-6, "native": 3.5e-6}
+    old = [{"nbytes": nbytes, "seconds": seconds} for nbytes in (1024, 4096)]
+    new = [{**point, "registered": time} for point, time in zip(old, (9e-6, 3e-6))]
+    assert chosen(measured(new), 4096).algorithm == "native", "on ordinary memory"
+    assert chosen(measured(new), 1024, registered=True).algorithm == "native"
+    choice = chosen(measured(new), 4096, registered=True, drop_in=True)
+    assert choice.algorithm == "ring"
+    assert choice.reason.endswith("without native; registered buffers were measured to be faster from 4096 bytes")
+    assert chosen(measured(old), 4096, registered=True).algorithm == "native", "a file without such measurements"
+
+
+def test_the_limit_of_registered_buffers():
+    assert registered_limit("allreduce", measured(SHARED)) == (1024, BY_MEASUREMENT)
+    for tuned in (None, measured(POINTS)):
+        assert registered_limit("allreduce", tuned) == (registered_from("allreduce"), "by the rules")
 
 
 def test_a_measurement_holds_for_its_own_ranks_hosts_and_library(file):
@@ -143,6 +202,15 @@ def test_a_new_measurement_replaces_one_of_its_kind(file):
         (json.dumps(document()).replace("2e-06", "-2e-06"), "-2e-06 seconds"),
         (json.dumps(document()).replace("2e-06", '"fast"'), "fast"),
         (json.dumps(document()).replace("2e-06", "NaN"), "nan"),
+        *(
+            (json.dumps(document()).replace('"nbytes": 8,', f'"nbytes": 8, "registered": {wrong},'), why)
+            for wrong, why in [
+                ("-1e-06", "the time of registered buffers for allreduce of 8 bytes is -1e-06 seconds"),
+                ("0.0", "registered buffers for allreduce of 8 bytes is 0.0 seconds"),
+                ("{}", "registered buffers for allreduce of 8 bytes is {} seconds"),
+                ("Infinity", "registered buffers for allreduce of 8 bytes is inf seconds"),
+            ]
+        ),
         (json.dumps(document()).replace("1024", "8"), "sizes of allreduce"),
         (json.dumps(document()).replace("1024", "10.24"), "sizes of allreduce"),
         (json.dumps(document()).replace("65536", "1" + "0" * 400), "sizes of allreduce"),
@@ -183,7 +251,7 @@ def replaced(value, way, other):
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=500)
 @given(data=st.data(), other=anything | st.sampled_from([POINTS, MEASUREMENT, {"allreduce": POINTS}]))
 def test_whatever_is_in_a_file_it_is_used_or_refused(tmp_path, data, other):
-    whole = document()
+    whole = document(measurements=[{**MEASUREMENT, "primitives": {"allreduce": SHARED}}])
     text = json.dumps(replaced(whole, data.draw(st.sampled_from(list(places(whole)))), other))
     path = tmp_path / "tuning_file.json"
     path.write_text(text)
@@ -196,6 +264,8 @@ def test_whatever_is_in_a_file_it_is_used_or_refused(tmp_path, data, other):
     for nbytes in (0, 8, 90, 1 << 16, 1 << 30):
         best = tuned and tuned.best("allreduce", nbytes, True, True, "naive")
         assert best is None or best.algorithm in ("ring", "recursive_doubling", "native")
+    limit = tuned and tuned.registered_from("allreduce", 1000)
+    assert limit is None or 0 <= limit < 1 << 64
     file.with_measurement(MEASUREMENT)
 
 
