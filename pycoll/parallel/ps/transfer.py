@@ -1,0 +1,48 @@
+"""Loans: a worker lends vectors in registered memory to a server, instead of sending them.
+
+A worker that pushes sends the positions of its vectors.  Until the server answers, the vectors belong to the server: it
+reads the gradient there, and writes its answer to the same place.  So both ranks need no messages but the short ones
+that say "pushed" and "answered"; they order the loads and stores as well, see `pycoll.runtime.sharing`.
+
+Vectors that the server cannot see have the position -1.  They are sent as messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+
+from ...arguments.memory import address
+from ..flat import Array
+
+Vectors = list[Array]  # one for each dtype
+
+
+class Transfer:
+    """Translates between vectors and their positions in the registered memory of a communicator."""
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self._registered = pycoll.attach(comm).registered
+
+    def positions(self, vectors: Iterable[Array]) -> list[int]:
+        """The positions of vectors of this rank; -1 for those that other ranks cannot see."""
+        return [self._registered.code(address(vector), vector.nbytes) for vector in vectors]
+
+    def lends(self, vectors: Vectors) -> bool:
+        """Whether other ranks can see all of these vectors."""
+        return min(self.positions(vectors)) >= 0
+
+    def borrowed(self, rank: int, positions: Iterable[int], like: Vectors) -> Vectors | None:
+        """The vectors of another rank at these positions, or None if this rank cannot see all of them."""
+        places = [int(position) for position in positions]
+        if min(places) < 0:
+            return None
+        starts = [self._registered.address(rank, place) for place in places]
+        return [
+            np.frombuffer(MPI.buffer.fromaddress(start, one.nbytes), one.dtype)  # type: ignore[call-overload]
+            for start, one in zip(starts, like)
+        ]
