@@ -265,7 +265,7 @@ class ParameterServer(Driver):
         try:
             yield
         except pycoll.CollectiveTimeout as timeout:
-            channel.abandon(timeout, self)
+            channel.abandon(timeout, self, self._link)
             raise
 
     def _spread(self, steps: int) -> None:
@@ -388,6 +388,7 @@ class ParameterServer(Driver):
         """Free the communicators.  The end of a ``with`` block calls this too."""
         if self.roles.group != MPI.COMM_NULL:
             self.roles.group.Free()
+            del self._link  # it refers to this object, so that its vectors would live until the next garbage collection
         super().free()
 
 
