@@ -20,7 +20,7 @@ from ..optimizers import MakeOptimizer, Optimizer
 from .roles import Roles
 from .server import Server, Serving, keyed
 from .transfer import Vectors
-from .worker import AHEAD, Link, share
+from .worker import AHEAD, MOST_LENT, Link, share
 
 MODES = ("sync", "async", "bounded")
 
@@ -122,9 +122,9 @@ class ParameterServer(Driver):
             pycoll.bcast(array, comm=self.comm)
         self._mode, self._server_updates = mode, update == "server"
         bound = None if mode == "async" else staleness
-        pushes = 1 + (AHEAD if bound is None else bound)  # the most that are unanswered at a time
+        lent = min(1 + (AHEAD if bound is None else bound), MOST_LENT) if self.roles.leads else 0
         # the values are the parameters, or the averaged gradients
-        self._values, *spare = self._allocate_shared(1 + pushes * self.roles.leads)
+        self._values, *spare = self._allocate_shared(1 + lent)
         self.optimizer: Optimizer | None = None
         self._server: Server | None = None
         if self.roles.server is not None:

@@ -38,7 +38,6 @@ class Awaited(NamedTuple):
 
 
 Waiting = Iterator[Awaited]
-UnderWay = list[tuple[Vectors, list[MPI.Request]]]  # vectors that are being sent, and their requests
 
 
 class Server:
@@ -60,7 +59,7 @@ class Server:
         self._transfer = Transfer(comm)
         self._borrowed: dict[int, Vectors] = {}  # by worker, until it is answered
         self._arriving = self._allocate()
-        self._under_way: UnderWay = []
+        self._under_way: list[tuple[Vectors, list[MPI.Request]]] = []  # vectors that are being sent
 
     def _allocate(self) -> Vectors:
         return [empty(vector, len(vector)) for vector in self.values]
@@ -142,7 +141,12 @@ class Server:
         return self.values
 
     def _free_vectors(self) -> Vectors:
-        return free_vectors(self._under_way) or self._allocate()
+        """Return vectors that are not being sent."""
+        for number, (vectors, requests) in enumerate(self._under_way):
+            if pycoll.testall(requests)[0]:
+                del self._under_way[number]
+                return vectors
+        return self._allocate()
 
     def _reply(self, workers: list[int], answer: Vectors, sent: Vectors) -> None:
         """Write the answer to the borrowed vectors of the workers; send others a copy of it in the vectors `sent`."""
@@ -166,15 +170,6 @@ class Server:
                 yield Awaited(request, MPI.Status(), "after the last step it waits for workers to receive its answer")
         self._under_way.clear()
         self.clocks[:] = 0
-
-
-def free_vectors(under_way: UnderWay) -> Vectors | None:
-    """Return vectors that have been sent and may be used again, or None."""
-    for number, (vectors, requests) in enumerate(under_way):
-        if pycoll.testall(requests)[0]:
-            del under_way[number]
-            return vectors
-    return None
 
 
 def keyed(vectors: Vectors) -> dict[str, Array]:
