@@ -35,7 +35,14 @@ class Bucket:
         Arrays that a hook keeps from step to step, with the shape of `vector`.  Checkpoints save them.
     """
 
-    def __init__(self, index: int, arrays: Arrays, comm: MPI.Intracomm, algorithm: names.Allreduce | None) -> None:
+    def __init__(
+        self,
+        index: int,
+        arrays: Arrays,
+        comm: MPI.Intracomm,
+        algorithm: names.Allreduce | None,
+        wire: np.dtype | None = None,
+    ) -> None:
         layout = Layout(arrays)
         self.index, self.comm = index, comm
         self.vector = shared_empty(next(iter(arrays.values())), layout.size, None, comm)
@@ -47,7 +54,8 @@ class Bucket:
         self._reduced: Array = None
         self._hook: Iterator[Any] = iter(())
         self._awaited: list[Any] = []
-        self._wires: dict[np.dtype, Array] = {}
+        # only here do all ranks allocate together; a hook may run while other ranks still compute
+        self._wires = {} if wire is None else {wire: shared_empty(self.vector, layout.size, wire, comm)}
 
     def wire(self, dtype: np.dtype) -> Array:
         """Return a buffer for the gradients in another dtype, the same buffer in each step."""

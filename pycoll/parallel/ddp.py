@@ -16,7 +16,7 @@ from ..runtime.interruptions import interruptions_delayed
 from .agreement import check_same_arrays
 from .buckets import Bucket, assign
 from .clipping import clip_by_global_norm
-from .compression import Hook, average
+from .compression import Cast, Hook, average
 from .driver import Driver, check_algorithm, own_communicator
 from .flat import Array, Arrays, check_arrays, check_gradient, copy, empty, fill, hand_over, whole_pieces
 
@@ -99,9 +99,10 @@ class DistributedDataParallel(Driver):
             if both := self.parameters.keys() & self.buffers.keys():
                 raise ValueError(f"buffers: {', '.join(map(repr, sorted(both)))} are names of parameters too")
         self.hook, self.find_unused = hook, find_unused
+        wire = hook.dtype if isinstance(hook, Cast) else None
         self._broadcast(0)
         self._buckets = [
-            Bucket(index, {name: self.parameters[name] for name in names}, self.comm, algorithm)
+            Bucket(index, {name: self.parameters[name] for name in names}, self.comm, algorithm, wire)
             for index, names in enumerate(assign(self.parameters, bucket_bytes, first_bucket_bytes))
         ]
         self._home = {name: bucket for bucket in self._buckets for name in bucket.views}

@@ -15,11 +15,12 @@ from ...runtime.interruptions import interruptions_delayed
 from ...runtime.progress import until
 from ..agreement import check_same_arrays
 from ..driver import Driver, own_communicator
-from ..flat import Array, Arrays, Layout, Piece, by_dtype, check_arrays, check_gradient, empty
+from ..flat import Array, Arrays, Layout, Piece, by_dtype, check_arrays, check_gradient, empty, shared_empty
 from ..optimizers import MakeOptimizer, Optimizer
 from .roles import Roles
-from .server import Server, Serving, Vectors, keyed
-from .worker import Link, share
+from .server import Server, Serving, keyed
+from .transfer import Vectors
+from .worker import AHEAD, MOST_LENT, Link, share
 
 MODES = ("sync", "async", "bounded")
 
@@ -120,7 +121,10 @@ class ParameterServer(Driver):
         for array in self.parameters.values():
             pycoll.bcast(array, comm=self.comm)
         self._mode, self._server_updates = mode, update == "server"
-        self._values = self._allocate()  # the parameters, or the averaged gradients
+        bound = None if mode == "async" else staleness
+        lent = min(1 + (AHEAD if bound is None else bound), MOST_LENT) if self.roles.leads else 0
+        # the values are the parameters, or the averaged gradients
+        self._values, *spare = self._allocate_shared(1 + lent)
         self.optimizer: Optimizer | None = None
         self._server: Server | None = None
         if self.roles.server is not None:
@@ -129,9 +133,9 @@ class ParameterServer(Driver):
         if self._worker_updates:  # `finish` gives its state to all ranks
             assert optimizer
             self.optimizer = optimizer(self.parameters)
-        bound = None if mode == "async" else staleness
+        allocate, take, wait = self._allocate, self._take, self._wait
         workers = len(self.roles.workers)
-        self._link = Link(self.comm, self.roles.servers, workers, self._allocate, self._take, bound, self._wait)
+        self._link = Link(self.comm, self.roles.servers, workers, spare, allocate, take, bound, wait)
         self._begin()
         self._created = now()
 
@@ -204,14 +208,14 @@ class ParameterServer(Driver):
 
     @phase("push")
     def _push(self, gradients: Arrays) -> None:
-        vectors = self._link.free_vectors()
+        vectors = self._link.gradient
         self._pack(gradients, vectors)
         group = self.roles.group
         if group.size > 1:
             for vector in vectors:
                 pycoll.reduce(MPI.IN_PLACE if self.roles.leads else vector, vector, comm=group)
         if self.roles.leads:
-            self._link.push(vectors)
+            self._link.push()
             self.progress()
 
     def pull(self) -> dict[str, Array] | None:
@@ -261,7 +265,7 @@ class ParameterServer(Driver):
         try:
             yield
         except pycoll.CollectiveTimeout as timeout:
-            channel.abandon(timeout, self)
+            channel.abandon(timeout, self, self._link)
             raise
 
     def _spread(self, steps: int) -> None:
@@ -321,8 +325,20 @@ class ParameterServer(Driver):
         until(done, f"the worker on rank {self.comm.rank}", both)
 
     def _allocate(self) -> Vectors:
-        groups = by_dtype(self.parameters).values()
-        return [empty(next(iter(group.values())), layout.size) for group, layout in zip(groups, self._layouts.values())]
+        """Allocate vectors for all parameters."""
+        return [empty(like, size) for like, size in self._likes()]
+
+    def _allocate_shared(self, count: int) -> list[Vectors]:
+        """Allocate several times, in registered memory if possible; all ranks call this together."""
+        blocks = [
+            shared_empty(like, count * size, None, self.comm).reshape(count, size) for like, size in self._likes()
+        ]
+        return [[*vectors] for vectors in zip(*blocks)]
+
+    def _likes(self) -> Iterator[tuple[Array, int]]:
+        """Yield an array of each dtype, and the number of elements of all arrays of this dtype."""
+        for group, layout in zip(by_dtype(self.parameters).values(), self._layouts.values()):
+            yield next(iter(group.values())), layout.size
 
     def _views(self, vectors: Vectors) -> dict[str, Array]:
         views: dict[str, Array] = {}
@@ -372,6 +388,7 @@ class ParameterServer(Driver):
         """Free the communicators.  The end of a ``with`` block calls this too."""
         if self.roles.group != MPI.COMM_NULL:
             self.roles.group.Free()
+            del self._link  # it refers to this object, so that its vectors would live until the next garbage collection
         super().free()
 
 

@@ -9,7 +9,7 @@ References: Ho et al., "More Effective Distributed ML via a Stale Synchronous Pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from pycoll.trace import phase
 from ...runtime.progress import until
 from ..flat import Array, empty
 from ..optimizers import Optimizer
+from .transfer import Transfer, Vectors
 
 HEADER, CLOCKS, GRADIENT, REPLY = range(1, 5)  # tags; the last two grow by 2 for each dtype
 LEAVES = -1  # replaces the number of the step in the header of a worker that leaves
@@ -37,8 +38,6 @@ class Awaited(NamedTuple):
 
 
 Waiting = Iterator[Awaited]
-Vectors = list[Array]  # one for each dtype
-UnderWay = list[tuple[Vectors, list[MPI.Request]]]  # vectors that are being sent, and their requests
 
 
 class Server:
@@ -46,7 +45,8 @@ class Server:
 
     `values` are the parameters in its range, one vector for each dtype.  Without an `optimizer` they do not change, and
     workers get averaged gradients.  `workers` lists the ranks of each worker; the first rank pushes and pulls.
-    `clocks` counts the steps of each worker whose gradients have been received.
+    `clocks` counts the steps of each worker whose gradients have been received.  Gradients in memory that this rank can
+    see are not received, and the answers are written to their place.
     """
 
     def __init__(
@@ -55,9 +55,11 @@ class Server:
         self.values, self.optimizer = values, optimizer
         self._workers, self._comm = workers, comm
         self.clocks = np.zeros(len(workers), np.int64)
-        self._header = np.empty(1, np.int64)
+        self._header = np.empty(1 + len(values), np.int64)  # the number of the step, and the positions of the vectors
+        self._transfer = Transfer(comm)
+        self._borrowed: dict[int, Vectors] = {}  # by worker, until it is answered
         self._arriving = self._allocate()
-        self._under_way: UnderWay = []
+        self._under_way: list[tuple[Vectors, list[MPI.Request]]] = []  # vectors that are being sent
 
     def _allocate(self) -> Vectors:
         return [empty(vector, len(vector)) for vector in self.values]
@@ -70,6 +72,7 @@ class Server:
         working, step = list(range(len(self._workers))), 0
         while working:
             total, ranks, step = self._free_vectors(), 0, step + 1
+            gradient = total
             for worker in list(working):
                 leader = self._workers[worker][0]
                 state = f"in step {step} it waits for rank {leader} (worker) to push"
@@ -78,14 +81,12 @@ class Server:
                     working.remove(worker)
                     self.clocks[worker] = LEFT
                     continue
-                into = self._arriving if ranks else total
-                yield from self._gradient(into, leader, state)
-                if ranks:
-                    _add(total, into)
+                more = yield from self._gradient(self._arriving if ranks else total, worker, state)
+                gradient = _add(gradient, more, total) if ranks else more
                 ranks += len(self._workers[worker])
             if working:
                 self.clocks[working] += 1
-                self._reply(working, self._applied(total, ranks))
+                self._reply(working, self._applied(gradient, ranks, total), total)
         yield from self._last_replies()
 
     def at_once(self) -> Waiting:
@@ -107,44 +108,61 @@ class Server:
                 working.remove(worker)
                 self.clocks[worker] = LEFT
                 continue
-            yield from self._gradient(self._arriving, source, f"it waits for rank {source} (worker) to finish its push")
+            mean = self._free_vectors()
+            state = f"it waits for rank {source} (worker) to finish its push"
+            gradient = yield from self._gradient(mean, worker, state)
             self.clocks[worker] += 1
             pushes += 1
-            self._reply([worker], self._applied(self._arriving, len(self._workers[worker])))
+            self._reply([worker], self._applied(gradient, len(self._workers[worker]), mean), mean)
         yield from self._last_replies()
 
     def _receive(self, into: Array, source: int, tag: int, state: str) -> Awaited:
         return Awaited(pycoll.irecv(into, source, tag, comm=self._comm), MPI.Status(), state)
 
-    def _gradient(self, into: Vectors, source: int, state: str) -> Waiting:
+    def _gradient(self, into: Vectors, worker: int, state: str) -> Generator[Awaited, None, Vectors]:
+        """Receive the gradient that the header has announced, and return it; return borrowed vectors as they are."""
+        leader = self._workers[worker][0]
+        borrowed = self._transfer.borrowed(leader, self._header[1:], into)
+        if borrowed:
+            self._borrowed[worker] = borrowed
+            return borrowed
         for number, vector in enumerate(into):
-            yield self._receive(vector, source, GRADIENT + 2 * number, state)
+            yield self._receive(vector, leader, GRADIENT + 2 * number, state)
+        return into
 
     @phase("apply")
-    def _applied(self, gradient: Vectors, ranks: int) -> Vectors:
-        """Average a sum of gradients over `ranks` ranks and apply it; return the vectors to send to the workers."""
-        for vector in gradient:
-            vector /= ranks
+    def _applied(self, gradient: Vectors, ranks: int, mean: Vectors) -> Vectors:
+        """Average a sum of gradients over `ranks` ranks and apply it; return the answer to the workers."""
+        for vector, to in zip(gradient, mean):
+            np.divide(vector, ranks, out=to)
         if not self.optimizer:
-            return gradient
-        self.optimizer.step(keyed(gradient))
-        copies = self._free_vectors()
-        for to, value in zip(copies, self.values):
-            np.copyto(to, value)
-        return copies
+            return mean
+        self.optimizer.step(keyed(mean))
+        return self.values
 
     def _free_vectors(self) -> Vectors:
-        return free_vectors(self._under_way) or self._allocate()
+        """Return vectors that are not being sent."""
+        for number, (vectors, requests) in enumerate(self._under_way):
+            if pycoll.testall(requests)[0]:
+                del self._under_way[number]
+                return vectors
+        return self._allocate()
 
-    def _reply(self, workers: list[int], vectors: Vectors) -> None:
+    def _reply(self, workers: list[int], answer: Vectors, sent: Vectors) -> None:
+        """Write the answer to the borrowed vectors of the workers; send others a copy of it in the vectors `sent`."""
         clocks = self.clocks.copy()
+        borrowed = {worker: self._borrowed.pop(worker, None) for worker in workers}
+        if answer is not sent and None in borrowed.values():
+            _copy(sent, answer)
         requests = []
-        for worker in workers:
+        for worker, vectors in borrowed.items():
             leader = self._workers[worker][0]
+            if vectors:
+                _copy(vectors, answer)
             requests.append(pycoll.isend(clocks, leader, CLOCKS, comm=self._comm))
-            for number, vector in enumerate(vectors):
+            for number, vector in enumerate(() if vectors else sent):
                 requests.append(pycoll.isend(vector, leader, REPLY + 2 * number, comm=self._comm))
-        self._under_way.append(([*vectors], requests))
+        self._under_way.append((sent, requests))
 
     def _last_replies(self) -> Waiting:
         for _, requests in self._under_way:
@@ -154,23 +172,20 @@ class Server:
         self.clocks[:] = 0
 
 
-def free_vectors(under_way: UnderWay) -> Vectors | None:
-    """Return vectors that have been sent and may be used again, or None."""
-    for number, (vectors, requests) in enumerate(under_way):
-        if pycoll.testall(requests)[0]:
-            del under_way[number]
-            return vectors
-    return None
-
-
 def keyed(vectors: Vectors) -> dict[str, Array]:
     """Return the vectors by the names of their dtypes."""
     return {str(vector.dtype): vector for vector in vectors}
 
 
-def _add(total: Vectors, more: Vectors) -> None:
-    for to, vector in zip(total, more):
-        to += vector
+def _add(one: Vectors, other: Vectors, total: Vectors) -> Vectors:
+    for first, second, to in zip(one, other, total):
+        np.add(first, second, out=to)
+    return total
+
+
+def _copy(to: Vectors, source: Vectors) -> None:
+    for vector, values in zip(to, source):
+        np.copyto(vector, values)
 
 
 class Serving:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 import pycoll
 
-from .server import CLOCKS, GRADIENT, HEADER, LEAVES, REPLY, UnderWay, Vectors, free_vectors
+from .server import CLOCKS, GRADIENT, HEADER, LEAVES, REPLY
+from .transfer import Transfer, Vectors
 
 AHEAD = 1  # how many pushes may be unanswered when a step begins, if there is no bound
+MOST_LENT = 4  # the most pushes that are lent at a time, because memory for them is allocated in advance
 
 
 def share(size: int, parts: int, number: int) -> slice:
@@ -21,13 +25,22 @@ def share(size: int, parts: int, number: int) -> slice:
     return slice(size * number // parts, size * (number + 1) // parts)
 
 
+class Push(NamedTuple):
+    """A push without an answer.  The servers write the answer to its vectors if these are lent."""
+
+    vectors: Vectors
+    lent: bool
+    requests: list[MPI.Request]
+
+
 class Link:
     """The link of a worker to all servers.
 
     Each server answers every push with the clocks of all workers, and with its range of the parameters or of the
     averaged gradients.  `bound` is the number of steps by which the updates of the slowest worker may be behind when a
-    step begins; None means no bound.  `take` receives the whole vectors of an answer and returns vectors for the next
-    one.  `wait` waits for requests; its second argument returns a description of the pending ones.
+    step begins; None means no bound.  `spare` are vectors for gradients and answers; `allocate` returns more of them.
+    `take` receives the whole vectors of an answer and returns others in exchange.  `wait` waits for requests; its
+    second argument returns a description of the pending ones.
     """
 
     def __init__(
@@ -35,6 +48,7 @@ class Link:
         comm: MPI.Intracomm,
         servers: Sequence[int],
         workers: int,
+        spare: list[Vectors],
         allocate: Callable[[], Vectors],
         take: Callable[[Vectors], Vectors],
         bound: int | None,
@@ -42,11 +56,12 @@ class Link:
     ) -> None:
         self._comm, self._servers, self._bound = comm, servers, bound
         self._allocate, self._take, self._wait = allocate, take, wait
-        self._incoming, self._arriving = allocate(), np.zeros((len(servers), workers), np.int64)
+        self._transfer, self._spare = Transfer(comm, servers), spare
+        self._incoming: Vectors = []
+        self._arriving = np.zeros((len(servers), workers), np.int64)
         self._clocks = self._arriving.copy()
         self._answer: list[MPI.Request] = []  # the receives of the next answer
-        self._pushed: UnderWay = []
-        self._due = 0  # answers to come
+        self._pushed: deque[Push] = deque()
         self.step = 0
 
     @property
@@ -54,19 +69,24 @@ class Link:
         """The number of steps before this one whose updates from the slowest worker have not arrived."""
         return max(0, self.step - int(self._clocks.min()))
 
-    def free_vectors(self) -> Vectors:
-        """Return vectors that are not being sent."""
-        return free_vectors(self._pushed) or self._allocate()
+    @property
+    def gradient(self) -> Vectors:
+        """The vectors that the next push sends."""
+        if not self._spare:
+            self._spare.append(self._allocate())
+        return self._spare[-1]
 
-    def push(self, gradient: Vectors) -> None:
-        """Start to send a gradient; it must not change until it has been sent."""
-        requests = self._send_header(self.step)
-        for number, vector in enumerate(gradient):
+    def push(self) -> None:
+        """Start to send the vectors of `gradient`; they must not change until they are answered."""
+        vectors = self.gradient
+        self._spare.pop()
+        lent = self._transfer.lends(vectors)
+        requests = self._send_headers(self.step, vectors)
+        for number, vector in enumerate(() if lent else vectors):
             for part, server in zip(self._parts(vector), self._servers):
                 requests.append(pycoll.isend(part, server, GRADIENT + 2 * number, comm=self._comm))
-        self._pushed.append((gradient, requests))
+        self._pushed.append(Push(vectors, lent, requests))
         self.step += 1
-        self._due += 1
         self._expect()
 
     def pull(self) -> float:
@@ -75,25 +95,27 @@ class Link:
         while True:
             while self._answer and pycoll.testall(self._answer)[0]:
                 self._take_answer()
-            if self._due <= AHEAD if self._bound is None else self.staleness <= self._bound:
+            if len(self._pushed) <= AHEAD if self._bound is None else self.staleness <= self._bound:
                 return time.perf_counter() - start if waited else 0.0
             waited = True
             self._await_answer()
 
     def leave(self) -> None:
         """Tell the servers that no more pushes follow, and wait for all pending messages."""
-        headers = self._send_header(LEAVES)
+        headers = self._send_headers(LEAVES, self.gradient)
         while self._answer:
             self._await_answer()
             self._take_answer()
-        for requests in (headers, *(requests for _, requests in self._pushed)):
-            self._wait(requests, partial(self._state, requests, self.step, "receive its pushes"))
+        self._await_sent(headers)
         self.step = 0
         self._clocks[:] = 0
 
     def _await_answer(self) -> None:
-        step = self.step - self._due + 1
+        step = self.step - len(self._pushed) + 1
         self._wait(self._answer, partial(self._state, self._answer, step, "answer"))
+
+    def _await_sent(self, requests: list[MPI.Request]) -> None:
+        self._wait(requests, partial(self._state, requests, self.step, "receive its pushes"))
 
     def _state(self, requests: list[MPI.Request], step: int, what: str) -> str:
         """Describe which servers this worker waits for; each group of requests has one request for each server."""
@@ -101,26 +123,40 @@ class Link:
         ranks = ", ".join(f"rank {server} (server)" for server in dict.fromkeys(pending))
         return f"in step {step} it waits for {ranks} to {what}"
 
-    def _send_header(self, header: int) -> list[MPI.Request]:
-        message = np.array([header], np.int64)
-        return [pycoll.isend(message, server, HEADER, comm=self._comm) for server in self._servers]
+    def _send_headers(self, step: int, vectors: Vectors) -> list[MPI.Request]:
+        requests = []
+        for server, *parts in zip(self._servers, *map(self._parts, vectors)):
+            header = np.array([step, *self._transfer.positions(parts)], np.int64)
+            requests.append(pycoll.isend(header, server, HEADER, comm=self._comm))
+        return requests
 
     def _expect(self) -> None:
         """Post the receives of the next answer, if one is due and none are posted."""
-        if self._answer or not self._due:
+        if self._answer or not self._pushed:
             return
         for clocks, server in zip(self._arriving, self._servers):
             self._answer.append(pycoll.irecv(clocks, server, CLOCKS, comm=self._comm))
+        if self._pushed[0].lent:
+            self._incoming = self._pushed[0].vectors
+            return
+        self._incoming = self._spare.pop(0) if self._spare else self._allocate()
         for number, vector in enumerate(self._incoming):
             for part, server in zip(self._parts(vector), self._servers):
                 self._answer.append(pycoll.irecv(part, server, REPLY + 2 * number, comm=self._comm))
 
     def _take_answer(self) -> None:
         self._answer = []
-        self._due -= 1
+        push = self._pushed.popleft()
+        self._await_sent(push.requests)  # does not wait long: all servers have received the push
         self._clocks[:] = self._arriving
-        self._incoming = self._take(self._incoming)
+        self._give_back(self._take(self._incoming))
+        if not push.lent:
+            self._give_back(push.vectors)
         self._expect()
+
+    def _give_back(self, vectors: Vectors) -> None:
+        """Keep vectors for later; those that can be lent are used first for gradients."""
+        self._spare.insert(len(self._spare) if self._transfer.lends(vectors) else 0, vectors)
 
     def _parts(self, vector: np.ndarray) -> list[np.ndarray]:
         return [vector[share(len(vector), len(self._servers), number)] for number in range(len(self._servers))]

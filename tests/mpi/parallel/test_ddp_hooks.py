@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
+from pycoll.base import settings
 from pycoll.parallel import SGD, Cast, DistributedDataParallel, TopK
 from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
@@ -71,6 +72,21 @@ def test_bytes_on_the_wire(hook, width):
             before = sent.nbytes
             ddp.average_gradients({"a": np.ones((21, 10)), "b": np.ones(630)})
             assert (sent.nbytes - before) * SIZE == 2 * (SIZE - 1) * 840 * width
+
+
+@pytest.mark.skipif(SIZE == 1, reason="there is no other rank")
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_registered_wires_give_the_same_bits_as_messages(monkeypatch, dtype):
+    gradient = np.random.default_rng(RANK).normal(size=40_001).astype("f4")
+    averages, sent = {}, {}
+    for registered in (True, False):
+        monkeypatch.setattr(settings, "REGISTERED", registered)
+        with DistributedDataParallel({"a": np.zeros(40_001, "f4")}, hook=Cast(dtype)) as ddp:
+            with pycoll.traffic() as counted:
+                averages[registered] = ddp.average_gradients({"a": gradient})["a"].copy()
+            sent[registered] = counted.nbytes
+    np.testing.assert_array_equal(averages[True], averages[False])
+    assert sent[True] < sent[False] / 10 or len(set(WORLD.allgather(MPI.Get_processor_name()))) > 1
 
 
 @pytest.mark.parametrize("hook", [Cast("float32"), TopK(1)])

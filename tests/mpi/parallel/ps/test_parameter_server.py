@@ -1,5 +1,6 @@
 """ParameterServer: equality with training in one process, staleness, waiting, early leavers, and leaks."""
 
+import contextlib
 from functools import cache, partial
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
+from pycoll.base import settings
 from pycoll.parallel import SGD, ParameterServer
 from pycoll.runtime.attach import channels
 from tests.drawn import examples
@@ -34,6 +36,14 @@ def no_channel_left():
     before = len(channels)
     yield
     assert len(channels) == before
+
+
+@contextlib.contextmanager
+def memory(registered):
+    """Let drivers allocate registered memory, or ordinary memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settings, "REGISTERED", registered)
+        yield
 
 
 def arrange(place, ranks_per_worker=1, at_least=1):
@@ -212,14 +222,73 @@ def test_workers_that_leave_early_and_training_that_goes_on(way, place, ranks_pe
     st.sampled_from([1, 2, 3, "host"]),
     st.sampled_from([*WAYS.values()]),
     st.lists(st.integers(0, 4), min_size=SIZE, max_size=SIZE),
+    st.booleans(),
 )
-def test_drawn(together, place, ranks_per_worker, way, counts):
+def test_drawn(together, place, ranks_per_worker, way, counts, registered):
     def run():
         where, workers = arrange(place, ranks_per_worker, at_least=0)
         if where["servers"] <= len(workers) or not where["colocated"]:
-            check_epochs([counts[: len(workers)]], where, workers, **way)
+            with memory(registered):
+                check_epochs([counts[: len(workers)]], where, workers, **way)
 
     together(run)
+
+
+def real_gradients(step):
+    """Return long gradients of two dtypes, whose sums are rounded, so that they depend on the order."""
+    random = np.random.default_rng([step, RANK])
+    return {"w": random.normal(size=30_001), "b": random.normal(size=(7, 3)).astype("f4"), "c": random.normal(size=2)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place, ranks_per_worker", [("beside", 1), ("apart", 1), ("two beside", 1), ("two apart", 2)])
+def test_lent_vectors_give_the_same_bits_as_messages(way, place, ranks_per_worker):
+    where, workers = arrange(place, ranks_per_worker)
+    if way == "async" and len(workers) > 1:
+        pytest.skip("updates apply in any order")
+    results = []
+    for registered in (True, False):
+        weights = {name: np.zeros_like(array) for name, array in real_gradients(0).items()}
+        with memory(registered):
+            ps, mine = make_server(weights, 0.9, **where, **WAYS[way])
+        with ps:
+            for counts in [[8] * SIZE, [3, *[5] * SIZE]]:
+                history, *_ = epoch(ps, counts, workers, real_gradients, mine)
+                results.append([flat(weights), *(history if ps._mode == "sync" else [])])
+    np.testing.assert_array_equal(results[0], results[2])
+    np.testing.assert_array_equal(results[1], results[3])
+
+
+@pytest.mark.parametrize("place", ["beside", "apart", "two apart"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_pushes_without_pulls(place, mode):
+    """There are fewer vectors to lend than pushes; the other pushes are messages."""
+    where, workers = arrange(place)
+    weights, steps = {"w": np.zeros(20_000)}, 5
+    with ParameterServer(weights, optimizer=partial(SGD, lr=0.5), mode=mode, **where) as ps:
+        for _ in range(2):
+            if number_in(workers) is None:
+                ps.serve()
+            else:
+                for step in range(steps):
+                    ps.push({"w": np.full(20_000, step + 1.0)})
+                ps.pull()
+                ps.step({"w": np.zeros(20_000)})
+            ps.finish()
+    times = len(workers) if mode == "async" else 1
+    np.testing.assert_array_equal(weights["w"], -0.5 * 2 * times * sum(range(steps + 1)))
+
+
+def test_a_worker_without_shared_memory(monkeypatch):
+    """One worker cannot lend its vectors, and the others can."""
+    where, workers = arrange("apart", at_least=2)
+    weights = numbers()
+    ps, _ = make_server(weights, **where)
+    if RANK == 1:
+        monkeypatch.setattr(ps._link._transfer._registered, "code", lambda address, nbytes: -1)
+    with ps:
+        epoch(ps, [4] * SIZE, workers, lambda step: push(step, RANK))
+    np.testing.assert_array_equal(flat(weights), applied(updates("sync", [[4] * SIZE], workers)))
 
 
 def behind_the_others(workers, steps, step):
@@ -318,18 +387,25 @@ def test_asynchronous_training_converges():
     assert np.abs(weights["w"] - goal).max() < 0.3
 
 
+@pytest.mark.parametrize("registered", [True, False])
 @pytest.mark.parametrize("place, ranks_per_worker", [("apart", 1), ("two apart", 1), ("apart", 2)])
-def test_servers_send_alike_and_to_one_of_each_worker(place, ranks_per_worker):
+def test_what_workers_and_servers_send(place, ranks_per_worker, registered):
+    """They send the gradients and alike answers, but only headers and clocks if vectors are lent."""
     where, workers = arrange(place, ranks_per_worker)
     weights = {"a": np.zeros(30_001), "b": np.zeros(13), "c": np.zeros(7, "f4")}
-    ps, _ = make_server(weights, **where)
+    data = 0 if registered and len(set(HOSTS)) == 1 else 30_014 * 8 + 7 * 4
+    with memory(registered):
+        ps, _ = make_server(weights, **where)
     with ps, pycoll.traffic() as sent:
         for _ in range(3) if number_in(workers) is not None else ():
             ps.step(weights)
         if number_in(workers) is None:
             ps.serve()
-            answer = (30_014 * 8 + 7 * 4) / where["servers"] + 8 * len(workers)  # including the clocks
+            answer = data / where["servers"] + 8 * len(workers)  # including the clocks
             assert abs(sent.nbytes / (3 * len(workers)) - answer) <= 8 + 4
+        elif ranks_per_worker == 1:
+            header = 8 * 3  # the step, and the position of the vector of each dtype
+            assert sent.nbytes == 3 * (data + where["servers"] * header)
         ps.finish()
 
 

@@ -1,0 +1,53 @@
+"""Loans: a worker lends vectors in registered memory to a server, instead of sending them.
+
+A worker that pushes sends the positions of its vectors.  Until the server answers, the vectors belong to the server: it
+reads the gradient there, and writes its answer to the same place.  So both ranks need no messages but the short ones
+that say "pushed" and "answered"; they order the loads and stores as well, see `pycoll.runtime.sharing`.
+
+Vectors that a server cannot see have the position -1.  They are sent as messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+
+from ...arguments.memory import address
+from ..flat import Array
+
+Vectors = list[Array]  # one for each dtype
+
+
+class Transfer:
+    """Translates between vectors and their positions in the registered memory of a communicator.
+
+    `servers` are the ranks to which vectors of this rank are lent: to all of them, or to none.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, servers: Sequence[int] = ()) -> None:
+        self._registered = pycoll.attach(comm).registered
+        self._near = set(servers) <= set(self._registered.here)
+
+    def positions(self, vectors: Iterable[Array]) -> list[int]:
+        """The positions of vectors of this rank; -1 for those that a server cannot see."""
+        return [self._registered.code(address(one), one.nbytes) if self._near else -1 for one in vectors]
+
+    def lends(self, vectors: Vectors) -> bool:
+        """Whether the servers can see all of these vectors."""
+        return min(self.positions(vectors)) >= 0
+
+    def borrowed(self, rank: int, positions: Iterable[int], like: Vectors) -> Vectors | None:
+        """The vectors of another rank at these positions, or None if this rank cannot see all of them."""
+        places = [int(position) for position in positions]
+        if min(places) < 0:
+            return None
+        lender = self._registered.here.index(rank)
+        starts = [self._registered.address(lender, place) for place in places]
+        return [
+            np.frombuffer(MPI.buffer.fromaddress(start, one.nbytes), one.dtype)  # type: ignore[call-overload]
+            for start, one in zip(starts, like)
+        ]
