@@ -1,12 +1,14 @@
 """Registered buffers of ranks on several hosts, which are simulated: results, messages, and agreement inside a host."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll.parallel import SGD, ParameterServer
 from pycoll.runtime.attach import attach
 from pycoll.runtime.registered import Registered
 from tests.mpi.native import RANK, SIZE, WORLD
@@ -131,3 +133,13 @@ def test_nothing_is_left():
 def test_explain(comm, memory):
     assert str(pycoll.explain("allreduce", nbytes=1 << 20, comm=comm)).count("for the data inside a host") == 1
     assert not pycoll.explain("reduce", nbytes=1 << 20, comm=comm).registered
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_parameter_server_lends_vectors_inside_a_host_only(comm, servers):
+    parameters = {"a": np.zeros(9001, np.float32)}
+    with ParameterServer(parameters, optimizer=partial(SGD, lr=1.0), comm=comm, servers=servers, colocated=True) as ps:
+        for step in range(3):
+            ps.step({"a": np.full(9001, RANK + step, np.float32)})
+        ps.finish()
+    np.testing.assert_allclose(parameters["a"], -sum((SIZE - 1) / 2 + step for step in range(3)), rtol=1e-5)
