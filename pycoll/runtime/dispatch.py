@@ -23,6 +23,7 @@ from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
 from ..compiler.program import Program, is_native
 from ..compiler.shared import has_shared_programs, shared
+from ..compiler.shared_varying import accessed, blocks_by_rank, has_varying_programs, shared_varying
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
 from ..selection.rules import native_up_to, registered_from
 from ..selection.select import SHORT, Choice, SelectionKey, select
@@ -33,7 +34,8 @@ from .gpu.memory import memory_of
 from .plan import Plan, make_plan
 from .progress import Task
 from .recording import recorder
-from .sharing import SharedPlan, Sharing
+from .sharing import EvenSharing, SharedPlan, Sharing
+from .sharing_varying import VaryingSharing
 
 # (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> CheckedBuffers
 Reader = Callable[[Primitive, Any, Any, int, int, int, Any], CheckedBuffers]
@@ -122,10 +124,10 @@ class Prepared:
         yield from self.body(self.executable)
 
     def openings(self) -> Iterator[Executable]:
-        """The parts before the collective: comparing the arguments across ranks, exchanging the counts."""
+        """The parts before the collective: comparing the arguments across ranks."""
         if settings.CHECK:
             yield from consistency.compare(self.key, self.buffers, self.operation, self.typed, self.bind)
-        if self.key.counts_missing:
+        if self.key.counts_missing and self.bind.form == "persistent":  # its executable is made once, before it runs
             yield from self._exchange_counts()
 
     def executable(self) -> Executable:
@@ -180,11 +182,17 @@ class Prepared:
         if self.sharing:
             tag = self.bind.tag()
             places = address(self.buffers.send), address(self.buffers.recv)
-            yield from self.sharing.parts(*places, tag, lambda: [executable()])
+            yield from self.sharing.parts(*places, tag, lambda: self._messages(executable))
         else:
-            yield executable()
+            yield from self._messages(executable)
         for store in self.buffers.after:
             store()
+
+    def _messages(self, executable: Callable[[], Executable]) -> Iterator[Executable]:
+        """The collective by messages; ranks that forward blocks of others first get their lengths."""
+        if self.key.counts_missing:
+            yield from self._exchange_counts()
+        yield executable()
 
     def task(self, parts: Iterator[Executable]) -> Task:
         """A task that runs these parts while other calls run."""
@@ -234,13 +242,17 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     return Prepared(channel, key, buffers, operation, bind, typed, _sharing(channel, key, buffers, operation))
 
 
-def may_share(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
-    """Whether a call uses its buffers directly if they are registered; the same on all ranks."""
+def may_share(channel: Channel, algorithm: Algorithm, nbytes: int | None, operation: Operation | None) -> bool:
+    """Whether a call uses its buffers directly if they are registered; the same on all ranks.
+
+    With None for `nbytes`, it may depend on lengths that this rank does not know.
+    """
+    primitive = algorithm.primitive
     return bool(
         channel.registered.areas
         and algorithm.name != NATIVE
-        and has_shared_programs(algorithm.primitive)
-        and nbytes >= registered_from(algorithm.primitive.name)
+        and (has_shared_programs(primitive) or has_varying_programs(primitive))
+        and (nbytes is None or nbytes >= registered_from(primitive.name))
         and (operation is None or operation.predefined)
     )
 
@@ -248,15 +260,21 @@ def may_share(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Op
 def _sharing(channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None) -> Sharing | None:
     """How the call uses registered buffers; None if it does not.  Whether it does is the same on all ranks."""
     primitive = key.algorithm.primitive
-    if not may_share(channel, key.algorithm, buffers.mean_size(channel.size), operation):
+    varying, nbytes = has_varying_programs(primitive), buffers.mean_size(channel.size)
+    if not may_share(channel, key.algorithm, None if varying else nbytes, operation):
         return None
+    send, recv = (0 if array is None else int(array.nbytes) for array in (buffers.send, buffers.recv))
+    like, sizes = buffers.at(None, None), (send, recv)
+    if varying:
+        blocks = channel.size if primitive.rooted else channel.size**2
+        least = registered_from(primitive.name) * blocks
+        places, which = blocks_by_rank(key), accessed(primitive)
+        return VaryingSharing(channel, shared_varying(key), like, sizes, operation, *places, which, least)
     program = shared(key, bool(operation and operation.mean))
     own_block = 0 if buffers.in_place else None
     if buffers.in_place and primitive.holds_in_place:
         own_block = buffers.recvs[key.rank][0] if buffers.recvs else key.rank * key.length * key.itemsize
-    send, recv = (0 if array is None else int(array.nbytes) for array in (buffers.send, buffers.recv))
-    nbytes, uniform = buffers.mean_size(channel.size), not primitive.rooted
-    return Sharing(channel, program, buffers.at(None, None), nbytes, (send, recv), operation, own_block, uniform)
+    return EvenSharing(channel, program, like, sizes, operation, nbytes, own_block, uniform=not primitive.rooted)
 
 
 def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
