@@ -11,6 +11,8 @@ from ..compiler.shared import OUTPUT
 from .registered import AREA
 from .sharing import Meeting, Sharing
 
+_Found = tuple[list[int], list[tuple[int, int]]]
+
 
 @dataclass
 class VaryingSharing(Sharing):
@@ -30,6 +32,7 @@ class VaryingSharing(Sharing):
         lengths = [nbytes for _, nbytes in (*self.sends, *self.recvs)]
         self._row = np.array([-1, *starts, *lengths], np.int64)
         self.width = self._row.size
+        self._last: tuple[bytes, _Found | None] = b"", None  # the offsets and lengths of a call, and what they mean
 
     def enter(self, meeting: Meeting, send: int, recv: int) -> None:
         """Write the places of the blocks of this rank to its row of the table."""
@@ -43,15 +46,26 @@ class VaryingSharing(Sharing):
         It is None if a buffer that others access is not registered, if the blocks are short, or if the lengths of a
         sender and its receiver differ.
         """
-        codes, (starts, sends, recvs) = meeting.table[:, 0], np.split(meeting.table[:, 1:], 3, axis=1)
-        lengths = recvs if self.which == OUTPUT else sends
-        by_others = lengths.sum(axis=1) > lengths.diagonal()
-        if (sends != recvs.T).any() or sends.sum() < self.least or (codes[by_others] < 0).any():
+        places = meeting.table[:, 1:].tobytes()
+        last = self._last  # calls in a loop often differ in the positions of buffers only
+        if places != last[0]:
+            last = self._last = places, self._read(meeting.table)
+        found = last[1]
+        codes = meeting.table[:, 0].tolist()
+        if found is None or any(codes[rank] < 0 for rank in found[0]):
             return None
-        me, shifts = self.channel.comm.rank, self.channel.registered.shifts
-        found = [0] * (2 * self.channel.size)
-        for rank in np.flatnonzero(lengths[:, me]).tolist():
-            if rank != me:
-                code = int(codes[rank])
-                found[2 * rank + self.which] = code + int(starts[rank, me]) + shifts[code >> AREA][rank]
-        return found
+        peers, shifts = [0] * (2 * self.channel.size), self.channel.registered.shifts
+        for rank, start in found[1]:
+            peers[2 * rank + self.which] = codes[rank] + start + shifts[codes[rank] >> AREA][rank]
+        return peers
+
+    def _read(self, table: np.ndarray) -> _Found | None:
+        """The ranks whose buffers others access, and the ranks and offsets of the blocks that this rank accesses."""
+        starts, sends, recvs = np.split(table[:, 1:], 3, axis=1)
+        if (sends != recvs.T).any() or sends.sum() < self.least:
+            return None
+        lengths = recvs.copy() if self.which == OUTPUT else sends.copy()
+        np.fill_diagonal(lengths, 0)
+        me = self.channel.comm.rank
+        mine = [(rank, int(starts[rank, me])) for rank in np.flatnonzero(lengths[:, me]).tolist()]
+        return np.flatnonzero(lengths.any(axis=1)).tolist(), mine
