@@ -10,7 +10,8 @@ from mpi4py import MPI
 
 from ..arguments.ops import OpName, resolve
 from ..runtime.attach import attach, tuning_state
-from ..runtime.dispatch import can_share, native_is_same, uses_registered
+from ..runtime.dispatch import native_is_same
+from ..runtime.sharing_choice import can_share, uses_registered
 from ..schedule.registry import PRIMITIVES, algorithms_of, find
 from ..selection.select import SelectionKey, registered_limit, select
 from ..selection.tuning_file import Candidate

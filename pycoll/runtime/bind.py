@@ -145,7 +145,7 @@ def bind(
         marks = {step.step: launcher.mark() for step in program.steps if type(step) is Finish}
         calls = _device_calls(launcher, marks, program, buffers.dtype, operation, comm.size, bases, requests)
     else:
-        offsets = tuple([base % LINE for base in bases])
+        offsets = tuple([base % LINE for base in bases]) if operation else ()
         find = _template if operation is None or operation.predefined else _template.__wrapped__
         program, template = find(program, offsets, buffers.dtype, operation, comm.size)
         calls = template.calls(bases, requests)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -51,8 +52,9 @@ class Channel:
         self.short_sums: dict[Hashable, int] = {}  # those of all-reduce with MPI.SUM
         self.broken: RuntimeError | None = None  # why it is unusable
         self.registered = Registered(private, facts.on_host_of(private.rank))
-        self._meeting: Meeting | None = None  # of blocking collectives
-        self._meetings: list[Meeting] = []  # of completed collectives, for the next ones in flight
+        self._meetings: dict[int, Meeting] = {}  # of blocking collectives, by the width of their tables
+        # of completed collectives, for the next ones in flight
+        self._idle: dict[int, list[Meeting]] = defaultdict(list)
         self._executables: dict[tuple[Any, ...], Executable] = {}  # the most recently used one is last
         self._requests = 0  # of all executables
         self._epoch = hooks.epoch
@@ -153,19 +155,21 @@ class Channel:
             for program in programs
         ]
 
-    def meeting(self, tag: int | None) -> Meeting:
+    def meeting(self, width: int, tag: int | None) -> Meeting:
         """A meeting for a collective on registered buffers; without `tag`, for a blocking one."""
         if tag is None:
-            self._meeting = self._meeting or Meeting(self, in_flight=False)
-            return self._meeting
-        meeting = self._meetings.pop() if self._meetings else Meeting(self, in_flight=True)
+            if width not in self._meetings:
+                self._meetings[width] = Meeting(self, width, in_flight=False)
+            return self._meetings[width]
+        idle = self._idle[width]
+        meeting = idle.pop() if idle else Meeting(self, width, in_flight=True)
         meeting.opening.tag[:] = meeting.closing.tag[:] = (tag,)
         return meeting
 
     def end_meeting(self, meeting: Meeting, tag: int | None) -> None:
         """Keep the meeting of a complete collective for later ones."""
         if tag is not None and meeting.epoch == hooks.epoch:
-            self._meetings.append(meeting)
+            self._idle[meeting.width].append(meeting)
 
     def shared_scratch(self, memory: Memory, nbytes: int) -> Any:
         """Scratch memory, in powers of two; it exists as long as an executable uses it."""
@@ -262,10 +266,10 @@ class Channel:
         self._epoch = hooks.epoch
         for key in list(self._executables):
             self._drop(key)
-        if self._meeting:
-            self._meeting.free()
-        self._meeting = None
+        for meeting in self._meetings.values():
+            meeting.free()
         self._meetings.clear()
+        self._idle.clear()
 
     def revoke(self) -> None:
         """Revoke the private duplicate: waiting calls on other ranks, and later calls on this rank, raise an error."""

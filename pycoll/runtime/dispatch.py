@@ -22,11 +22,9 @@ from ..base import settings
 from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
 from ..compiler.program import Program, is_native
-from ..compiler.pulled import pulled
-from ..compiler.shared import has_shared_programs, shared
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
 from ..selection.rules import native_up_to
-from ..selection.select import SHORT, Choice, SelectionKey, registered_limit, select
+from ..selection.select import SHORT, Choice, SelectionKey, select
 from . import consistency, native
 from .channel import Channel
 from .executable import Executable, freed_at_its_end
@@ -35,6 +33,7 @@ from .plan import Plan, make_plan
 from .progress import Task
 from .recording import recorder
 from .sharing import SharedPlan, Sharing
+from .sharing_choice import can_share, find_sharing
 
 # (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> CheckedBuffers
 Reader = Callable[[Primitive, Any, Any, int, int, int, Any], CheckedBuffers]
@@ -123,10 +122,10 @@ class Prepared:
         yield from self.body(self.executable)
 
     def openings(self) -> Iterator[Executable]:
-        """The parts before the collective: comparing the arguments across ranks, exchanging the counts."""
+        """The parts before the collective: comparing the arguments across ranks."""
         if settings.CHECK:
             yield from consistency.compare(self.key, self.buffers, self.operation, self.typed, self.bind)
-        if self.key.counts_missing:
+        if self.key.counts_missing and self.bind.form == "persistent":  # its executable is made once, before it runs
             yield from self._exchange_counts()
 
     def executable(self) -> Executable:
@@ -181,11 +180,17 @@ class Prepared:
         if self.sharing:
             tag = self.bind.tag()
             places = address(self.buffers.send), address(self.buffers.recv)
-            yield from self.sharing.parts(*places, tag, lambda: [executable()])
+            yield from self.sharing.parts(*places, tag, lambda: self._messages(executable))
         else:
-            yield executable()
+            yield from self._messages(executable)
         for store in self.buffers.after:
             store()
+
+    def _messages(self, executable: Callable[[], Executable]) -> Iterator[Executable]:
+        """The collective by messages; ranks that forward blocks of others first get their lengths."""
+        if self.key.counts_missing:
+            yield from self._exchange_counts()
+        yield executable()
 
     def task(self, parts: Iterator[Executable]) -> Task:
         """A task that runs these parts while other calls run."""
@@ -232,49 +237,7 @@ def prepare(call: Call, channel: Channel) -> Prepared:
         raise
     key = _program_key(call, channel, buffers, operation, chosen, choice)
     typed = bool(operation) or call.read is check_buffers
-    return Prepared(channel, key, buffers, operation, bind, typed, _sharing(channel, key, buffers, operation))
-
-
-def can_share(channel: Channel, primitive: str, operation: Operation | None) -> bool:
-    """Whether there is registered memory that calls of any length can use; the same on all ranks."""
-    predefined = operation is None or operation.predefined
-    return channel.registers and has_shared_programs(PRIMITIVES[primitive]) and predefined
-
-
-def _may_share(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
-    """Whether a call may use its buffers directly if they are registered; the same on all ranks."""
-    primitive = algorithm.primitive.name
-    able = algorithm.name != NATIVE and can_share(channel, primitive, operation)
-    return able and nbytes >= registered_limit(primitive, channel.tuned)[0]
-
-
-def uses_registered(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
-    """Whether a call out of place, with root 0, uses its buffers directly on this host if they are registered."""
-    if not _may_share(channel, algorithm, nbytes, operation):
-        return False
-    hosts, rank = channel.facts.hosts, channel.comm.rank
-    known = hosts if algorithm.knows_hosts else None
-    key = ProgramKey(*(algorithm, rank, channel.size, 0, nbytes, 1, False, 1, max(nbytes, 1)), hosts=known)
-    return channel.facts.host_count == 1 or pulled(key, hosts) is not None
-
-
-def _sharing(channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None) -> Sharing | None:
-    """How the call uses registered buffers; None if it does not.  All ranks of a host do the same."""
-    primitive, mean = key.algorithm.primitive, bool(operation and operation.mean)
-    if not (
-        channel.registered.areas and _may_share(channel, key.algorithm, buffers.mean_size(channel.size), operation)
-    ):
-        return None
-    several = channel.facts.host_count > 1
-    program = pulled(key, channel.facts.hosts, mean) if several else shared(key, mean)
-    if program is None:
-        return None
-    own_block = 0 if buffers.in_place else None
-    if buffers.in_place and primitive.holds_in_place:
-        own_block = buffers.recvs[key.rank][0] if buffers.recvs else key.rank * key.length * key.itemsize
-    send, recv = (0 if array is None else int(array.nbytes) for array in (buffers.send, buffers.recv))
-    nbytes, uniform = buffers.mean_size(channel.size), not primitive.rooted
-    return Sharing(channel, program, buffers.at(None, None), nbytes, (send, recv), operation, own_block, uniform)
+    return Prepared(channel, key, buffers, operation, bind, typed, find_sharing(channel, key, buffers, operation))
 
 
 def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:

@@ -11,6 +11,7 @@ a rank stored before it sent a message is visible to a rank that has received it
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -45,15 +46,18 @@ _ANY = 1 << 30  # longer than any message here
 
 
 class Meeting:
-    """The two synchronizations of a collective on registered buffers, and the table of the positions of all buffers."""
+    """The two synchronizations of a collective on registered buffers, and the table of the positions of all buffers.
 
-    def __init__(self, channel: Channel, in_flight: bool) -> None:
+    The table has a row of `width` numbers for each rank of this host.
+    """
+
+    def __init__(self, channel: Channel, width: int, in_flight: bool) -> None:
         here, rank = channel.registered.here, channel.registered.place
         size = len(here)
-        self.epoch = hooks.epoch
-        self.table = np.zeros((size, 3), np.int64)
+        self.epoch, self.width = hooks.epoch, width
+        self.table = np.zeros((size, width), np.int64)
         self.mine = memoryview(self.table[rank])
-        rows = CheckedBuffers(None, self.table, 3, self.table.dtype, True, None)
+        rows = CheckedBuffers(None, self.table, width, self.table.dtype, True, None)
         nothing = CheckedBuffers(None, None, 0, np.dtype(np.uint8), False, None)
         self.opening, self.closing = (
             channel.bind_anew(
@@ -63,7 +67,7 @@ class Meeting:
                 *(buffers, (0, address(buffers.recv)), None, in_flight),
             )
             for name, algorithm, length, buffers in [
-                ("allgather", "tree", 3, rows),
+                ("allgather", "tree", width, rows),
                 ("barrier", "dissemination", 0, nothing),
             ]
         )
@@ -82,30 +86,30 @@ def _among(ranks: list[int], program: Program) -> Program:
 
 
 @dataclass
-class Sharing:
+class Sharing(ABC):
     """Calls of one kind, on a communicator with registered memory."""
 
     channel: Channel
     program: SharedProgram
     like: CheckedBuffers  # the buffers of such a call, without the arrays
-    nbytes: int  # of the vector or of the block of a rank; the same on all ranks
     sizes: tuple[int, int]  # of the send and the receive buffer, in bytes
     operation: Operation | None
-    own_block: int | None  # if this rank works in place, the offset of its input in the receive buffer
-    uniform: bool  # either all ranks work in place, or none
+    width: int = field(default=3, init=False)  # of the rows of the table
 
-    def __post_init__(self) -> None:
-        self._needed = [(rank, which, 2 * rank + which) for rank, which in self.program.needed]
-        self._nowhere = [0] * (2 * len(self.channel.registered.here))
-        # blocks of other lengths would lie elsewhere; and if only some ranks work in place, they would be overwritten
-        self._kind = 2 * self.nbytes + (self.uniform and self.own_block is not None)
+    @abstractmethod
+    def enter(self, meeting: Meeting, send: int, recv: int) -> None:
+        """Write the positions of the buffers of this rank to its row of the table."""
+
+    @abstractmethod
+    def peers(self, meeting: Meeting) -> list[int] | None:
+        """The addresses of the peer buffers of the program; None on all ranks if they cannot be accessed."""
 
     def parts(self, send: int, recv: int, tag: int | None, messages: Callable[[], Iterable[Runs]]) -> Iterator[Any]:
         """The parts of a collective on buffers at these addresses; those of `messages` if they are not registered.
 
         Without `tag`, it is a blocking collective.
         """
-        channel, meeting = self.channel, self.channel.meeting(tag)
+        channel, meeting = self.channel, self.channel.meeting(self.width, tag)
         self.enter(meeting, send, recv)
         yield meeting.opening
         peers = self.peers(meeting)
@@ -120,6 +124,21 @@ class Sharing:
                 if self.program.after.steps:
                     yield after
         channel.end_meeting(meeting, tag)
+
+
+@dataclass
+class EvenSharing(Sharing):
+    """Calls of one kind, in which all ranks know the places of the blocks in the buffers of all ranks."""
+
+    nbytes: int  # of the vector or of the block of a rank; the same on all ranks
+    own_block: int | None  # if this rank works in place, the offset of its input in the receive buffer
+    uniform: bool  # either all ranks work in place, or none
+
+    def __post_init__(self) -> None:
+        self._needed = [(rank, which, 2 * rank + which) for rank, which in self.program.needed]
+        self._nowhere = [0] * (2 * len(self.channel.registered.here))
+        # blocks of other lengths would lie elsewhere; and if only some ranks work in place, they would be overwritten
+        self._kind = 2 * self.nbytes + (self.uniform and self.own_block is not None)
 
     def enter(self, meeting: Meeting, send: int, recv: int) -> None:
         """Write the positions of the buffers of this rank to its row of the table."""
@@ -169,7 +188,7 @@ class SharedPlan(Plan):
             **alike,
             sharing=sharing,
             messages=plan,
-            meeting=channel.meeting(None),
+            meeting=channel.meeting(sharing.width, None),
             rest=Executable(program, [], [], scratch),
             scratch_address=address(scratch),
         )
@@ -249,7 +268,7 @@ class SharedPlan(Plan):
         if peers is None:
             return None
         bases = send, recv, self.scratch_address, *peers
-        offsets = tuple([base % LINE for base in bases])
+        offsets = tuple([base % LINE for base in bases]) if sharing.operation else ()
         if offsets not in self.templates:
             kind = offsets, sharing.like.dtype, sharing.operation, sharing.channel.size
             self.templates[offsets] = template(sharing.program.program, *kind), template(sharing.program.after, *kind)

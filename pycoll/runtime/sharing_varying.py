@@ -1,0 +1,71 @@
+"""Collectives on registered buffers with blocks of different lengths: each rank tells the others where they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..compiler.blocks import Extents
+from ..compiler.shared import OUTPUT
+from .registered import AREA
+from .sharing import Meeting, Sharing
+
+_Found = tuple[list[int], list[tuple[int, int]]]
+
+
+@dataclass
+class VaryingSharing(Sharing):
+    """Calls of one kind, in which ranks know only the places of their own blocks.
+
+    The row of a rank in the table contains the position of the buffer that others access, the offsets of the blocks in
+    it, and the lengths of the blocks that the rank sends to each rank and receives from each rank.
+    """
+
+    sends: Extents  # the places of the blocks for each rank
+    recvs: Extents  # and of those from each rank
+    which: int  # the buffer that others access: INPUT or OUTPUT
+    least: int  # the bytes of all blocks from which on registered buffers are used
+
+    def __post_init__(self) -> None:
+        starts = [start for start, _ in (self.sends, self.recvs)[self.which]]
+        lengths = [nbytes for _, nbytes in (*self.sends, *self.recvs)]
+        self._row = np.array([-1, *starts, *lengths], np.int64)
+        self.width = self._row.size
+        self._last: tuple[bytes, _Found | None] = b"", None  # the offsets and lengths of a call, and what they mean
+
+    def enter(self, meeting: Meeting, send: int, recv: int) -> None:
+        """Write the places of the blocks of this rank to its row of the table."""
+        which = self.which if send else OUTPUT  # the input of a rank that works in place is in the receive buffer
+        meeting.mine[:] = self._row.data
+        meeting.mine[0] = self.channel.registered.code((send, recv)[which], self.sizes[which])
+
+    def peers(self, meeting: Meeting) -> list[int] | None:
+        """The addresses of the blocks of all ranks that this rank accesses.
+
+        It is None if a buffer that others access is not registered, if the blocks are short, or if the lengths of a
+        sender and its receiver differ.
+        """
+        places = meeting.table[:, 1:].tobytes()
+        last = self._last  # calls in a loop often differ in the positions of buffers only
+        if places != last[0]:
+            last = self._last = places, self._read(meeting.table)
+        found = last[1]
+        codes = meeting.table[:, 0].tolist()
+        if found is None or any(codes[rank] < 0 for rank in found[0]):
+            return None
+        peers, shifts = [0] * (2 * self.channel.size), self.channel.registered.shifts
+        for rank, start in found[1]:
+            peers[2 * rank + self.which] = codes[rank] + start + shifts[codes[rank] >> AREA][rank]
+        return peers
+
+    def _read(self, table: np.ndarray) -> _Found | None:
+        """The ranks whose buffers others access, and the ranks and offsets of the blocks that this rank accesses."""
+        starts, sends, recvs = np.split(table[:, 1:], 3, axis=1)
+        if (sends != recvs.T).any() or sends.sum() < self.least:
+            return None
+        lengths = recvs.copy() if self.which == OUTPUT else sends.copy()
+        np.fill_diagonal(lengths, 0)
+        me = self.channel.comm.rank
+        mine = [(rank, int(starts[rank, me])) for rank in np.flatnonzero(lengths[:, me]).tolist()]
+        return np.flatnonzero(lengths.any(axis=1)).tolist(), mine
