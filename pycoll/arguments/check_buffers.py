@@ -59,10 +59,14 @@ class CheckedBuffers:
 
     def mean_size(self, size: int) -> int:
         """The bytes of the vector or of the block of one rank; the mean, if blocks differ and all ranks know it."""
-        extents = self.recvs if self.recvs and len(self.recvs) == size else self.sends
+        extents = self.extents(size)
         if extents is None:
             return self.count * self.dtype.itemsize
         return sum(nbytes for _, nbytes in extents) // size
+
+    def extents(self, size: int) -> Extents | None:
+        """The places of the blocks of all ranks; None if blocks do not differ, or if only their senders know them."""
+        return self.recvs if self.recvs and len(self.recvs) == size else self.sends
 
 
 def _source(name: str, buffer: Any, before: list[Action]) -> Array:

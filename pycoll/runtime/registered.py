@@ -156,11 +156,13 @@ class Registered:
         Raises ValueError if it was not allocated, or if other ranks free other memory.
         """
         mine = self._number(address)
-        numbers = self._exchange([mine])[:, 0].tolist()
+        numbers = np.empty(self.comm.size, np.int64)
+        request = self.comm.Iallgather(np.array([mine]), numbers)  # all hosts raise the error, or none
+        until(request.Test, "freeing registered memory", partial(_missing, self.comm))
         if mine == 0:
             raise ValueError("array is not from pycoll.empty or pycoll.zeros on this communicator, or is freed already")
-        if numbers != [mine] * len(numbers):
-            raise ValueError(f"array is allocation number {mine}, but the ranks free numbers {numbers}")
+        if (numbers != mine).any():
+            raise ValueError(f"array is allocation number {mine}, but the ranks free numbers {numbers.tolist()}")
         self.live -= 1
         if self._ordinary.pop(mine, None) is not None:
             return

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 from mpi4py import MPI
@@ -139,6 +140,8 @@ class EvenSharing(Sharing):
         self._nowhere = [0] * (2 * len(self.channel.registered.here))
         # blocks of other lengths would lie elsewhere; and if only some ranks work in place, they would be overwritten
         self._kind = 2 * self.nbytes + (self.uniform and self.own_block is not None)
+        if self.program.has_messages:  # it reads blocks from the output of other ranks too, so all must use one layout
+            self._kind += crc32(repr(self.like.extents(self.channel.size)).encode())
 
     def enter(self, meeting: Meeting, send: int, recv: int) -> None:
         """Write the positions of the buffers of this rank to its row of the table."""

@@ -135,6 +135,23 @@ def test_explain(comm, memory):
     assert not pycoll.explain("reduce", nbytes=1 << 20, comm=comm).registered
 
 
+@pytest.mark.parametrize("algorithm", ["two_level", "ring", "bruck"])
+@pytest.mark.parametrize("gap", [0, 1], ids=["the same places", "other places"])
+def test_places_that_differ_between_ranks(comm, algorithm, gap):
+    """Check an all-gather in which each rank has its own places for the blocks."""
+    counts = [6000 + rank for rank in range(SIZE)]
+    displs = np.cumsum([0, *counts[:-1]]) + gap * RANK * np.arange(SIZE)
+    send, recv = pycoll.empty(counts[RANK], comm=comm), pycoll.zeros(SIZE * (7000 + SIZE), comm=comm)
+    send[:] = RANK + np.arange(counts[RANK])
+    for _ in range(2):
+        pycoll.allgatherv(send, [recv, (counts, displs.tolist())], algorithm=algorithm, comm=comm)
+        for rank, (count, displ) in enumerate(zip(counts, displs)):
+            np.testing.assert_array_equal(recv[displ : displ + count], rank + np.arange(count))
+        recv[:] = 0
+    pycoll.free(send, comm=comm)
+    pycoll.free(recv, comm=comm)
+
+
 @pytest.mark.parametrize("servers", [1, 2])
 def test_a_parameter_server_lends_vectors_inside_a_host_only(comm, servers):
     parameters = {"a": np.zeros(9001, np.float32)}
