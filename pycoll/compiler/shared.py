@@ -3,7 +3,8 @@
 Such a program runs between two synchronizations of all ranks.  It combines contributions in the order of the schedule,
 so the result has the same bits, but it does not follow the path of the messages.  Each rank computes a share of the
 results directly from the contributions, and stores it at all ranks that want it.  A block that is only copied is copied
-by the rank that wants it; in a gather, by the rank that has it; in a broadcast, by both.
+by the rank that wants it; in a gather, by the rank that has it; in a broadcast, by both.  In an all-to-all in place,
+each pair of blocks is exchanged, one half by either rank.
 
 No rank writes bytes that another rank reads or writes between the two synchronizations.
 """
@@ -61,6 +62,13 @@ class _Move(NamedTuple):
     to: Region
 
 
+class _Swap(NamedTuple):
+    """An exchange of two blocks that one rank makes."""
+
+    mine: Region
+    theirs: Region
+
+
 class _Share(NamedTuple):
     """A share of a block that one rank computes: the results, each with the ranks that want it."""
 
@@ -70,7 +78,7 @@ class _Share(NamedTuple):
     results: tuple[tuple[Expression, tuple[int, ...]], ...]
 
 
-_Work = list[_Move | _Share]
+_Work = list[_Move | _Swap | _Share]
 
 
 def has_shared_programs(primitive: Primitive) -> bool:
@@ -107,7 +115,22 @@ class _Plan:
 
     def work(self, rank: int) -> _Work:
         """Return the work of a rank."""
-        return list(self._shares(rank) if self.primitive.reduces else self._moves(rank))
+        if self.primitive.reduces:
+            return list(self._shares(rank))
+        return list(self._swaps(rank) if self.exchanges else self._moves(rank))
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether it is an all-to-all in place."""
+        return self.key.in_place and self.primitive.takes_all and self.primitive.gives_all
+
+    def _swaps(self, rank: int) -> Iterator[_Swap]:
+        for peer in range(self.key.size):
+            if peer != rank:
+                mine, theirs = self.wanted(rank, (peer, rank)), self.wanted(peer, (rank, peer))
+                middle = mine.size // 2 // ALIGNMENT * ALIGNMENT
+                half = (0, middle) if rank < peer else (middle, mine.size)
+                yield _Swap(_part(mine, *half), _part(theirs, *half))
 
     def _moves(self, rank: int) -> Iterator[_Move]:
         owners = {block: owner for owner, one in enumerate(self.layouts) for block in one.held}
@@ -151,8 +174,8 @@ class _Plan:
                 found |= {buffer for buffer in self._accesses(one) if buffer[0] != rank}
         return tuple(sorted(found))
 
-    def _accesses(self, one: _Move | _Share) -> Iterator[tuple[int, int]]:
-        if isinstance(one, _Move):
+    def _accesses(self, one: _Move | _Swap | _Share) -> Iterator[tuple[int, int]]:
+        if isinstance(one, _Move | _Swap):
             for region in one:
                 yield _owner(region)
         elif one.size:
@@ -201,8 +224,8 @@ class _Emitter:
         self.steps: list[Step] = []
         self.after: list[Step] = []
         self.used = self.scratch = 0  # bytes of scratch: now, and the most
-        # results must not replace blocks that other ranks read
-        self.late = self.key.in_place and plan.primitive.takes_all and not plan.primitive.rooted
+        # in a reduce-scatter in place, results must not replace blocks that other ranks read
+        self.late = self.key.in_place and plan.primitive.takes_all and plan.primitive.reduces
 
     def programs(self, work: _Work) -> tuple[Program, Program]:
         """Return the programs before and after the second synchronization."""
@@ -210,16 +233,26 @@ class _Emitter:
         for one in work:
             if isinstance(one, _Move):
                 self.move(one)
-                continue
-            for start in range(0, one.size, piece):
-                self.compute(one._replace(start=one.start + start, size=min(piece, one.size - start)))
+            elif isinstance(one, _Swap):
+                for mine, theirs in zip(one.mine.cut(piece), one.theirs.cut(piece)):
+                    self.swap(mine, theirs)
+            else:
+                for start in range(0, one.size, piece):
+                    self.compute(one._replace(start=one.start + start, size=min(piece, one.size - start)))
         name = str(self.key.algorithm)
         return Program(self.steps, [], self.scratch, name), Program(self.after, [], self.scratch, name)
 
     def move(self, one: _Move) -> None:
         """Copy a block, unless it is in its place already."""
         if not self.is_done(*one):
-            self.copy(one.source, self.until_later(one.to) if self.late else one.to)
+            self.copy(one.source, one.to)
+
+    def swap(self, mine: Region, theirs: Region) -> None:
+        """Exchange a piece of two blocks."""
+        before, aside = self.used, self.slot(mine.size)
+        for source, to in [(mine, aside), (theirs, mine), (aside, theirs)]:
+            self.copy(source, to)
+        self.used = before
 
     def compute(self, share: _Share) -> None:
         """Compute the results for a piece of a block, and store them."""
@@ -229,7 +262,7 @@ class _Emitter:
         for expression, ranks in share.results:
             places = [values.place(rank) for rank in sorted(ranks, key=lambda rank: rank != self.key.rank)]
             if self.late:
-                places = list(map(self.until_later, places))
+                places = [self.until_later(place, values.contribution(self.key.rank)) for place in places]
             result = values.compute(expression, [] if several else places)
             if self.mean:
                 values.steps.append(Divide(result))
@@ -239,18 +272,18 @@ class _Emitter:
         for result, place in sorted(stores, key=lambda pair: pair[0].buffer == SCRATCH):
             if not self.is_done(result, place):
                 self.copy(result, place)
-        if not self.late:
-            self.used = before
+        self.used = before
 
     def is_done(self, source: Region, to: Region) -> bool:
         """Return whether a block of a rank that works in place is wanted where it is."""
         return self.key.in_place and _owner(source)[0] == _owner(to)[0] == self.key.rank
 
-    def until_later(self, to: Region) -> Region:
-        """Return scratch that is copied to `to` after the second synchronization."""
-        place = self.slot(to.size)
-        self.after.append(CopyBytes(place, self.own(to)))
-        return place
+    def until_later(self, to: Region, contribution: Region) -> Region:
+        """Return the contribution of this rank, which only it reads; copy it to `to` after the second synchronization."""
+        source, to = self.own(contribution), self.own(to)
+        if source != to:
+            self.after.append(CopyBytes(source, to))
+        return contribution
 
     def slot(self, size: int) -> Region:
         """Return scratch that is not in use."""
@@ -284,6 +317,10 @@ class _Values:
         """Return the place of the piece in the output of a rank."""
         return self._piece(self.plan.wanted(rank, self.share.block))
 
+    def contribution(self, rank: int) -> Region:
+        """Return the place of the piece in the input of a rank."""
+        return self._piece(self.plan.held(rank, self.share.block))
+
     def _piece(self, block: Region) -> Region:
         return _part(block, self.share.start, self.share.start + self.share.size)
 
@@ -305,7 +342,7 @@ class _Values:
         if expression in self.known:
             return self.known[expression]
         if isinstance(expression, Leaf):
-            return self._piece(self.plan.held(expression.rank, self.share.block))
+            return self.contribution(expression.rank)
         left = self._evaluate(expression.left, into, steps)
         right = self._evaluate(expression.right, self.slot(self.share.size) if left == into else into, steps)
         steps.append(Apply(left, right, into))
@@ -314,7 +351,7 @@ class _Values:
     def _safe(self, steps: Sequence[Apply | Divide], into: Region) -> bool:
         """Return whether no step reads a contribution that an earlier step has replaced with a result in `into`."""
         rank, which = _owner(into)
-        if which != OUTPUT or not self.plan.may_alias(rank):
+        if which == OUTPUT and not self.plan.may_alias(rank):
             return True
         replaced = False
         for step in steps:
