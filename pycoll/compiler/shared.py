@@ -279,7 +279,7 @@ class _Emitter:
         return self.key.in_place and _owner(source)[0] == _owner(to)[0] == self.key.rank
 
     def until_later(self, to: Region, contribution: Region) -> Region:
-        """Return the contribution of this rank, which only it reads; copy it to `to` after the second synchronization."""
+        """Return the contribution of this rank, which no other reads, and copy it to `to` in the end."""
         source, to = self.own(contribution), self.own(to)
         if source != to:
             self.after.append(CopyBytes(source, to))
