@@ -102,7 +102,7 @@ def key_of(call: ProgramKey, rank: int) -> ProgramKey:
     if call.algorithm.primitive.name == "bcast":
         return call._replace(in_place=rank == call.root)
     if call.algorithm.primitive.varies and call.recvs:  # allgatherv
-        return call._replace(sends=((0, call.recvs[rank][1]),))
+        return call._replace(sends=call.recvs if call.in_place else ((0, call.recvs[rank][1]),))
     if call.sends:  # reduce-scatter with counts
         return call._replace(recvs=((0, call.sends[rank][1]),))
     return call

@@ -1,12 +1,13 @@
 """Programs for registered buffers of ranks on several hosts: blocks of ranks of the same host are read, not received.
 
 The schedule is the same as with messages, and so are the messages between hosts.  Inside a host, a message with data
-becomes two empty ones.  The sender says that its blocks are ready, and where they are follows from its program.  The
-receiver copies them, or combines its own with them, and says that it is done.  Until then, the sender leaves them as
-they are.
+becomes two empty ones.  The sender says that its blocks are ready; where they are follows from its program.  The
+receiver copies them, or combines its own with them, and then says that it is done.  Until then, the sender does not
+change its blocks.
 
-This cannot deadlock.  In each round, a rank first says that its blocks are ready.  It then waits only for ranks that
-run the matching round, and then only for those that read its blocks, which wait for nothing else before.
+This cannot deadlock.  In each round, a rank first says that its blocks are ready.  It waits first for the ranks whose
+blocks it reads, and for messages between hosts, all from the matching round.  It waits last for the ranks that read its
+blocks.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class _Puller(Compiler):
 
 
 def _conflicts(moves: Moves, inside: Moves, outside: Moves) -> bool:
-    """Return whether a block that is sent changes in the round, or one is received from this host and from others."""
+    """Return whether a block that is sent changes in the round, or is received both from this host and from another."""
     sent = {block for move in moves if isinstance(move, Send) for block in move.blocks}
     read, received = (
         {block for move in some if not isinstance(move, Send) for block in move.blocks} for some in (inside, outside)

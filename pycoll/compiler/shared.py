@@ -190,7 +190,7 @@ def _part(region: Region, start: int, end: int) -> Region:
 
 def _layout_of(key: ProgramKey, rank: int) -> Layout:
     """Return the layout of a rank, as if its input and its output were different buffers."""
-    return layout(key_of(key, rank)._replace(in_place=False))
+    return layout(key_of(key._replace(in_place=False), rank)._replace(in_place=False))
 
 
 @lru_cache(maxsize=512)

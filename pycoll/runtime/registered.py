@@ -5,7 +5,7 @@ removed at once.  So nothing is left behind by a program that is killed, and the
 stays mapped, whatever happens to its communicator.  MPI windows have neither property.
 
 All ranks of the communicator allocate and free together, and each keeps account of the parts of all ranks of its host.
-So they agree without asking each other.
+So only sizes and numbers are exchanged.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In each call, the ranks of a host first exchange the positions of their buffers, which also says that the buffers are
 ready.  If all buffers that others access are registered, each rank runs its program on them (`pycoll.compiler.shared`),
 and a barrier says that all have finished.  Otherwise all of them use messages.  If there are several hosts, the program
-has messages between them, and others that replace the barrier (`pycoll.compiler.pulled`).
+has messages between them, and empty messages inside each host in place of the barrier (`pycoll.compiler.pulled`).
 
 MPI orders the loads and stores of a rank around its messages, because their contents would be wrong otherwise.  So what
 a rank stored before it sent a message is visible to a rank that has received it, directly or through other ranks.
@@ -139,9 +139,10 @@ class EvenSharing(Sharing):
         self._needed = [(rank, which, 2 * rank + which) for rank, which in self.program.needed]
         self._nowhere = [0] * (2 * len(self.channel.registered.here))
         # blocks of other lengths would lie elsewhere; and if only some ranks work in place, they would be overwritten
-        self._kind = 2 * self.nbytes + (self.uniform and self.own_block is not None)
+        inside = self.uniform and self.own_block is not None
+        self._kind = 2 * self.nbytes + inside
         if self.program.has_messages:  # it reads blocks from the output of other ranks too, so all must use one layout
-            self._kind += crc32(repr(self.like.extents(self.channel.size)).encode())
+            self._kind = crc32(repr((self.nbytes, inside, self.like.extents(self.channel.size))).encode())
 
     def enter(self, meeting: Meeting, send: int, recv: int) -> None:
         """Write the positions of the buffers of this rank to its row of the table."""

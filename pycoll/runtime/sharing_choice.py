@@ -24,7 +24,7 @@ def can_share(channel: Channel, primitive: str, operation: Operation | None) -> 
 
 def uses_registered(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
     """Whether a call out of place, with root 0, uses its buffers directly on this host if they are registered."""
-    if not _may_share(channel, algorithm, nbytes, operation):
+    if not (_may_share(channel, algorithm, nbytes, operation) and channel.registered.areas):
         return False
     hosts, rank = channel.facts.hosts, channel.comm.rank
     known = hosts if algorithm.knows_hosts else None

@@ -25,7 +25,7 @@ class VaryingSharing(Sharing):
     sends: Extents  # the places of the blocks for each rank
     recvs: Extents  # and of those from each rank
     which: int  # the buffer that others access: INPUT or OUTPUT
-    least: int  # the bytes of all blocks from which on registered buffers are used
+    least: int  # the least total length, in bytes, for which registered buffers are used
 
     def __post_init__(self) -> None:
         starts = [start for start, _ in (self.sends, self.recvs)[self.which]]

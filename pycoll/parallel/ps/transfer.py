@@ -1,8 +1,8 @@
 """Loans: a worker lends vectors in registered memory to a server, instead of sending them.
 
 A worker that pushes sends the positions of its vectors.  Until the server answers, the vectors belong to the server: it
-reads the gradient there, and writes its answer to the same place.  So both ranks need no messages but the short ones
-that say "pushed" and "answered"; they order the loads and stores as well, see `pycoll.runtime.sharing`.
+reads the gradient there, and writes its answer to the same place.  So the two ranks exchange only the short messages
+that say "pushed" and "answered"; these order the loads and stores as well, see `pycoll.runtime.sharing`.
 
 Vectors that a server cannot see have the position -1.  They are sent as messages.
 """
@@ -25,7 +25,7 @@ Vectors = list[Array]  # one for each dtype
 class Transfer:
     """Translates between vectors and their positions in the registered memory of a communicator.
 
-    `servers` are the ranks to which vectors of this rank are lent: to all of them, or to none.
+    `servers` are the ranks that this rank lends its vectors to.  It lends them only if all servers are on this host.
     """
 
     def __init__(self, comm: MPI.Intracomm, servers: Sequence[int] = ()) -> None:

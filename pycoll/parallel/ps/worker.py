@@ -17,7 +17,7 @@ from .server import CLOCKS, GRADIENT, HEADER, LEAVES, REPLY
 from .transfer import Transfer, Vectors
 
 AHEAD = 1  # how many pushes may be unanswered when a step begins, if there is no bound
-MOST_LENT = 4  # the most pushes that are lent at a time, because memory for them is allocated in advance
+MOST_LENT = 4  # the most pushes whose vectors are lent at a time; memory for them is allocated in advance
 
 
 def share(size: int, parts: int, number: int) -> slice:

@@ -152,6 +152,18 @@ def test_places_that_differ_between_ranks(comm, algorithm, gap):
     pycoll.free(recv, comm=comm)
 
 
+@pytest.mark.parametrize("algorithm", ["two_level", "ring", "naive"])
+def test_blocks_of_different_lengths_in_place(comm, algorithm):
+    counts = [6000 + rank for rank in range(SIZE)]
+    recv, first = pycoll.zeros(sum(counts), comm=comm), sum(counts[:RANK])
+    for turn in range(2):
+        recv[:] = 0
+        recv[first : first + counts[RANK]] = RANK + turn
+        pycoll.allgatherv(MPI.IN_PLACE, [recv, counts], algorithm=algorithm, comm=comm)
+        np.testing.assert_array_equal(recv, np.repeat(np.arange(SIZE) + turn, counts))
+    pycoll.free(recv, comm=comm)
+
+
 @pytest.mark.parametrize("servers", [1, 2])
 def test_a_parameter_server_lends_vectors_inside_a_host_only(comm, servers):
     parameters = {"a": np.zeros(9001, np.float32)}

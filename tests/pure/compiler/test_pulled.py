@@ -11,7 +11,7 @@ from pycoll.compiler.blocks import ProgramKey, compiled
 from pycoll.compiler.program import Apply, CopyBytes, Divide
 from pycoll.compiler.pulled import pulled
 from pycoll.compiler.shared import INPUT, OUTPUT, peer_buffer
-from pycoll.schedule.registry import find
+from pycoll.schedule.registry import algorithms_of, find
 from tests.drawn import examples
 
 from .machine import Machine
@@ -117,3 +117,27 @@ def test_without_company_on_its_host_or_with_a_root_that_may_work_in_place_a_ran
     assert run(find("allreduce", "two_level"), (0, 1, 1))[0] is None
     key = ProgramKey(find("reduce", "tree"), 0, 2, 0, 7, 8, False, 1, 1 << 20)
     assert pulled(key, (0, 0)) is None
+
+
+@examples(20)
+@given(st.data())
+@pytest.mark.parametrize("algorithm", algorithms_of("allgatherv").values(), ids=str)
+def test_ranks_agree_wherever_their_blocks_are(algorithm, data):
+    """Check that the places of blocks, which only their rank knows, do not decide whether there is a program."""
+    size = data.draw(st.integers(2, 8), "size")
+    hosts = tuple(data.draw(st.lists(st.integers(0, 2), min_size=size, max_size=size), "hosts"))
+    counts = data.draw(st.lists(st.integers(0, 5), min_size=size, max_size=size), "counts")
+    inside, known = data.draw(st.booleans(), "in place"), hosts if algorithm.knows_hosts else None
+    found = {}
+    for rank in range(size):
+        order, start, places = data.draw(st.permutations(range(size)), "order"), 0, {}
+        for block in order:
+            start += 8 * data.draw(st.integers(0, 1), "gap")
+            places[block] = start, 8 * counts[block]
+            start += 8 * counts[block]
+        recvs = tuple(places[block] for block in range(size))
+        sends = recvs if inside else ((0, 8 * counts[rank]),)
+        key = ProgramKey(*(algorithm, rank, size, 0, 0, 1, inside, 1, 1 << 20), sends=sends, recvs=recvs, hosts=known)
+        program = pulled(key, hosts)
+        found.setdefault(hosts[rank], []).append(program and program.needed)
+    assert all(len(set(several)) == 1 for several in found.values())
