@@ -6,5 +6,5 @@ import pytest
 
 
 def quick(*values: Any) -> list[Any]:
-    """Return the values, all but the first marked `slow`, for tests that launch a job for each value."""
+    """Return the values, all but the first marked `slow`, for tests that take long with each value."""
     return [values[0], *(pytest.param(value, marks=pytest.mark.slow) for value in values[1:])]

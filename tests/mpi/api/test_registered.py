@@ -19,6 +19,7 @@ from pycoll.selection.rules import registered_from
 from pycoll.selection.tuning_file import Candidate, FixedChoice, Point, Tuned
 from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
+from tests.quick import quick
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")]
 
@@ -100,7 +101,7 @@ class Call:
         return self.run([np.zeros(SIZE * COUNT + 64, np.float32) for _ in range(2)])
 
 
-@pytest.mark.parametrize("form", ["blocking", "nonblocking", "persistent"])
+@pytest.mark.parametrize("form", quick("blocking", "nonblocking", "persistent"))
 @pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
 @pytest.mark.parametrize("primitive, algorithm", PAIRS)
 def test_the_same_bits_without_messages(comm, memory, primitive, algorithm, in_place, form):

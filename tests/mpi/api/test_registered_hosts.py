@@ -12,6 +12,7 @@ from pycoll.parallel import SGD, ParameterServer
 from pycoll.runtime.attach import attach
 from pycoll.runtime.registered import Registered
 from tests.mpi.native import RANK, SIZE, WORLD
+from tests.quick import quick
 
 from .test_registered import COUNT, IN_PLACE, PAIRS, Call
 
@@ -53,7 +54,7 @@ def sent_by(call, memory, form="blocking"):
     return sent.nbytes, result
 
 
-@pytest.mark.parametrize("form", ["blocking", "nonblocking", "persistent"])
+@pytest.mark.parametrize("form", quick("blocking", "nonblocking", "persistent"))
 @pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
 @pytest.mark.parametrize("primitive, algorithm", [pair for pair in PAIRS if pair[0] in ("bcast", *IN_PLACE)])
 def test_the_same_bits_with_fewer_bytes(comm, memory, primitive, algorithm, in_place, form):
