@@ -194,7 +194,7 @@ class Prepared:
 
     def task(self, parts: Iterator[Executable]) -> Task:
         """A task that runs these parts while other calls run."""
-        return Task(parts, self.name, self.channel, self.buffers.memory)
+        return Task(parts, self.name, self.channel, self.buffers.memory, binds=self.sharing is not None)
 
     def _exchange_counts(self) -> Iterator[Executable]:
         sources = self.key.algorithm.count_sources(self.key.size, self.key.root)

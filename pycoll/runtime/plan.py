@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from mpi4py import MPI
@@ -57,6 +57,7 @@ class Plan(ABC):
     running: Executable | None = None
     allocates: tuple[tuple[int, ...], np.dtype] | None = None  # shape and dtype of a receive buffer to be allocated
     answer: Callable[[Any], Any] | None = None  # makes the result, if it is not the receive buffer that was passed
+    binds: ClassVar[bool] = False  # whether parts of a task are bound when others are complete
 
     @abstractmethod
     def run(self, send: Any, recv: Any) -> bool:

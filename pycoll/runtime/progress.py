@@ -32,11 +32,14 @@ if TYPE_CHECKING:
 class Task:
     """A collective in flight: a sequence of parts, each an executable.
 
-    The iterator `parts` may compute between two parts, with the data received by the previous one.
+    The iterator `parts` may compute between two parts, with the data received by the previous one.  If it `binds` then,
+    which takes longer, an exception of a signal handler is delayed until it has.
     """
 
-    def __init__(self, parts: Iterable[Executable], name: str, channel: Channel, memory: Memory = HOST) -> None:
-        self.name = name  # in error messages
+    def __init__(
+        self, parts: Iterable[Executable], name: str, channel: Channel, memory: Memory = HOST, binds: bool = False
+    ) -> None:
+        self.name, self._binds = name, binds  # the name in error messages
         self.channel, self.memory = channel, memory
         self.thread = threading.get_ident()
         self.error: BaseException | None = None
@@ -79,9 +82,10 @@ class Task:
                         return False
                     self._at += 1
                     self._working = False
-                self._working = True
-                self._next_part()
-                self._working = False
+                with interruptions_delayed() if self._binds else _NO_DELAY:
+                    self._working = True
+                    self._next_part()
+                    self._working = False
         except BaseException as error:
             if not self._working and not isinstance(error, MPI.Exception):
                 raise  # a signal handler raised it between two steps, and the task can continue
@@ -203,6 +207,7 @@ def _in_words(messages: list[Message]) -> str:
     return ", ".join(wants)
 
 
+_NO_DELAY = contextlib.nullcontext()
 _NOTHING = Executable(Program([], [], 0), [], [], np.empty(0, np.uint8))  # the part before the first
 
 INTERVAL = 20e-6  # seconds between two checks by a thread of the tasks in flight

@@ -172,6 +172,8 @@ class EvenSharing(Sharing):
 class SharedPlan(Plan):
     """A plan for buffers that may be registered; `messages` is the plan for those that are not."""
 
+    binds = True
+
     sharing: Sharing
     messages: Plan
     meeting: Meeting
