@@ -1,6 +1,7 @@
 """Registered buffers: results in every form of call, agreement between ranks, allocation and freeing."""
 
 import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
-from pycoll.runtime import registered
+from pycoll.runtime import channel, registered
 from pycoll.runtime.attach import attach
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 from pycoll.selection.rules import registered_from
@@ -382,3 +383,41 @@ def test_nothing_leaks():
         array[:] = RANK
         assert pycoll.allreduce(array, comm=comm)[0] == SIZE * (SIZE - 1) / 2
         comm.Free()
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_an_interruption_while_a_task_binds(comm, memory, monkeypatch):
+    """Check that the exception of a signal handler is raised after the collective is complete."""
+
+    def handler(*_):
+        raise Interrupted
+
+    def bind(*arguments):
+        if numbers:
+            signal.raise_signal(numbers.pop())
+        return bound(*arguments)
+
+    call = Call(comm, "allreduce", None)
+    expected, arguments, bound = call.reference(), call.place(memory), channel.bind
+    pycoll.iallreduce(*arguments, comm=comm).wait()  # binds the messages that exchange positions
+    numbers = [signal.SIGUSR1] if RANK == 0 else []
+    arguments[1][:] = -1
+    handler_before = signal.signal(signal.SIGUSR1, handler)
+    monkeypatch.setattr(channel, "bind", bind)
+    try:
+        if RANK == 0:
+            request = pycoll.iallreduce(*arguments, comm=comm)
+            WORLD.Barrier()  # the ranks bind when all have begun
+            with pytest.raises(Interrupted):
+                request.wait()
+        else:
+            WORLD.Barrier()
+            pycoll.iallreduce(*arguments, comm=comm).wait()
+    finally:
+        signal.signal(signal.SIGUSR1, handler_before)
+    np.testing.assert_array_equal(arguments[1], expected)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(call.run(memory), expected)
