@@ -6,7 +6,8 @@ on one machine.  Then run tests/mpi and tests/gpu under mpiexec on several numbe
 uses a stand-in for CuPy.
 
 Without --all, tests marked `slow` are skipped, Hypothesis generates fewer examples, and fewer numbers of ranks are
-used.  Arguments after ``--`` are passed to pytest.  tests/README.md describes the directories.
+used; with more than two ranks, only the collectives are tested.  Arguments after ``--`` are passed to pytest.
+tests/README.md describes the directories.
 """
 
 import argparse
@@ -38,6 +39,8 @@ def on_ranks(ranks: int, arguments: list[str], everything: bool) -> bool:
     """Run the tests of tests/mpi and tests/gpu under mpiexec; return True if they failed."""
     skipped = {folder for folder, most in MOST.items() if ranks > (most if everything else 2)}
     folders = [folder for folder in ("tests/mpi", "tests/gpu") if folder not in skipped]  # pytest does not ignore these
+    if ranks > 2 and not everything:
+        folders = sorted(map(str, Path("tests/mpi/api").glob("test_collectives*.py")))
     ignored = [f"--ignore={folder}" for folder in skipped]
     command = ["-m", "pytest", "-q", "--with-mpi", *folders, *ignored, *arguments]
     job = run(ranks, command, LIMIT, show=True)
