@@ -61,12 +61,12 @@ class Part:
 class Area:
     """Memory with a part for each rank of a host; `maps` are the parts of all ranks as they are mapped here."""
 
-    def __init__(self, rank: int, maps: list[mmap.mmap]) -> None:
-        self.memory = maps[rank]
+    def __init__(self, place: int, maps: list[mmap.mmap]) -> None:
+        self.memory = maps[place]
         self._maps = maps
         self.starts = [MPI.Get_address(one) for one in maps]
         self.parts = [Part(len(one)) for one in maps]
-        self.start, self.end = self.starts[rank], self.starts[rank] + len(maps[rank])
+        self.start, self.end = self.starts[place], self.starts[place] + len(maps[place])
         self.arrays: dict[int, list[int]] = {}  # the offsets in all parts, by the number of the allocation
 
     def take(self, number: int, sizes: list[int]) -> bool:

@@ -32,15 +32,6 @@ ROOT = SIZE // 2
 
 
 @pytest.fixture(scope="module")
-def comm():
-    """Return a communicator that is freed at the end, with the registered memory that is left."""
-    one = WORLD.Dup()
-    pycoll.attach(one)
-    yield one
-    one.Free()
-
-
-@pytest.fixture(scope="module")
 def memory(comm):
     """Return registered memory for two buffers."""
     return [pycoll.zeros(SIZE * COUNT + 64, np.float32, comm=comm) for _ in range(2)]

@@ -12,7 +12,7 @@ import pycoll
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 from pycoll.selection.rules import registered_from
 from tests.drawn import examples
-from tests.mpi.native import RANK, SIZE, WORLD
+from tests.mpi.native import RANK, SIZE
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")]
 
@@ -22,15 +22,6 @@ VARYING = ["scatterv", "gatherv", "alltoallv", "alltoallw"]
 PAIRS = [(name, algorithm) for name in VARYING for algorithm in algorithms_of(name)]
 FORMS = ["blocking", "nonblocking", "persistent"]
 ROOT = SIZE // 2
-
-
-@pytest.fixture(scope="module")
-def comm():
-    """Return a communicator that is freed at the end, with the registered memory that is left."""
-    one = WORLD.Dup()
-    pycoll.attach(one)
-    yield one
-    one.Free()
 
 
 @pytest.fixture(scope="module")
