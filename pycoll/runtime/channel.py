@@ -107,13 +107,29 @@ class Channel:
         if tag is not None:
             return bind(self.comm, program, buffers, addresses, operation, memory.allocate(program.scratch), tag)
         self.renew()
-        scratch = self.shared_scratch(memory, program.scratch)
         if operation and not operation.predefined:  # its handle may be freed and reused, so nothing is kept
+            scratch = self.shared_scratch(memory, program.scratch)
             return freed_at_its_end(bind(self.comm, program, buffers, addresses, operation, scratch, BLOCKING))
-        key = (program, memory.scratch, *addresses, buffers.dtype, operation and operation.name)
+        return self.bind_for_long(program, buffers, addresses, operation)
+
+    def bind_for_long(
+        self,
+        program: Program,
+        buffers: CheckedBuffers,
+        addresses: tuple[int, int],
+        operation: Operation | None,
+        peers: Sequence[int] = (),
+    ) -> Executable:
+        """Bind a `lowered` program of blocking calls to addresses; the channel keeps the executable.
+
+        `peers` are the addresses of registered buffers of other ranks.
+        """
+        memory = buffers.memory
+        key = (program, memory.scratch, *addresses, *peers, buffers.dtype, operation and operation.name)
         executable = self._executables.pop(key, None)
         if executable is None:
-            executable = bind(self.comm, program, buffers, addresses, operation, scratch, BLOCKING)
+            scratch = self.shared_scratch(memory, program.scratch)
+            executable = bind(self.comm, program, buffers, addresses, operation, scratch, BLOCKING, peers)
             self._make_room(len(executable.requests))
             self._requests += len(executable.requests)
         self._executables[key] = executable

@@ -157,7 +157,7 @@ class Prepared:
                 return None
             plan.answer = _answer(buffers.result, recv)
         if self.sharing:
-            return SharedPlan.around(plan, self.sharing) if on_host and not self.sharing.program.has_messages else None
+            return SharedPlan.around(plan, self.sharing) if on_host else None
         if executable:
             plan.keep(executable, (address(buffers.send), address(buffers.recv)))
         return plan

@@ -38,7 +38,7 @@ class Executable:
         self.marks = marks  # of GPU steps that are waited for
         self.tag = [] if tag is None else tag  # of its messages, if each run has a different one
         self.tracer: Tracer | None = None  # records its runs
-        self.known: list[tuple[Plan, tuple[int, int]]] = []  # the plans that refer to it
+        self.known: list[tuple[Plan, Any]] = []  # the plans that refer to it, with their keys
         self.failed = False  # a run ended early, so that messages may be pending
         self.interrupted = 0  # the number of runs that raised an exception after they had begun
         self._waits: list[Any] | None = None

@@ -89,8 +89,8 @@ class Plan(ABC):
         """Use this executable for buffers at these addresses."""
 
     @abstractmethod
-    def forget(self, places: tuple[int, int]) -> None:
-        """Drop the executable for buffers at these addresses, because it is freed."""
+    def forget(self, key: Any) -> None:
+        """Drop the executable with this key among the plans that it knows, because it is freed."""
 
 
 @dataclass(kw_only=True)
@@ -142,7 +142,7 @@ class StagedPlan(Plan):
         if now == self.last:
             self.tries -= 1
             self.usual = self.channel.bind(self.program, self.buffers(send, recv), self.operation)
-            self.usual.known.append((self, (0, 0)))
+            self.usual.known.append((self, None))
             self.usual_recv = weakref.ref(recv)
             self.usual_send = weakref.ref(send) if self.gives else lambda: send
         self.last = now
@@ -150,13 +150,13 @@ class StagedPlan(Plan):
     def keep(self, executable: Executable, places: tuple[int, int]) -> None:
         """Do nothing: one executable serves all addresses."""
 
-    def forget(self, places: tuple[int, int]) -> None:
+    def forget(self, key: Any) -> None:
         """Drop the executables, because one of them is freed."""
         self.executable, self.usual_recv = None, _nobody
 
     def _bound(self) -> Executable:
         self.executable = self.channel.bind(self.program, self.like.at(self.inside, self.outside), self.operation)
-        self.executable.known.append((self, (0, 0)))
+        self.executable.known.append((self, None))
         return self.executable
 
     def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
@@ -258,9 +258,9 @@ class PlacedPlan(Plan):
         self.bound[places] = executable
         executable.known.append((self, places))
 
-    def forget(self, places: tuple[int, int]) -> None:
+    def forget(self, key: Any) -> None:
         """Drop the executable for buffers at these addresses, because it is freed."""
-        self.bound.pop(places, None)
+        self.bound.pop(key, None)
 
 
 def make_plan(

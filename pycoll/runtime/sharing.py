@@ -44,6 +44,7 @@ get_address = MPI.Get_address
 MOST_KNOWN = 1 << 14  # the most calls that a plan keeps for buffers in known positions
 _KIND = 2  # the column of the table with the length of the call, and whether the rank works in place
 _ANY = 1 << 30  # longer than any message here
+_Key = tuple[int, int, bytes]  # the addresses of the buffers of this rank, and the positions of those of all ranks
 
 
 class Meeting:
@@ -179,7 +180,7 @@ class SharedPlan(Plan):
     meeting: Meeting
     scratch_address: int
     rest: Executable  # runs the calls that follow the first synchronization
-    known: dict[tuple[int, int, bytes], Calls | None] = field(default_factory=dict)  # by the positions of all buffers
+    known: dict[_Key, Calls | None] = field(default_factory=dict)
     count: int = 0  # of these calls
     ran: bool = False  # the last call has run with messages
     templates: dict[tuple[int, ...], tuple[Template, Template]] = field(default_factory=dict)  # by offsets in lines
@@ -256,7 +257,7 @@ class SharedPlan(Plan):
             if self.count > MOST_KNOWN:
                 self.known.clear()
                 self.count = 0
-            self.known[key] = found = self._bind(*places)
+            self.known[key] = found = self._bind(key)
             self.count += len(found or ()) + 1
         calls = self.known[key]
         if calls is None:
@@ -267,12 +268,18 @@ class SharedPlan(Plan):
             self.running = self.rest
             self.rest.run(calls)
 
-    def _bind(self, send: int, recv: int) -> Calls | None:
+    def _bind(self, key: _Key) -> Calls | None:
         """The calls for buffers at these addresses, or None for messages."""
-        sharing = self.sharing
+        sharing, (send, recv, _) = self.sharing, key
         peers = sharing.peers(self.meeting)
         if peers is None:
             return None
+        if sharing.program.has_messages:
+            executable = sharing.channel.bind_for_long(
+                sharing.program.program, sharing.like, (send, recv), sharing.operation, peers
+            )
+            executable.known.append((self, key))
+            return executable.calls
         bases = send, recv, self.scratch_address, *peers
         offsets = tuple([base % LINE for base in bases]) if sharing.operation else ()
         if offsets not in self.templates:
@@ -299,9 +306,9 @@ class SharedPlan(Plan):
         """Use this executable for messages of buffers at these addresses."""
         self.messages.keep(executable, places)
 
-    def forget(self, places: tuple[int, int]) -> None:
-        """Drop the executable for messages of buffers at these addresses, because it is freed."""
-        self.messages.forget(places)
+    def forget(self, key: Any) -> None:
+        """Drop the calls for buffers in these positions, because their requests are freed."""
+        self.known.pop(key, None)
 
 
 @dataclass

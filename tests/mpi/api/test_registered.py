@@ -123,13 +123,12 @@ def test_calls_in_any_order_at_any_address(comm, memory, data):
     assert not waiting
 
 
-@pytest.mark.parametrize("primitive", SHARED)
-def test_one_rank_changes_its_buffers(comm, memory, primitive):
+def check_changing_buffers(comm, memory, primitive, algorithm=None):
     """Check that ranks never use the old addresses of others, nor memory that is not registered."""
     others = [pycoll.zeros(SIZE * COUNT + 64, np.float32, comm=comm) for _ in range(2)]
     ordinary = [np.zeros(SIZE * COUNT + 64, np.float32) for _ in range(2)]
     kinds = [memory, others, ordinary, [memory[0], ordinary[1]], [ordinary[0], memory[1]]]
-    calls = [Call(comm, primitive, None, seed) for seed in range(3)]
+    calls = [Call(comm, primitive, algorithm, seed) for seed in range(3)]
     expected = [call.reference() for call in calls]
     for turn in range(60):
         changing = (turn // 5) % SIZE  # one rank changes its buffers, the others use theirs again
@@ -137,6 +136,11 @@ def test_one_rank_changes_its_buffers(comm, memory, primitive):
         np.testing.assert_array_equal(calls[turn % 3].run(mine), expected[turn % 3])
     for array in others:
         pycoll.free(array, comm=comm)
+
+
+@pytest.mark.parametrize("primitive", SHARED)
+def test_one_rank_changes_its_buffers(comm, memory, primitive):
+    check_changing_buffers(comm, memory, primitive)
 
 
 def test_some_ranks_in_place(comm, memory):

@@ -8,27 +8,30 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll.api import call as api_call
 from pycoll.parallel import SGD, ParameterServer
+from pycoll.runtime import channel
 from pycoll.runtime.attach import attach
 from pycoll.runtime.registered import Registered
 from tests.mpi.native import RANK, SIZE, WORLD
 from tests.quick import quick
 
-from .test_registered import COUNT, IN_PLACE, PAIRS, Call
+from .test_registered import COUNT, IN_PLACE, PAIRS, Call, check_changing_buffers
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE < 3, reason="no two ranks are on one of two hosts")]
 
 HOSTS = tuple(rank % 2 for rank in range(SIZE))
 ALONE = HOSTS.count(HOSTS[RANK]) == 1
 EVEN = SIZE % 2 == 0
+TWO_LEVEL = [name for name, algorithm in PAIRS if algorithm == "two_level"]
 
 
 def placed(hosts):
     """Return a communicator whose ranks pycoll takes to be on these hosts."""
     comm = WORLD.Dup()
-    channel = attach(comm)
-    channel.facts = replace(channel.facts, hosts=hosts)
-    channel.registered = Registered(channel.comm, channel.facts.on_host_of(RANK))
+    one = attach(comm)
+    one.facts = replace(one.facts, hosts=hosts)
+    one.registered = Registered(one.comm, one.facts.on_host_of(RANK))
     return comm
 
 
@@ -91,6 +94,37 @@ def test_other_slices_in_each_call(comm, memory):
     for start in range(5):
         call = Call(comm, "allreduce", "two_level", seed=start, starts=(start + RANK, 2 * start))
         np.testing.assert_array_equal(call.run(memory), call.reference())
+
+
+@pytest.mark.parametrize("primitive", ["bcast", *IN_PLACE])
+def test_one_rank_changes_its_buffers(comm, memory, primitive):
+    check_changing_buffers(comm, memory, primitive, "two_level" if primitive in TWO_LEVEL else None)
+
+
+@pytest.mark.skipif(not EVEN, reason="hosts have different numbers of ranks")
+@pytest.mark.parametrize("primitive", TWO_LEVEL)
+def test_calls_in_a_loop_are_checked_and_bound_once(comm, memory, monkeypatch, primitive):
+    call = Call(comm, primitive, "two_level")
+    expected = call.reference()
+    for _ in range(2):
+        call.run(memory)
+    for module, name in [(api_call, "prepare"), (channel, "bind")]:
+        monkeypatch.setattr(module, name, None)
+    for _ in range(2):
+        np.testing.assert_array_equal(call.run(memory), expected)
+
+
+@pytest.mark.skipif(not EVEN, reason="hosts have different numbers of ranks")
+def test_few_requests_are_kept_for_many_positions(comm):
+    """Check that requests are freed, also those of positions that occur again later."""
+    array = pycoll.zeros((channel.KEPT + 20, 4096), np.float32, comm=comm)
+    for _ in range(2):
+        array[:] = RANK
+        for row in array:
+            pycoll.allreduce(MPI.IN_PLACE, row, algorithm="two_level", comm=comm)
+        assert (array == SIZE * (SIZE - 1) / 2).all()
+    assert len(attach(comm)._executables) <= channel.KEPT
+    pycoll.free(array, comm=comm)
 
 
 def test_several_in_flight(comm):
