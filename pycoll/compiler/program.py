@@ -1,6 +1,7 @@
 """Programs: the steps of one rank in one collective, as a flat list of operations on three buffers.
 
-The buffers are the send buffer and the receive buffer of the caller, and scratch.  `pycoll.compiler.lower` makes
+The buffers are the send buffer and the receive buffer of the caller, and scratch; programs for registered buffers also
+use those of other ranks.  `pycoll.compiler.lower` makes
 programs from schedules.  `pycoll.runtime.bind` binds them to addresses.
 """
 
@@ -13,11 +14,22 @@ from typing import NamedTuple
 from ..schedule.moves import Block
 
 SEND, RECV, SCRATCH = range(3)
+INPUT, OUTPUT = range(2)  # the registered buffers of each rank of a host; one buffer if the rank works in place
 BLOCKING = 1  # the tag of blocking collectives; every other collective in flight has its own tag
 
 
+def peer_buffer(rank: int, which: int) -> int:
+    """Return the number of the input or output buffer of a rank of this host; they follow the three own buffers."""
+    return SCRATCH + 1 + 2 * rank + which
+
+
+def peer_of(buffer: int) -> tuple[int, int]:
+    """Return the rank to which a peer buffer belongs, and whether it is its input or its output."""
+    return divmod(buffer - SCRATCH - 1, 2)
+
+
 class Region(NamedTuple):
-    """A range of bytes in one of the three buffers."""
+    """A range of bytes in one of the three buffers, or in a registered buffer of a rank."""
 
     buffer: int
     start: int
@@ -30,6 +42,10 @@ class Region(NamedTuple):
             and self.start < other.start + other.size
             and other.start < self.start + self.size
         )
+
+    def part(self, start: int, end: int) -> Region:
+        """Return the range from `start` to `end` in this region."""
+        return Region(self.buffer, self.start + start, end - start)
 
     def cut(self, segment: int) -> list[Region]:
         """Return pieces of at most `segment` bytes; an empty region is one empty piece."""

@@ -17,8 +17,23 @@ from functools import lru_cache
 from ..schedule.moves import Block, Recv, Reduce, Round, Send
 from .blocks import ProgramKey, key_of, layout, longest_message
 from .lower import Compiler, Transfer, applied
-from .program import EMPTY, SCRATCH, SEND, CopyBytes, Divide, Layout, Message, Program, Region, Start, Wait
-from .shared import INPUT, OUTPUT, SharedProgram, peer_buffer
+from .program import (
+    EMPTY,
+    INPUT,
+    OUTPUT,
+    SCRATCH,
+    SEND,
+    CopyBytes,
+    Divide,
+    Layout,
+    Message,
+    Program,
+    Region,
+    Start,
+    Wait,
+    peer_buffer,
+)
+from .shared import SharedProgram
 
 Moves = list[Send | Recv | Reduce]
 _Offers = dict[tuple[int, int], list[dict[Block, Region]]]  # by sender and receiver, in order: the places of blocks

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from ..schedule.registry import Primitive
 from .blocks import Extents, ProgramKey
-from .program import RECV, SCRATCH, SEND, CopyBytes, Program, Region
-from .shared import INPUT, OUTPUT, SharedProgram, has_shared_programs, peer_buffer
+from .program import INPUT, OUTPUT, RECV, SCRATCH, SEND, CopyBytes, Program, Region, peer_buffer
+from .shared import SharedProgram, has_shared_programs
 from .storage import ALIGNMENT
 
 

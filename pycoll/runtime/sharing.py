@@ -27,8 +27,8 @@ from ..arguments.ops import Operation
 from ..base import hooks
 from ..compiler.align import LINE
 from ..compiler.blocks import ProgramKey, compiled
-from ..compiler.program import Program
-from ..compiler.shared import INPUT, OUTPUT, SharedProgram
+from ..compiler.program import INPUT, OUTPUT, Program
+from ..compiler.shared import SharedProgram
 from ..schedule.registry import find
 from .bind import Template, template
 from .executable import Calls, Executable, Runs, run_in_turn

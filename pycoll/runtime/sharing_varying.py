@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..compiler.blocks import Extents
-from ..compiler.shared import OUTPUT
+from ..compiler.program import OUTPUT
 from .registered import AREA
 from .sharing import Meeting, Sharing
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycoll.compiler.blocks import ProgramKey, compiled
-from pycoll.compiler.program import Apply, CopyBytes, Divide
+from pycoll.compiler.program import INPUT, OUTPUT, Apply, CopyBytes, Divide, peer_buffer
 from pycoll.compiler.pulled import pulled
-from pycoll.compiler.shared import INPUT, OUTPUT, peer_buffer
 from pycoll.schedule.registry import algorithms_of, find
 from tests.drawn import examples
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pycoll.compiler import shared as compiler
 from pycoll.compiler.blocks import ProgramKey
-from pycoll.compiler.program import RECV, SCRATCH, SEND
-from pycoll.compiler.shared import INPUT, OUTPUT, has_shared_programs, peer_buffer, shared
+from pycoll.compiler.program import INPUT, OUTPUT, RECV, SCRATCH, SEND, peer_buffer
+from pycoll.compiler.shared import has_shared_programs, shared
 from pycoll.schedule.registry import PRIMITIVES, find
 from tests.drawn import examples
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycoll.compiler.blocks import ProgramKey
-from pycoll.compiler.program import RECV, SCRATCH, SEND
-from pycoll.compiler.shared import OUTPUT, peer_buffer
+from pycoll.compiler.program import OUTPUT, RECV, SCRATCH, SEND, peer_buffer
 from pycoll.compiler.shared_varying import accessed, blocks_by_rank, has_varying_programs, shared_varying
 from pycoll.schedule.registry import PRIMITIVES
 from tests.drawn import examples

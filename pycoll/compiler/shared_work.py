@@ -1,0 +1,156 @@
+"""The work of each rank in programs for registered buffers, as read from the direct schedule of an algorithm."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from ..primitives.direct import direct, is_contribution, part_of
+from ..schedule.moves import AFTER, Block, Combine, Copy, Recv, Round, Send
+from ..schedule.symbols import Combination, Expression, Leaf
+from .blocks import ProgramKey, key_of, layout, split
+from .program import INPUT, OUTPUT, Layout, Region, peer_buffer
+from .storage import ALIGNMENT
+
+Results = tuple[tuple[Expression, tuple[int, ...]], ...]  # each with the ranks that want it
+
+
+class Move(NamedTuple):
+    """A copy that one rank makes."""
+
+    source: Region
+    to: Region
+
+
+class Swap(NamedTuple):
+    """An exchange of two blocks that one rank makes."""
+
+    mine: Region
+    theirs: Region
+
+
+class Share(NamedTuple):
+    """What one rank computes for `size` bytes, which begin `start` bytes after the beginning of a block."""
+
+    block: Block
+    start: int
+    size: int
+    results: Results
+
+
+Work = list[Move | Swap | Share]
+
+
+class Plan:
+    """The work of all ranks, in terms of the buffers of all ranks."""
+
+    def __init__(self, key: ProgramKey) -> None:
+        self.key, self.primitive, self.direct = key, key.algorithm.primitive, direct(key.algorithm)
+        if not self.primitive.reduces:
+            key = key._replace(algorithm=self.direct)
+        self._layouts = [_layout_of(key, rank) for rank in range(key.size)]
+        given = key.size, key.segments, key.hosts
+        self._pieces = self.direct.parts(*given) // key.algorithm.parts(*given)  # of each block of the layouts
+
+    def held(self, rank: int, block: Block) -> Region:
+        """Return the place of a block in the input of a rank."""
+        return self._place(self._layouts[rank].held, block)._replace(buffer=peer_buffer(rank, INPUT))
+
+    def wanted(self, rank: int, block: Block) -> Region:
+        """Return the place of a block in the output of a rank."""
+        return self._place(self._layouts[rank].wanted, block)._replace(buffer=peer_buffer(rank, OUTPUT))
+
+    def _place(self, places: dict[Block, Region], block: Any) -> Region:
+        if self._pieces == 1:
+            return places[block]
+        item, (whole, number) = self.key.itemsize, divmod(block, self._pieces)
+        ends = [0, *accumulate(split(places[whole].size // item, self._pieces))]
+        return places[whole].part(ends[number] * item, ends[number + 1] * item)
+
+    def may_alias(self, rank: int) -> bool:
+        """Return whether the input and the output of a rank may be the same; the answer is the same on all ranks."""
+        return rank == self.key.root if self.primitive.rooted else self.key.in_place
+
+    def work(self, rank: int) -> Work:
+        """Return the work of a rank."""
+        key = self.key
+        rounds = list(self.direct.schedule(rank, key.size, key.root, key.segments, key.hosts))
+        if self.primitive.reduces:
+            return [*self._shares(rank, rounds)]
+        messages = [move for moves in rounds for move in moves if isinstance(move, Send | Recv)]
+        if key.in_place and self.primitive.takes_all and self.primitive.gives_all:
+            return list(self._swaps(rank, messages))
+        return list(self._moves(rank, messages))
+
+    def _swaps(self, rank: int, messages: Sequence[Send | Recv]) -> Iterator[Swap]:
+        for move in messages:
+            if isinstance(move, Recv):
+                mine, theirs = self.wanted(rank, (move.source, rank)), self.wanted(move.source, (rank, move.source))
+                middle = mine.size // 2 // ALIGNMENT * ALIGNMENT
+                half = (0, middle) if rank < move.source else (middle, mine.size)
+                yield Swap(mine.part(*half), theirs.part(*half))
+
+    def _moves(self, rank: int, messages: Sequence[Send | Recv]) -> Iterator[Move]:
+        for block in self._layouts[rank].wanted:
+            if block in self._layouts[rank].held:
+                yield Move(self.held(rank, block), self.wanted(rank, block))
+        for move in messages:
+            sender, receiver = (rank, move.to) if isinstance(move, Send) else (move.source, rank)
+            for block in move.blocks:
+                source, to = self.held(sender, block), self.wanted(receiver, block)
+                middle = self._copied_by_receiver(to.size)
+                mine = (0, middle) if rank == receiver else (middle, to.size)
+                if mine[0] < mine[1]:
+                    yield Move(source.part(*mine), to.part(*mine))
+
+    def _copied_by_receiver(self, size: int) -> int:
+        """Return how many bytes of a block are copied by the rank that receives it; its sender copies the rest."""
+        if self.primitive.name == "gather":
+            return 0
+        if self.primitive.name == "bcast":  # the root takes an equal share, since it receives nothing itself
+            return size - size // self.key.size // ALIGNMENT * ALIGNMENT
+        return size
+
+    def _shares(self, rank: int, rounds: Sequence[Round]) -> list[Share]:
+        """Return what a rank computes; consecutive blocks with the same order of combination are one share."""
+        shares: list[Share] = []
+        for block, wanted in sorted(self._results(rank, rounds).items()):
+            results = tuple(
+                sorted(((one, tuple(sorted(ranks))) for one, ranks in wanted.items()), key=lambda one: one[1])
+            )
+            size = self.held(rank, block).size
+            if shares and shares[-1].results == results:
+                shares[-1] = shares[-1]._replace(size=shares[-1].size + size)
+            else:
+                shares.append(Share(block, 0, size, results))
+        return shares
+
+    def _results(self, rank: int, rounds: Sequence[Round]) -> dict[int, dict[Expression, list[int]]]:
+        """Return the results that a rank computes in its schedule for each block, and the ranks that want them."""
+        where = rank, self.key.size, self.key.root, self.direct.parts(self.key.size, self.key.segments, self.key.hosts)
+        values: dict[Any, Any] = {block: Leaf(rank, 0) for block in self.primitive.holds(*where)}
+        results: dict[int, dict[Expression, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for move in (move for moves in rounds for move in moves):
+            match move:
+                case Copy(block, to):
+                    values[to] = values[block]
+                case Combine(block, into, order):
+                    operands = (into, block) if order == AFTER else (block, into)
+                    values[into] = Combination(*(values[one] for one in operands))
+                case Recv(source, blocks):  # contributions, or results that others have computed
+                    values |= {block: Leaf(source, 0) if is_contribution(block) else None for block in blocks}
+                case Send(to, blocks):
+                    for block in blocks:
+                        if not is_contribution(block):
+                            results[part_of(block)][values[block]].append(to)
+        for block in self.primitive.wants(*where):
+            if values[block] is not None:
+                results[part_of(block)][values[block]].append(rank)
+        return results
+
+
+def _layout_of(key: ProgramKey, rank: int) -> Layout:
+    """Return the layout of a rank, as if its input and its output were different buffers."""
+    return layout(key_of(key._replace(in_place=False), rank)._replace(in_place=False))
