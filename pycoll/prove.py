@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 
 from .base.command_line import Parser, in_words
 from .base.progress_bar import progress_bar
+from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.costs import count, disagreements, missing_lines
 from .schedule.proof import ProofError, situation
-from .schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find_schedule
+from .schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of
 
 SIZES = [*range(1, 18), 23, 32]
 SMALL = 9  # the largest number of ranks for which every root and several numbers of segments are tried
@@ -191,7 +192,7 @@ def parser() -> Parser:
     """The parser of the command line."""
     options = Parser(prog="python -m pycoll.prove", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
-    options.add_argument("algorithm", nargs="?", help="an algorithm of the primitive (default: all)")
+    options.add_argument("algorithm", nargs="?", help=f"an algorithm of the primitive (default: all); {AND_SUFFIX}")
     options.add_argument("--all", action="store_true", help="prove every algorithm of every primitive")
     options.add_argument("-n", "--ranks", type=sizes, default=SIZES, help="numbers of ranks (default: 1-17,23,32)")
     options.add_argument("--file", type=Path, help="prove the algorithms of this file, named after its primitive")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..base.command_line import Parser, check_folder
 from ..base.files import write_atomically
+from ..primitives.direct import AND_SUFFIX, SUFFIX, find_schedule
 from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
 from .frames import Film
 from .gallery import Setting, guide
@@ -29,7 +30,7 @@ def parser() -> Parser:
     options = Parser(prog="python -m pycoll.draw", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
     options.add_argument("name", nargs="?", metavar="algorithm", help="the same as --algorithm")
-    options.add_argument("-a", "--algorithm", metavar="NAME", help="the name of an algorithm of the primitive")
+    options.add_argument("-a", "--algorithm", metavar="NAME", help=f"an algorithm of the primitive; {AND_SUFFIX}")
     options.add_argument("--all", action="store_true", help="every algorithm of every primitive, into the directory -o")
     options.add_argument("-n", "--ranks", type=int, default=4, help="number of ranks (%(default)s)")
     options.add_argument("-r", "--root", type=int, help="rank of the root (0)")
@@ -63,10 +64,10 @@ def _algorithm(primitive: str | None, name: str | None) -> Algorithm:
         what = "a primitive is missing" if primitive is None else f"primitive {primitive!r} is unknown"
         raise ValueError(f"{what}; choose one of: {', '.join(PRIMITIVES)} (or --all)")
     catalogue = algorithms_of(primitive)
-    if name not in catalogue:
+    if name is None or name.removesuffix(SUFFIX) not in catalogue:
         what = "--algorithm is missing" if name is None else f"--algorithm {name!r} is not an algorithm of {primitive}"
         raise ValueError(f"{what}; choose one of: {', '.join(catalogue)}")
-    return catalogue[name]
+    return find_schedule(primitive, name)
 
 
 def _check(options: argparse.Namespace, algorithm: Algorithm | None) -> None:

@@ -34,6 +34,8 @@ def _order(block: Block) -> tuple[int, int, tuple[Any, ...]]:
             return 1, block, ()
         case (str(), int(source)) if block == counts_of(source):
             return 0, source, ()
+        case (str(), *_):
+            return 3, 0, tuple(block)
         case tuple():
             return 2, 0, block
     return 3, 0, (str(block),)

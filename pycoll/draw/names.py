@@ -23,6 +23,8 @@ def block_name(film: Film, block: Block, arrow: str = "\u2192") -> str:
             return f"{source}{arrow}{to}"
         case (int(source), int(part)):
             return f"{source}:{part}" if film.parts > 1 else f"of {source}"
+        case (str(what), int(number), int(part)):
+            return f"{what} {number}:{part}"
     return str(block)
 
 

@@ -20,6 +20,7 @@ from ..schedule.symbols import Expression, Leaf
 from . import alltoall
 
 SUFFIX = "@registered"
+AND_SUFFIX = f"with {SUFFIX} appended, its schedule for registered buffers"  # for help texts
 
 
 def find_schedule(primitive: str, name: str) -> Algorithm:
@@ -287,21 +288,28 @@ class _Shares:
     def combinations(self, part: int, owner: int) -> Schedule:
         """Generate the combinations for a part in the share of `owner`, and copy each result to its name."""
         known: dict[Expression, Block] = {}
-        for rank, expression in self.results(part).wanted.items():
-            if expression not in known or not self.results(part).same:
-                yield from _combine(expression, part, known)
+        results = self.results(part)
+        for rank, expression in results.wanted.items():
+            if expression not in known or not results.same:
+                yield from _combine(expression, part, known, results.same)
                 yield (Copy(known[expression], part if rank == owner else self.name(part, rank)),)
 
 
-def _combine(expression: Expression, part: int, known: dict[Expression, Block]) -> Schedule:
-    """Generate the combinations of an expression; `known` gets the names of all its values."""
+def _combine(expression: Expression, part: int, known: dict[Expression, Block], once: bool) -> Schedule:
+    """Generate the combinations of an expression; `known` gets the names of all its values.
+
+    With `once`, no other expression contains them, so that a result replaces its left operand.
+    """
     if expression in known:
         return
     if isinstance(expression, Leaf):
         known[expression] = contribution(expression.rank, part)
         return
     for side in expression:
-        yield from _combine(side, part, known)
-    known[expression] = into = ("sum", len(known), part)
-    yield (Copy(known[expression.left], into),)
+        yield from _combine(side, part, known, once)
+    into = known[expression.left]
+    if not once:
+        into = ("sum", len(known), part)
+        yield (Copy(known[expression.left], into),)
+    known[expression] = into
     yield (Combine(known[expression.right], into, AFTER),)

@@ -13,7 +13,8 @@ import numpy as np
 
 from ..base import settings
 from ..base.callable_module import make_callable
-from ..schedule.registry import Hosts, find_schedule
+from ..primitives.direct import find_schedule
+from ..schedule.registry import Hosts
 from .network import Link, Network
 from .run import Cluster, Ranks, sizes
 
@@ -90,7 +91,8 @@ def simulate(
     primitive : str
         The collective, for example "allreduce".
     algorithm : str
-        The name of one of its algorithms, see `pycoll.algorithms`.
+        The name of one of its algorithms, see `pycoll.algorithms`; with "@registered" appended, its schedule for
+        registered buffers.
     ranks : int
         The number of ranks.
     nbytes : int

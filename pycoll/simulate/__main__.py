@@ -14,7 +14,8 @@ from typing import Any
 from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
 from ..base.command_line import Parser, check_folder, in_words
-from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find_schedule
+from ..primitives.direct import AND_SUFFIX, find_schedule
+from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
 from ..tune.options import nbytes
 from . import Simulated, simulate
 from .network import Network, changed, read, write
@@ -26,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     options = Parser(prog="python -m pycoll.simulate", description=__doc__, allow_abbrev=False)
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
     options.add_argument("names", nargs="?", metavar="algorithm", help="the same as --algorithm")
-    options.add_argument("-a", "--algorithm", help="comma-separated names (default: all)")
+    options.add_argument("-a", "--algorithm", help=f"comma-separated names (default: all); {AND_SUFFIX}")
     options.add_argument("-n", "--ranks", type=int, default=16, help="number of ranks (%(default)s)")
     options.add_argument(
         "-b", "--nbytes", type=nbytes, default="1M", help="size of the whole vector, for example 64K (%(default)s)"
