@@ -97,10 +97,15 @@ def layout(call: ProgramKey) -> Layout:
 
 
 def key_of(call: ProgramKey, rank: int) -> ProgramKey:
-    """Return the key of another rank in the same call; both work in place, or neither, except for a broadcast."""
+    """Return the key of another rank in the same call.
+
+    Both work in place, or neither.  With a root, only the root may, and only the root knows whether it does.
+    """
     call = call._replace(rank=rank)
     if call.algorithm.primitive.name == "bcast":
         return call._replace(in_place=rank == call.root)
+    if call.algorithm.primitive.rooted:
+        return call._replace(in_place=call.in_place and rank == call.root)
     if call.algorithm.primitive.varies and call.recvs:  # allgatherv
         return call._replace(sends=call.recvs if call.in_place else ((0, call.recvs[rank][1]),))
     if call.sends:  # reduce-scatter with counts

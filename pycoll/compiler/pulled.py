@@ -50,8 +50,8 @@ def pulled(key: ProgramKey, hosts: tuple[int, ...], mean: bool = False) -> Share
     Ranks of other hosts may use messages only.  With `mean`, it divides by the number of ranks.
     """
     here = [rank for rank in range(key.size) if hosts[rank] == hosts[key.rank]]
-    if key.algorithm.primitive.rooted and key.algorithm.primitive.name != "bcast":
-        return None  # ranks do not know whether the root works in place
+    if key.algorithm.primitive.name == "reduce":
+        return None  # ranks do not know whether the root works in place, where they would read its contributions
     offers: _Offers = {}
     try:
         for rank in here:

@@ -14,10 +14,10 @@ from pycoll.schedule.registry import algorithms_of, find
 from tests.drawn import examples
 
 from .machine import Machine
-from .test_lower import EVEN, IN_PLACE_EVERYWHERE, buffers
+from .test_lower import EVEN, buffers
 
 TWO_LEVEL = [algorithm for algorithm in EVEN if algorithm.name == "two_level"]
-PULLED = [algorithm for algorithm in EVEN if algorithm.primitive.name in ("bcast", *IN_PLACE_EVERYWHERE)]
+PULLED = [algorithm for algorithm in EVEN if algorithm.primitive.name != "barrier"]
 
 
 class Interleaved(Machine):
@@ -43,7 +43,9 @@ def run(algorithm, hosts, root=0, count=7, segment=1 << 20, segments=3, in_place
     primitive, size = algorithm.primitive, len(hosts)
     numbers = np.random.default_rng(seed)
     data = [numbers.integers(0, 1000, count * (size if primitive.takes_all else 1)) for _ in range(size)]
-    inside = [rank == root if primitive.name == "bcast" else in_place for rank in range(size)]
+    inside = [
+        (in_place or primitive.name == "bcast") and (rank == root or not primitive.rooted) for rank in range(size)
+    ]
     memory = [buffers(primitive, data, rank, root, count, inside[rank]) for rank in range(size)]
     before = [send.copy() for send, _ in memory]
     reference = [[array.copy() for array in mine] for mine in memory]
@@ -87,6 +89,16 @@ def test_two_levels_need_no_messages_inside_hosts(algorithm, in_place):
             for count in (6, 37, 240):
                 for seed in range(2):
                     assert all(run(algorithm, hosts, root, count, in_place=in_place, seed=seed))
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
+@pytest.mark.parametrize("primitive", ["scatter", "gather"])
+def test_blocks_from_or_to_a_root_need_no_messages_on_its_host(primitive, in_place):
+    for hosts in [(0, 0, 1, 1), (0, 1, 0, 1), (0, 1, 1)]:
+        for root in range(len(hosts)):
+            found = run(find(primitive, "naive"), hosts, root, in_place=in_place)
+            company = hosts.count(hosts[root]) > 1
+            assert [one is not None for one in found] == [company and host == hosts[root] for host in hosts]
 
 
 @examples(10)
