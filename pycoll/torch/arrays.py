@@ -11,6 +11,12 @@ from torch.distributed import ReduceOp
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)  # NumPy has it only through ml_dtypes
 
+_CODES = {
+    dtype: np.empty(0, str(dtype).removeprefix("torch.")).__array_interface__["typestr"]
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype) and hasattr(np, str(dtype).removeprefix("torch."))
+} | {torch.bfloat16: "<u2"}
+
 _NAMES = {
     ReduceOp.SUM: "sum",
     ReduceOp.PREMUL_SUM: "sum",
@@ -25,20 +31,36 @@ _NAMES = {
 _LOGICAL = {"sum": "lor", "max": "lor", "bor": "lor", "prod": "land", "min": "land", "band": "land", "bxor": "lxor"}
 
 
+class _Memory:
+    """The memory of a tensor, for NumPy; the array keeps the tensor alive.
+
+    `Tensor.numpy` would mark the storage as not resizable, and FSDP resizes it.
+    """
+
+    __slots__ = ("__array_interface__", "_tensor")
+
+    def __init__(self, tensor: torch.Tensor, count: int, code: str) -> None:
+        self._tensor = tensor
+        self.__array_interface__ = {
+            "data": (tensor.data_ptr(), False),
+            "shape": (count,),
+            "typestr": code,
+            "version": 3,
+        }
+
+
 def as_array(tensor: torch.Tensor) -> Any:
-    """Return an array that shares the memory of a contiguous tensor; of bytes if NumPy does not have the dtype.
+    """Return a flat array that shares the memory of a contiguous tensor; of bytes if NumPy does not have the dtype.
 
     A tensor on a GPU is returned as it is, because pycoll reads its `__cuda_array_interface__`.
     """
-    tensor = tensor.detach() if tensor.requires_grad else tensor
     if tensor.is_cuda:
-        return tensor if tensor.dtype != torch.bfloat16 else tensor.view(torch.int16)
-    try:
-        return tensor.numpy()
-    except TypeError:
-        if tensor.dtype == torch.bfloat16:
-            return tensor.view(torch.int16).numpy().view(_BFLOAT16)
-        return tensor.reshape(-1).view(torch.uint8).numpy()
+        return tensor.detach() if tensor.dtype != torch.bfloat16 else tensor.detach().view(torch.int16)
+    code = _CODES.get(tensor.dtype)
+    if code is None:
+        return np.asarray(_Memory(tensor, tensor.nbytes, "|u1"))
+    array = np.asarray(_Memory(tensor, tensor.numel(), code))
+    return array.view(_BFLOAT16) if tensor.dtype == torch.bfloat16 else array
 
 
 def operation(what: str, given: Any, tensor: torch.Tensor) -> str:
@@ -49,7 +71,11 @@ def operation(what: str, given: Any, tensor: torch.Tensor) -> str:
     name = _NAMES.get(given.op)
     dtype = tensor.dtype
     numbers = dtype.is_floating_point or dtype.is_complex
-    if name is None or (dtype.is_floating_point and dtype.itemsize == 1) or (numbers and name in ("band", "bor", "bxor")):
+    if (
+        name is None
+        or (dtype.is_floating_point and dtype.itemsize == 1)
+        or (numbers and name in ("band", "bor", "bxor"))
+    ):
         raise TypeError(f"{what}: {given.op} is not defined for {dtype}")
     if dtype == torch.bool:
         name = _LOGICAL.get(name)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -137,6 +138,11 @@ class Work(TorchWork):  # type: ignore[misc]
         else:
             future.set_result(self._tensors)
 
+    @property
+    def called_back(self) -> bool:
+        """Whether its completion may call functions of the program."""
+        return self._future is not None
+
     def get_future(self) -> Any:
         """Return the future of the result, a list of tensors."""
         with _completed:
@@ -223,7 +229,10 @@ class Engine:
             with self._lock:
                 done = self._sweep()
             for work in done:
-                work.complete()
+                if work.called_back:
+                    _callbacks.submit(work.complete)
+                else:
+                    work.complete()
             rest = INTERVAL if done else min(2 * rest, LONGEST)
             time.sleep(rest)
 
@@ -243,4 +252,5 @@ class Engine:
 
 
 engine = Engine()
+_callbacks = ThreadPoolExecutor(64, "pycoll.torch callback")  # a callback may wait for the future of another work
 _completed = threading.Condition()
