@@ -37,6 +37,7 @@ class ProcessGroup(c10d.ProcessGroup):  # type: ignore[misc, name-defined, unuse
         self.comm, self._store = comm, store
         self._channel, self._seconds = pycoll.attach(comm), seconds
         self._name, self._description = "", "undefined"
+        self._label = "group"  # in traces
         self._coalesced: list[Work] | None = None
         self._count = 0  # of collectives
 
@@ -259,7 +260,7 @@ class ProcessGroup(c10d.ProcessGroup):  # type: ignore[misc, name-defined, unuse
         requests = request if isinstance(request, list) else [request]
         if what:
             self._count += 1
-            after = [*after, under_way(f"{self._name or 'group'}: {what}")]
+            after = [*after, under_way(f"{self._label}: {what}")]
             seconds = opts.timeout.total_seconds()
             for each in requests:
                 each.task.set_timeout(seconds if seconds > 0 else self._seconds)
@@ -346,6 +347,7 @@ class ProcessGroup(c10d.ProcessGroup):  # type: ignore[misc, name-defined, unuse
     def setGroupDesc(self, description: str) -> None:
         """Set the description."""
         self._description = description
+        self._label = self._name if description == "undefined" else description
 
     @property
     def _device_types(self) -> list[torch.device]:
