@@ -7,11 +7,12 @@ registers the scheme ``mpi://``.  All ranks of COMM_WORLD import it.  Nothing el
 
 import torch.distributed
 
-from . import rendezvous
+from . import kernels, rendezvous
 from .memory import empty, free, zeros
 from .process_group import ProcessGroup, create
 
 __all__ = ["ProcessGroup", "empty", "free", "zeros"]
 
 torch.distributed.Backend.register_backend("pycoll", create, extended_api=True, devices=["cpu", "cuda"])
+kernels.register()
 rendezvous.register()

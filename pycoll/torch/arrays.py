@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch.distributed import ReduceOp
 
+from pycoll.arguments.ops import OpName
+
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)  # NumPy has it only through ml_dtypes
 
 _CODES = {
@@ -17,7 +19,7 @@ _CODES = {
     if isinstance(dtype, torch.dtype) and hasattr(np, str(dtype).removeprefix("torch."))
 } | {torch.bfloat16: "<u2"}
 
-_NAMES = {
+_NAMES: dict[Any, OpName] = {
     ReduceOp.SUM: "sum",
     ReduceOp.PREMUL_SUM: "sum",
     ReduceOp.AVG: "avg",
@@ -28,7 +30,15 @@ _NAMES = {
     ReduceOp.BOR: "bor",
     ReduceOp.BXOR: "bxor",
 }
-_LOGICAL = {"sum": "lor", "max": "lor", "bor": "lor", "prod": "land", "min": "land", "band": "land", "bxor": "lxor"}
+_LOGICAL: dict[str, OpName] = {
+    "sum": "lor",
+    "max": "lor",
+    "bor": "lor",
+    "prod": "land",
+    "min": "land",
+    "band": "land",
+    "bxor": "lxor",
+}
 
 
 class _Memory:
@@ -63,24 +73,19 @@ def as_array(tensor: torch.Tensor) -> Any:
     return array.view(_BFLOAT16) if tensor.dtype == torch.bfloat16 else array
 
 
-def operation(what: str, given: Any, tensor: torch.Tensor) -> str:
+def operation(what: str, given: Any, tensor: torch.Tensor) -> OpName:
     """Return the name of the operation of pycoll for a `ReduceOp` on tensors of this dtype.
 
     The average of integers is a sum, which the caller divides.
     """
-    name = _NAMES.get(given.op)
-    dtype = tensor.dtype
+    dtype, name = tensor.dtype, _NAMES.get(given.op)
     numbers = dtype.is_floating_point or dtype.is_complex
-    if (
-        name is None
-        or (dtype.is_floating_point and dtype.itemsize == 1)
-        or (numbers and name in ("band", "bor", "bxor"))
-    ):
-        raise TypeError(f"{what}: {given.op} is not defined for {dtype}")
     if dtype == torch.bool:
-        name = _LOGICAL.get(name)
-        if name is None:
-            raise TypeError(f"{what}: {given.op} is not defined for {dtype}")
+        name = _LOGICAL.get(name or "")
+    elif numbers and (dtype.itemsize == 1 or name in ("band", "bor", "bxor")):
+        name = None
+    if name is None:
+        raise TypeError(f"{what}: {given.op} is not defined for {dtype}")
     return "sum" if name == "avg" and not numbers else name
 
 

@@ -59,4 +59,4 @@ def _adjacent(tensors: Sequence[Tensor]) -> Tensor | None:
 
 def is_part(part: Tensor, whole: Tensor) -> bool:
     """Whether a tensor lies in the memory of another one."""
-    return 0 <= part.data_ptr() - whole.data_ptr() < whole.nbytes
+    return bool(0 <= part.data_ptr() - whole.data_ptr() < whole.nbytes)

@@ -41,9 +41,9 @@ def empty(*shape: int | Sequence[int], dtype: torch.dtype | None = None, group: 
     """
     sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    nbytes = int(np.prod(sizes, dtype=np.int64)) * dtype.itemsize  # type: ignore[arg-type]
+    nbytes = int(np.prod(sizes, dtype=np.int64)) * dtype.itemsize
     memory = pycoll.empty(nbytes, np.uint8, comm=_group(group).comm)
-    return torch.from_numpy(memory).view(dtype).view(*sizes)  # type: ignore[misc]
+    return torch.from_numpy(memory).view(dtype).view(*sizes)
 
 
 def zeros(*shape: int | Sequence[int], dtype: torch.dtype | None = None, group: Any = None) -> torch.Tensor:

@@ -23,7 +23,7 @@ from .work import All, Message, Work, engine
 Tensors = Sequence[Tensor]
 
 
-class ProcessGroup(c10d.ProcessGroup):  # type: ignore[misc, name-defined, unused-ignore]
+class ProcessGroup(c10d.ProcessGroup):
     """A process group whose collectives are those of pycoll.
 
     Attributes
@@ -129,7 +129,8 @@ class ProcessGroup(c10d.ProcessGroup):  # type: ignore[misc, name-defined, unuse
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
         """Gather into a list of tensors at `opts.rootRank`."""
         (given,) = _listed(inputs)
-        sendbuf, recvbuf, after = as_array(to_read(given)), None, []
+        sendbuf, recvbuf = as_array(to_read(given)), None
+        after: Actions = []
         if self.rank() == opts.rootRank:
             _check_blocks("gather", outputs[0], [given.numel()] * self.size())
             buffer, after = to_write(outputs[0])
@@ -365,7 +366,7 @@ class ProcessGroup(c10d.ProcessGroup):  # type: ignore[misc, name-defined, unuse
         """Do nothing: the numbers start at 0."""
 
     def _get_sequence_number_for_group(self) -> int:
-        return self._count
+        return int(self._count)
 
 
 def create(options: Any, backend_options: Any) -> ProcessGroup:
@@ -428,7 +429,7 @@ def _check_blocks(what: str, tensors: Tensors, counts: list[int]) -> None:
 
 
 def _start(tensor: Tensor, counts: list[int], rank: int) -> int:
-    return int(tensor.data_ptr()) + sum(counts[:rank]) * tensor.itemsize
+    return int(tensor.data_ptr() + sum(counts[:rank]) * tensor.itemsize)
 
 
 def _elements(name: str, tensor: Tensor, splits: Sequence[int], size: int) -> list[int]:
@@ -437,10 +438,11 @@ def _elements(name: str, tensor: Tensor, splits: Sequence[int], size: int) -> li
     if not splits:
         if rows % size:
             raise ValueError(f"all_to_all: the {name} has {rows} rows, which cannot be divided among {size} ranks")
-        return [tensor.numel() // size] * size
+        return [int(tensor.numel()) // size] * size
     if len(splits) != size or sum(splits) != rows:
         raise ValueError(f"all_to_all: the {name} has {rows} rows, but its split sizes for {size} ranks are {splits}")
-    return [split * (tensor.numel() // rows if rows else 0) for split in splits]
+    width = int(tensor.numel()) // rows if rows else 0
+    return [split * width for split in splits]
 
 
 def _in_items(counts: list[int], tensor: Tensor, array: Any) -> list[int]:

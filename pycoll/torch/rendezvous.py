@@ -20,7 +20,7 @@ def register() -> None:
     """Register the scheme ``mpi://``, and set the variables that ``env://`` reads, where they are not set."""
     torch.distributed.register_rendezvous_handler("mpi", _meet)
     world = MPI.COMM_WORLD
-    host = world.Split_type(MPI.COMM_TYPE_SHARED)
+    host = MPI.Intracomm(world.Split_type(MPI.COMM_TYPE_SHARED))
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # torchrun has set them; each process is an MPI job of its own
         address, port = _meeting_point(world, host)
         given = {"MASTER_ADDR": address, "MASTER_PORT": port, "RANK": world.rank, "WORLD_SIZE": world.size}
@@ -32,7 +32,7 @@ def register() -> None:
 def _meet(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[tuple[Any, int, int]]:
     """Yield the store, the rank and the number of ranks for ``mpi://``.  Collective over COMM_WORLD."""
     world = MPI.COMM_WORLD
-    host = world.Split_type(MPI.COMM_TYPE_SHARED)
+    host = MPI.Intracomm(world.Split_type(MPI.COMM_TYPE_SHARED))
     address, port = _meeting_point(world, host)
     host.Free()
     yield torch.distributed.TCPStore(address, port, world.size, world.rank == 0, timeout), world.rank, world.size

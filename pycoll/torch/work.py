@@ -63,7 +63,7 @@ class All:
             request.Wait()
 
 
-class Work(TorchWork):  # type: ignore[misc]
+class Work(TorchWork):
     """What torch.distributed returns for a collective or a message.
 
     Parameters

@@ -2,12 +2,13 @@
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed")
+try:
+    import torch
+    import torch.distributed as dist
 
-import torch
-import torch.distributed as dist
-
-import pycoll.torch  # noqa: F401  (registers the backend)
+    import pycoll.torch  # noqa: F401  (registers the backend)
+except ModuleNotFoundError:
+    pass  # all modules are skipped
 
 
 @pytest.fixture(scope="session")
