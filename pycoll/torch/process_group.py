@@ -15,7 +15,7 @@ from torch._C import _distributed_c10d as c10d
 import pycoll
 from pycoll.trace import under_way
 
-from . import sparse
+from . import rendezvous, sparse
 from .arrays import as_array, operation, scaled
 from .flat import Actions, is_part, to_read, to_write
 from .work import All, Message, Work, engine
@@ -381,6 +381,8 @@ def create(options: Any, backend_options: Any) -> ProcessGroup:
         )
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError("pycoll.torch needs MPI_THREAD_MULTIPLE, but MPI was initialized with a lower level")
+    if not options.global_ranks_in_group and options.group_size == world.size:  # all ranks are here
+        rendezvous.set_variables()
     comm = _create_comm(world, ranks, options.group_id)
     return ProcessGroup(options.store, comm, options.timeout.total_seconds())
 

@@ -16,16 +16,28 @@ from torch.distributed.constants import default_pg_timeout
 CONNECT_SECONDS = 5.0  # how long a rank tries one address of rank 0
 
 
+_set: dict[str, str] = {}  # the variables that this module has set
+
+
 def register() -> None:
     """Register the scheme ``mpi://``, and set the variables that ``env://`` reads, where they are not set."""
     torch.distributed.register_rendezvous_handler("mpi", _meet)
+    if "TORCHELASTIC_RUN_ID" not in os.environ:  # torchrun has set them; each process is an MPI job of its own
+        set_variables()
+
+
+def set_variables() -> None:
+    """Set the variables that ``env://`` reads, unless the user did.  Collective over COMM_WORLD.
+
+    Each initialization needs a port of its own: a rank may initialize again while others still use the first store.
+    """
     world = MPI.COMM_WORLD
     host = MPI.Intracomm(world.Split_type(MPI.COMM_TYPE_SHARED))
-    if "TORCHELASTIC_RUN_ID" not in os.environ:  # torchrun has set them; each process is an MPI job of its own
-        address, port = _meeting_point(world, host)
-        given = {"MASTER_ADDR": address, "MASTER_PORT": port, "RANK": world.rank, "WORLD_SIZE": world.size}
-        for name, value in {**given, "LOCAL_RANK": host.rank, "LOCAL_WORLD_SIZE": host.size}.items():
-            os.environ.setdefault(name, str(value))
+    address, port = _meeting_point(world, host)
+    given = {"MASTER_ADDR": address, "MASTER_PORT": port, "RANK": world.rank, "WORLD_SIZE": world.size}
+    for name, value in {**given, "LOCAL_RANK": host.rank, "LOCAL_WORLD_SIZE": host.size}.items():
+        if os.environ.get(name) == _set.get(name):
+            os.environ[name] = _set[name] = str(value)
     host.Free()
 
 
