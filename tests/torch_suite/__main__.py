@@ -30,6 +30,15 @@ class Result(NamedTuple):
     reason: str
     seconds: float
 
+    @property
+    def failed(self) -> bool:
+        """Whether it failed or hung."""
+        return self.outcome not in ("passed", "skipped")
+
+    def summary(self) -> str:
+        """Return why it was skipped, or why it is known to fail."""
+        return KNOWN.get(self.name, "") if self.failed else self.reason
+
 
 def run(ranks: int, names: list[str], seconds: float) -> list[Result]:
     """Run tests on `ranks` ranks, each for at most `seconds`, in as many jobs as it takes."""
@@ -63,18 +72,18 @@ def _run_job(ranks: int, names: list[str], seconds: float) -> list[Result]:
     return results
 
 
-def all_names(ranks: int) -> list[str]:
-    """Return the names of all tests."""
-    os.environ["WORLD_SIZE"] = str(ranks)  # the module of the tests reads it
-    from tests.torch_suite import backend
+def names_of_tests(ranks: int, parts: list[str]) -> list[str]:
+    """Return the names of the tests that contain one of `parts`."""
+    os.environ.update(BACKEND="gloo", WORLD_SIZE=str(ranks))  # the module of the tests reads them
+    from torch.testing._internal.distributed.distributed_test import DistributedTest
 
-    return list(unittest.TestLoader().getTestCaseNames(backend.Suite))
+    names = unittest.TestLoader().getTestCaseNames(DistributedTest._DistTestBase)
+    return [name for name in names if any(part in name for part in parts)]
 
 
 def unexpected(results: list[Result]) -> list[str]:
     """Return a line for each failure that is not known, and for each known one that passes."""
-    failed = [result for result in results if result.outcome not in ("passed", "skipped")]
-    return [f"{each.name} failed" for each in failed if each.name not in KNOWN] + [
+    return [f"{each.name} failed" for each in results if each.failed and each.name not in KNOWN] + [
         f"{each.name} passed, but is a known failure: {KNOWN[each.name]}"
         for each in results
         if each.outcome == "passed" and each.name in KNOWN
@@ -87,14 +96,12 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=120.0, help="that a test may take")
     parser.add_argument("--verbose", action="store_true", help="print tracebacks")
-    parser.add_argument("tests", nargs="*", help="parts of the names of tests; all tests by default")
+    parser.add_argument("tests", nargs="*", default=[""], help="parts of the names of tests; all tests by default")
     options = parser.parse_args()
-    parts = options.tests or [""]
-    results = run(options.ranks, [name for name in all_names(options.ranks) if any(part in name for part in parts)], options.seconds)
+    results = run(options.ranks, names_of_tests(options.ranks, options.tests), options.seconds)
     for result in results:
-        reason = KNOWN.get(result.name, "") if result.outcome not in ("passed", "skipped") else result.reason
-        print(f"{result.outcome:8} {result.seconds:6.1f} s  {result.name}  {reason}".rstrip())
-        if options.verbose and result.outcome not in ("passed", "skipped"):
+        print(f"{result.outcome:8} {result.seconds:6.1f} s  {result.name}  {result.summary()}".rstrip())
+        if options.verbose and result.failed:
             print(result.reason)
     counts = Counter(result.outcome for result in results)
     print(f"{options.ranks} ranks: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))

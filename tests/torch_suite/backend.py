@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 from typing import Any
-
-os.environ["BACKEND"] = "gloo"  # the module of the tests reads it
 
 import torch
 import torch.distributed as dist
@@ -20,6 +17,8 @@ from torch.testing._internal.distributed.distributed_test import (
     DistributedTest,
     TestDistBackend,
 )
+
+import pycoll.torch  # registers the backend
 
 __all__ = ["SKIPS", "Barrier", "Suite", "finalize", "initialize"]
 
@@ -47,6 +46,7 @@ def _create_as_gloo(size: int, rank: int, ranks: Any, backend: Any, *rest: Any, 
 
 
 distributed_c10d._new_process_group_helper = _create_as_gloo
+pycoll.torch.ProcessGroup.getBackendName = lambda group: "gloo"
 
 
 def initialize(case: Any, name: str, timeout: timedelta) -> None:

@@ -21,7 +21,6 @@ from typing import Any
 
 from mpi4py import MPI
 
-import pycoll.torch  # noqa: F401  registers the backend
 from tests.torch_suite import backend
 
 PASSED, SKIPPED, FAILED = "passed", "skipped", "failed"
