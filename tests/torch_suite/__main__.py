@@ -13,6 +13,7 @@ import sys
 import tempfile
 import unittest
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,7 +73,7 @@ def _run_job(ranks: int, names: list[str], seconds: float) -> list[Result]:
     return results
 
 
-def names_of_tests(ranks: int, parts: list[str]) -> list[str]:
+def names_of_tests(ranks: int, parts: Sequence[str] = ("",)) -> list[str]:
     """Return the names of the tests that contain one of `parts`."""
     os.environ.update(BACKEND="gloo", WORLD_SIZE=str(ranks))  # the module of the tests reads them
     from torch.testing._internal.distributed.distributed_test import DistributedTest
