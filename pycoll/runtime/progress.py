@@ -182,7 +182,8 @@ class Task:
 
     def give_up(self) -> None:
         """Raise CollectiveTimeout, and make the communicator unusable."""
-        problem = f"{self.name} did not finish in {self._limit or settings.TIMEOUT:g} s: {self._state()}"
+        seconds = self._limit or settings.TIMEOUT
+        problem = f"{self.name} did not finish in its timeout of {seconds:g} s: {self._state()}"
         self.channel.abandon(CollectiveTimeout(problem), self, self._executable)
         self._complete()
         raise CollectiveTimeout(problem)
