@@ -1,8 +1,9 @@
-"""Tensors of a caller as contiguous ones, which collectives read and write."""
+"""Tensors of a caller as contiguous ones, which collectives read and write, and the counts of their blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,3 +61,22 @@ def _adjacent(tensors: Sequence[Tensor]) -> Tensor | None:
 def is_part(part: Tensor, whole: Tensor) -> bool:
     """Whether a tensor lies in the memory of another one."""
     return bool(0 <= part.data_ptr() - whole.data_ptr() < whole.nbytes)
+
+
+def elements(name: str, tensor: Tensor, splits: Sequence[int], size: int) -> list[int]:
+    """Return the number of elements for each rank, from numbers of rows."""
+    rows = tensor.shape[0] if tensor.dim() else 1
+    if not splits:
+        if rows % size:
+            raise ValueError(f"all_to_all: the {name} has {rows} rows, which cannot be divided among {size} ranks")
+        return [int(tensor.numel()) // size] * size
+    if len(splits) != size or sum(splits) != rows:
+        raise ValueError(f"all_to_all: the {name} has {rows} rows, but its split sizes for {size} ranks are {splits}")
+    width = int(tensor.numel()) // rows if rows else 0
+    return [split * width for split in splits]
+
+
+def in_items(counts: list[int], tensor: Tensor, array: Any) -> list[int]:
+    """Convert counts of the elements of a tensor to counts of the items of its array, which may be bytes."""
+    factor = tensor.itemsize // array.itemsize
+    return [count * factor for count in counts]

@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
-import torch
 from mpi4py import MPI
 from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
 import pycoll
-from pycoll.trace import under_way
 
 from . import rendezvous, sparse
 from .arrays import as_array, operation, scaled
-from .flat import Actions, is_part, to_read, to_write
-from .work import All, Message, Work, engine
+from .flat import Actions, elements, in_items, is_part, to_read, to_write
+from .group import Group, create_comm
+from .work import All, Message, Work
 
 Tensors = Sequence[Tensor]
 
 
-class ProcessGroup(c10d.ProcessGroup):
-    """A process group whose collectives are those of pycoll.
-
-    Attributes
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        The communicator; its ranks are the ranks of the group.
-    """
-
-    def __init__(self, store: Any, comm: MPI.Intracomm, seconds: float) -> None:
-        super().__init__(comm.rank, comm.size)
-        self.comm, self._store = comm, store
-        self._channel, self._seconds = pycoll.attach(comm), seconds
-        self._name, self._description = "", "undefined"
-        self._label = "group"  # in traces
-        self._coalesced: list[Work] | None = None
-        self._count = 0  # of collectives
-
-    # Collectives.  Names and arguments are those of the base class.
+class ProcessGroup(Group):
+    """A process group whose collectives are those of pycoll."""
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
         """All-reduce in place."""
@@ -49,7 +29,7 @@ class ProcessGroup(c10d.ProcessGroup):
         (tensor,) = _listed(tensors)
         if tensor.is_sparse:
             sparse.allreduce(tensor, opts.reduceOp, self.comm)
-            return self._work(opts, All([]), [tensor])
+            return self.work(opts, All([]), [tensor])
         return self.allreduce_coalesced([tensor], opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
@@ -62,14 +42,14 @@ class ProcessGroup(c10d.ProcessGroup):
             _scale(opts.reduceOp, buffer)
             requests.append(pycoll.iallreduce(MPI.IN_PLACE, as_array(buffer), name, comm=self.comm))
             after += [*self._averaging(opts.reduceOp, buffer), *deliver]
-        return self._work(opts, requests, tensors, after, "all_reduce")
+        return self.work(opts, requests, tensors, after, "all_reduce")
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         """Broadcast from `opts.rootRank`."""
         (tensor,) = _listed(tensors)
         buffer, after = to_write(tensor, filled=True)
         request = pycoll.ibcast(as_array(buffer), opts.rootRank, comm=self.comm)
-        return self._work(opts, request, [tensor], after, "broadcast")
+        return self.work(opts, request, [tensor], after, "broadcast")
 
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         """Reduce in place at `opts.rootRank`; the tensors of other ranks keep their values."""
@@ -84,7 +64,7 @@ class ProcessGroup(c10d.ProcessGroup):
         else:
             given = as_array(scaled(opts.reduceOp, to_read(tensor)))
             request = pycoll.ireduce(given, None, name, root, comm=self.comm)
-        return self._work(opts, request, [tensor], after, "reduce")
+        return self.work(opts, request, [tensor], after, "reduce")
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """All-gather into a list of tensors for each input; the tensors of ranks may have different sizes."""
@@ -93,7 +73,7 @@ class ProcessGroup(c10d.ProcessGroup):
             buffer, deliver = to_write(tensors)
             requests.append(self._allgather(buffer, given, [tensor.numel() for tensor in tensors]))
             after += deliver
-        return self._work(opts or c10d.AllgatherOptions(), requests, outputs, after, "all_gather")
+        return self.work(opts or c10d.AllgatherOptions(), requests, outputs, after, "all_gather")
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """All-gather several inputs; `outputs` has a list for each rank, with a tensor for each input."""
@@ -110,7 +90,7 @@ class ProcessGroup(c10d.ProcessGroup):
             buffer, deliver = to_write(output)
             requests.append(self._allgather(buffer, given, [given.numel()] * self.size()))
             after += deliver
-        return self._work(opts or c10d.AllgatherOptions(), requests, outputs, after, "all_gather")
+        return self.work(opts or c10d.AllgatherOptions(), requests, outputs, after, "all_gather")
 
     def _allgather(self, output: Tensor, given: Tensor, counts: list[int]) -> Any:
         if counts[self.rank()] != given.numel() or sum(counts) != output.numel():
@@ -124,7 +104,7 @@ class ProcessGroup(c10d.ProcessGroup):
             sendbuf = MPI.IN_PLACE if given.data_ptr() == _start(output, counts, self.rank()) else sendbuf.copy()
         if min(counts) == max(counts):
             return pycoll.iallgather(sendbuf, recvbuf, comm=self.comm)
-        return pycoll.iallgatherv(sendbuf, [recvbuf, _in_items(counts, output, recvbuf)], comm=self.comm)
+        return pycoll.iallgatherv(sendbuf, [recvbuf, in_items(counts, output, recvbuf)], comm=self.comm)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
         """Gather into a list of tensors at `opts.rootRank`."""
@@ -136,7 +116,7 @@ class ProcessGroup(c10d.ProcessGroup):
             buffer, after = to_write(outputs[0])
             recvbuf = as_array(buffer)
         request = pycoll.igather(sendbuf, recvbuf, opts.rootRank, comm=self.comm)
-        return self._work(opts, request, outputs, after, "gather")
+        return self.work(opts, request, outputs, after, "gather")
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
         """Scatter a list of tensors at `opts.rootRank`."""
@@ -147,7 +127,7 @@ class ProcessGroup(c10d.ProcessGroup):
             sendbuf = as_array(to_read(inputs[0]))
         buffer, after = to_write(output)
         request = pycoll.iscatter(sendbuf, as_array(buffer), opts.rootRank, comm=self.comm)
-        return self._work(opts, request, outputs, after, "scatter")
+        return self.work(opts, request, outputs, after, "scatter")
 
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
         """Reduce-scatter a list of tensors, one for each rank, which may have different sizes."""
@@ -158,7 +138,7 @@ class ProcessGroup(c10d.ProcessGroup):
             request, deliver = self._reduce_scatter(output, to_read(tensors), counts, opts.reduceOp)
             requests.append(request)
             after += deliver
-        return self._work(opts, requests, outputs, after, "reduce_scatter")
+        return self.work(opts, requests, outputs, after, "reduce_scatter")
 
     def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Work:
         """Reduce-scatter one tensor."""
@@ -173,7 +153,7 @@ class ProcessGroup(c10d.ProcessGroup):
             request, deliver = self._reduce_scatter(output, to_read(given), counts, opts.reduceOp)
             requests.append(request)
             after += deliver
-        return self._work(opts, requests, outputs, after, "reduce_scatter")
+        return self.work(opts, requests, outputs, after, "reduce_scatter")
 
     def _reduce_scatter(self, output: Tensor, given: Tensor, counts: list[int], op: Any) -> tuple[Any, Actions]:
         if counts[self.rank()] != output.numel() or sum(counts) != given.numel():
@@ -199,28 +179,28 @@ class ProcessGroup(c10d.ProcessGroup):
         buffer, after = to_write(output)
         sendbuf, recvbuf = as_array(to_read(given)), as_array(buffer)
         if output_splits or input_splits:
-            sendcounts = _in_items(_elements("input", given, input_splits, self.size()), given, sendbuf)
-            recvcounts = _in_items(_elements("output", output, output_splits, self.size()), output, recvbuf)
+            sendcounts = in_items(elements("input", given, input_splits, self.size()), given, sendbuf)
+            recvcounts = in_items(elements("output", output, output_splits, self.size()), output, recvbuf)
             request = pycoll.ialltoallv([sendbuf, sendcounts], [recvbuf, recvcounts], comm=self.comm)
         else:
             for name, tensor in (("input", given), ("output", output)):
-                _elements(name, tensor, (), self.size())
+                elements(name, tensor, (), self.size())
             request = pycoll.ialltoall(sendbuf, recvbuf, comm=self.comm)
-        return self._work(opts or c10d.AllToAllOptions(), request, [output], after, "all_to_all")
+        return self.work(opts or c10d.AllToAllOptions(), request, [output], after, "all_to_all")
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """All-to-all of lists of tensors, one for each rank, which may have different sizes."""
         buffer, after = to_write(outputs)
         given = to_read(inputs)
         sendbuf, recvbuf = as_array(given), as_array(buffer)
-        sendcounts = _in_items([tensor.numel() for tensor in inputs], given, sendbuf)
-        recvcounts = _in_items([tensor.numel() for tensor in outputs], buffer, recvbuf)
+        sendcounts = in_items([tensor.numel() for tensor in inputs], given, sendbuf)
+        recvcounts = in_items([tensor.numel() for tensor in outputs], buffer, recvbuf)
         request = pycoll.ialltoallv([sendbuf, sendcounts], [recvbuf, recvcounts], comm=self.comm)
-        return self._work(opts or c10d.AllToAllOptions(), request, outputs, after, "all_to_all")
+        return self.work(opts or c10d.AllToAllOptions(), request, outputs, after, "all_to_all")
 
     def barrier(self, opts: Any = None) -> Work:
         """Wait until all ranks have called this."""
-        return self._work(opts or c10d.BarrierOptions(), pycoll.ibarrier(comm=self.comm), what="barrier")
+        return self.work(opts or c10d.BarrierOptions(), pycoll.ibarrier(comm=self.comm), what="barrier")
 
     # The names before torch 2.13.
     _allgather_base = all_gather_single
@@ -229,15 +209,13 @@ class ProcessGroup(c10d.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    # Messages.
-
     def send(self, tensors: Tensors, dest: int, tag: int = 0) -> Work:
         """Send a tensor to a rank of the group."""
         (tensor,) = _listed(tensors)
         buffer = to_read(tensor)
         request = pycoll.isend(as_array(buffer), dest, tag, comm=self.comm)
         message = Message(request, f"send to rank {dest} with tag {tag}", dest, self._seconds)
-        return self._work(None, message, [buffer])
+        return self.work(None, message, [buffer])
 
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> Work:
         """Receive a tensor from a rank of the group."""
@@ -246,127 +224,17 @@ class ProcessGroup(c10d.ProcessGroup):
         request = pycoll.irecv(as_array(buffer), source, tag, comm=self.comm)
         rank = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
         message = Message(request, f"recv from {rank} with tag {tag}", source, self._seconds)
-        return self._work(None, message, [tensor], after)
+        return self.work(None, message, [tensor], after)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
         """Receive a tensor from any rank of the group."""
         return self.recv(tensors, MPI.ANY_SOURCE, tag)
-
-    # What all of them have in common.
-
-    def _work(
-        self, opts: Any, request: Any, tensors: Sequence[Any] = (), after: Sequence[Any] = (), what: str = ""
-    ) -> Work:
-        """Return the work for a request, or for a list of them; complete, if the caller waits anyway."""
-        requests = request if isinstance(request, list) else [request]
-        if what:
-            self._count += 1
-            after = [*after, under_way(f"{self._label}: {what}")]
-            seconds = opts.timeout.total_seconds()
-            for each in requests:
-                each.task.set_timeout(seconds if seconds > 0 else self._seconds)
-        work = Work(requests[0] if len(requests) == 1 else All(requests), tensors, after)
-        if opts is None or opts.asyncOp:
-            engine.add(work)
-            if self._coalesced is not None:
-                self._coalesced.append(work)
-        else:
-            work.finish()
-        return work
 
     def _averaging(self, op: Any, result: Tensor) -> Actions:
         """What remains to be done for the average of integers."""
         if op.op != c10d.ReduceOp.AVG or result.is_floating_point() or result.is_complex():
             return []
         return [lambda: result.div_(self.size(), rounding_mode="trunc")]
-
-    def _start_coalescing(self, device: torch.device) -> None:
-        self._coalesced = []
-
-    def _end_coalescing(self, device: torch.device) -> Work:
-        works, self._coalesced = self._coalesced or [], None
-        return self._work(None, All([_Finished(work) for work in works]))
-
-    # The group itself.
-
-    def split_group(
-        self,
-        new_ranks: Sequence[int],
-        timeout: timedelta | None = None,
-        opts: Any = None,
-        group_name: str | None = None,
-        group_desc: str | None = None,
-        device_types: Any = None,
-    ) -> ProcessGroup | None:
-        """Return a group of some ranks of this one; None on the other ranks, which need not call this."""
-        if self.rank() not in new_ranks:
-            return None
-        name = group_name or f"{self._name}:{','.join(map(str, new_ranks))}"
-        comm = _create_comm(self.comm, new_ranks, name)
-        store = c10d.PrefixStore(f"{name}/", self.get_group_store())
-        group = ProcessGroup(store, comm, timeout.total_seconds() if timeout else self._seconds)
-        group.setGroupName(name)
-        group.setGroupDesc(group_desc or "undefined")
-        return group
-
-    def get_group_store(self) -> Any:
-        """Return the store of the group."""
-        return self._store
-
-    def set_timeout(self, timeout: timedelta) -> None:
-        """Set the time after which a collective or a message raises CollectiveTimeout."""
-        self._seconds = timeout.total_seconds()
-
-    _set_default_timeout = set_timeout
-
-    def shutdown(self) -> None:
-        """Wait for the works in flight, and free the communicator."""
-        engine.drain()
-        if not self._channel.broken and not MPI.Is_finalized():
-            self.comm.Free()
-
-    def abort(self) -> None:
-        """Make the group unusable; its messages in flight are left alone."""
-        self._channel.abandon(RuntimeError(f"the process group {self._name} was aborted"))
-
-    def getBackendName(self) -> str:
-        """Return "pycoll"."""
-        return "pycoll"
-
-    def getGroupName(self) -> str:
-        """Return the name that torch.distributed gave to the group."""
-        return self._name
-
-    def setGroupName(self, name: str) -> None:
-        """Set the name."""
-        self._name = name
-
-    def getGroupDesc(self) -> str:
-        """Return the description."""
-        return self._description
-
-    def setGroupDesc(self, description: str) -> None:
-        """Set the description."""
-        self._description = description
-        self._label = self._name if description == "undefined" else description
-
-    @property
-    def _device_types(self) -> list[torch.device]:
-        cuda = [torch.device("cuda")] if torch.cuda.is_available() else []
-        return [torch.device("cpu"), *cuda]
-
-    def _get_backend(self, device: torch.device) -> ProcessGroup:
-        return self
-
-    supports_splitting = True
-    supports_coalescing = False
-    options = None
-
-    def _set_sequence_number_for_group(self) -> None:
-        """Do nothing: the numbers start at 0."""
-
-    def _get_sequence_number_for_group(self) -> int:
-        return int(self._count)
 
 
 def create(options: Any, backend_options: Any) -> ProcessGroup:
@@ -383,28 +251,8 @@ def create(options: Any, backend_options: Any) -> ProcessGroup:
         raise RuntimeError("pycoll.torch needs MPI_THREAD_MULTIPLE, but MPI was initialized with a lower level")
     if not options.global_ranks_in_group and options.group_size == world.size:  # all ranks are here
         rendezvous.set_variables()
-    comm = _create_comm(world, ranks, options.group_id)
+    comm = create_comm(world, ranks, options.group_id)
     return ProcessGroup(options.store, comm, options.timeout.total_seconds())
-
-
-def _create_comm(parent: MPI.Intracomm, ranks: Sequence[int], name: str) -> MPI.Intracomm:
-    group = parent.group.Incl(ranks)
-    comm = parent.Create_group(group, zlib.crc32(name.encode()) % 32768)  # a tag that MPI guarantees
-    group.Free()
-    return comm
-
-
-class _Finished:
-    """A work as a request, for works that are combined."""
-
-    def __init__(self, work: Work) -> None:
-        self._work = work
-
-    def Test(self) -> bool:
-        return self._work.is_completed()
-
-    def Wait(self) -> None:
-        self._work.wait()
 
 
 def _listed(tensors: Tensors | Tensor) -> Tensors:
@@ -432,22 +280,3 @@ def _check_blocks(what: str, tensors: Tensors, counts: list[int]) -> None:
 
 def _start(tensor: Tensor, counts: list[int], rank: int) -> int:
     return int(tensor.data_ptr() + sum(counts[:rank]) * tensor.itemsize)
-
-
-def _elements(name: str, tensor: Tensor, splits: Sequence[int], size: int) -> list[int]:
-    """Return the number of elements for each rank, from numbers of rows."""
-    rows = tensor.shape[0] if tensor.dim() else 1
-    if not splits:
-        if rows % size:
-            raise ValueError(f"all_to_all: the {name} has {rows} rows, which cannot be divided among {size} ranks")
-        return [int(tensor.numel()) // size] * size
-    if len(splits) != size or sum(splits) != rows:
-        raise ValueError(f"all_to_all: the {name} has {rows} rows, but its split sizes for {size} ranks are {splits}")
-    width = int(tensor.numel()) // rows if rows else 0
-    return [split * width for split in splits]
-
-
-def _in_items(counts: list[int], tensor: Tensor, array: Any) -> list[int]:
-    """Convert counts of the elements of a tensor to counts of the items of its array, which may be bytes."""
-    factor = tensor.itemsize // array.itemsize
-    return [count * factor for count in counts]
