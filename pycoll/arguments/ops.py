@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -16,6 +16,11 @@ AVG: Final = "avg"
 
 # The names of operations, for type checkers.
 OpName = Literal["sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "minloc", "maxloc", "avg"]
+
+
+Bound = Callable[[], object]
+# Functions that replace a ufunc for one dtype, with the same results: from the operands and the result to a call.
+kernels: dict[tuple[object, np.dtype], Callable[[np.ndarray, Any, np.ndarray], Bound]] = {}
 
 
 class Operation(NamedTuple):
@@ -37,8 +42,10 @@ class Operation(NamedTuple):
             hint = "; convert to floating point, or use SUM" if self.mean and dtype.kind in "iu" else ""
             raise WrongOperation(f"op={self.name} is not defined for dtype {dtype}{hint}")
 
-    def binder(self, dtype: np.dtype) -> Callable[[np.ndarray, np.ndarray, np.ndarray], Callable[[], object]]:
+    def binder(self, dtype: np.dtype) -> Callable[[np.ndarray, np.ndarray, np.ndarray], Bound]:
         """A function from two operands and a result, arrays of this dtype, to a call that combines them."""
+        if kernel := kernels.get((self.combine, dtype)):
+            return kernel
         if self.combine is np.multiply and dtype.kind == "c":
             return partial(partial, _complex_product)
         if self.combine in (np.minimum, np.maximum):  # these require `out` by name; the others are faster without
@@ -77,6 +84,12 @@ def _better(comparison: np.ufunc, left: np.ndarray, right: np.ndarray, out: np.n
     better = comparison(right[value], left[value])
     better |= (right[value] == left[value]) & (right[index] < left[index])
     out[...] = np.where(better, right, left)
+
+
+def bound_division(dividend: np.ndarray, divisor: int, out: np.ndarray) -> Bound:
+    """A call that divides an array by a number."""
+    kernel = kernels.get((np.divide, dividend.dtype))
+    return kernel(dividend, divisor, out) if kernel else partial(np.divide, dividend, divisor, out=out)
 
 
 def _complex_product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:

@@ -17,7 +17,7 @@ from mpi4py import MPI
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address
 from ..arguments.memory_kinds import Launcher
-from ..arguments.ops import Operation, real_dtype
+from ..arguments.ops import Operation, bound_division, real_dtype
 from ..base.counters import counted
 from ..compiler.align import LINE, aligned
 from ..compiler.program import RECV, Apply, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait, is_native
@@ -93,7 +93,7 @@ class Template:
         assert type(step) is Divide, f"{step} is not a step for the host"
         # complex numbers as pairs of real numbers, whose rounding does not depend on their addresses
         mean = self._array(step.region, real_dtype(self._dtype))
-        return lambda requests, arrays: partial(np.divide, arrays[mean], self._size, out=arrays[mean])
+        return lambda requests, arrays: bound_division(arrays[mean], self._size, arrays[mean])
 
 
 def template(

@@ -44,10 +44,15 @@ class Task:
         self.thread = threading.get_ident()
         self.error: BaseException | None = None
         self.done = False
+        self._limit, self._deadline = 0.0, 0.0  # in seconds; 0 means that `settings.TIMEOUT` holds
         self._parts = iter(parts)
         self._executable: Executable | None = None
         self._at = 0
         self._working = False  # in the middle of a step, which cannot be repeated
+
+    def set_timeout(self, seconds: float) -> None:
+        """Let `poll` and `finish` raise CollectiveTimeout if the task is not complete in this time from now."""
+        self._limit, self._deadline = seconds, time.monotonic() + seconds
 
     def start(self) -> None:
         """Start, and run all steps that need no waiting."""
@@ -120,6 +125,8 @@ class Task:
         if not self.done:
             self.thread = threading.get_ident()
             progress()
+            if self._deadline and not self.done and time.monotonic() > self._deadline:
+                self.give_up()
         return self.done
 
     def run(self) -> None:
@@ -154,7 +161,7 @@ class Task:
     def _wait(self) -> None:
         """Wait until it is complete, while all tasks of this thread progress."""
         self.thread = threading.get_ident()
-        deadline = time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else None
+        deadline = self._deadline or (time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else 0.0)
         while not self.done:
             if not (len(tasks) > 1 or deadline or background):
                 self.advance(wait=True)  # without the lock, so that other threads can run
@@ -175,7 +182,8 @@ class Task:
 
     def give_up(self) -> None:
         """Raise CollectiveTimeout, and make the communicator unusable."""
-        problem = f"{self.name} did not finish in {settings.TIMEOUT:g} s: {self._state()}"
+        seconds = self._limit or settings.TIMEOUT
+        problem = f"{self.name} did not finish in its timeout of {seconds:g} s: {self._state()}"
         self.channel.abandon(CollectiveTimeout(problem), self, self._executable)
         self._complete()
         raise CollectiveTimeout(problem)

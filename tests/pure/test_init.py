@@ -24,3 +24,8 @@ def test_public_names():
     assert {"allreduce", "bcast", "AVG", "abort_on_exception", "sendrecv", "algorithms"} <= set(dir(pycoll))
     with pytest.raises(AttributeError, match=r"^module 'pycoll' has no attribute 'allredcue'$"):
         pycoll.allredcue  # noqa: B018
+
+
+def test_torch_is_not_loaded():
+    program = "import sys, pycoll; from pycoll import parallel, simulate; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -214,7 +214,7 @@ def late(arguments, *texts):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("ranks", quick(2, 3))
 def test_a_rank_that_never_calls_is_named(monkeypatch, form, ranks):
-    texts = ["bcast by naive on rank ", "did not finish in 1 s", "it is waiting for rank 1 to send a message to it"]
+    texts = ["bcast by naive on rank ", "in its timeout of 1 s", "it is waiting for rank 1 to send a message to it"]
     text = late("'bcast', np.ones(3), 1, algorithm='naive'", *texts)
     program(monkeypatch, text, ranks, form, TIMEOUT="1")
 
@@ -225,7 +225,7 @@ def test_waits_for_several_tell_of_it_too(monkeypatch, function):
 def call(*arguments):
     pycoll.{function}([pycoll.ibcast(np.ones(3), 1, algorithm="tree")])
 """
-    texts = ["bcast by tree on rank 0 of 2", "did not finish in 1 s", "in round 1 it is waiting for rank 1 to send"]
+    texts = ["bcast by tree on rank 0 of 2", "in its timeout of 1 s", "in round 1 it is waiting for rank 1 to send"]
     program(monkeypatch, call + late("'bcast'", *texts), 2, TIMEOUT="1")
 
 

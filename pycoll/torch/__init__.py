@@ -1,0 +1,18 @@
+"""A backend of torch.distributed: ``import pycoll.torch``, then ``init_process_group("pycoll")``.
+
+Start the program with ``mpiexec -n 4 python train.py`` or ``srun python train.py``.  Ranks and the number of ranks come
+from MPI.  Importing this module registers the backend, sets the environment variables that ``env://`` reads, and
+registers the scheme ``mpi://``.  All ranks of COMM_WORLD import it.  Nothing else of pycoll imports torch.
+"""
+
+import torch.distributed
+
+from . import kernels, rendezvous
+from .memory import empty, free, zeros
+from .process_group import ProcessGroup, create
+
+__all__ = ["ProcessGroup", "empty", "free", "zeros"]
+
+torch.distributed.Backend.register_backend("pycoll", create, extended_api=True, devices=["cpu", "cuda"])
+kernels.register()
+rendezvous.register()

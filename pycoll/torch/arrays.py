@@ -1,0 +1,94 @@
+"""Tensors as arrays that share their memory, and the operations of torch.distributed as those of pycoll."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from torch.distributed import ReduceOp
+
+from pycoll.arguments.ops import OpName
+
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)  # NumPy has it only through ml_dtypes
+
+_CODES = {
+    dtype: np.empty(0, str(dtype).removeprefix("torch.")).__array_interface__["typestr"]
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype) and hasattr(np, str(dtype).removeprefix("torch."))
+} | {torch.bfloat16: "<u2"}
+
+_NAMES: dict[Any, OpName] = {
+    ReduceOp.SUM: "sum",
+    ReduceOp.PREMUL_SUM: "sum",
+    ReduceOp.AVG: "avg",
+    ReduceOp.PRODUCT: "prod",
+    ReduceOp.MIN: "min",
+    ReduceOp.MAX: "max",
+    ReduceOp.BAND: "band",
+    ReduceOp.BOR: "bor",
+    ReduceOp.BXOR: "bxor",
+}
+_LOGICAL: dict[str, OpName] = {
+    "sum": "lor",
+    "max": "lor",
+    "bor": "lor",
+    "prod": "land",
+    "min": "land",
+    "band": "land",
+    "bxor": "lxor",
+}
+
+
+class _Memory:
+    """The memory of a tensor, for NumPy; the array keeps the tensor alive.
+
+    `Tensor.numpy` would mark the storage as not resizable, and FSDP resizes it.
+    """
+
+    __slots__ = ("__array_interface__", "_tensor")
+
+    def __init__(self, tensor: torch.Tensor, count: int, code: str) -> None:
+        self._tensor = tensor
+        self.__array_interface__ = {
+            "data": (tensor.data_ptr(), False),
+            "shape": (count,),
+            "typestr": code,
+            "version": 3,
+        }
+
+
+def as_array(tensor: torch.Tensor) -> Any:
+    """Return a flat array that shares the memory of a contiguous tensor; of bytes if NumPy does not have the dtype.
+
+    A tensor on a GPU is returned as it is, because pycoll reads its `__cuda_array_interface__`.
+    """
+    if tensor.is_cuda:
+        return tensor.detach() if tensor.dtype != torch.bfloat16 else tensor.detach().view(torch.int16)
+    code = _CODES.get(tensor.dtype)
+    if code is None:
+        return np.asarray(_Memory(tensor, tensor.nbytes, "|u1"))
+    array = np.asarray(_Memory(tensor, tensor.numel(), code))
+    return array.view(_BFLOAT16) if tensor.dtype == torch.bfloat16 else array
+
+
+def operation(what: str, given: Any, tensor: torch.Tensor) -> OpName:
+    """Return the name of the operation of pycoll for a `ReduceOp` on tensors of this dtype.
+
+    The average of integers is a sum, which the caller divides.
+    """
+    dtype, name = tensor.dtype, _NAMES.get(given.op)
+    numbers = dtype.is_floating_point or dtype.is_complex
+    if dtype == torch.bool:
+        name = _LOGICAL.get(name or "")
+    elif numbers and (dtype.itemsize == 1 or name in ("band", "bor", "bxor")):
+        name = None
+    if name is None:
+        raise TypeError(f"{what}: {given.op} is not defined for {dtype}")
+    return "sum" if name == "avg" and not numbers else name
+
+
+def scaled(given: Any, tensor: torch.Tensor) -> torch.Tensor:
+    """Return the contribution of this rank: the tensor, or for PREMUL_SUM a multiple of it."""
+    return tensor if given.op != ReduceOp.PREMUL_SUM else tensor * given.factor

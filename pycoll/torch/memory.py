@@ -1,0 +1,80 @@
+"""Tensors in registered memory, which the other ranks of the host can read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+import pycoll
+
+from .process_group import ProcessGroup
+
+
+def empty(*shape: int | Sequence[int], dtype: torch.dtype | None = None, group: Any = None) -> torch.Tensor:
+    """Allocate a tensor in registered memory: collectives on it need no messages for their data inside a host.
+
+    All ranks of the group call this together; shapes and dtypes may differ.
+
+    Parameters
+    ----------
+    *shape : int, or sequence of int
+        The shape.
+    dtype : torch.dtype, optional
+        The dtype; by default, the default dtype of torch.
+    group : ProcessGroup, optional
+        The process group whose collectives will use the tensor; the default group by default.
+
+    Returns
+    -------
+    torch.Tensor
+        The tensor, on the CPU; its contents are undefined.
+
+    Raises
+    ------
+    TypeError
+        If the group is not one of pycoll.
+    ValueError
+        If a dimension is negative.
+    """
+    sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    nbytes = int(np.prod(sizes, dtype=np.int64)) * dtype.itemsize
+    memory = pycoll.empty(nbytes, np.uint8, comm=_group(group).comm)
+    return torch.from_numpy(memory).view(dtype).view(*sizes)
+
+
+def zeros(*shape: int | Sequence[int], dtype: torch.dtype | None = None, group: Any = None) -> torch.Tensor:
+    """Allocate a tensor as `empty` does, and set its elements to zero."""
+    return empty(*shape, dtype=dtype, group=group).zero_()
+
+
+def free(tensor: torch.Tensor, group: Any = None) -> None:
+    """Free a tensor that `empty` or `zeros` returned; it and its views must not be used any more.
+
+    All ranks of the group call this together, in the same order for all tensors.
+
+    Parameters
+    ----------
+    tensor : torch.Tensor
+        The tensor.
+    group : ProcessGroup, optional
+        The process group that was passed to `empty`.
+
+    Raises
+    ------
+    TypeError
+        If the group is not one of pycoll.
+    ValueError
+        If the tensor is not from `empty` on this group, or is freed already, or if the ranks free different tensors.
+    """
+    pycoll.free(tensor.detach().view(-1).view(torch.uint8).numpy(), comm=_group(group).comm)
+
+
+def _group(group: Any) -> ProcessGroup:
+    group = torch.distributed.group.WORLD if group is None else group
+    if not isinstance(group, ProcessGroup):
+        raise TypeError(f'group must be a process group of the backend "pycoll", not {group!r}')
+    return group

@@ -1,0 +1,282 @@
+"""The process group: each collective of torch.distributed as one of pycoll."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mpi4py import MPI
+from torch import Tensor
+from torch._C import _distributed_c10d as c10d
+
+import pycoll
+
+from . import rendezvous, sparse
+from .arrays import as_array, operation, scaled
+from .flat import Actions, elements, in_items, is_part, to_read, to_write
+from .group import Group, create_comm
+from .work import All, Message, Work
+
+Tensors = Sequence[Tensor]
+
+
+class ProcessGroup(Group):
+    """A process group whose collectives are those of pycoll."""
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
+        """All-reduce in place."""
+        opts = opts or c10d.AllreduceOptions()
+        (tensor,) = _listed(tensors)
+        if tensor.is_sparse:
+            sparse.allreduce(tensor, opts.reduceOp, self.comm)
+            return self.work(opts, All([]), [tensor])
+        return self.allreduce_coalesced([tensor], opts)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
+        """All-reduce several tensors in place."""
+        opts = opts or c10d.AllreduceCoalescedOptions()
+        requests, after = [], []
+        for tensor in tensors:
+            name = operation("all_reduce", opts.reduceOp, tensor)
+            buffer, deliver = to_write(tensor, filled=True)
+            _scale(opts.reduceOp, buffer)
+            requests.append(pycoll.iallreduce(MPI.IN_PLACE, as_array(buffer), name, comm=self.comm))
+            after += [*self._averaging(opts.reduceOp, buffer), *deliver]
+        return self.work(opts, requests, tensors, after, "all_reduce")
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> Work:
+        """Broadcast from `opts.rootRank`."""
+        (tensor,) = _listed(tensors)
+        buffer, after = to_write(tensor, filled=True)
+        request = pycoll.ibcast(as_array(buffer), opts.rootRank, comm=self.comm)
+        return self.work(opts, request, [tensor], after, "broadcast")
+
+    def reduce(self, tensors: Tensors, opts: Any) -> Work:
+        """Reduce in place at `opts.rootRank`; the tensors of other ranks keep their values."""
+        (tensor,) = _listed(tensors)
+        name, root = operation("reduce", opts.reduceOp, tensor), opts.rootRank
+        after: Actions = []
+        if self.rank() == root:
+            buffer, deliver = to_write(tensor, filled=True)
+            _scale(opts.reduceOp, buffer)
+            after = [*self._averaging(opts.reduceOp, buffer), *deliver]
+            request = pycoll.ireduce(MPI.IN_PLACE, as_array(buffer), name, root, comm=self.comm)
+        else:
+            given = as_array(scaled(opts.reduceOp, to_read(tensor)))
+            request = pycoll.ireduce(given, None, name, root, comm=self.comm)
+        return self.work(opts, request, [tensor], after, "reduce")
+
+    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+        """All-gather into a list of tensors for each input; the tensors of ranks may have different sizes."""
+        requests, after = [], []
+        for tensors, given in zip(outputs, inputs, strict=True):
+            buffer, deliver = to_write(tensors)
+            requests.append(self._allgather(buffer, given, [tensor.numel() for tensor in tensors]))
+            after += deliver
+        return self.work(opts or c10d.AllgatherOptions(), requests, outputs, after, "all_gather")
+
+    def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+        """All-gather several inputs; `outputs` has a list for each rank, with a tensor for each input."""
+        return self.allgather([list(tensors) for tensors in zip(*outputs, strict=True)], inputs, opts)
+
+    def all_gather_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Work:
+        """All-gather into one tensor."""
+        return self.all_gather_single_coalesced([output], [given], opts)
+
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        """All-gather each input into one output."""
+        requests, after = [], []
+        for output, given in zip(outputs, inputs, strict=True):
+            buffer, deliver = to_write(output)
+            requests.append(self._allgather(buffer, given, [given.numel()] * self.size()))
+            after += deliver
+        return self.work(opts or c10d.AllgatherOptions(), requests, outputs, after, "all_gather")
+
+    def _allgather(self, output: Tensor, given: Tensor, counts: list[int]) -> Any:
+        if counts[self.rank()] != given.numel() or sum(counts) != output.numel():
+            raise ValueError(
+                f"all_gather: the output has {output.numel()} elements, with {counts[self.rank()]} of them for rank "
+                f"{self.rank()}, whose input has {given.numel()}"
+            )
+        _check_dtypes("all_gather", output, given)
+        recvbuf, sendbuf = as_array(output), as_array(to_read(given))
+        if is_part(given, output):  # fully_shard gathers from a slice of the output
+            sendbuf = MPI.IN_PLACE if given.data_ptr() == _start(output, counts, self.rank()) else sendbuf.copy()
+        if min(counts) == max(counts):
+            return pycoll.iallgather(sendbuf, recvbuf, comm=self.comm)
+        return pycoll.iallgatherv(sendbuf, [recvbuf, in_items(counts, output, recvbuf)], comm=self.comm)
+
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
+        """Gather into a list of tensors at `opts.rootRank`."""
+        (given,) = _listed(inputs)
+        sendbuf, recvbuf = as_array(to_read(given)), None
+        after: Actions = []
+        if self.rank() == opts.rootRank:
+            _check_blocks("gather", outputs[0], [given.numel()] * self.size())
+            buffer, after = to_write(outputs[0])
+            recvbuf = as_array(buffer)
+        request = pycoll.igather(sendbuf, recvbuf, opts.rootRank, comm=self.comm)
+        return self.work(opts, request, outputs, after, "gather")
+
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
+        """Scatter a list of tensors at `opts.rootRank`."""
+        (output,) = _listed(outputs)
+        sendbuf = None
+        if self.rank() == opts.rootRank:
+            _check_blocks("scatter", inputs[0], [output.numel()] * self.size())
+            sendbuf = as_array(to_read(inputs[0]))
+        buffer, after = to_write(output)
+        request = pycoll.iscatter(sendbuf, as_array(buffer), opts.rootRank, comm=self.comm)
+        return self.work(opts, request, outputs, after, "scatter")
+
+    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
+        """Reduce-scatter a list of tensors, one for each rank, which may have different sizes."""
+        opts = opts or c10d.ReduceScatterOptions()
+        requests, after = [], []
+        for output, tensors in zip(outputs, inputs, strict=True):
+            counts = [tensor.numel() for tensor in tensors]
+            request, deliver = self._reduce_scatter(output, to_read(tensors), counts, opts.reduceOp)
+            requests.append(request)
+            after += deliver
+        return self.work(opts, requests, outputs, after, "reduce_scatter")
+
+    def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Work:
+        """Reduce-scatter one tensor."""
+        return self.reduce_scatter_single_coalesced([output], [given], opts)
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        """Reduce-scatter each input into one output."""
+        opts = opts or c10d.ReduceScatterOptions()
+        requests, after = [], []
+        for output, given in zip(outputs, inputs, strict=True):
+            counts = [output.numel()] * self.size()
+            request, deliver = self._reduce_scatter(output, to_read(given), counts, opts.reduceOp)
+            requests.append(request)
+            after += deliver
+        return self.work(opts, requests, outputs, after, "reduce_scatter")
+
+    def _reduce_scatter(self, output: Tensor, given: Tensor, counts: list[int], op: Any) -> tuple[Any, Actions]:
+        if counts[self.rank()] != output.numel() or sum(counts) != given.numel():
+            raise ValueError(
+                f"reduce_scatter: the input has {given.numel()} elements, with {counts[self.rank()]} of them for rank "
+                f"{self.rank()}, whose output has {output.numel()}"
+            )
+        _check_dtypes("reduce_scatter", output, given)
+        name, buffer = operation("reduce_scatter", op, given), scaled(op, given)
+        if is_part(output, buffer):
+            buffer = buffer.clone()
+        result, deliver = to_write(output)
+        uneven = None if min(counts) == max(counts) else counts
+        arrays = as_array(buffer), as_array(result)
+        request = pycoll.ireduce_scatter(*arrays, name, recvcounts=uneven, comm=self.comm)
+        return request, [*self._averaging(op, result), *deliver]
+
+    def all_to_all_single(
+        self, output: Tensor, given: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
+    ) -> Work:
+        """All-to-all of the rows of one tensor; equal numbers of rows for all ranks, without splits."""
+        _check_dtypes("all_to_all", output, given)
+        buffer, after = to_write(output)
+        sendbuf, recvbuf = as_array(to_read(given)), as_array(buffer)
+        if output_splits or input_splits:
+            sendcounts = in_items(elements("input", given, input_splits, self.size()), given, sendbuf)
+            recvcounts = in_items(elements("output", output, output_splits, self.size()), output, recvbuf)
+            request = pycoll.ialltoallv([sendbuf, sendcounts], [recvbuf, recvcounts], comm=self.comm)
+        else:
+            for name, tensor in (("input", given), ("output", output)):
+                elements(name, tensor, (), self.size())
+            request = pycoll.ialltoall(sendbuf, recvbuf, comm=self.comm)
+        return self.work(opts or c10d.AllToAllOptions(), request, [output], after, "all_to_all")
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        """All-to-all of lists of tensors, one for each rank, which may have different sizes."""
+        buffer, after = to_write(outputs)
+        given = to_read(inputs)
+        sendbuf, recvbuf = as_array(given), as_array(buffer)
+        sendcounts = in_items([tensor.numel() for tensor in inputs], given, sendbuf)
+        recvcounts = in_items([tensor.numel() for tensor in outputs], buffer, recvbuf)
+        request = pycoll.ialltoallv([sendbuf, sendcounts], [recvbuf, recvcounts], comm=self.comm)
+        return self.work(opts or c10d.AllToAllOptions(), request, outputs, after, "all_to_all")
+
+    def barrier(self, opts: Any = None) -> Work:
+        """Wait until all ranks have called this."""
+        return self.work(opts or c10d.BarrierOptions(), pycoll.ibarrier(comm=self.comm), what="barrier")
+
+    # The names before torch 2.13.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    def send(self, tensors: Tensors, dest: int, tag: int = 0) -> Work:
+        """Send a tensor to a rank of the group."""
+        (tensor,) = _listed(tensors)
+        buffer = to_read(tensor)
+        request = pycoll.isend(as_array(buffer), dest, tag, comm=self.comm)
+        message = Message(request, f"send to rank {dest} with tag {tag}", dest, self._seconds)
+        return self.work(None, message, [buffer])
+
+    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> Work:
+        """Receive a tensor from a rank of the group."""
+        (tensor,) = _listed(tensors)
+        buffer, after = to_write(tensor)
+        request = pycoll.irecv(as_array(buffer), source, tag, comm=self.comm)
+        rank = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
+        message = Message(request, f"recv from {rank} with tag {tag}", source, self._seconds)
+        return self.work(None, message, [tensor], after)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
+        """Receive a tensor from any rank of the group."""
+        return self.recv(tensors, MPI.ANY_SOURCE, tag)
+
+    def _averaging(self, op: Any, result: Tensor) -> Actions:
+        """What remains to be done for the average of integers."""
+        if op.op != c10d.ReduceOp.AVG or result.is_floating_point() or result.is_complex():
+            return []
+        return [lambda: result.div_(self.size(), rounding_mode="trunc")]
+
+
+def create(options: Any, backend_options: Any) -> ProcessGroup:
+    """Create a process group for torch.distributed, which calls this on the members of the group only."""
+    world = MPI.Intracomm(MPI.COMM_WORLD)
+    ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+    if options.group_size > world.size or ranks[options.group_rank] != world.rank:
+        raise RuntimeError(
+            f"this process has rank {ranks[options.group_rank]} of {max(options.group_size, max(ranks) + 1)} in "
+            f"torch.distributed, but rank {world.rank} of {world.size} in MPI; start the program with "
+            "`mpiexec -n RANKS python PROGRAM` or srun, not with torchrun or torch.multiprocessing"
+        )
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise RuntimeError("pycoll.torch needs MPI_THREAD_MULTIPLE, but MPI was initialized with a lower level")
+    if not options.global_ranks_in_group and options.group_size == world.size:  # all ranks are here
+        rendezvous.set_variables()
+    comm = create_comm(world, ranks, options.group_id)
+    return ProcessGroup(options.store, comm, options.timeout.total_seconds())
+
+
+def _listed(tensors: Tensors | Tensor) -> Tensors:
+    tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+    if len(tensors) != 1:
+        raise ValueError(f"a collective takes one tensor, not {len(tensors)}")
+    return tensors
+
+
+def _scale(op: Any, buffer: Tensor) -> None:
+    if op.op == c10d.ReduceOp.PREMUL_SUM:
+        buffer.mul_(op.factor)
+
+
+def _check_dtypes(what: str, output: Tensor, given: Tensor) -> None:
+    if output.dtype != given.dtype:
+        raise TypeError(f"{what}: the input has dtype {given.dtype}, the output {output.dtype}")
+
+
+def _check_blocks(what: str, tensors: Tensors, counts: list[int]) -> None:
+    found = [tensor.numel() for tensor in tensors]
+    if found != counts:
+        raise ValueError(f"{what}: the tensors of the list have {found} elements, not {counts}")
+
+
+def _start(tensor: Tensor, counts: list[int], rank: int) -> int:
+    return int(tensor.data_ptr() + sum(counts[:rank]) * tensor.itemsize)

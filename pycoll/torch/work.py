@@ -1,0 +1,256 @@
+"""Collectives in flight: `Work` objects, and the thread that advances those that nobody waits for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import torch
+from mpi4py import MPI
+from torch._C._distributed_c10d import Work as TorchWork
+
+from pycoll.base.errors import CollectiveTimeout
+from pycoll.runtime.progress import INTERVAL, until
+
+LONGEST = 1e-3  # the longest time between two checks of the thread, in seconds
+
+
+class Message:
+    """A point-to-point message in flight, with the methods of a request for a collective."""
+
+    def __init__(self, request: MPI.Request, name: str, peer: int, seconds: float) -> None:
+        self.source = peer
+        self._request, self._name, self._status = request, name, MPI.Status()
+        self._seconds, self._deadline = seconds, time.monotonic() + seconds
+
+    def Test(self) -> bool:
+        """Test whether the message has been sent or received."""
+        if self._request.Test(self._status):
+            self.source = self._status.source if self.source == MPI.ANY_SOURCE else self.source
+            return True
+        if time.monotonic() > self._deadline:
+            _unfinished.append(self)
+            raise CollectiveTimeout(f"{self._name} did not finish in its timeout of {self._seconds:g} s")
+        return False
+
+    def Wait(self) -> None:
+        """Wait until the message has been sent or received."""
+        until(self.Test, self._name)
+
+
+_unfinished: list[Message] = []  # MPI may still access their memory
+
+
+class All:
+    """Several requests as one."""
+
+    def __init__(self, requests: Sequence[Any]) -> None:
+        self._requests = list(requests)
+
+    def Test(self) -> bool:
+        """Test whether all are complete."""
+        self._requests = [request for request in self._requests if not request.Test()]
+        return not self._requests
+
+    def Wait(self) -> None:
+        """Wait until all are complete."""
+        for request in self._requests:
+            request.Wait()
+
+
+class Work(TorchWork):
+    """What torch.distributed returns for a collective or a message.
+
+    Parameters
+    ----------
+    request : object
+        The request, with the methods `Test` and `Wait`.
+    tensors : sequence of torch.Tensor
+        The result of the future.
+    after : sequence of callable
+        What remains to be done when the data has arrived.
+    """
+
+    def __init__(self, request: Any, tensors: Sequence[Any] = (), after: Sequence[Callable[[], object]] = ()) -> None:
+        super().__init__()
+        self._request, self._tensors, self._after = request, list(tensors), after
+        self._future: Any = None
+        self._error: BaseException | None = None
+        self._done = False
+        self.driven = False  # a thread has taken it, and waits for it or completes it
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until it is complete, and raise its error."""
+        if not self._done:
+            if timeout and timeout.total_seconds() > 0 and hasattr(self._request, "task"):
+                self._request.task.set_timeout(timeout.total_seconds())
+            if engine.take(self):
+                self.finish()
+            else:
+                with _completed:
+                    _completed.wait_for(lambda: self._done)
+        if self._error:
+            raise self._error
+        return True
+
+    def finish(self) -> None:
+        """Wait in this thread, which has taken it."""
+        try:
+            self._request.Wait()
+        except BaseException as error:
+            self._error = error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self.complete()
+
+    def poll(self) -> bool:
+        """Advance it; return whether it is complete."""
+        try:
+            return bool(self._request.Test())
+        except Exception as error:
+            self._error = error
+            return True
+
+    def complete(self) -> None:
+        """Do what remains to be done, and set the future, which may call back."""
+        try:
+            if not self._error:
+                for action in self._after:
+                    action()
+        except Exception as error:
+            self._error = error
+        self._after = ()
+        with _completed:
+            self._done, future = True, self._future
+            _completed.notify_all()
+        if future is not None:
+            self._set(future)
+
+    def _set(self, future: Any) -> None:
+        if self._error:
+            future.set_exception(self._error)
+        else:
+            future.set_result(self._tensors)
+
+    @property
+    def called_back(self) -> bool:
+        """Whether its completion may call functions of the program."""
+        return self._future is not None
+
+    def get_future(self) -> Any:
+        """Return the future of the result, a list of tensors."""
+        with _completed:
+            known, done = self._future is not None, self._done
+            if not known:
+                self._future = torch.futures.Future()
+        if done and not known:
+            self._set(self._future)
+        return self._future
+
+    def get_future_result(self) -> Any:
+        """Return a future that is set when the work is complete."""
+        return self.get_future()
+
+    def is_completed(self) -> bool:
+        """Whether it is complete."""
+        return self._done
+
+    def is_success(self) -> bool:
+        """Whether it is complete without an error."""
+        return self._done and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """Return its error, if there is one."""
+        return self._error
+
+    def result(self) -> list[Any]:
+        """Return the tensors of the result."""
+        return self._tensors
+
+    def synchronize(self) -> None:
+        """Wait until it is complete."""
+        self.wait()
+
+    def source_rank(self) -> int:
+        """Return the rank that sent the message."""
+        return int(self._request.source)
+
+    _source_rank = source_rank
+
+
+class Engine:
+    """Advances works in a thread of its own, as long as nobody waits for them.
+
+    A future may be waited for where Python cannot advance anything: DistributedDataParallel does so in C++.  Each work
+    is advanced by one thread at a time: the thread of the engine, or after `take` the one that waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._added: deque[Work] = deque()
+        self._works: list[Work] = []
+        self._lock = threading.Lock()  # held while works are advanced
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, work: Work) -> None:
+        """Let the thread advance this work."""
+        self._added.append(work)
+        self._wake.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="pycoll.torch", daemon=True)
+            self._thread.start()
+
+    def take(self, work: Work) -> bool:
+        """Take a work away from the thread; False if it is complete, or another thread has taken it."""
+        if work.driven:
+            return False
+        with self._lock:
+            taken, work.driven = not work.driven, True
+        return taken
+
+    def drain(self) -> None:
+        """Wait until all works that were added are complete."""
+        for work in [*self._added, *self._works]:
+            try:
+                work.wait()
+            except Exception:  # its caller gets it
+                continue
+
+    def _run(self) -> None:
+        rest = INTERVAL
+        while True:
+            self._wake.wait()
+            with self._lock:
+                done = self._sweep()
+            for work in done:
+                if work.called_back:
+                    _callbacks.submit(work.complete)
+                else:
+                    work.complete()
+            rest = INTERVAL if done else min(2 * rest, LONGEST)
+            time.sleep(rest)
+
+    def _sweep(self) -> list[Work]:
+        """Advance all works; return those that are complete, which this thread has taken."""
+        self._works = [work for work in self._works if not work.driven]
+        while self._added:
+            self._works.append(self._added.popleft())
+        done = [work for work in self._works if not work.driven and work.poll()]
+        for work in done:
+            work.driven = True
+        if not (self._works or self._added):
+            self._wake.clear()
+            if self._added:  # since then
+                self._wake.set()
+        return done
+
+
+engine = Engine()
+_callbacks = ThreadPoolExecutor(64, "pycoll.torch callback")  # a callback may wait for the future of another work
+_completed = threading.Condition()
