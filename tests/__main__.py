@@ -24,8 +24,8 @@ from .launch import COUNTS, run
 
 LIMIT = 3600.0  # seconds per number of ranks; each test has its own limit as well
 QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
-# the maximum number of ranks for drivers and for GPU buffers, with --all
-MOST = {"tests/mpi/parallel": 4, "tests/gpu": 3}
+# the maximum number of ranks for drivers, for PyTorch and for GPU buffers, with --all
+MOST = {"tests/mpi/parallel": 4, "tests/mpi/torch": 4, "tests/gpu": 3}
 
 
 def on_one(folder: str, arguments: list[str]) -> bool:
