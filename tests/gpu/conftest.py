@@ -52,6 +52,6 @@ def way(request, xp, monkeypatch):
 
 @pytest.fixture
 def strict_mpi(xp, monkeypatch):
-    """Make MPI fail where it cannot use GPU memory because only its UCX is CUDA-aware: with datatypes with gaps."""
+    """Make MPI fail where it cannot access GPU memory because only its UCX is CUDA-aware."""
     if not hasattr(xp, "__file__"):
         monkeypatch.setattr(comm_messages, "_mpi", standin.StrictMPI)

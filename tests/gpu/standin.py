@@ -69,10 +69,11 @@ def _checked(name):
     native = getattr(MPI.Intracomm, name)
 
     def method(self, *arguments):
-        for spec in arguments:
+        for place, spec in enumerate(arguments):
             buffer, *rest = spec if isinstance(spec, list) else [spec]
-            if hasattr(buffer, "__cuda_array_interface__") and rest:
-                assert rest[-1].is_predefined, f"{name} packs GPU memory with the CPU, which is a segmentation fault"
+            if hasattr(buffer, "__cuda_array_interface__"):
+                dense, other = not rest or rest[-1].is_predefined, arguments[place + 1] != self.rank
+                assert dense and other, f"{name} copies GPU memory with the CPU, which is a segmentation fault"
         return native(self, *arguments)
 
     return method

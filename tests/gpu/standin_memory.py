@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections import defaultdict
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +22,7 @@ _GRAIN = 512  # bytes, as in CuPy: arrays of about the same length share memory
 class Block:
     """Memory of an array and its views; it is freed with the last of them, even while kernels are queued."""
 
-    _free: defaultdict[tuple[int, int], list[np.ndarray]] = defaultdict(list)
+    _free: ClassVar[defaultdict[tuple[int, int], list[np.ndarray]]] = defaultdict(list)
 
     def __init__(self, nbytes):
         stream, size = get_current_stream(), nbytes + -nbytes % _GRAIN

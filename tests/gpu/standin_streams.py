@@ -86,6 +86,13 @@ class Stream:
                 self._next()
         faults.check()
 
+    def reaches(self, place):
+        """Run as much as is ready; return whether that includes everything before this place."""
+        with self._lock:
+            while self._done < place and self._ready():
+                self._next()
+            return self._done >= place
+
     def step(self):
         """Run one task, if there is one and it is ready."""
         with self._lock:
@@ -117,7 +124,7 @@ class Stream:
 
     def wait_event(self, event):
         stream, place = event.stream, event.place
-        self.tell(lambda: stream.advance(place))
+        self.tell(lambda: None, lambda: stream.reaches(place))
 
     def use(self):
         _threads.current = self
@@ -171,10 +178,7 @@ class Event:
 
     def query(self):
         """Return the code of cudaEventQuery; each query lets the stream run one task."""
-        try:
-            self.stream.step()
-        except CUDARuntimeError:
-            pass
+        self.stream.step()
         if faults.broken:
             return ILLEGAL_ADDRESS
         return SUCCESS if self.stream._done >= self.place else NOT_READY

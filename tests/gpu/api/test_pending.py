@@ -244,7 +244,7 @@ def test_messages(xp, way, strict_mpi, exchange, current, dense):
 
 
 def test_a_receive_follows_the_stream_of_its_call(xp, way):
-    """Pending work on the buffer, on the stream that was current when the receive was started, does not overwrite it."""
+    """Work on the buffer that was pending when the receive was started does not overwrite it."""
     stream, back = xp.cuda.Stream(non_blocking=True), xp.empty(N)
     with stream:
         back[...] = xp.asarray(np.full(N, -1.0))
