@@ -208,6 +208,14 @@ def facts() -> Facts:
     )
 
 
+def found() -> Support:
+    """As `support`, but a wrong setting means no; the error is raised by calls with buffers in GPU memory."""
+    try:
+        return support()
+    except ValueError as error:
+        return Support(False, str(error))
+
+
 @cache
 def support() -> Support:
     """Whether the MPI of this process is CUDA-aware."""
