@@ -40,7 +40,7 @@ class ElementwiseKernel:
     """The elementwise kernels of pycoll, implemented with NumPy."""
 
     def __init__(self, inputs, outputs, code, name, options=()):
-        self._function = {"pycoll_minloc": _better(np.less), "pycoll_maxloc": _better(np.greater)}.get(name, _product)
+        self._function = _KERNELS[name]
 
     def __call__(self, *arrays, stream=None):
         hosts, function = [array._host for array in arrays], self._function
@@ -58,6 +58,19 @@ def _better(compare):
 def _product(left, right, out):
     real = left.real * right.real - left.imag * right.imag
     out.imag, out.real = left.real * right.imag + left.imag * right.real, real
+
+
+def _of_ufunc(ufunc):
+    return lambda left, right, out: ufunc(left, right, out=out)
+
+
+_KERNELS = {
+    "pycoll_minloc": _better(np.less),
+    "pycoll_maxloc": _better(np.greater),
+    "pycoll_complex_product": _product,
+    "pycoll_add": _of_ufunc(np.add),
+    "pycoll_multiply": _of_ufunc(np.multiply),
+}
 
 
 def memcpyAsync(to, source, nbytes, kind, stream):
@@ -150,7 +163,7 @@ def forget():
         channel.clear()
         channel._scratch.clear()
     for function in (
-        *(streams.own_stream, combine._better, combine._complex_product, combine._compile),
+        *(streams.own_stream, combine._arithmetic, combine._better, combine._complex_product, combine._compile),
         *(memory._warn, cuda_aware.support),
     ):
         function.cache_clear()
