@@ -19,6 +19,7 @@ from mpi4py import MPI
 from ..base.errors import GPUError
 from .device_arrays import cupy
 
+_UNUSED = 32767  # a tag, the largest that all libraries allow: MPICH makes no progress if the message exists
 _DONE, _NOT_READY = 0, 600  # cudaSuccess, cudaErrorNotReady
 
 
@@ -85,8 +86,9 @@ def finish(device: int) -> None:
 
 def _wait(event: Any) -> None:
     """Wait for an event while MPI makes progress: another rank may need it to complete its message."""
+    world = MPI.COMM_WORLD
     while not _is_complete(event):
-        MPI.COMM_WORLD.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
+        world.Iprobe(world.rank, _UNUSED)  # not from any source, which is an error after the death of a rank
 
 
 def _is_complete(event: Any) -> bool:
