@@ -8,7 +8,7 @@ import sys
 import time
 from importlib.util import find_spec
 
-_missing = [name for name in ("matplotlib", "threadpoolctl", "tqdm") if find_spec(name) is None]
+_missing = [name for name in ("threadpoolctl", "tqdm") if find_spec(name) is None]
 if _missing:
     _needs = f"python -m {__name__} needs {', '.join(_missing)}: pip install 'pycoll-mpi[bench]'"
     _needs += ", or in a checkout pip install '.[bench]'"

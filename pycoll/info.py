@@ -42,7 +42,10 @@ def versions() -> dict[str, str]:
 def transports(facts: cuda_aware.Facts) -> str:
     """The transports of messages, as far as the library, its settings and loaded modules show them."""
     found = re.findall(r"MPICH Device:\s*(.*)", facts.library)
-    settings = ("OMPI_MCA_pml", "OMPI_MCA_btl", "UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER", "MPIR_CVAR_NOLOCAL")
+    settings = (
+        *("OMPI_MCA_pml", "OMPI_MCA_btl", "MPIR_CVAR_CH4_NETMOD", "MPIR_CVAR_NOLOCAL", "FI_PROVIDER"),
+        *("UCX_TLS", "UCX_NET_DEVICES", "UCX_CUDA_IPC_ENABLE_GET_ZCOPY"),
+    )
     found += [f"{name}={facts.environment[name]}" for name in settings if name in facts.environment]
     modules = sorted(name.removeprefix("libuct_").partition(".")[0] for name in facts.loaded if "libuct_" in name)
     if any(name.startswith("libucp") for name in facts.loaded):
@@ -50,6 +53,12 @@ def transports(facts: cuda_aware.Facts) -> str:
     if any(name.startswith("libfabric") for name in facts.loaded):
         found.append("libfabric is loaded")
     return "; ".join(found) or "unknown"
+
+
+def protocols(facts: cuda_aware.Facts) -> dict[str, str]:
+    """For each way in which MPI moves data, whether it can access GPU memory, and why."""
+    found = [*cuda_aware.protocols(facts), cuda_aware.cuda_ipc(facts)]
+    return {f"  {one.name}": f"{'yes' if one.direct else 'no'}: {one.reason}" for one in found}
 
 
 def gpu() -> str:
@@ -72,13 +81,14 @@ def of_this_rank() -> dict[str, str]:
     """The facts that may differ between ranks; empty values are not printed."""
     facts = cuda_aware.facts()
     try:
-        aware, reason, _ = cuda_aware.judge(facts)
-        awareness = f"{'yes' if aware else 'no'}: {reason}"
+        found = cuda_aware.judge(facts)
+        awareness = f"{'yes' if found.aware else 'no'}: {found.reason}"
     except ValueError as error:
         awareness = f"unknown: {error}"
     return {
         "host": MPI.Get_processor_name(),
         "CUDA-aware": awareness,
+        **protocols(facts),
         "transports": transports(facts),
         "GPU": gpu(),
         "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "not set"),

@@ -1,6 +1,7 @@
 """Methods of a communicator that pycoll passes on to mpi4py: messages, and collectives of Python objects.
 
-Messages wait until buffers in GPU memory are ready.  If MPI is not CUDA-aware, they are staged through host memory.
+Messages wait until buffers in GPU memory are ready.  If MPI is not CUDA-aware, they are staged through host memory.  If
+only its UCX is CUDA-aware, pycoll packs datatypes with gaps on the GPU.
 While a method blocks, collectives in flight progress in another thread.  Without CuPy, the methods are unchanged until
 the first nonblocking or persistent collective.
 """
@@ -15,35 +16,67 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ..arguments.buffer_spec import BufferView, read_view
-from ..arguments.device_arrays import UnreadableMemory, device_array, gpu_possible, on_device
-from ..arguments.streams import wait_for_caller
-from ..runtime.gpu.memory import is_direct
+from ..arguments.arrays import finishing
+from ..arguments.buffer_spec import BufferView, is_dense, parse, read_view
+from ..arguments.device_arrays import (
+    UnreadableMemory,
+    device_array,
+    gpu_possible,
+    naming_streams,
+    on_device,
+    streams_of,
+)
+from ..arguments.memory import is_host
+from ..arguments.streams import follow, wait_for_caller
+from ..runtime.gpu.memory import is_direct_to, packs_in_mpi
 from ..runtime.progress import going_on, tasks
 from . import pointtopoint
 
 _mpi = MPI.Intracomm
 
 
-def _must_be_staged(spec: Any) -> bool:
-    """Whether MPI cannot use the address of a GPU buffer; if it can, wait for the work of the caller on it."""
+def _must_be_served(spec: Any, peer: int, comm: MPI.Comm, copied: bool = False) -> bool:
+    """Whether a buffer is in GPU memory that MPI cannot access; if it can, wait for the work of the caller on it.
+
+    A UCX that is CUDA-aware alone sends and receives contiguous memory.  MPI itself packs datatypes with gaps and makes
+    copies (`copied`), with the CPU.
+    """
+    array = _on_gpu(spec)
+    if array is None:
+        return False
+    if not is_direct_to(peer, comm) or (not packs_in_mpi() and (copied or _has_gaps(spec))):
+        return True
+    wait_for_caller(array.device.id)
+    return False
+
+
+def _on_gpu(spec: Any) -> Any:
+    """The array of a buffer in GPU memory; None for other buffers."""
     buffer = spec[0] if isinstance(spec, list | tuple) and spec else spec
     if type(buffer) is np.ndarray or not gpu_possible() or not on_device("buf", buffer):
-        return False
+        return None
     try:
-        array = device_array("buf", buffer)
+        return device_array("buf", buffer)
     except UnreadableMemory:
-        return False
-    if is_direct():
-        wait_for_caller(array.device.id)
-        return False
-    return True
+        return None
+
+
+def _has_gaps(spec: Any) -> bool:
+    try:
+        datatype = parse(spec, vector=False).datatype
+    except (KeyError, TypeError, ValueError):
+        return False  # mpi4py raises the error
+    return datatype is not None and not is_dense(datatype)
 
 
 def _loaded(spec: Any, writable: bool) -> BufferView:
+    """Read a buffer, and pack it if it has gaps; MPI may then access the packed memory."""
     side = read_view("buf", spec, 1, writable)
-    for load in side.load:
-        load()
+    if side.load:
+        if not is_host(side.array):
+            follow(side.array.device.id)
+        for action in (*side.load, *finishing(side.array)):
+            action()
     return side
 
 
@@ -60,7 +93,7 @@ class _Methods(_mpi):
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a message, as in mpi4py."""
-        if not _must_be_staged(buf):
+        if not _must_be_served(buf, dest, self):
             return _mpi.Send(self, buf, dest, tag)
         pointtopoint.send(_loaded(buf, False).whole(), dest, tag, comm=self)
 
@@ -68,7 +101,7 @@ class _Methods(_mpi):
         self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG, status: MPI.Status | None = None
     ) -> None:
         """Receive a message, as in mpi4py."""
-        if not _must_be_staged(buf):
+        if not _must_be_served(buf, source, self):
             return _mpi.Recv(self, buf, source, tag, status)
         side = _loaded(buf, True)
         pointtopoint.recv(side.whole(), source, tag, status, comm=self)
@@ -77,21 +110,19 @@ class _Methods(_mpi):
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:
         """Start sending a message, as in mpi4py; complete it with its own methods or functions of pycoll."""
-        if not _must_be_staged(buf):
+        if not _must_be_served(buf, dest, self):
             return _mpi.Isend(self, buf, dest, tag)
         return pointtopoint.isend(_loaded(buf, False).whole(), dest, tag, comm=self)
 
     def Irecv(self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> MPI.Request:
-        """Start receiving a message, as in mpi4py; complete it with its own methods or functions of pycoll.
-
-        Raises TypeError for a datatype with gaps in GPU memory.
-        """
-        if not _must_be_staged(buf):
+        """Start receiving a message, as in mpi4py; complete it with its own methods or functions of pycoll."""
+        if not _must_be_served(buf, source, self):
             return _mpi.Irecv(self, buf, source, tag)
         side = _loaded(buf, True)
-        if side.store:
-            raise TypeError("Irecv: a datatype with gaps cannot be received on a GPU, because MPI is not CUDA-aware")
-        return pointtopoint.irecv(side.whole(), source, tag, comm=self)
+        request = pointtopoint.irecv(side.whole(), source, tag, comm=self)
+        if isinstance(request, pointtopoint.OnDevice):
+            request.after = side.store
+        return request
 
     def Sendrecv(
         self,
@@ -104,7 +135,7 @@ class _Methods(_mpi):
         status: MPI.Status | None = None,
     ) -> None:
         """Send a message and receive another, as in mpi4py."""
-        if not (_must_be_staged(sendbuf) or _must_be_staged(recvbuf)):
+        if not (_must_be_served(sendbuf, dest, self) or _must_be_served(recvbuf, source, self)):
             return _mpi.Sendrecv(self, sendbuf, dest, sendtag, recvbuf, source, recvtag, status)
         request = self.Isend(sendbuf, dest, sendtag)
         self.Recv(recvbuf, source, recvtag, status)
@@ -113,20 +144,48 @@ class _Methods(_mpi):
 
 def _refusing(name: str) -> Any:
     """Wrap the method of this name so that it rejects buffers that MPI cannot use."""
-    native = getattr(MPI.Intracomm, name)
+    native, copied, persistent = getattr(MPI.Intracomm, name), name in _COPYING, name.endswith("_init")
+    parameters = list(inspect.signature(native).parameters)[1:]
 
     @functools.wraps(native)
     def method(self: MPI.Intracomm, *args: Any, **kwargs: Any) -> Any:
-        if any(map(_must_be_staged, (*args, *kwargs.values()))):
-            raise TypeError(f"{name}: a buffer is in GPU memory, and MPI is not CUDA-aware; use Send and Recv")
-        return native(self, *args, **kwargs)
+        named = dict(zip(parameters, args)) | kwargs
+        given = [named[buffer] for buffer in parameters if "buf" in buffer and buffer in named]
+        peers = [named.get(peer, MPI.ANY_SOURCE) for peer in ("dest", "source") if peer in parameters]
+        if any(_must_be_served(spec, peer, self, copied) for spec in given for peer in peers):
+            raise TypeError(
+                f"{name}: a buffer is in GPU memory, which MPI cannot access in this call; use Send and Recv"
+            )
+        found = native(self, *args, **kwargs)
+        array = next(filter(lambda array: array is not None, map(_on_gpu, given)), None) if persistent else None
+        return found if array is None else _following(found, given, array.device.id)
 
     return method
 
 
+class _Prequest(MPI.Prequest):
+    """A persistent message from or to GPU memory, which waits at each start for the work of the caller."""
+
+    _request: MPI.Prequest  # the request of mpi4py, which keeps the buffer alive
+    _device: int
+    _naming: list[Any]  # arrays that name streams
+
+    def Start(self) -> None:
+        """Start the message, as in mpi4py; `MPI.Prequest.Startall` does not wait for the work of the caller."""
+        wait_for_caller(self._device, streams_of(self._naming))
+        super().Start()
+
+
+def _following(request: MPI.Prequest, given: list[Any], device: int) -> MPI.Prequest:
+    message = _Prequest(request)
+    message._request, message._device, message._naming = request, device, naming_streams(given)
+    return message
+
+
+_COPYING = ("Bsend", "Ibsend", "Bsend_init", "Sendrecv_replace", "Isendrecv_replace")
 _REFUSING = (
-    *("Bsend", "Ssend", "Rsend", "Ibsend", "Issend", "Irsend", "Sendrecv_replace"),
-    *("Send_init", "Bsend_init", "Ssend_init", "Rsend_init", "Recv_init", "Isendrecv", "Isendrecv_replace"),
+    *(*_COPYING, "Ssend", "Rsend", "Issend", "Irsend"),
+    *("Send_init", "Ssend_init", "Rsend_init", "Recv_init", "Isendrecv"),
 )
 
 

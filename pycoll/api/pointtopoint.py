@@ -5,18 +5,19 @@ Buffers may have any shape and any dtype except object, and may be in GPU memory
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 from mpi4py import MPI
 
 from ..arguments import device_copies, streams
-from ..arguments.arrays import Array, recv_array, send_array
+from ..arguments.arrays import Action, Array, recv_array, send_array
 from ..arguments.check_buffers import check_apart
 from ..arguments.memory import allocate_like, is_host
 from ..base import settings
 from ..base.counters import count
-from ..runtime.gpu.memory import is_direct
+from ..runtime.gpu.memory import is_direct_to
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import tasks, until
 
@@ -54,11 +55,12 @@ def awaited(request: MPI.Request) -> str:
     return request.awaited if isinstance(request, _Message) else "a request of MPI"
 
 
-class _OnDevice(_Message):
+class OnDevice(_Message):
     """A request for a message from or to GPU memory: it keeps the array and delivers a staged message."""
 
     _array: Array
     _stage: np.ndarray | None  # host memory; the message must still be copied from it
+    after: Sequence[Action] = ()  # work after the message has arrived: unpacking
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Test for completion, as in mpi4py."""
@@ -86,13 +88,16 @@ class _OnDevice(_Message):
         self.Wait(status)
 
     def _check_pending(self) -> None:
-        if self._stage is not None and self == MPI.REQUEST_NULL:
+        if (self._stage is not None or self.after) and self == MPI.REQUEST_NULL:
             raise RuntimeError("MPI has completed a message to a GPU without pycoll, so it was not copied there")
 
     def _arrive(self, status: MPI.Status) -> None:
         stage, self._stage = self._stage, None
         if stage is not None:
             _deliver(self._array, stage, status)
+        after, self.after = self.after, ()
+        for action in after:
+            action()
         self._array = None
 
 
@@ -105,30 +110,31 @@ def _kept(
     """
     if is_host(array) and not settings.TIMEOUT:
         return request
-    message = _Message(request) if is_host(array) else _OnDevice(request)
+    message = _Message(request) if is_host(array) else OnDevice(request)
     message._request, message._envelope = request, envelope
-    if isinstance(message, _OnDevice):
+    if isinstance(message, OnDevice):
         message._array, message._stage = array, stage
     return message
 
 
-def _outgoing(name: str, buf: Any) -> tuple[Array, list[Any]]:
+def _outgoing(name: str, buf: Any, dest: int, comm: MPI.Comm) -> tuple[Array, list[Any]]:
     """The array to send and its buffer specification; data in GPU memory is ready, or copied to the host."""
     array = send_array(name, buf)
     if is_host(array):
         return array, _spec(array)
-    if not is_direct():
+    if not is_direct_to(dest, comm):
         return array, _spec(device_copies.to_host(array))
     streams.wait_for_caller(array.device.id)
     return array, _spec(array)
 
 
-def _incoming(name: str, buf: Any) -> tuple[Array, list[Any], np.ndarray | None]:
+def _incoming(name: str, buf: Any, source: int, comm: MPI.Comm) -> tuple[Array, list[Any], np.ndarray | None]:
     """The array to receive into, its buffer specification, and the host memory that stages it, if it is staged."""
     array = recv_array(name, buf)
     if is_host(array):
         return array, _spec(array), None
-    if not is_direct():
+    if not is_direct_to(source, comm):
+        streams.follow(array.device.id)
         stage = device_copies.pinned(array.nbytes)
         return array, _spec(stage.view(array.dtype)), stage
     streams.wait_for_caller(array.device.id)
@@ -191,7 +197,7 @@ def send(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> 
     """
     if tasks or settings.TIMEOUT:
         return _finish("send", isend(buf, dest, tag, comm=comm), comm)
-    array, spec = _outgoing("buf", buf)
+    array, spec = _outgoing("buf", buf, dest, _world(comm))
     _world(comm).Send(spec, dest, tag)
     _count(array, dest, comm)
 
@@ -238,7 +244,7 @@ def recv(
     if tasks or settings.TIMEOUT:
         _finish("recv", irecv(buf, source, tag, comm=comm), comm, status)
         return buf
-    array, spec, stage = _incoming("buf", buf)
+    array, spec, stage = _incoming("buf", buf, source, _world(comm))
     status = MPI.Status() if stage is not None and status is None else status
     _world(comm).Recv(spec, source, tag, status)
     if stage is not None and status is not None:
@@ -273,7 +279,7 @@ def isend(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) ->
     MPI.Exception
         If MPI rejects an argument: a rank or a tag out of range, or a message that is too long.
     """
-    array, spec = _outgoing("buf", buf)
+    array, spec = _outgoing("buf", buf, dest, _world(comm))
     request = _kept(_world(comm).Isend(spec, dest, tag), (True, dest, tag), array)
     _count(array, dest, comm)
     return request
@@ -314,7 +320,7 @@ def irecv(
     Complete a receive into GPU memory with the methods of the request, `pycoll.waitall`, `waitany` or `testall`.  The
     functions of MPI for several requests do not copy a staged message to the GPU.
     """
-    array, spec, stage = _incoming("buf", buf)
+    array, spec, stage = _incoming("buf", buf, source, _world(comm))
     return _kept(_world(comm).Irecv(spec, source, tag), (False, source, tag), array, stage)
 
 

@@ -122,10 +122,16 @@ def device_array(name: str, buffer: Any) -> Any:
     return array
 
 
-def streams_of(buffers: Iterable[Any]) -> list[int]:
-    """The streams on which the contents of arrays of other packages are ready, as their interface reports."""
-    others = [_interface("a buffer", buffer) for buffer in buffers if not is_device_array(buffer)]
-    return [interface["stream"] for interface in others if interface and interface.get("stream") is not None]
+def naming_streams(buffers: Iterable[Any]) -> list[Any]:
+    """The arrays of other packages on a GPU, which may name streams, also inside lists and specifications."""
+    listed = [buffer if isinstance(buffer, list | tuple) else (buffer,) for buffer in buffers]
+    return [item for items in listed for item in items if not is_device_array(item) and _interface("a buffer", item)]
+
+
+def streams_of(arrays: Iterable[Any]) -> list[int]:
+    """The streams on which the contents of arrays of other packages are ready, as their interface now reports."""
+    interfaces = [_interface("a buffer", array) for array in arrays]
+    return [interface["stream"] for interface in interfaces if interface and interface.get("stream") is not None]
 
 
 def _bfloat16(name: str) -> Any:

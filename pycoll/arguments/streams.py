@@ -14,9 +14,12 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
+from mpi4py import MPI
 
+from ..base.errors import GPUError
 from .device_arrays import cupy
 
+_UNUSED = 32767  # a tag, the largest that all libraries allow: MPICH makes no progress if the message exists
 _DONE, _NOT_READY = 0, 600  # cudaSuccess, cudaErrorNotReady
 
 
@@ -62,17 +65,43 @@ def join_streams(device: int) -> None:
                 _after(xp.cuda.get_current_stream(), other)
 
 
-def wait_for_caller(device: int) -> None:
-    """Wait until all work on the current streams is complete."""
+def wait_for_caller(device: int, others: Iterable[int] = ()) -> None:
+    """Wait until all work on the current streams, and on others, is complete."""
     xp = cupy()
     with xp.cuda.Device(device):
-        for current in _current_streams(device):
-            xp.cuda.runtime.streamSynchronize(current)
+        events = []
+        for stream in (*_current_streams(device), *others):
+            events.append(xp.cuda.Event(disable_timing=True))
+            xp.cuda.runtime.eventRecord(events[-1].ptr, stream)
+        for event in events:
+            _wait(event)
 
 
 def finish(device: int) -> None:
     """Wait until all work on the stream of pycoll is complete."""
-    own_stream(device).synchronize()
+    mark = Mark(device)
+    mark.record()
+    mark.Wait()
+
+
+def _wait(event: Any) -> None:
+    """Wait for an event while MPI makes progress: another rank may need it to complete its message."""
+    world = MPI.COMM_WORLD
+    while not _is_complete(event):
+        world.Iprobe(world.rank, _UNUSED)  # not from any source, which is an error after the death of a rank
+
+
+def _is_complete(event: Any) -> bool:
+    """Whether the GPU has reached an event; GPUError if this or earlier work on the GPU failed."""
+    runtime = cupy().cuda.runtime
+    code = runtime.eventQuery(event.ptr)
+    if code not in (_DONE, _NOT_READY):
+        try:
+            event.synchronize()
+        except RuntimeError as error:
+            raise GPUError(f"work on the GPU failed: {error}") from error
+        raise GPUError(f"work on the GPU failed: cudaEventQuery returned {code}")
+    return bool(code == _DONE)
 
 
 @contextlib.contextmanager
@@ -113,7 +142,7 @@ class Mark:
         xp = cupy()
         with xp.cuda.Device(device):
             self._event = xp.cuda.Event(disable_timing=True)
-        self._stream, self._query = own_stream(device), xp.cuda.runtime.eventQuery
+        self._stream = own_stream(device)
 
     def record(self) -> None:
         """Put the mark after all work that is now on the stream."""
@@ -121,11 +150,8 @@ class Mark:
 
     def Test(self) -> bool:
         """Whether the GPU has reached the mark."""
-        code = self._query(self._event.ptr)
-        if code not in (_DONE, _NOT_READY):
-            self._event.synchronize()  # raises the error
-        return bool(code == _DONE)
+        return _is_complete(self._event)
 
     def Wait(self) -> None:
-        """Wait until the GPU has reached the mark."""
-        self._event.synchronize()
+        """Wait until the GPU has reached the mark, while MPI makes progress."""
+        _wait(self._event)

@@ -43,6 +43,10 @@ class TruncatedMessage(_ExplainedError):
     code = MPI.ERR_TRUNCATE
 
 
+class GPUError(RuntimeError):
+    """Work on a GPU failed, or waiting for it."""
+
+
 def with_hint(error: BaseException) -> BaseException:
     """Return the error, or for a truncated message an error with a hint at the usual cause."""
     if isinstance(error, MPI.Exception) and error.Get_error_class() == MPI.ERR_TRUNCATE:

@@ -4,6 +4,7 @@
 |---|---|
 | ``PYCOLL_CUDA_AWARE`` | 0 or 1: whether to pass GPU addresses to MPI (see `pycoll.runtime.gpu.cuda_aware`) |
 | ``PYCOLL_SEGMENT`` | the longest message, in bytes (4 MiB; 56 KiB between hosts) |
+| ``PYCOLL_DEVICE_SEGMENT`` | the longest message between buffers in GPU memory (64 MiB; 4 MiB between hosts) |
 | ``PYCOLL_PIPELINE`` | the segment size of pipelined algorithms, in bytes (128 KiB; 16 KiB between hosts) |
 | ``PYCOLL_ALLREDUCE``, ... | the algorithm of a primitive, if neither the call nor its communicator names one |
 | ``PYCOLL_NATIVE`` | 0: `pycoll.Comm` leaves only those calls to MPI that pycoll does not support (1) |
@@ -28,7 +29,7 @@ from . import hooks
 # the variables that are read here; each primitive has another one
 VARIABLES = (
     *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
-    *("PYCOLL_NATIVE", "PYCOLL_REGISTERED"),
+    *("PYCOLL_NATIVE", "PYCOLL_REGISTERED", "PYCOLL_DEVICE_SEGMENT"),
     *("PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_LOG"),
 )
 
@@ -67,6 +68,10 @@ EVENTS = 1 << 19  # events that each rank keeps in a trace, by default: 20 MiB
 SEGMENT = _number_from("PYCOLL_SEGMENT")
 PIPELINE = _number_from("PYCOLL_PIPELINE")
 DEFAULT_SEGMENTS = 4 << 20, 56 << 10
+# Each segment costs a launch and a wait, 30 to 60 us by estimate.  In that time, a current GPU copies 64 MiB within its
+# memory, and a network of 400 Gbit/s transmits 2 to 3 MiB.  No GPU has been measured.
+DEVICE_SEGMENT = _number_from("PYCOLL_DEVICE_SEGMENT")
+DEFAULT_DEVICE_SEGMENTS = 64 << 20, 4 << 20
 DEFAULT_PIPELINES = 128 << 10, 16 << 10
 CHECK = _switch_from("PYCOLL_CHECK")
 NATIVE = _switch_from("PYCOLL_NATIVE", "1")
@@ -79,6 +84,11 @@ TRACE_EVENTS = _number_from("PYCOLL_TRACE_EVENTS", "events") or EVENTS
 def longest(several_hosts: bool, tuned: int | None = None) -> int:
     """The longest message in bytes; `tuned` is the value that was measured to be the best."""
     return SEGMENT or tuned or DEFAULT_SEGMENTS[several_hosts]
+
+
+def longest_on_gpu(several_hosts: bool) -> int:
+    """The longest message between buffers in GPU memory, in bytes."""
+    return DEVICE_SEGMENT or SEGMENT or DEFAULT_DEVICE_SEGMENTS[several_hosts]
 
 
 def pipeline(several_hosts: bool, tuned: int | None = None) -> int:
@@ -94,14 +104,17 @@ def segments(nbytes: int, several_hosts: bool = False, tuned: int | None = None)
 _UNCHANGED: Any = object()
 
 
-def configure(*, segment: int | None = _UNCHANGED, pipeline: int | None = _UNCHANGED) -> None:
+def configure(
+    *, segment: int | None = _UNCHANGED, pipeline: int | None = _UNCHANGED, device_segment: int | None = _UNCHANGED
+) -> None:
     """Set the segment sizes in bytes, to the same values on all ranks; None selects the default."""
-    global SEGMENT, PIPELINE
-    for name, value in (("segment", segment), ("pipeline", pipeline)):
+    global SEGMENT, PIPELINE, DEVICE_SEGMENT
+    for name, value in (("segment", segment), ("pipeline", pipeline), ("device_segment", device_segment)):
         if value is not None and value is not _UNCHANGED and value < 1:
             raise ValueError(f"{name}={value} is not a positive number of bytes")
     SEGMENT = SEGMENT if segment is _UNCHANGED else segment
     PIPELINE = PIPELINE if pipeline is _UNCHANGED else pipeline
+    DEVICE_SEGMENT = DEVICE_SEGMENT if device_segment is _UNCHANGED else device_segment
     hooks.begin_epoch()
 
 

@@ -22,6 +22,7 @@ from ..selection.select import CommFacts
 from . import native
 from .channel import Channel
 from .garbage import free_dropped
+from .gpu import cuda_aware
 from .interruptions import interruptions_delayed
 from .progress import drain, until
 from .recording.steps import identity, ranks_in
@@ -241,7 +242,9 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     file, problem = usable_tuning_file()
     may_be_native = settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE
     digest = file.digest if file else 0
-    mine = np.array([int.from_bytes(name, "little", signed=True), digest, gpu_possible(), may_be_native])
+    on_gpu = gpu_possible()
+    direct = on_gpu and cuda_aware.found().aware
+    mine = np.array([int.from_bytes(name, "little", signed=True), digest, on_gpu, may_be_native, direct])
     table = np.empty((private.size, len(mine)), np.int64)
     exchange = private.Iallgather(mine, table)
     until(exchange.Test, "the first call of pycoll on this communicator", partial(_missing, private, "taken part"))
@@ -252,6 +255,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
         bool((table[:, 1] == table[0, 1]).all()),
         not table[:, 2].any(),
         native.library(),
+        bool(table[:, 4].all()),
         bool(table[:, 3].all()),
     )
     _warn(unknown_variables())

@@ -302,11 +302,24 @@ def _program_key(
         itemsize=itemsize,
         in_place=buffers.in_place,
         segments=settings.segments(length * itemsize, several, choice.segment) if chosen.pipelined else 1,
-        longest=settings.longest(several, None if chosen.pipelined else choice.segment),
+        longest=_longest(channel, buffers, chosen, choice, length * itemsize),
         sends=buffers.sends,
         recvs=buffers.recvs,
         hosts=channel.facts.hosts if chosen.knows_hosts else None,
     )
+
+
+def _longest(channel: Channel, buffers: CheckedBuffers, chosen: Algorithm, choice: Choice, nbytes: int) -> int:
+    """The longest message, which all ranks must cut alike.
+
+    It depends on the memory of the buffers only where ranks rarely differ in this: not where one rank is the root.
+    """
+    several = channel.facts.host_count > 1
+    usual = settings.longest(several, None if chosen.pipelined else choice.segment)
+    on_host = is_host(buffers.send) and is_host(buffers.recv)
+    if on_host or chosen.primitive.rooted or nbytes <= usual or not channel.facts.direct:
+        return usual
+    return settings.longest_on_gpu(several)
 
 
 def _algorithm(

@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
-from ..base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, with_hint
+from ..base.errors import CollectiveInterrupted, CollectiveTimeout, GPUError, MismatchError, with_hint
 from ..compiler.program import Collective, Message, Program, Start, is_native
 from .executable import Executable
 from .interruptions import interruptions_delayed
@@ -92,7 +92,7 @@ class Task:
                     self._next_part()
                     self._working = False
         except BaseException as error:
-            if not self._working and not isinstance(error, MPI.Exception):
+            if not self._working and not isinstance(error, MPI.Exception | GPUError):
                 raise  # a signal handler raised it between two steps, and the task can continue
             self._fail(error)
             if not isinstance(error, Exception):

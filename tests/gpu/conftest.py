@@ -48,3 +48,10 @@ def way(request, xp, monkeypatch):
     standin.forget()
     yield request.param
     standin.forget()
+
+
+@pytest.fixture
+def strict_mpi(xp, monkeypatch):
+    """Make MPI fail where it cannot access GPU memory because only its UCX is CUDA-aware."""
+    if not hasattr(xp, "__file__"):
+        monkeypatch.setattr(comm_messages, "_mpi", standin.StrictMPI)

@@ -186,7 +186,7 @@ def test_gpu(submit, tmp_path, gpu):
     standin = "import sys; from tests.gpu import standin; sys.modules['cupy'] = standin.module()"
     (tmp_path / "cupy.py").write_text(standin if gpu else "raise ImportError('there is none')")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    job = submit("gpu.sbatch", *TWO_RANKS, **TINY, PYTHONPATH=path, PYCOLL_CUDA_AWARE="1")
+    job = submit("gpu.sbatch", *TWO_RANKS, "--gpus-per-node=1", **TINY, PYTHONPATH=path, PYCOLL_CUDA_AWARE="1")
     folder, log = tmp_path / f"gpu-{job}", tmp_path / f"gpu-{job}.out"
     text = succeeds(job, log) if gpu else fails(job, log)
     assert "ranks: 2" in read(folder / "info.txt")

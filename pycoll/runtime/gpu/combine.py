@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from ...arguments.device_arrays import cupy
 from ...arguments.ops import Operation, kind_of, real_dtype
+from ...arguments.streams import on_own_stream, own_stream
 
 # the dtypes, as NumPy type characters, for which CuPy gives the same results as NumPy
 _COMBINED = frozenset("?bBhHiIlLqQefdFD")
@@ -49,12 +51,52 @@ def _compile(operation: Operation, dtype: np.dtype) -> None:
 
 def function_for(operation: Operation, dtype: np.dtype) -> Any:
     """``combine(left, right, out)`` on CuPy arrays; for pairs, each argument is (values, indices)."""
+    kernel = _kernel_for(operation, dtype)
+    if kernel is None:
+        ufunc = getattr(cupy(), operation.combine.__name__)
+        return lambda left, right, out: ufunc(left, right, out=out)
+    return lambda *operands: kernel(*_flat(operands))
+
+
+def combining(operation: Operation, dtype: np.dtype, operands: Sequence[Any], device: int) -> Callable[[], None]:
+    """A call that combines these operands on the stream of pycoll.
+
+    Kernels take the stream as an argument, which takes less time than making it the current one, as for ufuncs.
+    """
+    kernel = _kernel_for(operation, dtype)
+    if kernel is None:
+        return on_own_stream(device, partial(function_for(operation, dtype), *operands))
+    arguments, stream, on_device = _flat(operands), own_stream(device), cupy().cuda.Device
+
+    def launch() -> None:
+        with on_device(device):
+            kernel(*arguments, stream=stream)
+
+    return launch
+
+
+def _flat(operands: Sequence[Any]) -> list[Any]:
+    """The operands, with the values and the indices of pairs one by one."""
+    return [array for operand in operands for array in (operand if isinstance(operand, list) else [operand])]
+
+
+def _kernel_for(operation: Operation, dtype: np.dtype) -> Any:
+    """The kernel for this reduction; None if a ufunc of CuPy is used."""
     if kind_of(dtype) == "p":
         return _better("<" if operation.name == "MINLOC" else ">")
     if operation.name == "PROD" and dtype.kind == "c":
         return _complex_product()
-    ufunc = getattr(cupy(), operation.combine.__name__)
-    return lambda left, right, out: ufunc(left, right, out=out)
+    name = operation.combine.__name__
+    return _arithmetic(name) if name in _SYMBOLS and dtype.kind in "iufc" else None
+
+
+_SYMBOLS = {"add": "+", "multiply": "*"}
+
+
+@cache
+def _arithmetic(name: str) -> Any:
+    """A kernel with the code of the ufunc of CuPy of this name."""
+    return cupy().ElementwiseKernel("T left, T right", "T out", f"out = left {_SYMBOLS[name]} right", f"pycoll_{name}")
 
 
 def divide(result: Any, size: int) -> None:
@@ -79,7 +121,7 @@ def _complex_product() -> Any:
 
 @cache
 def _better(comparison: str) -> Any:
-    kernel = cupy().ElementwiseKernel(
+    return cupy().ElementwiseKernel(
         "T left, S left_index, T right, S right_index",
         "T out, S out_index",
         f"""
@@ -91,4 +133,3 @@ def _better(comparison: str) -> Any:
         """,
         f"pycoll_{'minloc' if comparison == '<' else 'maxloc'}",
     )
-    return lambda left, right, out: kernel(*left, *right, *out)

@@ -12,7 +12,7 @@ from ...arguments.ops import Operation, kind_of, real_dtype
 from ...arguments.streams import Mark, follow, on_own_stream, own_stream
 from ...base.counters import count_staging, counted
 from ...compiler.program import Apply, CopyBytes, Divide, Ready, Region, Step
-from .combine import divide, function_for
+from .combine import combining, divide
 
 
 class Launcher:
@@ -59,9 +59,8 @@ class Launcher:
                 return self._copy(source, to)
             case Apply(left, right, out):
                 assert self._operation is not None
-                combine = function_for(self._operation, self._dtype)
                 operands = [self._operand(region) for region in (left, right, out)]
-                return on_own_stream(self._device, lambda: combine(*operands))
+                return combining(self._operation, self._dtype, operands, self._device)
             case Divide(region):
                 result = self._at(region, real_dtype(self._dtype))
                 return on_own_stream(self._device, lambda: divide(result, self._size))

@@ -7,8 +7,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from mpi4py import MPI
 
-from ...arguments.device_arrays import cupy, streams_of
+from ...arguments.device_arrays import cupy, naming_streams, streams_of
 from ...arguments.device_copies import pinned
 from ...arguments.memory import address, is_host
 from ...arguments.memory_kinds import Memory
@@ -27,13 +28,13 @@ class OnDevice(Memory):
 
     def __init__(self, device: int, buffers: Sequence[Any], on_device: set[int], scratch: Hashable) -> None:
         self._device = device
-        self._buffers = buffers  # of the caller
+        self._naming = naming_streams(buffers)
         self._on_device = on_device  # the buffers of the program that are in GPU memory
         self.scratch = scratch
 
     def follow(self) -> None:
         """Make the stream of pycoll wait for the current streams of the caller, and those that its arrays name."""
-        follow(self._device, streams_of(self._buffers))
+        follow(self._device, streams_of(self._naming))
 
     def adopt(self) -> None:
         """Let this thread use the GPU."""
@@ -95,6 +96,19 @@ def memory_of(
     if in_one_memory and is_direct() and aligned and (operation is None or is_combined(operation, dtype)):
         return Direct(device, buffers)
     return Staged(device, buffers, *(None if is_host(array) else array.nbytes for array in (send, recv)))
+
+
+def packs_in_mpi() -> bool:
+    """Whether MPI packs datatypes with gaps in GPU memory; a UCX that is CUDA-aware alone does not."""
+    return cuda_aware.support().packs
+
+
+def is_direct_to(peer: int, comm: MPI.Comm) -> bool:
+    """Whether a message to or from `peer` is passed to MPI with a GPU address.
+
+    Unless MPI itself is CUDA-aware, this excludes messages of a rank to itself, which need not go through UCX.
+    """
+    return is_direct() and (packs_in_mpi() or peer not in (MPI.ANY_SOURCE, comm.rank))
 
 
 def is_direct() -> bool:

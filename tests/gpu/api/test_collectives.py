@@ -286,3 +286,23 @@ def test_large(xp, way, primitive):
         recv = xp.empty(count, "int64") if primitive == "scatter" and RANK else None
         ours = getattr(pycoll, primitive)(send, recv, **arguments(primitive, op))
     check(ours if theirs is not None else None, theirs, primitive, host, op)
+
+
+def test_longer_segments_in_gpu_memory(xp, way):
+    """Reductions of GPU memory have fewer messages; a broadcast has the same, whatever the memory of each rank."""
+    comm = MPI.COMM_WORLD.Dup()
+    pycoll.attach(comm)
+    configure(segment=1 << 12, device_segment=1 << 16)
+    host, messages = np.arange(1 << 15) + RANK, {}
+    expected = np.arange(1 << 15) * SIZE + sum(range(SIZE))
+    for place, array in (("host", host), ("GPU", produced(xp, host))):
+        with pycoll.traffic() as sent:
+            result = pycoll.allreduce(array, algorithm="ring", comm=comm)
+        messages[place] = sent.messages
+        np.testing.assert_array_equal(result if place == "host" else result.get(), expected)
+    assert SIZE == 1 or messages["GPU"] * (8 if way == "direct" else 1) <= messages["host"]
+    buf = produced(xp, host) if RANK % 2 else host.copy()
+    pycoll.bcast(buf, comm=comm)
+    np.testing.assert_array_equal(buf.get() if RANK % 2 else buf, np.arange(1 << 15))
+    configure(device_segment=None)
+    comm.Free()

@@ -207,11 +207,45 @@ def test_messages_of_the_communicator(xp, way):
     expected[::4] = np.arange(0.0, 20, 4) + (RANK - 2) % SIZE
     np.testing.assert_array_equal(back.get(), expected)
     column.Free()
-    if way == "staged":
+    if way == "staged" or SIZE == 1:
         with pytest.raises(TypeError, match="Ssend: a buffer is in GPU memory"):
             comm.Ssend(out, RIGHT)
         with pytest.raises(TypeError, match="Recv_init: a buffer is in GPU memory"):
             comm.Recv_init([out, MPI.DOUBLE], source=LEFT)
+
+
+@pytest.mark.parametrize("name", ["Bsend", "Ibsend", "Sendrecv_replace", "Bsend_init"])
+def test_copies_that_mpi_makes_with_the_cpu(xp, way, name):
+    """MPI copies the buffers of these calls with the CPU, even if its UCX is CUDA-aware."""
+    comm, out = pycoll.Comm(MPI.COMM_WORLD), produced(xp, np.arange(20.0))
+    with pytest.raises(TypeError, match=f"{name}: a buffer is in GPU memory"):
+        getattr(comm, name)(out, RIGHT)
+
+
+def test_persistent_messages_follow_their_streams(xp, way):
+    """Each start of a persistent message waits for the work of the caller."""
+    if way == "staged" or SIZE == 1:
+        pytest.skip("refused")
+    comm, out, back = pycoll.Comm(MPI.COMM_WORLD), xp.empty(20), xp.empty(20)
+    request = comm.Send_init([out, MPI.DOUBLE], RIGHT)
+    for step in range(3):
+        out[...] = xp.asarray(np.full(20, RANK + 10.0 * step))
+        request.Start()
+        comm.Recv(back, LEFT)
+        request.Wait()
+        np.testing.assert_array_equal(back.get(), np.full(20, LEFT + 10.0 * step))
+    request.Free()
+
+
+def test_messages_of_a_rank_to_itself(xp, way, strict_mpi):
+    """They need not go through UCX, so they are staged unless MPI itself is CUDA-aware."""
+    comm, out, back = pycoll.Comm(MPI.COMM_WORLD), produced(xp, np.arange(20.0) + RANK), xp.empty(20)
+    for source in (RANK, MPI.ANY_SOURCE):
+        request = comm.Irecv([back, MPI.DOUBLE], source, 9)
+        comm.Send([out, MPI.DOUBLE], RANK, 9)
+        request.Wait()
+        np.testing.assert_array_equal(back.get(), np.arange(20.0) + RANK)
+        back.fill(-1)
 
 
 def test_messages_keep_their_arrays(xp, way):
@@ -241,7 +275,7 @@ def test_messages_that_cannot_be_sent(xp, way):
 
 def test_messages_that_mpi_has_completed(xp, monkeypatch):
     """If MPI itself completes a staged message, the data is not in GPU memory, and `Wait` raises an error."""
-    monkeypatch.setattr(pointtopoint, "is_direct", lambda: False)
+    monkeypatch.setattr(pointtopoint, "is_direct_to", lambda peer, comm: False)
     back = xp.empty(20)
     request = pycoll.irecv(back, LEFT, 8)
     pycoll.send(produced(xp, np.arange(20.0)), RIGHT, 8)

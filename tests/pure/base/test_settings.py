@@ -32,6 +32,18 @@ def test_the_default_asked_for_is_not_taken_for_unset():
     assert longest_with(PYCOLL_SEGMENT="8192") == [8192] * 4
 
 
+def test_segments_of_buffers_in_gpu_memory(monkeypatch):
+    monkeypatch.setattr(settings, "SEGMENT", None)
+    assert [settings.longest_on_gpu(several) for several in (False, True)] == [64 << 20, 4 << 20]
+    monkeypatch.setattr(settings, "SEGMENT", 1000)
+    assert settings.longest_on_gpu(False) == 1000
+    settings.configure(device_segment=2000)
+    assert settings.longest_on_gpu(False) == 2000
+    settings.configure(device_segment=None)
+    with pytest.raises(ValueError, match="device_segment=0 is not a positive"):
+        settings.configure(device_segment=0)
+
+
 def test_all_variables_that_the_package_names_are_known():
     named = {
         name

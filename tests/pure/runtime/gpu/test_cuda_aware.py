@@ -4,9 +4,10 @@ import pytest
 
 pytest.importorskip("mpi4py")
 
-from pycoll.runtime.gpu.cuda_aware import Facts, judge
+from pycoll.runtime.gpu.cuda_aware import Facts, cuda_ipc, judge, protocols
 
-OPEN_MPI, MPICH = "Open MPI v5.0.11, package", "MPICH Version: 5.0.2"
+OPEN_MPI, MPICH = "Open MPI v5.0.11, package", "MPICH Version: 5.0.2\nMPICH Device: ch4:ucx ofi"
+BY_OFI = "MPICH Version: 5.0.2\nMPICH Device: ch4:ofi,ucx"
 UCX, CUDA_UCX = {"libucp.so.0"}, {"libucp.so.0", "libuct_cuda.so.0"}
 
 
@@ -40,6 +41,12 @@ UCX, CUDA_UCX = {"libucp.so.0"}, {"libucp.so.0", "libuct_cuda.so.0"}
         (OPEN_MPI, False, UCX, {"OMPI_MCA_pml": "ucx"}, False),
         (MPICH, False, CUDA_UCX, {"MPIR_CVAR_NOLOCAL": "1"}, True),
         (MPICH, False, CUDA_UCX, {}, False),
+        # not if MPICH uses another network module, by a setting or because it is the first one of the build
+        (MPICH, False, CUDA_UCX, {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ucx"}, True),
+        (MPICH, False, CUDA_UCX, {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi"}, False),
+        (BY_OFI, False, CUDA_UCX, {"MPIR_CVAR_NOLOCAL": "1"}, False),
+        (BY_OFI, False, CUDA_UCX, {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ucx"}, True),
+        ("MPICH Version: 3.3", False, CUDA_UCX, {"MPIR_CVAR_NOLOCAL": "1"}, False),
         ("Another MPI", None, CUDA_UCX, {}, False),
     ],
 )
@@ -55,3 +62,42 @@ def test_what_speaks_for_a_cuda_aware_mpi(library, says, loaded, environment, aw
 def test_a_wrong_setting():
     with pytest.raises(ValueError, match="PYCOLL_CUDA_AWARE='yes' is not one of: auto, 0, 1"):
         judge(Facts("yes", MPICH, None, frozenset(), {}))
+
+
+def facts(library, says, environment, loaded=CUDA_UCX, ucx=1):
+    return Facts("auto", library, says, frozenset(loaded), environment, ucx)
+
+
+@pytest.mark.parametrize(
+    "library, environment", [(OPEN_MPI, {"OMPI_MCA_pml": "ucx"}), (MPICH, {"MPIR_CVAR_NOLOCAL": "1"})]
+)
+def test_a_ucx_that_is_cuda_aware_alone(library, environment):
+    """It gets contiguous messages between ranks; the library handles everything else with the CPU."""
+    for says in (False, None):
+        found = {name: direct for name, direct, _ in protocols(facts(library, says, environment))}
+        assert found == {
+            "messages within a host": True,
+            "messages between hosts": True,
+            "messages of a rank to itself": False,
+            "datatypes with gaps, copies": False,
+        }
+        assert judge(facts(library, says, environment))[::2] == (True, True)
+        assert not judge(facts(library, says, environment)).packs
+    assert judge(facts(library, True, environment)).packs
+    assert all(direct for _, direct, _ in protocols(facts(library, True, environment)))
+
+
+def test_two_copies_of_ucx():
+    """The maps of a process show which libraries are loaded, not which one of two copies MPI uses."""
+    found = judge(facts(OPEN_MPI, False, {"OMPI_MCA_pml": "ucx"}, ucx=2))
+    assert not found.aware and "2 copies of UCX are loaded" in found.reason
+
+
+def test_cuda_ipc():
+    assert cuda_ipc(facts(MPICH, False, {})).direct
+    assert cuda_ipc(facts(MPICH, False, {"UCX_TLS": "sm,cuda_copy"})) == (
+        "cuda_ipc of UCX",
+        False,
+        "UCX_TLS=sm,cuda_copy",
+    )
+    assert not cuda_ipc(facts(MPICH, False, {}, loaded={"libucp.so.0"})).direct
