@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..base.command_line import Parser, check_folder
 from ..base.files import write_atomically
-from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
+from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find_schedule
 from .frames import Film
 from .gallery import Setting, guide
 from .page import page
@@ -62,11 +62,9 @@ def _algorithm(primitive: str | None, name: str | None) -> Algorithm:
     if primitive not in PRIMITIVES:
         what = "a primitive is missing" if primitive is None else f"primitive {primitive!r} is unknown"
         raise ValueError(f"{what}; choose one of: {', '.join(PRIMITIVES)} (or --all)")
-    catalogue = algorithms_of(primitive)
-    if name not in catalogue:
-        what = "--algorithm is missing" if name is None else f"--algorithm {name!r} is not an algorithm of {primitive}"
-        raise ValueError(f"{what}; choose one of: {', '.join(catalogue)}")
-    return catalogue[name]
+    if name is None:
+        raise ValueError(f"--algorithm is missing; choose one of: {', '.join(algorithms_of(primitive))}")
+    return find_schedule(primitive, name)
 
 
 def _check(options: argparse.Namespace, algorithm: Algorithm | None) -> None:

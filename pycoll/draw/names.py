@@ -136,11 +136,13 @@ def facts(film: Film) -> list[tuple[str, str, str]]:
     here["Received"] = _of_ranks(film, lambda counts: counts.received)
     here["Cost"] = cost(film)
     shown = [name for name in here if name in formulas or not here[name].startswith("0")]
-    return [(name, _formula(formulas.get(name, ""), film.size), here[name]) for name in shown]
+    return [(name, _formula(formulas.get(name, ""), film), here[name]) for name in shown]
 
 
-def _formula(text: str, size: int) -> str:
-    formula, exact = formula_for(text, size) if size > 1 else ("", True)  # with one rank nothing moves
+def _formula(text: str, film: Film) -> str:
+    formula, exact = (
+        formula_for(text, film.size, film.algorithm.k) if film.size > 1 else ("", True)
+    )  # with one rank nothing moves
     return formula if exact or not formula else f"at most {formula}"
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from ..schedule.moves import Blocks, Recv, Schedule, Send
 from ..schedule.registry import Hosts, algorithm, lanes, per_rank, per_segment
-from . import allgather, scatter
-from .patterns import one_to_all
-from .topology import Lanes, binomial
+from . import allgather, scatter, topology
+from .patterns import broadcast_down, one_to_all
+from .topology import Lanes
 
 
 @algorithm()
@@ -38,11 +38,22 @@ def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     Limits: best for short vectors; the root sends the whole vector lg(p) times.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
-    node = binomial(rank, size, root)
-    if node.parent is not None:
-        yield (Recv(node.parent, blocks),)
-    for child, _ in node.children:
-        yield (Send(child, blocks),)
+    yield from broadcast_down(topology.binomial(rank, size, root), blocks)
+
+
+@algorithm(listed=(4, 8))
+def knomial(rank: int, size: int, root: int, k: int, blocks: Blocks = (0,)) -> Schedule:
+    """k-nomial tree: each rank that has the vector sends it to k-1 ranks at once, so their number grows k times.
+
+    Rounds: log(p, k)
+    Messages: fan(p, k)
+    Sent: fan(p, k)*Z
+    Received: Z
+    Cost: fan(p, k)*alpha + fan(p, k)*Z*beta
+    Limits: best for short vectors on networks that send several messages at once; the formula adds up their latencies.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    yield from broadcast_down(topology.knomial(rank, size, root, k), blocks)
 
 
 @algorithm(cut=per_segment)

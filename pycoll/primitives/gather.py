@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..schedule.moves import Recv, Schedule, Send
 from ..schedule.registry import algorithm, lanes
-from .topology import binomial
+from . import topology
+from .patterns import gather_up
 
 
 @algorithm()
@@ -38,11 +39,22 @@ def tree(rank: int, size: int, root: int) -> Schedule:
     Limits: an inner node needs scratch for the blocks of its subtree, at most half of Z.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
-    node = binomial(rank, size, root)
-    for child, ranks in reversed(node.children):
-        yield (Recv(child, ranks),)
-    if node.parent is not None:
-        yield (Send(node.parent, node.subtree),)
+    yield from gather_up(topology.binomial(rank, size, root))
+
+
+@algorithm(listed=(4, 8))
+def knomial(rank: int, size: int, root: int, k: int) -> Schedule:
+    """k-nomial tree: each rank collects the blocks of its subtree from k-1 ranks at once.
+
+    Rounds: log(p, k)
+    Messages: 1
+    Sent: (p+k-2)//k/p*Z
+    Received: (p-1)/p*Z
+    Cost: fan(p, k)*alpha + (p-1)/p*Z*beta
+    Limits: an inner node needs scratch for the blocks of its subtree, at most Z/k rounded up to blocks.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    yield from gather_up(topology.knomial(rank, size, root, k))
 
 
 @algorithm()

@@ -9,16 +9,21 @@ from typing import Literal, NewType
 AlgorithmName = NewType("AlgorithmName", str)
 """The name of an algorithm, read from a command line or registered by the program."""
 
-Bcast = AlgorithmName | Literal["naive", "tree", "ring", "two_level", "scatter_allgather", "native"]
-Scatter = AlgorithmName | Literal["naive", "tree", "ring", "native"]
-Gather = AlgorithmName | Literal["naive", "tree", "ring", "native"]
-Reduce = AlgorithmName | Literal["naive", "tree", "ring", "rabenseifner", "native"]
+Bcast = (
+    AlgorithmName
+    | Literal["naive", "tree", "knomial:4", "knomial:8", "ring", "two_level", "scatter_allgather", "native"]
+)
+Scatter = AlgorithmName | Literal["naive", "tree", "knomial:4", "knomial:8", "ring", "native"]
+Gather = AlgorithmName | Literal["naive", "tree", "knomial:4", "knomial:8", "ring", "native"]
+Reduce = AlgorithmName | Literal["naive", "tree", "knomial:4", "knomial:8", "ring", "rabenseifner", "native"]
 Allgather = AlgorithmName | Literal["naive", "tree", "ring", "two_level", "bruck", "neighbor", "native"]
 Allreduce = (
     AlgorithmName
     | Literal[
         "naive",
         "tree",
+        "knomial:4",
+        "knomial:8",
         "ring",
         "recursive_doubling",
         "rabenseifner",
@@ -39,4 +44,5 @@ Allgatherv = AlgorithmName | Literal["naive", "tree", "ring", "two_level", "bruc
 Alltoallv = AlgorithmName | Literal["naive", "pairwise", "tree", "ring", "native"]
 Alltoallw = AlgorithmName | Literal["naive", "pairwise", "native"]
 
-Sharding = AlgorithmName | Literal["naive", "tree", "ring", "two_level"]  # of both allgather and reduce_scatter
+# of both allgather and reduce_scatter
+Sharding = AlgorithmName | Literal["naive", "tree", "ring", "two_level"]

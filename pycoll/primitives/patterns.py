@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..schedule.moves import Block, Blocks, Move, Recv, Reduce, Schedule, Send
-from .topology import Lanes, halvings
+from ..schedule.moves import AFTER, BEFORE, Block, Blocks, Move, Recv, Reduce, Schedule, Send
+from .topology import Lanes, Node, halvings
 
 
 def one_to_all(rank: int, size: int, root: int, blocks: Blocks) -> Schedule:
@@ -16,6 +16,39 @@ def one_to_all(rank: int, size: int, root: int, blocks: Blocks) -> Schedule:
     for peer in range(size):
         if peer != root:
             yield (Send(peer, blocks),)
+
+
+def broadcast_down(node: Node, blocks: Blocks) -> Schedule:
+    """Broadcast: each rank of a tree forwards the blocks to its children."""
+    if node.parent is not None:
+        yield (Recv(node.parent, blocks),)
+    for level in node.levels:
+        yield tuple(Send(child, blocks) for child, _ in level)
+
+
+def reduce_up(node: Node, rank: int, blocks: Blocks) -> Schedule:
+    """Reduce: each rank of a tree combines the blocks of its children, the nearest ranks first, with its own."""
+    for level in reversed(node.levels):
+        children = sorted((child for child, _ in level), key=lambda child: abs(child - rank))
+        yield tuple(Reduce(child, blocks, AFTER if child > rank else BEFORE) for child in children)
+    if node.parent is not None:
+        yield (Send(node.parent, blocks),)
+
+
+def scatter_down(node: Node) -> Schedule:
+    """Scatter: each rank of a tree sends its children the blocks of their subtrees."""
+    if node.parent is not None:
+        yield (Recv(node.parent, node.subtree),)
+    for level in node.levels:
+        yield tuple(Send(child, ranks) for child, ranks in level)
+
+
+def gather_up(node: Node) -> Schedule:
+    """Gather: each rank of a tree collects the blocks of its subtree and sends them to its parent."""
+    for level in reversed(node.levels):
+        yield tuple(Recv(child, ranks) for child, ranks in level)
+    if node.parent is not None:
+        yield (Send(node.parent, node.subtree),)
 
 
 def recursive_halving(rank: int, size: int) -> Schedule:

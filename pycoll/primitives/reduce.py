@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ..schedule.moves import AFTER, BEFORE, Blocks, Reduce, Schedule, Send
 from ..schedule.registry import algorithm, lanes, per_rank, per_segment
-from . import gather
-from .patterns import recursive_halving
-from .topology import binomial
+from . import gather, topology
+from .patterns import recursive_halving, reduce_up
 
 
 @algorithm()
@@ -43,11 +42,22 @@ def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).  Rank order is kept without the usual extra message from
         rank 0, because subtrees are ranges of ranks (see `topology.binomial`).
     """
-    node = binomial(rank, size, root)
-    for child, _ in reversed(node.children):
-        yield (Reduce(child, blocks, AFTER if child > rank else BEFORE),)
-    if node.parent is not None:
-        yield (Send(node.parent, blocks),)
+    yield from reduce_up(topology.binomial(rank, size, root), rank, blocks)
+
+
+@algorithm(listed=(4, 8))
+def knomial(rank: int, size: int, root: int, k: int, blocks: Blocks = (0,)) -> Schedule:
+    """k-nomial tree whose subtrees are ranges of ranks: each rank combines the vectors of k-1 ranks at once.
+
+    Rounds: log(p, k)
+    Messages: 1
+    Sent: Z
+    Received: fan(p, k)*Z
+    Cost: fan(p, k)*alpha + fan(p, k)*Z*beta + fan(p, k)*Z*gamma
+    Limits: best for short vectors; needs scratch for the vectors of k-1 ranks.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    yield from reduce_up(topology.knomial(rank, size, root, k), rank, blocks)
 
 
 @algorithm(cut=per_segment, ordered=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..schedule.moves import Recv, Schedule, Send
 from ..schedule.registry import algorithm, lanes
-from .topology import binomial
+from . import topology
+from .patterns import scatter_down
 
 
 @algorithm()
@@ -38,11 +39,22 @@ def tree(rank: int, size: int, root: int) -> Schedule:
     Limits: an inner node needs scratch for the blocks of its subtree, at most half of Z.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
-    node = binomial(rank, size, root)
-    if node.parent is not None:
-        yield (Recv(node.parent, node.subtree),)
-    for child, ranks in node.children:
-        yield (Send(child, ranks),)
+    yield from scatter_down(topology.binomial(rank, size, root))
+
+
+@algorithm(listed=(4, 8))
+def knomial(rank: int, size: int, root: int, k: int) -> Schedule:
+    """k-nomial tree: each rank receives the blocks of its subtree, and sends k-1 parts of them on at once.
+
+    Rounds: log(p, k)
+    Messages: fan(p, k)
+    Sent: (p-1)/p*Z
+    Received: (p+k-2)//k/p*Z
+    Cost: fan(p, k)*alpha + (p-1)/p*Z*beta
+    Limits: an inner node needs scratch for the blocks of its subtree, at most Z/k rounded up to blocks.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    yield from scatter_down(topology.knomial(rank, size, root, k))
 
 
 @algorithm()

@@ -2,41 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from ..schedule.registry import Hosts
 
 
 class Node(NamedTuple):
-    """The position of a rank in a tree; each child comes with the range of ranks in its subtree."""
+    """The position of a rank in a tree: its parent, its children, and the ranks of its subtree.
+
+    Each level lists the children that this rank sends to in one round, each with the ranks of its subtree.
+    """
 
     parent: int | None
-    children: list[tuple[int, range]]
-    subtree: range
+    levels: list[list[tuple[int, Sequence[int]]]]
+    subtree: Sequence[int]
 
 
-def binomial(rank: int, size: int, root: int) -> Node:
-    """Return the node of `rank` in a binomial tree whose subtrees are ranges of ranks, for any root.
+def parts(ranks: range, k: int) -> list[range]:
+    """Cut ranks into k parts of nearly the same length, the longer ones first; fewer if there are fewer ranks."""
+    count = min(k, len(ranks))
+    length, longer = divmod(len(ranks), count)
+    cuts = [i * length + min(i, longer) for i in range(count + 1)]
+    return [ranks[first:last] for first, last in pairwise(cuts)]
 
-    The ranks are cut in half.  The first rank of the half without the root becomes a child of the root.  Both halves
-    are then cut in the same way.  So there are ceil(log2(size)) levels, and the blocks of a subtree are contiguous.
-    Contributions can be combined in rank order without a rotation of the ranks.  Children are listed with the largest
-    subtree first.
+
+def knomial(rank: int, size: int, root: int, k: int) -> Node:
+    """Return the node of `rank` in a k-nomial tree whose subtrees are ranges of ranks, for any root.
+
+    The ranks are cut into k parts.  In the parts without the root, the first rank becomes a child of the root.  All
+    parts are then cut in the same way.  So there are ceil(log_k(size)) levels, and the blocks of a subtree are
+    contiguous.  Contributions can be combined in rank order without a rotation of the ranks.
     """
     node = Node(None, [], range(size))
     top, ranks = root, range(size)
     while len(ranks) > 1:
-        middle = (len(ranks) + 1) // 2
-        near, far = ranks[:middle], ranks[middle:]
-        if top not in near:
-            near, far = far, near
-        child = far[0]
+        found = parts(ranks, k)
+        children = [(part[0], part) for part in found if top not in part]
+        here = next(part for part in found if rank in part)
         if rank == top:
-            node.children.append((child, far))
-        elif rank == child:
-            node = Node(top, [], far)
-        top, ranks = (top, near) if rank in near else (child, far)
+            node.levels.append([*children])
+        elif rank == here[0] and top not in here:
+            node = Node(top, [], here)
+        top, ranks = top if top in here else here[0], here
     return node
+
+
+def binomial(rank: int, size: int, root: int) -> Node:
+    """Return the node of `rank` in a binomial tree, see `knomial`."""
+    return knomial(rank, size, root, 2)
 
 
 class Level(NamedTuple):

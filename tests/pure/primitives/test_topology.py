@@ -1,20 +1,24 @@
+from itertools import chain
+
 import pytest
 
-from pycoll.primitives.topology import binomial, depth, halvings, inorder
+from pycoll.primitives.topology import depth, halvings, inorder, knomial
+from pycoll.schedule.costs import log
 
 
+@pytest.mark.parametrize("k", [2, 3, 4, 8, 200])
 @pytest.mark.parametrize("size", [*range(1, 34), 100])
-def test_binomial_is_a_tree_of_ranges(size):
+def test_knomial_is_a_tree_of_ranges(size, k):
     for root in {0, size // 2, size - 1}:
-        nodes = [binomial(rank, size, root) for rank in range(size)]
+        nodes = [knomial(rank, size, root, k) for rank in range(size)]
         assert nodes[root].parent is None
         for rank, node in enumerate(nodes):
             covered = [rank]
-            for child, ranks in node.children:
+            for child, ranks in chain(*node.levels):
                 assert nodes[child].parent == rank and nodes[child].subtree == ranks
                 covered += ranks
             assert sorted(covered) == list(node.subtree)
-            assert len(node.children) <= (size - 1).bit_length()
+            assert len(node.levels) <= log(size, k) and all(len(level) < k for level in node.levels)
 
 
 @pytest.mark.parametrize("size", [*range(1, 34), 100])

@@ -70,7 +70,7 @@ FIXED = [each for each in ALGORITHMS if not each.primitive.varies]
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_it_takes_as_long_as_the_formula_says(algorithm, ranks):
     outcome = simulated(algorithm, ranks, segments=8).time
-    said = evaluate(documented(algorithm)["Cost"], ranks, Z, 8, Formula(ALPHA, BETA, GAMMA))
+    said = evaluate(documented(algorithm)["Cost"], ranks, Z, 8, Formula(ALPHA, BETA, GAMMA), k=algorithm.k)
     assert outcome == pytest.approx(said, rel=1e-6)
 
 
