@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..schedule.moves import Blocks, Recv, Schedule, Send
 from ..schedule.registry import Hosts, algorithm, lanes, per_rank, per_segment
-from . import allgather, scatter, topology
+from . import allgather, scatter, swing, topology
 from .patterns import broadcast_down, one_to_all
 from .topology import Lanes
 
@@ -111,3 +111,36 @@ def scatter_allgather(rank: int, size: int, root: int) -> Schedule:
     """
     yield from scatter.tree(rank, size, root)
     yield from allgather.ring(rank, size)
+
+
+@algorithm()
+def bine(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
+    """Bine tree: as `tree`, but with partners at distances 1, -1, 3, -5, 11, ..., the farthest first.
+
+    Rounds: lg(p)
+    Messages: lg(p)
+    Sent: lg(p)*Z
+    Received: Z
+    Cost: lg(p)*alpha + lg(p)*Z*beta
+    Limits: best for short vectors; unless p is a power of two, some neighbours form pairs, in which one forwards to the
+        other.
+    Source: De Sensi et al., "Bine trees", SC 2025.  The paper has powers of two; the pairs are an addition.
+    """
+    yield from broadcast_down(swing.bine(rank, size, root), blocks)
+
+
+@algorithm()
+def two_level_log(rank: int, size: int, root: int, hosts: Hosts, blocks: Blocks = (0,)) -> Schedule:
+    """Binomial tree of the hosts, then a binomial tree inside each host.
+
+    Rounds: lg(h) + lg(p/h)
+    Messages: lg(h) + lg(p/h)
+    Sent: (lg(h)+lg(p/h))*Z
+    Received: Z
+    Cost: (lg(h)+lg(p/h))*alpha + (lg(h)+lg(p/h))*Z*beta
+    Limits: best for short vectors; the formulas are for p/h ranks on each of h hosts.  The link of the host of the root
+        carries lg(h)*Z.
+    Source: Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation
+        performance", IPDPS 2000.
+    """
+    yield from broadcast_down(topology.two_level(rank, size, root, hosts), blocks)

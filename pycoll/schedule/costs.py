@@ -7,7 +7,6 @@ counts of `pycoll.schedule.proof`.  ``python -m pycoll.costs`` prints all formul
 from __future__ import annotations
 
 import inspect
-import itertools
 import math
 import re
 from dataclasses import dataclass
@@ -29,9 +28,9 @@ class Network:
     gamma: float = 0.0
 
 
-def lg(p: int) -> int:
+def lg(p: float) -> int:
     """Return the logarithm to base 2, rounded up."""
-    return (p - 1).bit_length()
+    return (math.ceil(p) - 1).bit_length()
 
 
 def bruck(p: int) -> int:
@@ -41,16 +40,27 @@ def bruck(p: int) -> int:
 
 def log(p: int, k: int) -> int:
     """Return the logarithm to base k, rounded up."""
-    return next(power for power in itertools.count() if k**power >= p)
+    return next(power for power in range(p) if int(k**power) >= p)
 
 
 def fan(p: int, k: int) -> int:
     """Return the number of messages that the root of a k-nomial tree sends: (k-1)*log(p, k) for powers of k."""
-    levels = log(p, k)
-    return (levels - 1) * (k - 1) + -(-p // k ** (levels - 1)) - 1 if levels else 0
+    before_last = max(log(p, k), 1) - 1  # levels with k parts
+    return before_last * (k - 1) + math.ceil(p / int(k**before_last)) - 1
 
 
-_FUNCTIONS = {"lg": lg, "bruck": bruck, "log": log, "fan": fan, "min": min, "max": max}
+def pat(p: int, k: int) -> int:
+    """Return the number of rounds of PAT with at most k blocks in a message: lg(p) if k >= p/2, and p-1 if k is 1."""
+    deep = lg(-(-p // k))
+    return lg(p) - deep + min(2**deep, p) - 1
+
+
+def side(p: int) -> int:
+    """Return the square root, rounded up."""
+    return math.isqrt(p - 1) + 1
+
+
+_FUNCTIONS = {function.__name__: function for function in (lg, bruck, log, fan, pat, side, min, max)}
 
 
 def busbw_factor(primitive: str, size: int) -> float:
@@ -74,7 +84,7 @@ def formula_for(formula: str, p: int, k: int | None = None) -> tuple[str, bool]:
     """Return the part of a formula that holds for p ranks, and whether it is exact (else it is an upper bound)."""
     exact, _, bound = (part.strip() for part in formula.partition("at most"))
     exact = exact.rstrip(";")
-    base = k or 2
+    base = max(k or 2, 2)
     return (exact, True) if exact and (not bound or base ** log(p, base) == p) else (bound, False)
 
 

@@ -2,7 +2,7 @@ from itertools import chain
 
 import pytest
 
-from pycoll.primitives.topology import depth, halvings, inorder, knomial
+from pycoll.primitives.topology import depth, divisions, inorder, knomial
 from pycoll.schedule.costs import log
 
 
@@ -22,14 +22,18 @@ def test_knomial_is_a_tree_of_ranges(size, k):
 
 
 @pytest.mark.parametrize("size", [*range(1, 34), 100])
-def test_halvings_pair_up(size):
-    everyone = [halvings(rank, size) for rank in range(size)]
+@pytest.mark.parametrize("k", [2, 3, 4, 8, 200])
+def test_divisions_pair_up(size, k):
+    everyone = [divisions(rank, size, k) for rank in range(size)]
     for rank, levels in enumerate(everyone):
-        for level, half in enumerate(levels):
-            assert rank in half.mine and half.source in half.other
-            assert rank in everyone[half.source][level].targets
-            assert all(everyone[target][level].source == rank for target in half.targets)
-        assert sum(len(half.targets) == 2 for half in levels) <= 1
+        assert len(levels) <= log(size, k)
+        for level, one in enumerate(levels):
+            assert rank in one.mine and all(source in part for part, source in one.others)
+            for _, source in one.others:
+                assert rank in everyone[source][level].targets
+            for target in one.targets:
+                assert rank in [source for _, source in everyone[target][level].others]
+        assert k > 2 or sum(len(half.targets) == 2 for half in levels) <= 1
 
 
 @pytest.mark.parametrize("size", [*range(1, 34), 100])
