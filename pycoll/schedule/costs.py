@@ -45,14 +45,17 @@ def log(p: int, k: int) -> int:
 
 def fan(p: int, k: int) -> int:
     """Return the number of messages that the root of a k-nomial tree sends: (k-1)*log(p, k) for powers of k."""
-    before_last = max(log(p, k), 1) - 1  # levels with k parts
-    return before_last * (k - 1) + math.ceil(p / int(k**before_last)) - 1
+    messages = 0
+    while p > 1:
+        messages += min(p, k) - 1
+        p = -(-p // k)
+    return messages
 
 
 def pat(p: int, k: int) -> int:
     """Return the number of rounds of PAT with at most k blocks in a message: lg(p) if k >= p/2, and p-1 if k is 1."""
     deep = lg(-(-p // k))
-    return lg(p) - deep + min(2**deep, p) - 1
+    return lg(p) - deep + min(1 << deep, p) - 1
 
 
 def side(p: int) -> int:
