@@ -43,22 +43,6 @@ def tree(rank: int, size: int) -> Schedule:
     yield from bcast.tree(rank, size, 0)
 
 
-@algorithm(listed=(4, 8))
-def knomial(rank: int, size: int, k: int) -> Schedule:
-    """k-nomial reduce to rank 0, then k-nomial broadcast from it.
-
-    Rounds: 2*log(p, k)
-    Messages: fan(p, k)
-    Sent: fan(p, k)*Z
-    Received: fan(p, k)*Z
-    Cost: 2*fan(p, k)*alpha + 2*fan(p, k)*Z*beta + fan(p, k)*Z*gamma
-    Limits: as `reduce.knomial` and `bcast.knomial`.
-    Source: as `bcast.knomial`.
-    """
-    yield from reduce.knomial(rank, size, 0, k)
-    yield from bcast.knomial(rank, size, 0, k)
-
-
 @algorithm(cut=per_rank, ordered=False)
 def ring(rank: int, size: int) -> Schedule:
     """Ring reduce-scatter, then ring all-gather: no all-reduce can send fewer bytes.
@@ -73,6 +57,22 @@ def ring(rank: int, size: int) -> Schedule:
     """
     yield from reduce_scatter.ring(rank, size)
     yield from allgather.ring(rank, size)
+
+
+@algorithm(listed=(4, 8))
+def knomial(rank: int, size: int, k: int) -> Schedule:
+    """k-nomial reduce to rank 0, then k-nomial broadcast from it.
+
+    Rounds: 2*log(p, k)
+    Messages: fan(p, k)
+    Sent: fan(p, k)*Z
+    Received: fan(p, k)*Z
+    Cost: 2*fan(p, k)*alpha + 2*fan(p, k)*Z*beta + fan(p, k)*Z*gamma
+    Limits: as `reduce.knomial` and `bcast.knomial`.
+    Source: as `bcast.knomial`.
+    """
+    yield from reduce.knomial(rank, size, 0, k)
+    yield from bcast.knomial(rank, size, 0, k)
 
 
 @algorithm()

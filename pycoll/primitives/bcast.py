@@ -41,21 +41,6 @@ def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     yield from broadcast_down(topology.binomial(rank, size, root), blocks)
 
 
-@algorithm(listed=(4, 8))
-def knomial(rank: int, size: int, root: int, k: int, blocks: Blocks = (0,)) -> Schedule:
-    """k-nomial tree: each rank that has the vector sends it to k-1 ranks at once, so their number grows k times.
-
-    Rounds: log(p, k)
-    Messages: fan(p, k)
-    Sent: fan(p, k)*Z
-    Received: Z
-    Cost: fan(p, k)*alpha + fan(p, k)*Z*beta
-    Limits: best for short vectors on networks that send several messages at once; the formula adds up their latencies.
-    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
-    """
-    yield from broadcast_down(topology.knomial(rank, size, root, k), blocks)
-
-
 @algorithm(cut=per_segment)
 def ring(rank: int, size: int, root: int, segments: int) -> Schedule:
     """Pipelined chain: each rank receives a segment while it forwards the one before.
@@ -69,6 +54,21 @@ def ring(rank: int, size: int, root: int, segments: int) -> Schedule:
     Source: van de Geijn and Watts, "SUMMA", Concurrency: Practice and Experience 9 (1997).
     """
     yield from chain(rank, [(root + distance) % size for distance in range(size)], segments)
+
+
+@algorithm(listed=(4, 8))
+def knomial(rank: int, size: int, root: int, k: int, blocks: Blocks = (0,)) -> Schedule:
+    """k-nomial tree: each rank that has the vector sends it to k-1 ranks at once, so their number grows k times.
+
+    Rounds: log(p, k)
+    Messages: fan(p, k)
+    Sent: fan(p, k)*Z
+    Received: Z
+    Cost: fan(p, k)*alpha + fan(p, k)*Z*beta
+    Limits: best for short vectors on networks that send several messages at once; the formula adds up their latencies.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    yield from broadcast_down(topology.knomial(rank, size, root, k), blocks)
 
 
 @algorithm(cut=per_segment)

@@ -42,21 +42,6 @@ def tree(rank: int, size: int, root: int) -> Schedule:
     yield from gather_up(topology.binomial(rank, size, root))
 
 
-@algorithm(listed=(4, 8))
-def knomial(rank: int, size: int, root: int, k: int) -> Schedule:
-    """k-nomial tree: each rank collects the blocks of its subtree from k-1 ranks at once.
-
-    Rounds: log(p, k)
-    Messages: 1
-    Sent: (p+k-2)//k/p*Z
-    Received: (p-1)/p*Z
-    Cost: fan(p, k)*alpha + (p-1)/p*Z*beta
-    Limits: an inner node needs scratch for the blocks of its subtree, at most Z/k rounded up to blocks.
-    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
-    """
-    yield from gather_up(topology.knomial(rank, size, root, k))
-
-
 @algorithm()
 def ring(rank: int, size: int, root: int) -> Schedule:
     """Pipelined chain towards the root: each rank sends its own block first, then the blocks of the farther ranks.
@@ -76,6 +61,21 @@ def ring(rank: int, size: int, root: int) -> Schedule:
     incoming = [Recv(following, [block]) for block in farther]
     outgoing = [Send(previous, [block]) for block in [rank, *farther]] if distance > 0 else []
     yield from lanes(incoming, outgoing)
+
+
+@algorithm(listed=(4, 8))
+def knomial(rank: int, size: int, root: int, k: int) -> Schedule:
+    """k-nomial tree: each rank collects the blocks of its subtree from k-1 ranks at once.
+
+    Rounds: log(p, k)
+    Messages: 1
+    Sent: (p+k-2)//k/p*Z
+    Received: (p-1)/p*Z
+    Cost: fan(p, k)*alpha + (p-1)/p*Z*beta
+    Limits: an inner node needs scratch for the blocks of its subtree, at most Z/k rounded up to blocks.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    yield from gather_up(topology.knomial(rank, size, root, k))
 
 
 @algorithm()

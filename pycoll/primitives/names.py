@@ -14,9 +14,9 @@ Bcast = (
     | Literal[
         "naive",
         "tree",
+        "ring",
         "knomial:4",
         "knomial:8",
-        "ring",
         "two_level",
         "scatter_allgather",
         "bine",
@@ -24,11 +24,11 @@ Bcast = (
         "native",
     ]
 )
-Scatter = AlgorithmName | Literal["naive", "tree", "knomial:4", "knomial:8", "ring", "bine", "two_level", "native"]
-Gather = AlgorithmName | Literal["naive", "tree", "knomial:4", "knomial:8", "ring", "bine", "two_level", "native"]
+Scatter = AlgorithmName | Literal["naive", "tree", "ring", "knomial:4", "knomial:8", "bine", "two_level", "native"]
+Gather = AlgorithmName | Literal["naive", "tree", "ring", "knomial:4", "knomial:8", "bine", "two_level", "native"]
 Reduce = (
     AlgorithmName
-    | Literal["naive", "tree", "knomial:4", "knomial:8", "ring", "rabenseifner", "bine", "two_level", "native"]
+    | Literal["naive", "tree", "ring", "knomial:4", "knomial:8", "rabenseifner", "bine", "two_level", "native"]
 )
 Allgather = (
     AlgorithmName
@@ -54,9 +54,9 @@ Allreduce = (
     | Literal[
         "naive",
         "tree",
+        "ring",
         "knomial:4",
         "knomial:8",
-        "ring",
         "recursive_doubling",
         "recursive_multiplying:4",
         "recursive_multiplying:8",

@@ -45,21 +45,6 @@ def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     yield from reduce_up(topology.binomial(rank, size, root), rank, blocks)
 
 
-@algorithm(listed=(4, 8))
-def knomial(rank: int, size: int, root: int, k: int, blocks: Blocks = (0,)) -> Schedule:
-    """k-nomial tree whose subtrees are ranges of ranks: each rank combines the vectors of k-1 ranks at once.
-
-    Rounds: log(p, k)
-    Messages: 1
-    Sent: Z
-    Received: fan(p, k)*Z
-    Cost: fan(p, k)*alpha + fan(p, k)*Z*beta + fan(p, k)*Z*gamma
-    Limits: best for short vectors; needs scratch for the vectors of k-1 ranks.
-    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
-    """
-    yield from reduce_up(topology.knomial(rank, size, root, k), rank, blocks)
-
-
 @algorithm(cut=per_segment, ordered=False)
 def ring(rank: int, size: int, root: int, segments: int) -> Schedule:
     """Pipelined chain towards the root: each rank receives and combines a segment while it sends the one before.
@@ -77,6 +62,21 @@ def ring(rank: int, size: int, root: int, segments: int) -> Schedule:
     incoming = [Reduce(following, [s], AFTER) for s in range(segments)] if distance < size - 1 else []
     outgoing = [Send(previous, [s]) for s in range(segments)] if distance > 0 else []
     yield from lanes(incoming, [None, *outgoing])
+
+
+@algorithm(listed=(4, 8))
+def knomial(rank: int, size: int, root: int, k: int, blocks: Blocks = (0,)) -> Schedule:
+    """k-nomial tree whose subtrees are ranges of ranks: each rank combines the vectors of k-1 ranks at once.
+
+    Rounds: log(p, k)
+    Messages: 1
+    Sent: Z
+    Received: fan(p, k)*Z
+    Cost: fan(p, k)*alpha + fan(p, k)*Z*beta + fan(p, k)*Z*gamma
+    Limits: best for short vectors; needs scratch for the vectors of k-1 ranks.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    yield from reduce_up(topology.knomial(rank, size, root, k), rank, blocks)
 
 
 @algorithm(cut=per_rank, ordered=False)

@@ -42,21 +42,6 @@ def tree(rank: int, size: int, root: int) -> Schedule:
     yield from scatter_down(topology.binomial(rank, size, root))
 
 
-@algorithm(listed=(4, 8))
-def knomial(rank: int, size: int, root: int, k: int) -> Schedule:
-    """k-nomial tree: each rank receives the blocks of its subtree, and sends k-1 parts of them on at once.
-
-    Rounds: log(p, k)
-    Messages: fan(p, k)
-    Sent: (p-1)/p*Z
-    Received: (p+k-2)//k/p*Z
-    Cost: fan(p, k)*alpha + (p-1)/p*Z*beta
-    Limits: an inner node needs scratch for the blocks of its subtree, at most Z/k rounded up to blocks.
-    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
-    """
-    yield from scatter_down(topology.knomial(rank, size, root, k))
-
-
 @algorithm()
 def ring(rank: int, size: int, root: int) -> Schedule:
     """Pipelined chain that begins with the block of the last rank; each rank keeps the last block that it receives.
@@ -76,6 +61,21 @@ def ring(rank: int, size: int, root: int) -> Schedule:
     incoming = [Recv(previous, [block]) for block in [*farther, rank]] if distance > 0 else []
     outgoing = [Send(following, [block]) for block in farther]
     yield from lanes(incoming, [None, *outgoing])
+
+
+@algorithm(listed=(4, 8))
+def knomial(rank: int, size: int, root: int, k: int) -> Schedule:
+    """k-nomial tree: each rank receives the blocks of its subtree, and sends k-1 parts of them on at once.
+
+    Rounds: log(p, k)
+    Messages: fan(p, k)
+    Sent: (p-1)/p*Z
+    Received: (p+k-2)//k/p*Z
+    Cost: fan(p, k)*alpha + (p-1)/p*Z*beta
+    Limits: an inner node needs scratch for the blocks of its subtree, at most Z/k rounded up to blocks.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    yield from scatter_down(topology.knomial(rank, size, root, k))
 
 
 @algorithm()

@@ -80,7 +80,7 @@ def test_a_number_in_the_name():
         ("knomial:04", "'04' is not an integer of at least 2"),
         ("knomial:four", "'four' is not an integer of at least 2"),
         ("knomial:4:4", "'4:4' is not an integer of at least 2"),
-        ("tree:4", "algorithm='tree:4' is not one of the algorithms of bcast: naive, tree, knomial:4, "),
+        ("tree:4", "algorithm='tree:4' is not one of the algorithms of bcast: naive, tree, ring, knomial:4, "),
     ],
 )
 def test_a_wrong_number_in_the_name(name, why):
