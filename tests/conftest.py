@@ -52,7 +52,8 @@ def pytest_collection_modifyitems(items):
     """Mark tests of one algorithm as slow if the quick selection tests others like it; it still proves all of them."""
     for item in items:
         given = item.callspec.params if hasattr(item, "callspec") else {}
-        if item.path.name != "test_costs.py" and repeats(given.get("primitive"), given.get("algorithm")):
+        proved = item.path.name == "test_costs.py"
+        if repeats(given.get("primitive"), given.get("algorithm"), proved):
             item.add_marker(pytest.mark.slow)
 
 
