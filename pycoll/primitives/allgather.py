@@ -43,21 +43,6 @@ def tree(rank: int, size: int) -> Schedule:
     yield from patterns.recursive_multiplying(rank, size, 2)
 
 
-@algorithm(listed=(4, 8))
-def recursive_multiplying(rank: int, size: int, k: int) -> Schedule:
-    """As `tree`, with k parts of the ranks instead of halves: each rank exchanges with k-1 ranks in a round.
-
-    Rounds: log(p, k)
-    Messages: fan(p, k); at most fan(p, k)+k-1
-    Sent: (p-1)/p*Z; at most 2*(p-1)/p*Z
-    Received: (p-1)/p*Z
-    Cost: fan(p, k)*alpha + (p-1)/p*Z*beta; at most (2*fan(p, k)-1)*alpha + 2*(p-1)/p*Z*beta
-    Limits: the bounds are for numbers of ranks that are not powers of k; then some ranks send to two ranks of a part.
-    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023, with uneven parts.
-    """
-    yield from patterns.recursive_multiplying(rank, size, k)
-
-
 @algorithm()
 def ring(rank: int, size: int) -> Schedule:
     """Blocks go around the ring: each rank forwards the block that it received in the round before.
@@ -72,6 +57,21 @@ def ring(rank: int, size: int) -> Schedule:
     right, left = (rank + 1) % size, (rank - 1) % size
     for step in range(size - 1):
         yield Send(right, [(rank - step) % size]), Recv(left, [(rank - step - 1) % size])
+
+
+@algorithm(listed=(4, 8))
+def recursive_multiplying(rank: int, size: int, k: int) -> Schedule:
+    """As `tree`, with k parts of the ranks instead of halves: each rank exchanges with k-1 ranks in a round.
+
+    Rounds: log(p, k)
+    Messages: fan(p, k); at most fan(p, k)+k-1
+    Sent: (p-1)/p*Z; at most 2*(p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: fan(p, k)*alpha + (p-1)/p*Z*beta; at most (2*fan(p, k)-1)*alpha + 2*(p-1)/p*Z*beta
+    Limits: the bounds are for numbers of ranks that are not powers of k; then some ranks send to two ranks of a part.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023, with uneven parts.
+    """
+    yield from patterns.recursive_multiplying(rank, size, k)
 
 
 @algorithm()

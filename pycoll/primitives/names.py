@@ -35,9 +35,9 @@ Allgather = (
     | Literal[
         "naive",
         "tree",
+        "ring",
         "recursive_multiplying:4",
         "recursive_multiplying:8",
-        "ring",
         "two_level",
         "bruck",
         "neighbor",
@@ -113,9 +113,9 @@ Allgatherv = (
     | Literal[
         "naive",
         "tree",
+        "ring",
         "recursive_multiplying:4",
         "recursive_multiplying:8",
-        "ring",
         "two_level",
         "bruck",
         "neighbor",
@@ -136,9 +136,9 @@ Sharding = (
     | Literal[
         "naive",
         "tree",
+        "ring",
         "recursive_multiplying:4",
         "recursive_multiplying:8",
-        "ring",
         "two_level",
         "swing",
         "bine",
