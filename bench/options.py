@@ -13,6 +13,7 @@ import numpy as np
 import pycoll
 from pycoll.arguments.ops import kind_of
 from pycoll.base.command_line import Parser
+from pycoll.schedule.registry import has_algorithm
 from pycoll.tune.benchmark_case import ARGUMENTS, MEASURED, OPERATIONS
 from pycoll.tune.options import add_primitives, nbytes, sizes
 
@@ -91,7 +92,7 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     known = dict.fromkeys(name for primitive in options.primitives for name in pycoll.algorithms(primitive))
     options.algorithm = options.algorithm.split(",")
     for name in options.algorithm:
-        if name not in known and name not in SPECIAL:
+        if name not in SPECIAL and not any(has_algorithm(primitive, name) for primitive in options.primitives):
             one.error(f"--algorithm {name!r} is not one of: {', '.join([*known, *SPECIAL])}")
     try:
         options.sizes = sizes(options.minbytes, options.maxbytes, options.stepfactor, options.stepbytes)
@@ -137,4 +138,5 @@ def names_of(primitive: str, asked: list[str]) -> list[str]:
     """Return the requested algorithms of a primitive; "all" and "best" request all of them."""
     own = pycoll.algorithms(primitive)
     wanted = [*asked, *(own if {"all", "best"} & set(asked) else ())]
-    return [name for name in [*own, "auto", "native"] if name in wanted]
+    more = [name for name in asked if name not in [*own, *SPECIAL] and has_algorithm(primitive, name)]
+    return [name for name in [*own, *more, "auto", "native"] if name in wanted]

@@ -19,7 +19,7 @@ for name in pycoll.algorithms("allreduce"):
     assert np.array_equal(total, expected), name
     if rank == 0:
         messages = f"{sent.messages} message{'s' * (sent.messages != 1)}"
-        print(f"allreduce {name:20} rank 0 sends {messages}, {sent.nbytes} bytes")
+        print(f"allreduce {name:24} rank 0 sends {messages}, {sent.nbytes} bytes")
 
 # every collective takes algorithm=; without it, pycoll chooses
 values = np.full(1000, rank)

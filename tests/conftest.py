@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 from tests.launch import COUNTS
+from tests.quick import repeats
 
 os.environ["PYCOLL_TUNING"] = "off"  # the tests expect the built-in rules, not a tuning file of the user
 os.environ["PYCOLL_NATIVE"] = "0"  # test the schedules; tests/mpi/api/test_short.py covers calls passed to MPI
@@ -44,6 +45,16 @@ def _world(config):
 def pytest_configure(config):
     if (world := _world(config)) and world.rank > 0:
         config.pluginmanager.get_plugin("terminalreporter")._tw._file = open(os.devnull, "w")  # noqa: SIM115
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark tests of one algorithm as slow if the quick selection tests others like it; it still proves all of them."""
+    for item in items:
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        proved = item.path.name == "test_costs.py"
+        if repeats(given.get("primitive"), given.get("algorithm"), proved):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_terminal_summary(terminalreporter, config):

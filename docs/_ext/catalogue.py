@@ -77,7 +77,7 @@ class Algorithms(_FromMarkdown):
         for name, algorithm in algorithms_of(primitive).items():
             about, fields = _parts(inspect.getdoc(algorithm.generator) or "")
             root = "../" * self.env.docname.count("/")
-            lines += [f'`{name}` (<a href="{root}drawings/{primitive}-{name}.html">drawing</a>)']
+            lines += [f'`{name}` (<a href="{root}drawings/{algorithm.stem}.html">drawing</a>)']
             lines += [f": {_escaped(' '.join(about))}", ""]
             more = [f"*{field}* {_escaped(fields[field])}" for field in ("Limits:", "Source:") if field in fields]
             lines += [f"  {text}\n" for text in more]
@@ -113,9 +113,8 @@ class Drawing(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return a figure with a caption."""
         primitive, name = self.arguments
-        find(primitive, name)
         root = "../" * self.env.docname.count("/")
-        stem = f"{root}drawings/{primitive}-{name}"
+        stem = f"{root}drawings/{find(primitive, name).stem}"
         html = (
             f'<figure class="drawing-of-schedule"><img src="{stem}.svg" alt="{primitive}, {name}, on 4 ranks">'
             f"<figcaption><code>{primitive}</code>, <code>{name}</code>, on 4 ranks: "

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..base.command_line import Parser, check_folder
 from ..base.files import write_atomically
-from ..primitives.direct import AND_SUFFIX, SUFFIX, find_schedule
+from ..primitives.direct import AND_SUFFIX, find_schedule
 from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
 from .frames import Film
 from .gallery import Setting, guide
@@ -63,10 +63,8 @@ def _algorithm(primitive: str | None, name: str | None) -> Algorithm:
     if primitive not in PRIMITIVES:
         what = "a primitive is missing" if primitive is None else f"primitive {primitive!r} is unknown"
         raise ValueError(f"{what}; choose one of: {', '.join(PRIMITIVES)} (or --all)")
-    catalogue = algorithms_of(primitive)
-    if name is None or name.removesuffix(SUFFIX) not in catalogue:
-        what = "--algorithm is missing" if name is None else f"--algorithm {name!r} is not an algorithm of {primitive}"
-        raise ValueError(f"{what}; choose one of: {', '.join(catalogue)}")
+    if name is None:
+        raise ValueError(f"--algorithm is missing; choose one of: {', '.join(algorithms_of(primitive))}")
     return find_schedule(primitive, name)
 
 

@@ -81,14 +81,14 @@ def guide(given: Setting) -> Iterator[tuple[str, str]]:
     yield "index.html", index(films)
     for primitive in films.values():
         for one in primitive:
-            yield f"{_stem(one)}.svg", sheet(one)
-            yield f"{_stem(one)}.html", _algorithm_page(one, primitive)
+            yield f"{one.algorithm.stem}.svg", sheet(one)
+            yield f"{one.algorithm.stem}.html", _algorithm_page(one, primitive)
     for comparison in COMPARISONS:
         yield comparison.file, _comparison_page(comparison, given)
 
 
 def _stem(film: Film) -> str:
-    return f"{film.algorithm.primitive.name}-{film.algorithm.name}"
+    return film.algorithm.stem
 
 
 def index(films: dict[str, list[Film]]) -> str:
@@ -107,9 +107,11 @@ def index(films: dict[str, list[Film]]) -> str:
 def _card(film: Film) -> str:
     _, width, height = steps(film)
     form = f"aspect-ratio: {width:.6g} / {height:.6g}"
-    picture = tag("img", src=f"{_stem(film)}.svg#steps", alt=f"Steps of {film.algorithm}", loading="lazy", style=form)
+    picture = tag(
+        "img", src=f"{film.algorithm.stem}.svg#steps", alt=f"Steps of {film.algorithm}", loading="lazy", style=form
+    )
     name, text = tag("b", words(film.algorithm.name)), tag("p", words(summary(film)))
-    return tag("a", name, text, picture, class_="card", href=f"{_stem(film)}.html")
+    return tag("a", name, text, picture, class_="card", href=f"{film.algorithm.stem}.html")
 
 
 def _costs(films: Sequence[Film]) -> str:
@@ -118,7 +120,7 @@ def _costs(films: Sequence[Film]) -> str:
     for one in films:
         doc = documented(one.algorithm)
         here = {"Rounds": str(one.counts.rounds), "Sent": _sent(one), "Cost": cost(one)}
-        link = tag("a", words(one.algorithm.name), href=f"{_stem(one)}.html")
+        link = tag("a", words(one.algorithm.name), href=f"{one.algorithm.stem}.html")
         cells = [
             tag("code", words(doc[name])) + tag("br") + words(now) if name in doc else "" for name, now in here.items()
         ]
@@ -138,9 +140,11 @@ def _sent(film: Film) -> str:
 
 def _algorithm_page(film: Film, beside: Sequence[Film]) -> str:
     title = f"{film.algorithm} on {setting(film)}"
-    others = [tag("a", words(one.algorithm.name), href=f"{_stem(one)}.html") for one in beside if one is not film]
+    others = [
+        tag("a", words(one.algorithm.name), href=f"{one.algorithm.stem}.html") for one in beside if one is not film
+    ]
     home = tag("a", "All collectives", href=f"index.html#{film.algorithm.primitive.name}")
-    sheet_link = tag("a", "All steps on one sheet", href=f"{_stem(film)}.svg")
+    sheet_link = tag("a", "All steps on one sheet", href=f"{film.algorithm.stem}.svg")
     body = [tag("nav", home, sheet_link, *others), tag("h1", words(title)), *introduction(film)]
     return document(title, "".join([*body, player([film]), described(film)]), style("player.js"))
 
@@ -151,7 +155,7 @@ def _comparison_page(comparison: Comparison, given: Setting) -> str:
     body = [home, tag("h1", words(comparison.title)), tag("p", words(comparison.text)), player(films)]
     body += [tag("h2", "Costs"), scroll(_side_by_side(films))]
     for one in films:
-        body += [tag("h2", tag("a", words(str(one.algorithm)), href=f"{_stem(one)}.html")), scroll(loads(one))]
+        body += [tag("h2", tag("a", words(str(one.algorithm)), href=f"{one.algorithm.stem}.html")), scroll(loads(one))]
     body += [tag("h2", "For growing numbers of ranks"), scroll(_growth(films))]
     return document(comparison.title, "".join(body), style("player.js"))
 
@@ -171,7 +175,8 @@ def _growth(films: Sequence[Film]) -> str:
     for one in films:
         doc = documented(one.algorithm)
         numbers = [
-            (evaluate(doc["Rounds"], p, 1, one.segments), evaluate(doc["Sent"], p, 1, one.segments)) for p in GROWTH
+            [evaluate(doc[field], p, 1, one.segments, k=one.algorithm.k) for field in ("Rounds", "Sent")]
+            for p in GROWTH
         ]
         table.append([words(str(one.algorithm)), *(f"{rounds:.0f} rounds, {sent:.3g} Z" for rounds, sent in numbers)])
     return tag("table", rows([["", *(f"p = {p}" for p in GROWTH)]], "th"), rows(table))

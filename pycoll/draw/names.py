@@ -138,18 +138,22 @@ def facts(film: Film) -> list[tuple[str, str, str]]:
     here["Received"] = _of_ranks(film, lambda counts: counts.received)
     here["Cost"] = cost(film)
     shown = [name for name in here if name in formulas or not here[name].startswith("0")]
-    return [(name, _formula(formulas.get(name, ""), film.size), here[name]) for name in shown]
+    return [(name, _formula(formulas.get(name, ""), film), here[name]) for name in shown]
 
 
-def _formula(text: str, size: int) -> str:
-    formula, exact = formula_for(text, size) if size > 1 else ("", True)  # with one rank nothing moves
+def _formula(text: str, film: Film) -> str:
+    formula, exact = (
+        formula_for(text, film.size, film.algorithm.k) if film.size > 1 else ("", True)
+    )  # with one rank nothing moves
     return formula if exact or not formula else f"at most {formula}"
 
 
 NOTATION = (
     "p: ranks; h: hosts; S: segments; Z: bytes of the whole vector, or of the blocks of all ranks together (for "
     "all-to-all, of the send buffer of one rank); lg: logarithm to base 2, rounded up; bruck(p): bits set in all "
-    "numbers below p; alpha: latency of a message; beta: time per byte sent or received; gamma: time per byte combined."
+    "numbers below p; k: number in the name; log(p, k): logarithm to base k, rounded up; fan(p, k): messages of the "
+    "root of a k-nomial tree; pat(p, k): rounds of PAT; side(p): square root, rounded up; alpha: latency of a message; "
+    "beta: time per byte sent or received; gamma: time per byte combined."
 )
 
 

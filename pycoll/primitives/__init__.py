@@ -10,10 +10,15 @@ and compare them with the counted schedule.  Their notation is:
 - ``S``: the number of segments of a pipeline;
 - ``lg(p)``: the logarithm to base 2, rounded up;
 - ``bruck(p)``: the number of bits set in all numbers below p (p/2*lg(p) for powers of two).  These are the hops for all
-  distances below p, with one hop for each bit.
+  distances below p, with one hop for each bit;
+- ``k``: the number in the name of the algorithm, for example 4 for ``knomial:4``;
+- ``log(p, k)``: the logarithm to base k, rounded up;
+- ``fan(p, k)``: the number of messages that the root of a k-nomial tree sends ((k-1)*log(p, k) for powers of k);
+- ``pat(p, k)``: the number of rounds of PAT (lg(p) if k >= p/2, and p-1 if k is 1);
+- ``side(p)``: the square root of p, rounded up.
 
-The formulas are for p >= 2; with one rank nothing moves.  ``X; at most Y`` is X if p is a power of two, and at most Y
-otherwise.  ``at most Y`` is a bound for every p.
+The formulas are for p >= 2; with one rank nothing moves.  ``X; at most Y`` is X if p is a power of two, or of the
+number k in the name, and at most Y otherwise.  ``at most Y`` is a bound for every p.
 
 ``Messages``, ``Sent`` and ``Received`` are maxima over all ranks, with root 0; each may be the maximum of another rank.
 ``Cost`` is a sum along the critical path: latency for each message (alpha), time per byte sent or received (beta), and

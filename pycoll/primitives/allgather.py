@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from ..schedule.moves import Block, Recv, Schedule, Send
 from ..schedule.registry import Hosts, algorithm
-from . import gather
-from .patterns import inside_allgather, one_to_all
-from .topology import Lanes, halvings
+from . import gather, patterns
+from .patterns import bruck_between, inside_allgather, one_to_all
+from .swing import swing_allgather
+from .topology import Lanes
 
 
 @algorithm()
@@ -39,8 +40,7 @@ def tree(rank: int, size: int) -> Schedule:
     Limits: for any number of ranks; if one half is larger by one rank, one rank sends twice.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), with uneven halves.
     """
-    for level in reversed(halvings(rank, size)):
-        yield (*(Send(to, level.mine) for to in level.targets), Recv(level.source, level.other))
+    yield from patterns.recursive_multiplying(rank, size, 2)
 
 
 @algorithm()
@@ -57,6 +57,21 @@ def ring(rank: int, size: int) -> Schedule:
     right, left = (rank + 1) % size, (rank - 1) % size
     for step in range(size - 1):
         yield Send(right, [(rank - step) % size]), Recv(left, [(rank - step - 1) % size])
+
+
+@algorithm(listed=(4, 8))
+def recursive_multiplying(rank: int, size: int, k: int) -> Schedule:
+    """As `tree`, with k parts of the ranks instead of halves: each rank exchanges with k-1 ranks in a round.
+
+    Rounds: log(p, k)
+    Messages: fan(p, k); at most fan(p, k)+k-1
+    Sent: (p-1)/p*Z; at most 2*(p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: fan(p, k)*alpha + (p-1)/p*Z*beta; at most (2*fan(p, k)-1)*alpha + 2*(p-1)/p*Z*beta
+    Limits: the bounds are for numbers of ranks that are not powers of k; then some ranks send to two ranks of a part.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023, with uneven parts.
+    """
+    yield from patterns.recursive_multiplying(rank, size, k)
 
 
 @algorithm()
@@ -137,3 +152,70 @@ def neighbor(rank: int, size: int) -> Schedule:
         partner = partners[step % 2]
         yield Send(partner, [last, last + 1]), Recv(partner, [coming, coming + 1])
         last = coming
+
+
+@algorithm()
+def swing(rank: int, size: int) -> Schedule:
+    """Swing: partners at distances 1, -1, 3, -5, 11, ...; the farthest are first, with the fewest blocks.
+
+    Rounds: lg(p)
+    Messages: lg(p)
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: lg(p)*alpha + (p-1)/p*Z*beta
+    Limits: for even numbers of ranks; for odd numbers it runs `bruck`.
+    Source: De Sensi et al., "Swing", NSDI 2024, in one dimension.  The Bine butterfly (SC 2025) has the same exchanges.
+    """
+    yield from bruck(rank, size) if size % 2 else swing_allgather(rank, size)
+
+
+@algorithm()
+def bine(rank: int, size: int) -> Schedule:
+    """The butterfly of Bine trees; its exchanges are those of `swing`.
+
+    Rounds: lg(p)
+    Messages: lg(p)
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: lg(p)*alpha + (p-1)/p*Z*beta
+    Limits: as `swing`.
+    Source: De Sensi et al., "Bine trees", SC 2025.
+    """
+    yield from swing(rank, size)
+
+
+@algorithm(listed=(2, 8), least=1)
+def pat(rank: int, size: int, k: int) -> Schedule:
+    """PAT: a binomial tree from each rank, the farthest ranks first; a message has at most k blocks.
+
+    Rounds: pat(p, k)
+    Messages: pat(p, k)
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: pat(p, k)*alpha + (p-1)/p*Z*beta
+    Limits: for k >= p/2 it has lg(p) rounds; for k=1, p-1 rounds.
+    Source: Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale", 2025; in NCCL 2.23.
+    """
+    yield from patterns.pat(rank, size, k)
+
+
+@algorithm()
+def two_level_log(rank: int, size: int, hosts: Hosts) -> Schedule:
+    """As `two_level`, with `bruck` instead of rings between the hosts.
+
+    Rounds: lg(h) + p/h-1
+    Messages: lg(h) + p/h-1
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: (lg(h)+p/h-1)*alpha + (p-1)/p*Z*beta
+    Limits: as `two_level`; blocks are packed and unpacked in scratch.
+    Source: as `two_level` and `bruck`.
+    """
+    lanes = Lanes(rank, size, hosts)
+    first, *beside = lanes.ranks(lanes.host, lanes.lane)
+    if rank in beside:
+        yield (Send(first, [rank]),)
+    elif beside:
+        yield tuple(Recv(other, [other]) for other in beside)
+    yield from bruck_between(lanes, lambda host: lanes.ranks(host, lanes.lane))
+    yield from inside_allgather(lanes, lambda lane, to: [other for other in lanes.members(lane) if other != to])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from ..schedule.moves import AFTER, BEFORE, Combine, Copy, Move, Recv, Reduce, Schedule, Send
+from collections.abc import Sequence
+
+from ..schedule.moves import AFTER, BEFORE, Block, Combine, Copy, Recv, Reduce, Schedule, Send
 from ..schedule.registry import Hosts, algorithm, per_lane_and_host, per_rank, two_per_segment
 from . import allgather, bcast, reduce, reduce_scatter
-from .patterns import inside_allgather, inside_reduce_scatter
-from .topology import Lanes, depth, halvings, inorder
+from .double_tree import two_trees
+from .patterns import bruck_between, inside_allgather, inside_reduce_scatter, reversed_allgather
+from .topology import Lanes, divisions
 
 
 @algorithm()
@@ -56,6 +59,22 @@ def ring(rank: int, size: int) -> Schedule:
     yield from allgather.ring(rank, size)
 
 
+@algorithm(listed=(4, 8))
+def knomial(rank: int, size: int, k: int) -> Schedule:
+    """k-nomial reduce to rank 0, then k-nomial broadcast from it.
+
+    Rounds: 2*log(p, k)
+    Messages: fan(p, k)
+    Sent: fan(p, k)*Z
+    Received: fan(p, k)*Z
+    Cost: 2*fan(p, k)*alpha + 2*fan(p, k)*Z*beta + fan(p, k)*Z*gamma
+    Limits: as `reduce.knomial` and `bcast.knomial`.
+    Source: as `bcast.knomial`.
+    """
+    yield from reduce.knomial(rank, size, 0, k)
+    yield from bcast.knomial(rank, size, 0, k)
+
+
 @algorithm()
 def recursive_doubling(rank: int, size: int) -> Schedule:
     """Halves of the ranks exchange their results; every rank combines the results of the lower and the upper half.
@@ -69,9 +88,39 @@ def recursive_doubling(rank: int, size: int) -> Schedule:
     Limits: best for short vectors; for any number of ranks, without the two extra rounds of the usual version.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), with uneven halves.
     """
-    for level in reversed(halvings(rank, size)):
-        order = AFTER if level.mine[0] < level.other[0] else BEFORE
-        yield (*(Send(to, [0]) for to in level.targets), Reduce(level.source, [0], order))
+    for level in reversed(divisions(rank, size, 2)):
+        [(other, source)] = level.others
+        order = AFTER if level.mine[0] < other[0] else BEFORE
+        yield (*(Send(to, [0]) for to in level.targets), Reduce(source, [0], order))
+
+
+@algorithm(listed=(4, 8))
+def recursive_multiplying(rank: int, size: int, k: int) -> Schedule:
+    """As `recursive_doubling`, with k parts instead of halves; every rank combines the results of all parts.
+
+    Rounds: log(p, k)
+    Messages: fan(p, k); at most fan(p, k)+k-1
+    Sent: fan(p, k)*Z; at most (fan(p, k)+k-1)*Z
+    Received: fan(p, k)*Z
+    Cost: fan(p, k)*alpha + fan(p, k)*Z*beta + fan(p, k)*Z*gamma;
+        at most (2*fan(p, k)-1)*alpha + (2*fan(p, k)-1)*Z*beta + fan(p, k)*Z*gamma
+    Limits: best for short vectors; needs scratch for the results of k parts, because all ranks must combine them in the
+        same order.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023, with uneven parts.
+    """
+    for level in reversed(divisions(rank, size, k)):
+        mine = (level.mine[0], 0)  # the copy of the vector that all ranks of a part hold
+        others = [((part[0], 0), source) for part, source in level.others]
+        yield (Copy(0, mine),)
+        yield (*(Send(to, [mine]) for to in level.targets), *(Recv(source, [name]) for name, source in others))
+        yield from _combine_copies(sorted([mine, *(name for name, _ in others)]))
+
+
+def _combine_copies(copies: Sequence[Block]) -> Schedule:
+    """Combine copies of the vector in this order."""
+    yield (Copy(copies[0], 0),)
+    for copy in copies[1:]:
+        yield (Combine(copy, 0, AFTER),)
 
 
 @algorithm(cut=per_rank, ordered=False)
@@ -105,42 +154,7 @@ def double_tree(rank: int, size: int, segments: int) -> Schedule:
         scan", Parallel Computing 35 (2009).  One tree is the binary tree of NCCL (ncclGetBtree), the other is the
         same tree shifted by one rank.
     """
-    if size == 1:
-        return
-    trees = [_Tree(rank + 1, size + 1, rootless=True), _Tree(rank, size, rootless=False)]
-    for step in range(2 * trees[1].height + segments):
-        moves = [move for k, side in enumerate(trees) for move in side.moves(step, segments, k)]
-        if moves:
-            yield tuple(moves)
-
-
-class _Tree:
-    """One of the two trees as one rank sees it: which blocks move in which step."""
-
-    def __init__(self, index: int, size: int, rootless: bool) -> None:
-        # without node 0, the nodes 1, 2, ... are ranks 0, 1, ..., and all depths decrease by one
-        shift = 1 if rootless else 0
-        parent, left, right = inorder(index, size)
-        self.parents = [parent - shift] if parent is not None and parent >= shift else []
-        self.children = [
-            (child - shift, order) for child, order in ((left, BEFORE), (right, AFTER)) if child is not None
-        ]
-        self.depth = depth(index, size) - shift
-        self.height = (size - 1).bit_length() - shift
-
-    def moves(self, step: int, segments: int, k: int) -> list[Move]:
-        """Return the moves of a step: segment s leaves depth d upwards in step height-d+s, downwards in height+d+s."""
-
-        def block(first: int) -> list[int]:
-            """Return the block that moves in this step, if segment s moves in step `first` + s."""
-            return [2 * (step - first) + k] if 0 <= step - first < segments else []
-
-        up, down = self.height - self.depth, self.height + self.depth
-        moves: list[Move] = [Reduce(child, block(up - 1), order) for child, order in self.children]
-        moves += [Send(parent, block(up)) for parent in self.parents]
-        moves += [Recv(parent, block(down - 1)) for parent in self.parents]
-        moves += [Send(child, block(down)) for child, _ in self.children]
-        return [move for move in moves if move[1]]
+    yield from two_trees(rank, size, segments)
 
 
 @algorithm(cut=per_lane_and_host, ordered=False)
@@ -192,6 +206,82 @@ def ring_whole(rank: int, size: int) -> Schedule:
     yield (Copy(0, (rank, 0)),)
     for step in range(size - 1):
         yield Send(right, [((rank - step) % size, 0)]), Recv(left, [((rank - step - 1) % size, 0)])
-    yield (Copy((0, 0), 0),)
-    for source in range(1, size):
-        yield (Combine((source, 0), 0, AFTER),)
+    yield from _combine_copies([(source, 0) for source in range(size)])
+
+
+@algorithm()
+def bruck_whole(rank: int, size: int) -> Schedule:
+    """One all-gather of whole vectors in lg(p) rounds; every rank then combines all of them in rank order.
+
+    Rounds: lg(p)
+    Messages: lg(p)
+    Sent: (p-1)*Z
+    Received: (p-1)*Z
+    Cost: lg(p)*alpha + (p-1)*Z*beta + (p-1)*Z*gamma
+    Limits: for vectors of a few bytes: it has more bytes than `recursive_doubling`, but no rank sends twice in a round
+        if p is not a power of two; needs scratch for p vectors.
+    Source: `allgather.bruck`, of whole vectors.
+    """
+    yield (Copy(0, (rank, 0)),)
+    yield from allgather.bruck(rank, size, lambda source: (source, 0))
+    yield from _combine_copies([(source, 0) for source in range(size)])
+
+
+@algorithm(cut=per_rank, ordered=False)
+def swing(rank: int, size: int) -> Schedule:
+    """Swing: reduce-scatter with the nearest partners first, then all-gather with the nearest partners last.
+
+    Rounds: 2*lg(p)
+    Messages: 2*lg(p)
+    Sent: 2*(p-1)/p*Z
+    Received: 2*(p-1)/p*Z
+    Cost: 2*lg(p)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: only for commutative operations; as `allgather.swing` for odd numbers of ranks.  The paper also has a form
+        that exchanges whole vectors.  It is left out, because its ranks combine in different orders and get different
+        bits.
+    Source: De Sensi et al., "Swing", NSDI 2024, in one dimension.
+    """
+    yield from reduce_scatter.swing(rank, size)
+    yield from allgather.swing(rank, size)
+
+
+@algorithm(ordered=False)
+def bine(rank: int, size: int) -> Schedule:
+    """Reduce to rank 0 in a Bine tree, then broadcast from it in the same tree.
+
+    Rounds: 2*lg(p)
+    Messages: lg(p)
+    Sent: lg(p)*Z
+    Received: lg(p)*Z
+    Cost: 2*lg(p)*alpha + 2*lg(p)*Z*beta + lg(p)*Z*gamma
+    Limits: only for commutative operations; best for short vectors.  For long ones, the Bine butterfly is `swing`.
+    Source: De Sensi et al., "Bine trees", SC 2025.
+    """
+    yield from reduce.bine(rank, size, 0)
+    yield from bcast.bine(rank, size, 0)
+
+
+@algorithm(cut=per_lane_and_host, ordered=False)
+def two_level_log(rank: int, size: int, hosts: Hosts) -> Schedule:
+    """As `two_level`, with lg(h) rounds in each direction between the hosts instead of h-1.
+
+    Rounds: 2*lg(h) + 2*(p/h-1)
+    Messages: 2*lg(h) + 2*(p/h-1)
+    Sent: 2*(p-1)/p*Z
+    Received: 2*(p-1)/p*Z
+    Cost: 2*(lg(h)+p/h-1)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: as `two_level`; parts are packed and unpacked in scratch.
+    Source: as `two_level`, with `allgather.bruck` and its reverse between the hosts.
+    """
+    lanes = Lanes(rank, size, hosts)
+
+    def part(lane: int) -> range:
+        return range(lane * len(lanes.hosts), (lane + 1) * len(lanes.hosts))
+
+    def one(host: int) -> range:
+        return part(lanes.lane)[host : host + 1]
+
+    yield from inside_reduce_scatter(lanes, part)
+    yield from reversed_allgather(bruck_between(lanes, one))
+    yield from bruck_between(lanes, one)
+    yield from inside_allgather(lanes, lambda lane, to: part(lane))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from ..schedule.moves import Recv, Schedule, Send
-from ..schedule.registry import algorithm
+import math
+from itertools import product
+
+from ..schedule.moves import Move, Recv, Schedule, Send
+from ..schedule.registry import Hosts, algorithm
+from .swing import bine_alltoall
+from .topology import Lanes
 
 
 @algorithm()
@@ -88,3 +93,89 @@ def pairwise(rank: int, size: int) -> Schedule:
     for step in range(1, size):
         to, source = (rank + step) % size, (rank - step) % size
         yield Send(to, [(rank, to)]), Recv(source, [(source, rank)])
+
+
+@algorithm()
+def bine(rank: int, size: int) -> Schedule:
+    """Bine butterfly: partners at distances 1, -1, 3, -5, 11, ..., each of which gets the blocks that it brings nearer.
+
+    Rounds: lg(p)
+    Messages: lg(p)
+    Sent: bruck(p)/p*Z; at most lg(p)/2*Z
+    Received: bruck(p)/p*Z; at most lg(p)/2*Z
+    Cost: lg(p)*alpha + bruck(p)/p*Z*beta; at most lg(p)*alpha + lg(p)/2*Z*beta
+    Limits: best for short blocks, as `tree`; for odd numbers of ranks it runs `tree`.
+    Source: De Sensi et al., "Bine trees", SC 2025.
+    """
+    yield from tree(rank, size) if size % 2 else bine_alltoall(rank, size)
+
+
+@algorithm()
+def grid(rank: int, size: int) -> Schedule:
+    """Two dimensions: a block goes to the column of its destination, then along this column; there are side(p) columns.
+
+    Rounds: 1 if p == 2 else 2
+    Messages: side(p) + -(-p//side(p)) - 2
+    Sent: (2*p - side(p) - -(-p//side(p)))/p*Z
+    Received: (2*p - side(p) - -(-p//side(p)))/p*Z
+    Cost: (side(p) + -(-p//side(p)) - 2)*alpha + (2*p - side(p) - -(-p//side(p)))/p*Z*beta
+    Limits: for short blocks on many ranks: about 2*sqrt(p) messages instead of p-1, and nearly twice the bytes.  It is
+        for any number of ranks, because distances count, as in `tree`, and not positions in the grid.
+    Source: Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 8 (1997), with a radix of about sqrt(p).
+    """
+    columns = math.isqrt(size - 1) + 1
+
+    def blocks(at: int, distances: range, column: int) -> list[tuple[int, int]]:
+        origins = [at - d % columns * column for d in distances]
+        return [(origin % size, (origin + d) % size) for origin, d in zip(origins, distances)]
+
+    along_row = [(shift, range(shift, size, columns)) for shift in range(1, columns)]
+    along_column = [(shift, range(shift, min(shift + columns, size))) for shift in range(columns, size, columns)]
+    for column, shifts in enumerate((along_row, along_column)):
+        moves: list[Move] = []
+        for shift, distances in shifts:
+            to, source = (rank + shift) % size, (rank - shift) % size
+            moves += [Send(to, blocks(rank, distances, column)), Recv(source, blocks(source, distances, column))]
+        if moves:
+            yield tuple(moves)
+
+
+@algorithm()
+def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
+    """In each host, every rank collects the blocks for a lane of ranks; then the ranks of each lane exchange in pairs.
+
+    Rounds: h-1 + p/h-1
+    Messages: h-1 + p/h-1
+    Sent: (2*p-h-p/h)/p*Z
+    Received: (2*p-h-p/h)/p*Z
+    Cost: (h+p/h-2)*alpha + (2*p-h-p/h)/p*Z*beta
+    Limits: for short blocks: there are p/h times fewer messages between hosts than in `pairwise`.  The formulas are for
+        p/h ranks on each of h hosts.
+    Source: Träff and Rougier, "MPI collectives and datatypes for hierarchical all-to-all communication", EuroMPI/ASIA
+        2014.
+    """
+    lanes = Lanes(rank, size, hosts)
+    for to, source in lanes.pairs():
+        moves: list[Move] = []
+        if to < lanes.count:
+            moves.append(Send(lanes.here[to], [(rank, d) for d in lanes.members(to) if d != rank]))
+        if lanes.inside:
+            other = lanes.here[source]
+            moves.append(Recv(other, [(other, d) for d in lanes.members(lanes.lane) if d != other]))
+        if moves:
+            yield tuple(moves)
+    if lanes.inside:
+        for step in range(1, len(lanes.hosts)):
+            there, back = ((lanes.host + way) % len(lanes.hosts) for way in (step, -step))
+            yield (
+                Send(lanes.hosts[there][lanes.lane], list(product(lanes.here, lanes.ranks(there, lanes.lane)))),
+                Recv(
+                    lanes.hosts[back][lanes.lane],
+                    list(product(lanes.hosts[back], lanes.ranks(lanes.host, lanes.lane))),
+                ),
+            )
+    first, *beside = lanes.ranks(lanes.host, lanes.lane)
+    if rank in beside:
+        yield (Recv(first, [(source, rank) for source in range(size) if source != rank]),)
+    elif beside:
+        yield tuple(Send(d, [(source, d) for source in range(size) if source != d]) for d in beside)

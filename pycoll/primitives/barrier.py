@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..schedule.moves import Recv, Schedule, Send
-from ..schedule.registry import algorithm
-from . import bcast, reduce
+from ..schedule.registry import Hosts, algorithm
+from . import bcast, reduce, topology
+from .patterns import broadcast_down, reduce_up
 
 
 @algorithm()
@@ -70,3 +71,34 @@ def dissemination(rank: int, size: int) -> Schedule:
     while distance < size:
         yield Send((rank + distance) % size, ()), Recv((rank - distance) % size, ())
         distance *= 2
+
+
+@algorithm(listed=(4, 8))
+def recursive_multiplying(rank: int, size: int, k: int) -> Schedule:
+    """As `dissemination`, with radix k: in round n every rank signals the ranks k**n, 2*k**n, ..., (k-1)*k**n after it.
+
+    Rounds: log(p, k)
+    Messages: fan(p, k)
+    Cost: fan(p, k)*alpha
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    distance = 1
+    while distance < size:
+        away = range(distance, min(k * distance, size), distance)
+        yield (*(Send((rank + d) % size, ()) for d in away), *(Recv((rank - d) % size, ()) for d in away))
+        distance *= k
+
+
+@algorithm()
+def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
+    """Reports go up a binomial tree inside each host and between the hosts; then the release comes down.
+
+    Rounds: 2*(lg(h) + lg(p/h))
+    Messages: lg(h) + lg(p/h)
+    Cost: 2*(lg(h) + lg(p/h))*alpha
+    Limits: the formulas are for p/h ranks on each of h hosts.
+    Source: as `bcast.two_level_log`.
+    """
+    node = topology.two_level(rank, size, 0, hosts)
+    yield from reduce_up(node, rank, ())
+    yield from broadcast_down(node, ())

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from ..schedule.moves import Blocks, Recv, Schedule, Send
 from ..schedule.registry import Hosts, algorithm, lanes, per_rank, per_segment
-from . import allgather, scatter
-from .patterns import one_to_all
-from .topology import Lanes, binomial
+from . import allgather, scatter, swing, topology
+from .patterns import broadcast_down, one_to_all
+from .topology import Lanes
 
 
 @algorithm()
@@ -38,11 +38,7 @@ def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     Limits: best for short vectors; the root sends the whole vector lg(p) times.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
-    node = binomial(rank, size, root)
-    if node.parent is not None:
-        yield (Recv(node.parent, blocks),)
-    for child, _ in node.children:
-        yield (Send(child, blocks),)
+    yield from broadcast_down(topology.binomial(rank, size, root), blocks)
 
 
 @algorithm(cut=per_segment)
@@ -58,6 +54,21 @@ def ring(rank: int, size: int, root: int, segments: int) -> Schedule:
     Source: van de Geijn and Watts, "SUMMA", Concurrency: Practice and Experience 9 (1997).
     """
     yield from chain(rank, [(root + distance) % size for distance in range(size)], segments)
+
+
+@algorithm(listed=(4, 8))
+def knomial(rank: int, size: int, root: int, k: int, blocks: Blocks = (0,)) -> Schedule:
+    """k-nomial tree: each rank that has the vector sends it to k-1 ranks at once, so their number grows k times.
+
+    Rounds: log(p, k)
+    Messages: fan(p, k)
+    Sent: fan(p, k)*Z
+    Received: Z
+    Cost: fan(p, k)*alpha + fan(p, k)*Z*beta
+    Limits: best for short vectors on networks that send several messages at once; the formula adds up their latencies.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    yield from broadcast_down(topology.knomial(rank, size, root, k), blocks)
 
 
 @algorithm(cut=per_segment)
@@ -100,3 +111,36 @@ def scatter_allgather(rank: int, size: int, root: int) -> Schedule:
     """
     yield from scatter.tree(rank, size, root)
     yield from allgather.ring(rank, size)
+
+
+@algorithm()
+def bine(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
+    """Bine tree: as `tree`, but with partners at distances 1, -1, 3, -5, 11, ..., the farthest first.
+
+    Rounds: lg(p)
+    Messages: lg(p)
+    Sent: lg(p)*Z
+    Received: Z
+    Cost: lg(p)*alpha + lg(p)*Z*beta
+    Limits: best for short vectors; unless p is a power of two, some neighbours form pairs, in which one forwards to the
+        other.
+    Source: De Sensi et al., "Bine trees", SC 2025.  The paper has powers of two; the pairs are an addition.
+    """
+    yield from broadcast_down(swing.bine(rank, size, root), blocks)
+
+
+@algorithm()
+def two_level_log(rank: int, size: int, root: int, hosts: Hosts, blocks: Blocks = (0,)) -> Schedule:
+    """Binomial tree of the hosts, then a binomial tree inside each host.
+
+    Rounds: lg(h) + lg(p/h)
+    Messages: lg(h) + lg(p/h)
+    Sent: (lg(h)+lg(p/h))*Z
+    Received: Z
+    Cost: (lg(h)+lg(p/h))*alpha + (lg(h)+lg(p/h))*Z*beta
+    Limits: best for short vectors; the formulas are for p/h ranks on each of h hosts.  The link of the host of the root
+        carries lg(h)*Z.
+    Source: Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation
+        performance", IPDPS 2000.
+    """
+    yield from broadcast_down(topology.two_level(rank, size, root, hosts), blocks)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..schedule.moves import Recv, Schedule, Send
-from ..schedule.registry import algorithm, lanes
-from .topology import binomial
+from ..schedule.registry import Hosts, algorithm, lanes
+from . import swing, topology
+from .patterns import gather_up
 
 
 @algorithm()
@@ -38,11 +39,7 @@ def tree(rank: int, size: int, root: int) -> Schedule:
     Limits: an inner node needs scratch for the blocks of its subtree, at most half of Z.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).
     """
-    node = binomial(rank, size, root)
-    for child, ranks in reversed(node.children):
-        yield (Recv(child, ranks),)
-    if node.parent is not None:
-        yield (Send(node.parent, node.subtree),)
+    yield from gather_up(topology.binomial(rank, size, root))
 
 
 @algorithm()
@@ -64,3 +61,49 @@ def ring(rank: int, size: int, root: int) -> Schedule:
     incoming = [Recv(following, [block]) for block in farther]
     outgoing = [Send(previous, [block]) for block in [rank, *farther]] if distance > 0 else []
     yield from lanes(incoming, outgoing)
+
+
+@algorithm(listed=(4, 8))
+def knomial(rank: int, size: int, root: int, k: int) -> Schedule:
+    """k-nomial tree: each rank collects the blocks of its subtree from k-1 ranks at once.
+
+    Rounds: log(p, k)
+    Messages: 1
+    Sent: (p+k-2)//k/p*Z
+    Received: (p-1)/p*Z
+    Cost: fan(p, k)*alpha + (p-1)/p*Z*beta
+    Limits: an inner node needs scratch for the blocks of its subtree, at most Z/k rounded up to blocks.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    yield from gather_up(topology.knomial(rank, size, root, k))
+
+
+@algorithm()
+def bine(rank: int, size: int, root: int) -> Schedule:
+    """Bine tree, as `bcast.bine`: each rank collects the blocks of its subtree.
+
+    Rounds: lg(p)
+    Messages: 1
+    Sent: Z/2; at most 3/5*Z
+    Received: (p-1)/p*Z
+    Cost: lg(p)*alpha + (p-1)/p*Z*beta; at most lg(p)*alpha + 6/5*Z*beta
+    Limits: for any number of ranks, as `bcast.bine`; an inner node needs scratch for the blocks of its subtree.
+    Source: De Sensi et al., "Bine trees", SC 2025.
+    """
+    yield from gather_up(swing.bine(rank, size, root))
+
+
+@algorithm()
+def two_level(rank: int, size: int, root: int, hosts: Hosts) -> Schedule:
+    """Binomial tree inside each host, then a binomial tree of the hosts.
+
+    Rounds: lg(h) + lg(p/h)
+    Messages: 1
+    Sent: max(h//2/h, (h == 1)*(p//2)/p)*Z
+    Received: (p-1)/p*Z
+    Cost: (lg(h)+lg(p/h))*alpha + (p-1)/p*Z*beta
+    Limits: the formulas are for p/h ranks on each of h hosts; the first rank of a host needs scratch for the blocks
+        that it forwards.
+    Source: as `bcast.two_level_log`.
+    """
+    yield from gather_up(topology.two_level(rank, size, root, hosts))

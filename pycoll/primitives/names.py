@@ -9,34 +9,141 @@ from typing import Literal, NewType
 AlgorithmName = NewType("AlgorithmName", str)
 """The name of an algorithm, read from a command line or registered by the program."""
 
-Bcast = AlgorithmName | Literal["naive", "tree", "ring", "two_level", "scatter_allgather", "native"]
-Scatter = AlgorithmName | Literal["naive", "tree", "ring", "native"]
-Gather = AlgorithmName | Literal["naive", "tree", "ring", "native"]
-Reduce = AlgorithmName | Literal["naive", "tree", "ring", "rabenseifner", "native"]
-Allgather = AlgorithmName | Literal["naive", "tree", "ring", "two_level", "bruck", "neighbor", "native"]
+Bcast = (
+    AlgorithmName
+    | Literal[
+        "naive",
+        "tree",
+        "ring",
+        "knomial:4",
+        "knomial:8",
+        "two_level",
+        "scatter_allgather",
+        "bine",
+        "two_level_log",
+        "native",
+    ]
+)
+Scatter = AlgorithmName | Literal["naive", "tree", "ring", "knomial:4", "knomial:8", "bine", "two_level", "native"]
+Gather = AlgorithmName | Literal["naive", "tree", "ring", "knomial:4", "knomial:8", "bine", "two_level", "native"]
+Reduce = (
+    AlgorithmName
+    | Literal["naive", "tree", "ring", "knomial:4", "knomial:8", "rabenseifner", "bine", "two_level", "native"]
+)
+Allgather = (
+    AlgorithmName
+    | Literal[
+        "naive",
+        "tree",
+        "ring",
+        "recursive_multiplying:4",
+        "recursive_multiplying:8",
+        "two_level",
+        "bruck",
+        "neighbor",
+        "swing",
+        "bine",
+        "pat:2",
+        "pat:8",
+        "two_level_log",
+        "native",
+    ]
+)
 Allreduce = (
     AlgorithmName
     | Literal[
         "naive",
         "tree",
         "ring",
+        "knomial:4",
+        "knomial:8",
         "recursive_doubling",
+        "recursive_multiplying:4",
+        "recursive_multiplying:8",
         "rabenseifner",
         "double_tree",
         "two_level",
         "ring_whole",
+        "bruck_whole",
+        "swing",
+        "bine",
+        "two_level_log",
         "native",
     ]
 )
-ReduceScatter = AlgorithmName | Literal["naive", "tree", "ring", "recursive_halving", "pairwise", "two_level", "native"]
-Alltoall = AlgorithmName | Literal["naive", "tree", "ring", "pairwise", "native"]
-Barrier = AlgorithmName | Literal["naive", "tree", "ring", "dissemination", "native"]
+ReduceScatter = (
+    AlgorithmName
+    | Literal[
+        "naive",
+        "tree",
+        "ring",
+        "recursive_halving",
+        "pairwise",
+        "two_level",
+        "recursive_multiplying:4",
+        "recursive_multiplying:8",
+        "swing",
+        "bine",
+        "pat:2",
+        "pat:8",
+        "two_level_log",
+        "native",
+    ]
+)
+Alltoall = AlgorithmName | Literal["naive", "tree", "ring", "pairwise", "bine", "grid", "two_level", "native"]
+Barrier = (
+    AlgorithmName
+    | Literal[
+        "naive",
+        "tree",
+        "ring",
+        "dissemination",
+        "recursive_multiplying:4",
+        "recursive_multiplying:8",
+        "two_level",
+        "native",
+    ]
+)
 Scan = AlgorithmName | Literal["naive", "tree", "ring", "native"]
 Exscan = AlgorithmName | Literal["naive", "tree", "ring", "native"]
 Scatterv = AlgorithmName | Literal["naive", "tree", "ring", "native"]
 Gatherv = AlgorithmName | Literal["naive", "tree", "ring", "native"]
-Allgatherv = AlgorithmName | Literal["naive", "tree", "ring", "two_level", "bruck", "neighbor", "native"]
+Allgatherv = (
+    AlgorithmName
+    | Literal[
+        "naive",
+        "tree",
+        "ring",
+        "recursive_multiplying:4",
+        "recursive_multiplying:8",
+        "two_level",
+        "bruck",
+        "neighbor",
+        "swing",
+        "bine",
+        "pat:2",
+        "pat:8",
+        "two_level_log",
+        "native",
+    ]
+)
 Alltoallv = AlgorithmName | Literal["naive", "pairwise", "tree", "ring", "native"]
 Alltoallw = AlgorithmName | Literal["naive", "pairwise", "native"]
 
-Sharding = AlgorithmName | Literal["naive", "tree", "ring", "two_level"]  # of both allgather and reduce_scatter
+# of both allgather and reduce_scatter
+Sharding = (
+    AlgorithmName
+    | Literal[
+        "naive",
+        "tree",
+        "ring",
+        "recursive_multiplying:4",
+        "recursive_multiplying:8",
+        "two_level",
+        "swing",
+        "bine",
+        "pat:2",
+        "pat:8",
+        "two_level_log",
+    ]
+)

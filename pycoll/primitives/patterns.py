@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..schedule.moves import Block, Blocks, Move, Recv, Reduce, Schedule, Send
-from .topology import Lanes, halvings
+from ..schedule.moves import AFTER, BEFORE, Block, Blocks, Move, Recv, Reduce, Round, Schedule, Send
+from .topology import Lanes, Node, divisions
 
 
 def one_to_all(rank: int, size: int, root: int, blocks: Blocks) -> Schedule:
@@ -18,10 +18,94 @@ def one_to_all(rank: int, size: int, root: int, blocks: Blocks) -> Schedule:
             yield (Send(peer, blocks),)
 
 
-def recursive_halving(rank: int, size: int) -> Schedule:
-    """Reduce-scatter: each round halves the set of ranks that exchange, and the set of blocks that a rank combines."""
-    for level in halvings(rank, size):
-        yield (Send(level.source, level.other), *(Reduce(target, level.mine) for target in level.targets))
+def broadcast_down(node: Node, blocks: Blocks) -> Schedule:
+    """Broadcast: each rank of a tree forwards the blocks to its children."""
+    if node.parent is not None:
+        yield (Recv(node.parent, blocks),)
+    for level in node.levels:
+        yield tuple(Send(child, blocks) for child, _ in level)
+
+
+def reduce_up(node: Node, rank: int, blocks: Blocks) -> Schedule:
+    """Reduce: each rank of a tree combines the blocks of its children, the nearest ranks first, with its own."""
+    for level in reversed(node.levels):
+        children = sorted((child for child, _ in level), key=lambda child: abs(child - rank))
+        yield tuple(Reduce(child, blocks, AFTER if child > rank else BEFORE) for child in children)
+    if node.parent is not None:
+        yield (Send(node.parent, blocks),)
+
+
+def scatter_down(node: Node) -> Schedule:
+    """Scatter: each rank of a tree sends its children the blocks of their subtrees."""
+    if node.parent is not None:
+        yield (Recv(node.parent, node.subtree),)
+    for level in node.levels:
+        yield tuple(Send(child, ranks) for child, ranks in level)
+
+
+def gather_up(node: Node) -> Schedule:
+    """Gather: each rank of a tree collects the blocks of its subtree and sends them to its parent."""
+    for level in reversed(node.levels):
+        yield tuple(Recv(child, ranks) for child, ranks in level)
+    if node.parent is not None:
+        yield (Send(node.parent, node.subtree),)
+
+
+def reversed_allgather(rounds: Schedule) -> Schedule:
+    """Reduce-scatter: the rounds of an all-gather in reverse order; what a rank received, it now sends.
+
+    The all-gather must not send a block twice to the same rank.  The result is for commutative operations only.
+    """
+    for moves in reversed(list(rounds)):
+        yield (
+            *(Send(move.source, move.blocks) for move in moves if isinstance(move, Recv)),
+            *(Reduce(move.to, move.blocks) for move in moves if isinstance(move, Send)),
+        )
+
+
+def recursive_multiplying(rank: int, size: int, k: int) -> Schedule:
+    """All-gather: k parts of the ranks, in which every rank has all blocks of its part, exchange their blocks."""
+    for level in reversed(divisions(rank, size, k)):
+        yield (*(Send(to, level.mine) for to in level.targets), *(Recv(source, part) for part, source in level.others))
+
+
+def pat(rank: int, size: int, k: int) -> Schedule:
+    """All-gather: blocks go down trees from each rank, at most k of them in one message, the farthest ranks first.
+
+    The trees are binomial: the block of the rank that is o ranks below comes from the distance of the lowest bit of o.
+    Up to k blocks, the distances are halved.  The trees continue from these k blocks at the same time, depth first.
+    """
+
+    def exchange(away: int, offsets: list[int]) -> Round:
+        below, above = (rank - away) % size, (rank + away) % size
+        return (
+            Send(above, [(above - o) % size for o in offsets]),
+            Recv(below, [(rank - o) % size for o in offsets]),
+        )
+
+    depth = (-(-size // k) - 1).bit_length()
+    held = [0]
+    for bit in reversed(range(depth, (size - 1).bit_length())):
+        coming = [o + (1 << bit) for o in held if o + (1 << bit) < size]
+        yield exchange(1 << bit, coming)
+        held += coming
+    for more in range(1, min(1 << depth, size)):
+        yield exchange(more & -more, [o + more for o in held if o + more < size])
+
+
+def bruck_between(lanes: Lanes, part: Callable[[int], Sequence[Block]]) -> Schedule:
+    """All-gather between the hosts of a lane, as `allgather.bruck`; `part` returns the blocks of a host."""
+    if not lanes.inside:
+        return
+    held, count = 1, len(lanes.hosts)
+    while held < count:
+        below, above = ((lanes.host + step) % count for step in (-held, held))
+        numbers = range(min(held, count - held))
+        yield (
+            Send(lanes.hosts[below][lanes.lane], [block for i in numbers for block in part((lanes.host + i) % count)]),
+            Recv(lanes.hosts[above][lanes.lane], [block for i in numbers for block in part((above + i) % count)]),
+        )
+        held *= 2
 
 
 def inside_reduce_scatter(lanes: Lanes, part: Callable[[int], Sequence[Block]]) -> Schedule:

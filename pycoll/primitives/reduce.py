@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ..schedule.moves import AFTER, BEFORE, Blocks, Reduce, Schedule, Send
-from ..schedule.registry import algorithm, lanes, per_rank, per_segment
-from . import gather
-from .patterns import recursive_halving
-from .topology import binomial
+from ..schedule.registry import Hosts, algorithm, lanes, per_rank, per_segment
+from . import gather, swing, topology
+from .patterns import recursive_multiplying, reduce_up, reversed_allgather
 
 
 @algorithm()
@@ -43,11 +42,7 @@ def tree(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005).  Rank order is kept without the usual extra message from
         rank 0, because subtrees are ranges of ranks (see `topology.binomial`).
     """
-    node = binomial(rank, size, root)
-    for child, _ in reversed(node.children):
-        yield (Reduce(child, blocks, AFTER if child > rank else BEFORE),)
-    if node.parent is not None:
-        yield (Send(node.parent, blocks),)
+    yield from reduce_up(topology.binomial(rank, size, root), rank, blocks)
 
 
 @algorithm(cut=per_segment, ordered=False)
@@ -69,6 +64,21 @@ def ring(rank: int, size: int, root: int, segments: int) -> Schedule:
     yield from lanes(incoming, [None, *outgoing])
 
 
+@algorithm(listed=(4, 8))
+def knomial(rank: int, size: int, root: int, k: int, blocks: Blocks = (0,)) -> Schedule:
+    """k-nomial tree whose subtrees are ranges of ranks: each rank combines the vectors of k-1 ranks at once.
+
+    Rounds: log(p, k)
+    Messages: 1
+    Sent: Z
+    Received: fan(p, k)*Z
+    Cost: fan(p, k)*alpha + fan(p, k)*Z*beta + fan(p, k)*Z*gamma
+    Limits: best for short vectors; needs scratch for the vectors of k-1 ranks.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023.
+    """
+    yield from reduce_up(topology.knomial(rank, size, root, k), rank, blocks)
+
+
 @algorithm(cut=per_rank, ordered=False)
 def rabenseifner(rank: int, size: int, root: int) -> Schedule:
     """Reduce-scatter by recursive halving, then binomial gather of the parts.
@@ -82,5 +92,35 @@ def rabenseifner(rank: int, size: int, root: int) -> Schedule:
     Limits: only for commutative operations.
     Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
     """
-    yield from recursive_halving(rank, size)
+    yield from reversed_allgather(recursive_multiplying(rank, size, 2))
     yield from gather.tree(rank, size, root)
+
+
+@algorithm(ordered=False)
+def bine(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
+    """Bine tree, the reverse of `bcast.bine`: the nearest partners first.
+
+    Rounds: lg(p)
+    Messages: 1
+    Sent: Z
+    Received: lg(p)*Z
+    Cost: lg(p)*alpha + lg(p)*Z*beta + lg(p)*Z*gamma
+    Limits: only for commutative operations; best for short vectors; for any number of ranks, as `bcast.bine`.
+    Source: De Sensi et al., "Bine trees", SC 2025.
+    """
+    yield from reduce_up(swing.bine(rank, size, root), rank, blocks)
+
+
+@algorithm(ordered=False)
+def two_level(rank: int, size: int, root: int, hosts: Hosts, blocks: Blocks = (0,)) -> Schedule:
+    """Binomial tree inside each host, then a binomial tree of the hosts.
+
+    Rounds: lg(h) + lg(p/h)
+    Messages: 1
+    Sent: Z
+    Received: (lg(h)+lg(p/h))*Z
+    Cost: (lg(h)+lg(p/h))*alpha + (lg(h)+lg(p/h))*Z*beta + (lg(h)+lg(p/h))*Z*gamma
+    Limits: only for commutative operations; best for short vectors; the formulas are for p/h ranks on each of h hosts.
+    Source: as `bcast.two_level_log`.
+    """
+    yield from reduce_up(topology.two_level(rank, size, root, hosts), rank, blocks)

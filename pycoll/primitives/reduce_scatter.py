@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..schedule.moves import Recv, Reduce, Schedule, Send
 from ..schedule.registry import Hosts, algorithm
-from . import patterns, reduce, scatter
+from . import allgather, patterns, reduce, scatter
+from .patterns import reversed_allgather
 from .topology import Lanes
 
 
@@ -70,7 +71,7 @@ def recursive_halving(rank: int, size: int) -> Schedule:
         combines twice.
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005), with uneven halves.
     """
-    yield from patterns.recursive_halving(rank, size)
+    yield from reversed_allgather(patterns.recursive_multiplying(rank, size, 2))
 
 
 @algorithm(ordered=False)
@@ -117,3 +118,79 @@ def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
         yield (Recv(first, [rank]),)
     elif beside:
         yield tuple(Send(other, [other]) for other in beside)
+
+
+@algorithm(ordered=False, listed=(4, 8))
+def recursive_multiplying(rank: int, size: int, k: int) -> Schedule:
+    """As `recursive_halving`, with k parts instead of halves; it is the reverse of `allgather.recursive_multiplying`.
+
+    Rounds: log(p, k)
+    Messages: fan(p, k)
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z; at most 2*(p-1)/p*Z
+    Cost: fan(p, k)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma;
+        at most (2*fan(p, k)-1)*alpha + 2*(p-1)/p*Z*beta + 2*(p-1)/p*Z*gamma
+    Limits: only for commutative operations; the bounds are for numbers of ranks that are not powers of k.
+    Source: Wilkins et al., "Generalized collective algorithms for the exascale era", CLUSTER 2023, with uneven parts.
+    """
+    yield from reversed_allgather(patterns.recursive_multiplying(rank, size, k))
+
+
+@algorithm(ordered=False)
+def swing(rank: int, size: int) -> Schedule:
+    """Swing, the reverse of `allgather.swing`: the nearest partners first, with the most blocks.
+
+    Rounds: lg(p)
+    Messages: lg(p)
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: lg(p)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: only for commutative operations; for odd numbers of ranks it runs the reverse of `allgather.bruck`.
+    Source: De Sensi et al., "Swing", NSDI 2024, in one dimension.
+    """
+    yield from reversed_allgather(allgather.swing(rank, size))
+
+
+@algorithm(ordered=False)
+def bine(rank: int, size: int) -> Schedule:
+    """The butterfly of Bine trees; its exchanges are those of `swing`.
+
+    Rounds: lg(p)
+    Messages: lg(p)
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: lg(p)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: as `swing`.
+    Source: De Sensi et al., "Bine trees", SC 2025.
+    """
+    yield from swing(rank, size)
+
+
+@algorithm(ordered=False, listed=(2, 8), least=1)
+def pat(rank: int, size: int, k: int) -> Schedule:
+    """PAT, the reverse of `allgather.pat`: partial results go up a binomial tree to each rank, at most k in a message.
+
+    Rounds: pat(p, k)
+    Messages: pat(p, k)
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: pat(p, k)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: only for commutative operations; needs scratch for k partial results on each level of a tree.
+    Source: Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale", 2025; in NCCL 2.23.
+    """
+    yield from reversed_allgather(patterns.pat(rank, size, k))
+
+
+@algorithm(ordered=False)
+def two_level_log(rank: int, size: int, hosts: Hosts) -> Schedule:
+    """The reverse of `allgather.two_level_log`: as `two_level`, in lg(h) rounds between the hosts.
+
+    Rounds: lg(h) + p/h-1
+    Messages: lg(h) + p/h-1
+    Sent: (p-1)/p*Z
+    Received: (p-1)/p*Z
+    Cost: (lg(h)+p/h-1)*alpha + (p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: as `two_level`.
+    Source: as `two_level`.
+    """
+    yield from reversed_allgather(allgather.two_level_log(rank, size, hosts))

@@ -1,76 +1,85 @@
-"""Trees, halvings and lanes: the arithmetic of ranks that schedules share."""
+"""Trees, divisions and lanes: the arithmetic of ranks that schedules share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from ..schedule.registry import Hosts
 
 
 class Node(NamedTuple):
-    """The position of a rank in a tree; each child comes with the range of ranks in its subtree."""
+    """The position of a rank in a tree: its parent, its children, and the ranks of its subtree.
+
+    Each level lists the children that this rank sends to in one round, each with the ranks of its subtree.
+    """
 
     parent: int | None
-    children: list[tuple[int, range]]
-    subtree: range
+    levels: Sequence[Sequence[tuple[int, Sequence[int]]]]
+    subtree: Sequence[int]
+
+
+def parts(ranks: range, k: int) -> list[range]:
+    """Cut ranks into k parts of nearly the same length, the longer ones first; fewer if there are fewer ranks."""
+    count = min(k, len(ranks))
+    length, longer = divmod(len(ranks), count)
+    cuts = [i * length + min(i, longer) for i in range(count + 1)]
+    return [ranks[first:last] for first, last in pairwise(cuts)]
+
+
+def knomial(rank: int, size: int, root: int, k: int) -> Node:
+    """Return the node of `rank` in a k-nomial tree whose subtrees are ranges of ranks, for any root.
+
+    The ranks are cut into k parts.  In the parts without the root, the first rank becomes a child of the root.  All
+    parts are then cut in the same way.  So there are ceil(log_k(size)) levels, and the blocks of a subtree are
+    contiguous.  Contributions can be combined in rank order without a rotation of the ranks.
+    """
+    parent, levels, subtree = None, [], range(size)
+    top, ranks = root, range(size)
+    while len(ranks) > 1:
+        found = parts(ranks, k)
+        children = [(part[0], part) for part in found if top not in part]
+        here = next(part for part in found if rank in part)
+        if rank == top:
+            levels.append(children)
+        elif rank == here[0] and top not in here:
+            parent, levels, subtree = top, [], here
+        top, ranks = top if top in here else here[0], here
+    return Node(parent, levels, subtree)
 
 
 def binomial(rank: int, size: int, root: int) -> Node:
-    """Return the node of `rank` in a binomial tree whose subtrees are ranges of ranks, for any root.
-
-    The ranks are cut in half.  The first rank of the half without the root becomes a child of the root.  Both halves
-    are then cut in the same way.  So there are ceil(log2(size)) levels, and the blocks of a subtree are contiguous.
-    Contributions can be combined in rank order without a rotation of the ranks.  Children are listed with the largest
-    subtree first.
-    """
-    node = Node(None, [], range(size))
-    top, ranks = root, range(size)
-    while len(ranks) > 1:
-        middle = (len(ranks) + 1) // 2
-        near, far = ranks[:middle], ranks[middle:]
-        if top not in near:
-            near, far = far, near
-        child = far[0]
-        if rank == top:
-            node.children.append((child, far))
-        elif rank == child:
-            node = Node(top, [], far)
-        top, ranks = (top, near) if rank in near else (child, far)
-    return node
+    """Return the node of `rank` in a binomial tree, see `knomial`."""
+    return knomial(rank, size, root, 2)
 
 
 class Level(NamedTuple):
-    """One level of repeated halving: the half of this rank, the other half, and there its source and its targets."""
+    """One level of repeated division: the part of this rank, the other parts with a source in each, and the targets."""
 
     mine: range
-    other: range
-    source: int
+    others: list[tuple[range, int]]
     targets: list[int]
 
 
-def halvings(rank: int, size: int) -> list[Level]:
-    """Halve the ranks repeatedly until only `rank` is left, for any size; return the levels, the largest first.
+def divisions(rank: int, size: int, k: int) -> list[Level]:
+    """Divide the ranks into k parts repeatedly until only `rank` is left; return the levels, the largest first.
 
-    Ranks at the same position in both halves exchange.  If the lower half is larger by one rank, its last rank receives
-    from its neighbour, the first rank of the upper half.  So that neighbour has two targets, and the last rank of the
-    lower half has none.  A rank has two targets at one level at most.
+    Ranks at the same position in all parts exchange.  The longer parts have one rank more.  Their last ranks receive
+    from the first ranks of the shorter parts, which therefore have more targets.
     """
     levels = []
     ranks = range(size)
     while len(ranks) > 1:
-        middle = (len(ranks) + 1) // 2
-        lower, upper = ranks[:middle], ranks[middle:]
-        uneven = len(lower) > len(upper)
-        if rank in upper:
-            helped = [lower[-1]] if uneven and rank == upper[0] else []
-            levels.append(Level(upper, lower, rank - middle, [rank - middle, *helped]))
-            ranks = upper
-        else:
-            odd_one = uneven and rank == lower[-1]
-            levels.append(
-                Level(lower, upper, upper[0], []) if odd_one else Level(lower, upper, rank + middle, [rank + middle])
-            )
-            ranks = lower
+        found = parts(ranks, k)
+        mine = next(part for part in found if rank in part)
+        others = [part for part in found if part != mine]
+        place = rank - mine[0]
+        sources = [part[place] if place < len(part) else part[0] for part in others]
+        targets = [part[place] for part in others if place < len(part)]
+        targets += [part[-1] for part in others if place == 0 and len(part) > len(mine)]
+        levels.append(Level(mine, list(zip(others, sources)), targets))
+        ranks = mine
     return levels
 
 
@@ -142,3 +151,26 @@ class Lanes:
     def members(self, lane: int) -> list[int]:
         """Return all ranks that are assigned to a lane, host by host."""
         return [rank for host in range(len(self.hosts)) for rank in self.ranks(host, lane)]
+
+
+def two_level(rank: int, size: int, root: int, hosts: Hosts) -> Node:
+    """Return the node of `rank` in a binomial tree of hosts, each with a binomial tree of its ranks.
+
+    The root leads its host; on other hosts, the first rank leads.  A leader sends to other hosts first.
+    """
+    lanes = Lanes(rank, size, hosts)
+    leaders = [root if root in ranks else ranks[0] for ranks in lanes.hosts]
+    here, lead = lanes.here, leaders[lanes.host]
+    inside = binomial(lanes.place, len(here), here.index(lead))
+    levels = [[(here[child], [here[i] for i in places]) for child, places in level] for level in inside.levels]
+    if rank != lead:
+        parent = None if inside.parent is None else here[inside.parent]
+        return Node(parent, levels, [here[i] for i in inside.subtree])
+
+    def ranks_on(numbers: Sequence[int]) -> list[int]:
+        return [other for number in numbers for other in lanes.hosts[number]]
+
+    between = binomial(lanes.host, len(leaders), leaders.index(root))
+    far = [[(leaders[child], ranks_on(below)) for child, below in level] for level in between.levels]
+    parent = None if between.parent is None else leaders[between.parent]
+    return Node(parent, [*far, *levels], ranks_on(between.subtree))

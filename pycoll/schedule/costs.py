@@ -28,9 +28,9 @@ class Network:
     gamma: float = 0.0
 
 
-def lg(p: int) -> int:
+def lg(p: float) -> int:
     """Return the logarithm to base 2, rounded up."""
-    return (p - 1).bit_length()
+    return (math.ceil(p) - 1).bit_length()
 
 
 def bruck(p: int) -> int:
@@ -38,7 +38,32 @@ def bruck(p: int) -> int:
     return sum(distance.bit_count() for distance in range(p))
 
 
-_FUNCTIONS = {"lg": lg, "bruck": bruck, "min": min, "max": max}
+def log(p: int, k: int) -> int:
+    """Return the logarithm to base k, rounded up."""
+    return next(power for power in range(p) if int(k**power) >= p)
+
+
+def fan(p: int, k: int) -> int:
+    """Return the number of messages that the root of a k-nomial tree sends: (k-1)*log(p, k) for powers of k."""
+    messages = 0
+    while p > 1:
+        messages += min(p, k) - 1
+        p = -(-p // k)
+    return messages
+
+
+def pat(p: int, k: int) -> int:
+    """Return the number of rounds of PAT with at most k blocks in a message: lg(p) if k >= p/2, and p-1 if k is 1."""
+    deep = lg(-(-p // k))
+    return lg(p) - deep + min(1 << deep, p) - 1
+
+
+def side(p: int) -> int:
+    """Return the square root, rounded up."""
+    return math.isqrt(p - 1) + 1
+
+
+_FUNCTIONS = {function.__name__: function for function in (lg, bruck, log, fan, pat, side, min, max)}
 
 
 def busbw_factor(primitive: str, size: int) -> float:
@@ -58,25 +83,33 @@ def documented(algorithm: Algorithm) -> dict[str, str]:
     return found
 
 
-def formula_for(formula: str, p: int) -> tuple[str, bool]:
+def formula_for(formula: str, p: int, k: int | None = None) -> tuple[str, bool]:
     """Return the part of a formula that holds for p ranks, and whether it is exact (else it is an upper bound)."""
     exact, _, bound = (part.strip() for part in formula.partition("at most"))
     exact = exact.rstrip(";")
-    return (exact, True) if exact and (not bound or p & (p - 1) == 0) else (bound, False)
+    base = max(k or 2, 2)
+    return (exact, True) if exact and (not bound or base ** log(p, base) == p) else (bound, False)
 
 
 def evaluate(
-    formula: str, p: int, Z: float = 1.0, S: int = 1, network: Network | None = None, h: int | None = None
+    formula: str,
+    p: int,
+    Z: float = 1.0,
+    S: int = 1,
+    network: Network | None = None,
+    h: int | None = None,
+    k: int | None = None,
 ) -> float:
-    """Evaluate a formula, or its bound, for p ranks on h hosts (p by default), Z bytes and S segments.
+    """Evaluate a formula, or its bound, for p ranks on h hosts (p by default), Z bytes, S segments and the number k.
 
     Formulas come from the source of the package, never from a caller.
     """
     if p == 1:
         return 0.0
-    formula = formula_for(formula, p)[0]
+    formula = formula_for(formula, p, k)[0]
     network = network or Network()
-    names = {"p": p, "h": h or p, "Z": Z, "S": S, "alpha": network.alpha, "beta": network.beta, "gamma": network.gamma}
+    names = {"p": p, "h": h or p, "Z": Z, "S": S, "k": k}
+    names |= {"alpha": network.alpha, "beta": network.beta, "gamma": network.gamma}
     return float(eval(formula, {"__builtins__": {}}, {**_FUNCTIONS, **names}))
 
 
@@ -112,11 +145,11 @@ def disagreements(algorithm: Algorithm, size: int, segments: int = 1, hosts: Hos
     for field, what, number, network in counted:
         formula = formulas.get(field, "0")  # "0" for the bytes of a barrier
         try:
-            value = evaluate(formula, size, Z, segments, network, h)
+            value = evaluate(formula, size, Z, segments, network, h, algorithm.k)
         except (ArithmeticError, NameError, SyntaxError, TypeError) as error:
             wrong[field] = f"{field}: the formula {formula!r} cannot be evaluated ({error})"
             continue
-        exact = size == 1 or formula_for(formula, size)[1]
+        exact = size == 1 or formula_for(formula, size, algorithm.k)[1]
         if not (math.isclose(number, value, abs_tol=1e-9) if exact else number <= value + 1e-9):
             where = f"p={size}, Z={Z}" + (f", S={segments}" if algorithm.pipelined else "")
             where += f", h={h}" if h else ""

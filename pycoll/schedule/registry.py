@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -95,6 +96,7 @@ class Primitive:
     varies: bool = False  # blocks have their own counts and displacements
     counts_from: Callable[[int, int], Sequence[int]] | None = None  # the ranks that know counts that others need
     algorithms: dict[str, Algorithm] = field(default_factory=dict)
+    families: dict[str, Algorithm] = field(default_factory=dict)  # by their names without a number
 
 
 _TABLE = [
@@ -171,6 +173,12 @@ class Algorithm:
     ordered: bool
     parameters: tuple[str, ...]
     needs_counts: bool = False
+    k: int | None = None  # the number after the colon of its name; for a family, the smallest one
+
+    @property
+    def stem(self) -> str:
+        """Its name in names of files and in links."""
+        return f"{self.primitive.name}-{self.name.replace(':', '-')}"
 
     @property
     def pipelined(self) -> bool:
@@ -192,7 +200,7 @@ class Algorithm:
 
     def schedule(self, rank: int, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> Schedule:
         """Generate the rounds of one rank."""
-        given = {"rank": rank, "size": size, "root": root, "segments": segments, "hosts": hosts}
+        given = {"rank": rank, "size": size, "root": root, "segments": segments, "hosts": hosts, "k": self.k}
         return self.generator(**{name: given[name] for name in self.parameters})
 
     def __str__(self) -> str:
@@ -212,14 +220,21 @@ def _native(primitive: str) -> Algorithm:
 
 
 def algorithm(
-    cut: Callable[[int, int, Hosts], int] = whole, ordered: bool = True, needs_counts: bool = False
+    cut: Callable[[int, int, Hosts], int] = whole,
+    ordered: bool = True,
+    needs_counts: bool = False,
+    listed: Sequence[int] = (),
+    least: int = 2,
 ) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
     """Register a generator under the name of its function, for the primitive that its file is named after.
 
     `cut` returns the number of parts into which the vector is cut.  `ordered` is true if reductions keep rank order, as
     operations that do not commute require.  `needs_counts` is for algorithms in which ranks forward blocks whose sizes
     only others know.  Their first rounds send the blocks `counts_of` to all ranks, and nothing else.  The registry
-    passes only the parameters ``rank, size, root, segments, hosts``; all others need defaults.
+    passes only the parameters ``rank, size, root, segments, hosts, k``; all others need defaults.
+
+    A generator with the parameter ``k`` defines a family of algorithms, such as ``knomial:4`` with k=4.  The numbers
+    `listed` are in the catalogue; `find` accepts all numbers from `least`.
     """
     if inspect.isgeneratorfunction(cut):
         raise TypeError(f"write @algorithm(), with parentheses, above {cut.__name__}")
@@ -234,13 +249,20 @@ def algorithm(
         primitive = PRIMITIVES[file]
         if generator.__module__ != (catalogue := f"pycoll.primitives.{file}"):
             importlib.import_module(catalogue)  # now, because `algorithms_of` imports it only if nothing is registered
-        wanted = ("rank", "size", "root", "segments", "hosts")
+        wanted = ("rank", "size", "root", "segments", "hosts", "k")
         parameters = tuple(name for name in inspect.signature(generator).parameters if name in wanted)
         name = generator.__name__
         before = generator.__globals__.get(name)
         if callable(before) and before not in [each.generator for each in primitive.algorithms.values()]:
             raise ValueError(f"the file of {primitive.name} already defines {name}: choose another name")
-        primitive.algorithms[name] = Algorithm(primitive, name, generator, cut, ordered, parameters, needs_counts)
+        found = Algorithm(primitive, name, generator, cut, ordered, parameters, needs_counts)
+        if "k" not in parameters:
+            primitive.algorithms[name] = found
+            return generator
+        if not listed:
+            raise ValueError(f"{name} has the parameter k: list some of its numbers, for example listed=(4, 8)")
+        primitive.families[name] = replace(found, k=least)
+        primitive.algorithms.update((f"{name}:{k}", member(primitive.families[name], k)) for k in listed)
         return generator
 
     return register
@@ -248,9 +270,20 @@ def algorithm(
 
 def adopt(primitive: str, source: str, *names: str) -> None:
     """Register algorithms of the primitive `source` (all of them, if none is named) for this primitive too."""
+    to = PRIMITIVES[primitive]
     for name, other in algorithms_of(source).items():
-        if not names or name in names:
-            PRIMITIVES[primitive].algorithms[name] = replace(other, primitive=PRIMITIVES[primitive])
+        family = PRIMITIVES[source].families.get(name.partition(":")[0])
+        if names and name not in names:
+            continue
+        if family:
+            family = to.families.setdefault(family.name, replace(family, primitive=to))
+        to.algorithms[name] = member(family, other.k) if family and other.k else replace(other, primitive=to)
+
+
+@cache
+def member(family: Algorithm, k: int) -> Algorithm:
+    """Return the algorithm of a family with this number."""
+    return replace(family, name=f"{family.name}:{k}", k=k)
 
 
 def find(primitive: str, name: str) -> Algorithm:
@@ -265,11 +298,32 @@ def find_schedule(primitive: str, name: str) -> Algorithm:
     return _found(catalogue, primitive, name, [*catalogue])
 
 
+def has_algorithm(primitive: str, name: str) -> bool:
+    """Return whether `find` accepts this name for a primitive."""
+    try:
+        find(primitive, name)
+    except ValueError:
+        return False
+    return True
+
+
 def _found(catalogue: dict[str, Algorithm], primitive: str, name: str, valid: list[str]) -> Algorithm:
     if isinstance(name, str) and name in catalogue:
         return catalogue[name]
+    base, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if family := PRIMITIVES[primitive].families.get(base):
+        return _member_named(family, name, number)
     why = "has no schedule, because it is the collective of the MPI library; it " if name == NATIVE else ""
     raise ValueError(f"algorithm={name!r} {why}is not one of the algorithms of {primitive}: {', '.join(valid)}")
+
+
+def _member_named(family: Algorithm, name: str, number: str) -> Algorithm:
+    """Return the member of a family whose name ends with a number; raise ValueError for other endings."""
+    least = family.k or 0
+    if re.fullmatch("[1-9][0-9]{0,8}", number, re.ASCII) and int(number) >= least:
+        return member(family, int(number))
+    wrong = f"{number!r} is not an integer of at least {least}" if number else "the number is missing"
+    raise ValueError(f"algorithm={name!r} is not a name of the form {family.name}:K: {wrong}")
 
 
 def algorithms_of(primitive: str) -> dict[str, Algorithm]:

@@ -25,7 +25,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..schedule.registry import NATIVE, PRIMITIVES, algorithms_of, find
+from ..schedule.registry import NATIVE, PRIMITIVES, algorithms_of, find, has_algorithm
 
 FORMAT, VERSION = "pycoll tuning", 1
 TINY = 64  # bytes: calls shorter than the shortest measured one take the same time, if that one is this short
@@ -236,7 +236,7 @@ def _check(measurement: Any) -> None:
             raise ValueError(f"it has no {key!r}")
         _check_kind(f"its {key!r} is", measurement[key], kind)
     for primitive, points in measurement["primitives"].items():
-        known = [*algorithms_of(primitive), NATIVE]
+        algorithms_of(primitive)  # raises ValueError for an unknown primitive
         if PRIMITIVES[primitive].varies:
             raise ValueError(f"{primitive} cannot be tuned: its sizes are not known on all ranks")
         _check_points(primitive, points)
@@ -246,7 +246,8 @@ def _check(measurement: Any) -> None:
             raise ValueError(f"the sizes of {primitive} are {sizes}, not nonnegative integers in increasing order")
         for nbytes, seconds, registered in _points(points):
             for candidate in seconds:
-                if candidate.algorithm not in known or (candidate.segment is not None and candidate.segment < 1):
+                segment = candidate.segment
+                if not has_algorithm(primitive, candidate.algorithm) or (segment is not None and segment < 1):
                     raise ValueError(f"{primitive} has no {candidate}")
             times = [(str(candidate), time) for candidate, time in seconds.items()]
             if registered is not None:

@@ -19,7 +19,12 @@ from tests.mpi.native import RANK, SIZE, WORLD
 from .test_collectives import check_movement, check_reduction
 
 pytestmark = pytest.mark.mpi
-TWO_LEVEL = [name for name in PRIMITIVES if "two_level" in algorithms_of(name) and not PRIMITIVES[name].varies]
+TWO_LEVEL = [
+    (primitive, algorithm)
+    for primitive in PRIMITIVES
+    for algorithm in algorithms_of(primitive)
+    if algorithm.startswith("two_level") and not PRIMITIVES[primitive].varies
+]
 
 
 def place(channel, hosts):
@@ -62,18 +67,21 @@ def test_hosts_by_their_names(channel):
     st.integers(0, SIZE - 1),
     st.sampled_from(["int64", "float32"]),
 )
-def test_any_layout(together, channel, primitive, hosts, count, segment, root, dtype):
-    together(check, channel, primitive, hosts, count, segment, root, dtype)
+def test_any_layout(together, channel, names, hosts, count, segment, root, dtype):
+    together(check, channel, names, hosts, count, segment, root, dtype)
 
 
-def check(channel, primitive, hosts, count, segment, root, dtype):
+def check(channel, names, hosts, count, segment, root, dtype):
+    primitive, algorithm = names
     place(channel, hosts)
     configure(segment=segment, pipeline=segment)
     try:
-        if PRIMITIVES[primitive].reduces:
-            check_reduction(primitive, "two_level", "sum", dtype, count, root)
+        if primitive == "barrier":
+            pycoll.barrier(algorithm=algorithm)
+        elif PRIMITIVES[primitive].reduces:
+            check_reduction(primitive, algorithm, "sum", dtype, count, root)
         else:
-            check_movement(primitive, "two_level", dtype, count, root)
+            check_movement(primitive, algorithm, dtype, count, root)
     finally:
         configure(segment=None, pipeline=None)
 

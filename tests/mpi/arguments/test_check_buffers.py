@@ -144,7 +144,7 @@ def test_operations_of_the_user_keep_rank_order(affine):
 
 
 def test_operations_of_the_user_refused(affine):
-    with pytest.raises(ValueError, match=r"does not keep rank order.*naive, tree, recursive_doubling"):
+    with pytest.raises(ValueError, match=r"does not keep rank order.*naive, tree, .*recursive_doubling"):
         pycoll.allreduce(np.zeros(4, "i8"), op=affine, algorithm="ring")
     with pytest.raises(TypeError, match="MPI has no type for dtype"):
         pycoll.allreduce(np.zeros(4, ">f8"), op=affine)

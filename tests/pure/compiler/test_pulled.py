@@ -14,10 +14,11 @@ from pycoll.schedule.registry import algorithms_of, find
 from tests.drawn import examples
 
 from .machine import Machine
-from .test_lower import EVEN, buffers
+from .test_lower import EVEN, IN_PLACE_EVERYWHERE, buffers
 
-TWO_LEVEL = [algorithm for algorithm in EVEN if algorithm.name == "two_level"]
 PULLED = [algorithm for algorithm in EVEN if algorithm.primitive.name != "barrier"]
+EVERYWHERE = ("bcast", *IN_PLACE_EVERYWHERE)  # the primitives that are pulled on all hosts
+TWO_LEVEL = [one for one in PULLED if one.name.startswith("two_level") and one.primitive.name in EVERYWHERE]
 
 
 class Interleaved(Machine):

@@ -15,6 +15,7 @@ def test_files(tmp_path):
         main(["bcast", "--algorithm", "ring", "-n", "3", "--root", "2", "--segments", "4", "-o", str(tmp_path / name)])
         content = (tmp_path / name).read_text(encoding="utf-8")
         assert "bcast.ring on 3 ranks, root 2, 4 segments" in content
+    main(["bcast", "--algorithm", "knomial:3", "-o", str(tmp_path / "knomial.svg")])
     main(["allreduce", "--algorithm", "two_level", "--hosts", "0,1,0,1", "-o", str(tmp_path / "hosts.svg")])
     assert classes((tmp_path / "hosts.svg").read_text(encoding="utf-8"), "host") == 4 * 5
 
@@ -25,8 +26,9 @@ def test_files(tmp_path):
         ("", "a primitive is missing; choose one of: bcast, "),
         ("allredcue --algorithm ring", "primitive 'allredcue' is unknown; choose one of: bcast, "),
         ("allreduce", "--algorithm is missing; choose one of: naive, tree, ring, "),
-        ("allreduce --algorithm rong", "--algorithm 'rong' is not an algorithm of allreduce; choose one of: naive, "),
-        ("allreduce --algorithm native", "--algorithm 'native' is not an algorithm of allreduce"),
+        ("allreduce --algorithm rong", "algorithm='rong' is not one of the algorithms of allreduce: naive, "),
+        ("allreduce --algorithm native", "algorithm='native' has no schedule"),
+        ("bcast --algorithm knomial:1", "algorithm='knomial:1' is not a name of the form knomial:K: '1' is not an "),
         ("allreduce --algorithm ring -n 0", "-n must be between 1 and 64, not 0"),
         ("allreduce --algorithm ring -n 65", "-n must be between 1 and 64, not 65"),
         ("allreduce --algorithm ring -n four", "argument -n/--ranks: invalid int value: 'four'"),

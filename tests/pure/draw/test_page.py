@@ -117,7 +117,7 @@ def site():
 
 def test_the_guide_has_every_algorithm(site):
     for algorithm in ALGORITHMS:
-        stem = f"{algorithm.primitive.name}-{algorithm.name}"
+        stem = algorithm.stem
         assert f'href="{stem}.html"' in site["index.html"] and f'src="{stem}.svg#steps"' in site["index.html"]
         assert f"def {algorithm.generator.__name__}(" in site[f"{stem}.html"]
         ElementTree.fromstring(site[f"{stem}.svg"])

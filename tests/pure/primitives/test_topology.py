@@ -1,31 +1,67 @@
+from itertools import chain, product
+
 import pytest
 
-from pycoll.primitives.topology import binomial, depth, halvings, inorder
+from pycoll.primitives.swing import bine, distance
+from pycoll.primitives.topology import depth, divisions, inorder, knomial, two_level
+from pycoll.schedule.costs import log
 
 
 @pytest.mark.parametrize("size", [*range(1, 34), 100])
-def test_binomial_is_a_tree_of_ranges(size):
+def test_knomial_is_a_tree_of_ranges(size):
+    for k, root in product((2, 3, 4, 8, 200), {0, size // 2, size - 1}):
+        nodes = [knomial(rank, size, root, k) for rank in range(size)]
+        check_tree(nodes, root)
+        assert all(isinstance(node.subtree, range) for node in nodes)
+        assert all(len(node.levels) <= log(size, k) and all(len(level) < k for level in node.levels) for node in nodes)
+
+
+@pytest.mark.parametrize("size", [*range(1, 34), 100])
+def test_bine_trees(size):
     for root in {0, size // 2, size - 1}:
-        nodes = [binomial(rank, size, root) for rank in range(size)]
-        assert nodes[root].parent is None
-        for rank, node in enumerate(nodes):
-            covered = [rank]
-            for child, ranks in node.children:
-                assert nodes[child].parent == rank and nodes[child].subtree == ranks
-                covered += ranks
-            assert sorted(covered) == list(node.subtree)
-            assert len(node.children) <= (size - 1).bit_length()
+        nodes = [bine(rank, size, root) for rank in range(size)]
+        check_tree(nodes, root)
+        assert len(nodes[root].levels) == (size - 1).bit_length()
+    if size & (size - 1) == 0:
+        away = [(child - root) % size for [(child, _)] in nodes[root].levels]
+        assert away == [distance(step) % size for step in reversed(range(len(away)))]
+
+
+@pytest.mark.parametrize("size", [*range(1, 18), 33])
+def test_trees_of_hosts(size):
+    for hosts in (None, (0,) * size, tuple(r % 3 for r in range(size)), tuple(r * r % 5 for r in range(size))):
+        for root in {0, size // 2, size - 1}:
+            check_tree([two_level(rank, size, root, hosts) for rank in range(size)], root)
+
+
+def check_tree(nodes, root):
+    """Check that parents and children agree, and that subtrees consist of a rank and the subtrees of its children."""
+    assert nodes[root].parent is None and sorted(nodes[root].subtree) == list(range(len(nodes)))
+    for rank, node in enumerate(nodes):
+        covered = [rank]
+        for child, ranks in chain(*node.levels):
+            assert nodes[child].parent == rank and list(nodes[child].subtree) == list(ranks)
+            covered += ranks
+        assert sorted(covered) == sorted(node.subtree)
 
 
 @pytest.mark.parametrize("size", [*range(1, 34), 100])
-def test_halvings_pair_up(size):
-    everyone = [halvings(rank, size) for rank in range(size)]
+def test_divisions_pair_up(size):
+    for k in (2, 3, 4, 8, 200):
+        check_divisions(size, k)
+
+
+def check_divisions(size, k):
+    everyone = [divisions(rank, size, k) for rank in range(size)]
     for rank, levels in enumerate(everyone):
-        for level, half in enumerate(levels):
-            assert rank in half.mine and half.source in half.other
-            assert rank in everyone[half.source][level].targets
-            assert all(everyone[target][level].source == rank for target in half.targets)
-        assert sum(len(half.targets) == 2 for half in levels) <= 1
+        assert len(levels) <= log(size, k)
+        for level, one in enumerate(levels):
+            assert rank in one.mine and all(source in part for part, source in one.others)
+            for _, source in one.others:
+                assert rank in everyone[source][level].targets
+            for target in one.targets:
+                assert rank in [source for _, source in everyone[target][level].others]
+        assert k > 2 or sum(len(half.targets) == 2 for half in levels) <= 1
 
 
 @pytest.mark.parametrize("size", [*range(1, 34), 100])

@@ -42,7 +42,7 @@ def test_bounds_are_not_loose(algorithm):
             ratios = []
             for size in range(2, 34):
                 blocks = algorithm.parts(size, 4)
-                value = evaluate(formulas[field], size, blocks, 4)
+                value = evaluate(formulas[field], size, blocks, 4, k=algorithm.k)
                 ratios.append(max(getattr(count(algorithm, size, segments=4), counted)) / value)
             assert max(ratios) > 0.66
 

@@ -1,6 +1,7 @@
 """Algorithms registered by user programs."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import pycoll
-from pycoll.schedule.registry import algorithm
+from pycoll.schedule.registry import algorithm, find, find_schedule, has_algorithm
 
 OWN = """
-from pycoll.schedule.registry import algorithm
+from pycoll.schedule.registry import algorithm, find, find_schedule, has_algorithm
 
 @algorithm()
 def own(rank, size):
@@ -19,7 +20,7 @@ def own(rank, size):
 """
 
 TAKEN = """
-from pycoll.schedule.registry import algorithm
+from pycoll.schedule.registry import algorithm, find, find_schedule, has_algorithm
 
 def helper(rank):
     return rank
@@ -59,3 +60,41 @@ def test_a_name_that_the_file_already_defines(tmp_path):
 def test_a_cut_that_is_no_function():
     with pytest.raises(TypeError, match=r"cut must be a function, for example .*per_rank, not 'whole'"):
         algorithm(cut="whole")
+
+
+def test_a_number_in_the_name():
+    assert {"knomial:4", "knomial:8"} <= set(pycoll.algorithms("bcast"))
+    three = find("bcast", "knomial:3")
+    assert (three.name, three.k, three.stem) == ("knomial:3", 3, "bcast-knomial-3")
+    assert three is find("bcast", "knomial:3") and "knomial:3" not in pycoll.algorithms("bcast")
+    assert find("bcast", "knomial:4") is find_schedule("bcast", "knomial:4")
+
+
+@pytest.mark.parametrize(
+    "name, why",
+    [
+        ("knomial", "the number is missing"),
+        ("knomial:", "the number is missing"),
+        ("knomial:1", "'1' is not an integer of at least 2"),
+        ("knomial:-4", "'-4' is not an integer of at least 2"),
+        ("knomial:04", "'04' is not an integer of at least 2"),
+        ("knomial:four", "'four' is not an integer of at least 2"),
+        ("knomial:4:4", "'4:4' is not an integer of at least 2"),
+        ("tree:4", "algorithm='tree:4' is not one of the algorithms of bcast: naive, tree, ring, knomial:4, "),
+    ],
+)
+def test_a_wrong_number_in_the_name(name, why):
+    with pytest.raises(
+        ValueError, match=f"algorithm={name!r} is not .*{re.escape(why)}" if "tree" not in name else why
+    ):
+        find("bcast", name)
+    assert not has_algorithm("bcast", name)
+
+
+def test_a_family_without_numbers():
+    def lacking(rank, size, k):
+        yield ()
+
+    lacking.__module__ = "pycoll.primitives.bcast"
+    with pytest.raises(ValueError, match=r"lacking has the parameter k: list some of its numbers"):
+        algorithm()(lacking)

@@ -43,6 +43,22 @@ def test_the_fastest_at_measured_sizes_and_beyond(file, nbytes, expected):
     assert str(file.fitting("MPI 1", 4, 1).best("allreduce", nbytes, True, True, "naive")) == expected
 
 
+def test_numbers_in_names(tmp_path, monkeypatch):
+    """Check that a tuning file and the environment may name numbers that the catalogue does not list."""
+    path = tmp_path / "tuning_file.json"
+    path.write_text(json.dumps(document()).replace('"ring/4096"', '"recursive_multiplying:6/4096"'))
+    tuned = tuning_file.read(path).fitting("MPI 1", 4, 1)
+    assert tuned.best("allreduce", 65536, True, True, "naive") == Candidate("recursive_multiplying:6", 4096)
+    choices = Choices()
+    choices["Bcast"] = "knomial:6"
+    assert choices["bcast"] == "knomial:6"
+    with pytest.raises(ValueError, match="'0' is not an integer of at least 2"):
+        choices["Bcast"] = "knomial:0"
+    monkeypatch.setenv("PYCOLL_REDUCE", "knomial:7")
+    key = SelectionKey("reduce", 8, True)
+    assert select(None, key, CommFacts((0,) * 4), Choices(), None).algorithm == "knomial:7"
+
+
 def test_far_beyond_what_was_measured_the_rules_hold(file):
     tuned = file.fitting("MPI 1", 4, 1)
     assert tuned.best("allreduce", 1 << 18, True, True, "naive") is None
@@ -198,6 +214,7 @@ def test_a_new_measurement_replaces_one_of_its_kind(file):
         (json.dumps(document()).replace("allreduce", "alltoallv"), "alltoallv"),
         (json.dumps(document()).replace('"ring"', '"rings"'), "allreduce has no rings"),
         (json.dumps(document()).replace("ring/4096", "ring/0"), "allreduce has no ring/0"),
+        (json.dumps(document()).replace('"ring"', '"knomial:1"'), "allreduce has no knomial:1"),
         (json.dumps(document()).replace("ring/4096", "ring/much"), "broken"),
         (json.dumps(document()).replace("2e-06", "-2e-06"), "-2e-06 seconds"),
         (json.dumps(document()).replace("2e-06", '"fast"'), "fast"),
