@@ -1,6 +1,7 @@
 """Sphinx configuration: ``sphinx-build -W -b html docs docs/_build/html``."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent / "_ext"), str(Path(__file__).parents[1])]
@@ -31,6 +32,7 @@ autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 autodoc_class_signature = "mixed"
 maximum_signature_line_length = 100
+autodoc_mock_imports = [name for name in ("torch", "psutil") if not find_spec(name)]
 napoleon_numpy_docstring = True
 napoleon_google_docstring = False
 

@@ -1,13 +1,15 @@
 """Run an unchanged mpi4py program with the collectives of pycoll: ``python -m pycoll.run [-m] program [arguments]``.
 
 In the program, MPI.COMM_WORLD and MPI.COMM_SELF are `pycoll.Comm` objects.  The class methods of MPI.Request and
-MPI.Prequest accept requests of pycoll.  An uncaught exception ends the whole job.
+MPI.Prequest accept requests of pycoll.  An uncaught exception ends the whole job.  With --torch, process groups of
+torch.distributed have the backend "pycoll", whatever backend the program names.
 """
 
 from __future__ import annotations
 
 import argparse
 import copyreg
+import importlib
 import os
 import runpy
 import sys
@@ -18,13 +20,14 @@ from mpi4py import MPI
 from .api.abort import abort_on_exception
 from .api.comm import CONSTANTS, Comm
 from .api.mpi_requests import replace_requests
-from .base.command_line import Parser
+from .base.command_line import Parser, optional
 
 
 def main(argv: list[str]) -> None:
     """Run the program that the command line names."""
     parser = Parser(prog="python -m pycoll.run", description=__doc__)
     parser.add_argument("-m", action="store_true", dest="module", help="run a module, like `python -m`")
+    parser.add_argument("--torch", action="store_true", help="replace the backends of torch.distributed by pycoll")
     parser.add_argument("program", help="the file of the program, or with -m the name of a module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     options = parser.parse_args(argv)
@@ -33,6 +36,9 @@ def main(argv: list[str]) -> None:
     abort_on_exception()
     replace_constants()
     replace_requests()
+    if options.torch:
+        optional("torch")
+        importlib.import_module("pycoll.torch.replace").replace_backend()
     sys.argv = [options.program, *options.arguments]
     if options.module:
         sys.path[0] = ""

@@ -2,6 +2,7 @@
 
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -29,12 +30,17 @@ EXAMPLES = {
     "persistent": (2, r"200 steps on 2 ranks, 400 equations: largest error \S+"),
     "simulation": (1, r"fastest: recursive_doubling, .*"),
     "tracing": (2, r"20 calls of allreduce\.ring with 400000 bytes, .*"),
+    "torch_ddp": (2, r"loss 0\.\d+ -> 0\.\d+; difference from one process \S+"),
+    "torch_fsdp": (2, r"loss .*; rank 0 keeps 2640 of 5280 parameters"),
+    "torch_tensor_parallel": (2, r"rank 0 keeps 768 of 1536 elements; largest difference of a gradient \S+"),
     "user_defined": (2, r"refused: algorithm='ring' does not keep rank order.*"),
     "varying": (2, r"21000 numbers are sorted; lengths of the buckets: \d+, \d+"),
 }
 
 
 def output(name, ranks, *folders, **settings):
+    if name.startswith("torch_") and not find_spec("torch"):
+        pytest.skip("torch is not installed")
     path = os.pathsep.join(filter(None, [*map(str, folders), str(ROOT), os.environ.get("PYTHONPATH")]))
     job = run(ranks, [str(FOLDER / f"{name}.py")], LIMIT, environment={"PYTHONPATH": path, **settings})
     assert job.code == 0 and not job.timed_out and job.left == [], job.output

@@ -1,5 +1,7 @@
 """Unmodified mpi4py programs under ``python -m pycoll.run``."""
 
+from importlib.util import find_spec
+
 import pytest
 
 from tests.launch import run
@@ -189,6 +191,29 @@ print("came to its end", b[0])
 """
 
 
+TORCH = """
+import sys
+from datetime import timedelta
+import torch
+from torch import distributed
+from torch.distributed import init_process_group, new_group
+if len(sys.argv) > 1:
+    init_process_group(sys.argv[1], timeout=timedelta(seconds=60))
+else:
+    init_process_group()
+value = torch.ones(3)
+distributed.all_reduce(value)
+group = new_group([0, 1], backend="gloo")
+distributed.all_reduce(value, group=group)
+assert (value == 4).all()
+mesh = distributed.init_device_mesh("cpu", (2,))
+names = {distributed.get_backend(each) for each in (None, group, mesh.get_group())}
+if distributed.get_rank() == 0:
+    print("backends", names)
+distributed.destroy_process_group()
+"""
+
+
 def runs(ranks, *arguments, code=0):
     job = run(ranks, ["-m", "pycoll.run", *map(str, arguments)])
     assert not job.timed_out and job.left == []
@@ -271,6 +296,20 @@ def test_exit_codes_pass(tmp_path):
 def test_mpi4pys_benchmarks(arguments, expected):
     ranks = 2 if "pingpong" in arguments else 3
     assert expected in runs(ranks, "-m", "mpi4py.bench", *arguments)
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+@pytest.mark.parametrize("backend", quick("gloo", "nccl", "mpi", "cpu:gloo,cuda:nccl", None))
+def test_a_program_of_pytorch(tmp_path, backend):
+    path = tmp_path / "program.py"
+    path.write_text(TORCH)
+    assert "backends {'pycoll'}" in runs(2, "--torch", path, *filter(None, [backend]))
+
+
+@pytest.mark.skipif(bool(find_spec("torch")), reason="torch is installed")
+def test_torch_is_missing(program):
+    job = run(1, ["-m", "pycoll.run", "--torch", str(program)])
+    assert job.code not in (0, None) and "this needs torch: pip install torch" in job.output
 
 
 def test_an_exception_on_one_rank_ends_the_job(tmp_path):

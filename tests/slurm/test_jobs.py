@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,29 @@ def test_training_resumes_from_the_checkpoint(submit, tmp_path):
         assert document["environment"]["ranks"] == 2 and document["options"]["driver"] == "fsdp"
         seen.append([record["epoch"] for record in document["records"]])
     assert seen == [[1], [2, 3]]
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+def test_torch(submit, tmp_path):
+    """Run an example, and a program with another backend and an option."""
+    job = submit("torch.sbatch", *TWO_RANKS)
+    text = succeeds(job, tmp_path / f"torch-{job}.out")
+    assert "2 ranks on 2 of 2 nodes" in text and "difference from one process" in text
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "if dist.get_rank() == 0:\n    print(dist.get_backend(), dist.get_world_size(), sys.argv[1:])\n"
+        "dist.destroy_process_group()\n"
+    )
+    job = submit("torch.sbatch", *TWO_RANKS, PROGRAM=str(program), PROGRAM_OPTIONS="--epochs 3")
+    assert "pycoll 2 ['--epochs', '3']" in succeeds(job, tmp_path / f"torch-{job}.out")
+
+
+def test_torch_without_a_program(submit, tmp_path):
+    job = submit("torch.sbatch", *TWO_RANKS, PROGRAM="nowhere.py")
+    message = "PROGRAM=nowhere.py is not a file" if find_spec("torch") else "cannot import torch"
+    assert f"error: {message}" in fails(job, tmp_path / f"torch-{job}.out").replace(f"{sys.executable} ", "")
 
 
 def has_gpus():

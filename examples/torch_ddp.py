@@ -1,0 +1,57 @@
+"""Train a PyTorch model with torch.nn.parallel.DistributedDataParallel on MPI.
+
+Run it with ``mpiexec -n 4 python examples/torch_ddp.py``.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import pycoll
+import pycoll.torch
+
+STEPS, BATCH = 60, 32  # samples per rank
+
+
+def batch(step: int, who: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return random points in a square, and whether each point is in a circle."""
+    random = torch.Generator().manual_seed(step * 1000 + who)
+    points = 2 * torch.rand(BATCH, 2, generator=random) - 1
+    return points, (points.square().sum(1, keepdim=True) < 0.6).float()
+
+
+def train(model: nn.Module, whose: list[int]) -> tuple[float, float]:
+    """Train with the batches of some ranks; return the first and the last loss."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    losses = []
+    for step in range(STEPS):
+        points, inside = map(torch.cat, zip(*(batch(step, who) for who in whose)))
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(points), inside)
+        loss.backward()  # DDP averages the gradients meanwhile
+        optimizer.step()
+        losses.append(loss.item())
+    return losses[0], losses[-1]
+
+
+def network() -> nn.Module:
+    """Return a network with the same initial parameters on all ranks."""
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 1))
+
+
+pycoll.abort_on_exception()
+dist.init_process_group("pycoll")
+rank, size = dist.get_rank(), dist.get_world_size()
+model = DistributedDataParallel(network())
+first, last = train(model, [rank])
+
+# one process with the batches of all ranks computes the same parameters
+alone = network()
+train(alone, list(range(size)))
+difference = max((a - b).abs().max().item() for a, b in zip(model.parameters(), alone.parameters()))
+assert difference < 1e-3 and last < first / 2, (difference, first, last)
+if rank == 0:
+    print(f"loss {first:.3f} -> {last:.3f}; difference from one process {difference:.1e}")
+dist.destroy_process_group()
