@@ -1,5 +1,7 @@
 """Training with the parallel modules of torch: the same parameters, whether with pycoll or with gloo."""
 
+import json
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -13,6 +15,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+
+import pycoll.trace
 
 pytestmark = pytest.mark.mpi
 
@@ -188,3 +192,23 @@ def test_distributed_checkpoint(world, gloo, directory):
     checkpoint.load(state, checkpoint_id=directory / "step", process_group=world)
     set_model_state_dict(other, state)
     assert all(map(torch.equal, parameters(other), expected))
+
+
+def test_buckets_are_sent_during_the_backward_pass(world, directory):
+    module = DistributedDataParallel(model(), bucket_cap_mb=0.002)
+
+    def first_layer(gradient):
+        with pycoll.trace.phase("first layer"):  # the last gradient that is computed
+            return gradient
+
+    module.module[0].weight.register_hook(first_layer)
+    train(module, sgd(module), steps=2)
+    dist.barrier()
+    with pycoll.trace.trace(directory):
+        train(module, sgd(module), steps=1)
+    dist.barrier()
+    events = json.loads((directory / "trace.json").read_text())["traceEvents"]
+    for rank in range(dist.get_world_size()):
+        mine = [event for event in events if event.get("pid") == rank and "ts" in event]
+        (last,) = [event["ts"] for event in mine if event["name"] == "first layer"]
+        assert min(event["ts"] for event in mine if event["name"].endswith(": all_reduce")) < last
