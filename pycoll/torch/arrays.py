@@ -13,11 +13,8 @@ from pycoll.arguments.ops import OpName
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)  # NumPy has it only through ml_dtypes
 
-_CODES = {
-    dtype: np.empty(0, str(dtype).removeprefix("torch.")).__array_interface__["typestr"]
-    for dtype in vars(torch).values()
-    if isinstance(dtype, torch.dtype) and hasattr(np, str(dtype).removeprefix("torch."))
-} | {torch.bfloat16: "<u2"}
+_SHARED = "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128"
+_CODES = {getattr(torch, name): np.dtype(name).str for name in _SHARED.split()} | {torch.bfloat16: "<u2"}
 
 _NAMES: dict[Any, OpName] = {
     ReduceOp.SUM: "sum",
