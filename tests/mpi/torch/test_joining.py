@@ -1,0 +1,28 @@
+"""DistributedDataParallel on ranks that have different numbers of batches."""
+
+import pytest
+
+from tests.mpi.native import RANK, SIZE
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture
+def group():
+    import pycoll.torch  # noqa: F401  registers the backend
+
+    torch.distributed.init_process_group("pycoll")
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_gradients_are_divided_by_the_number_of_ranks_that_still_train(group):
+    layer = torch.nn.Linear(1, 1, bias=False)
+    model = torch.nn.parallel.DistributedDataParallel(layer)
+    with model.join(divide_by_initial_world_size=False):
+        for step in range(RANK + 1):
+            layer.weight.grad = None
+            (model(torch.ones(1, 1)) * (RANK + 1)).sum().backward()
+            training = range(step, SIZE)
+            assert layer.weight.grad.item() == pytest.approx(sum(rank + 1 for rank in training) / len(training))
