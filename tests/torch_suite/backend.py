@@ -1,4 +1,4 @@
-"""The tests of torch, told that the backend "pycoll" is gloo."""
+"""The tests of torch, told that the backend "pycoll" is the one of the environment variable BACKEND."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch.testing._internal import common_utils
 from torch.testing._internal.common_distributed import TEST_SKIPS
 from torch.testing._internal.distributed import distributed_test
 from torch.testing._internal.distributed.distributed_test import (
+    BACKEND,
     CUSTOM_PG_TIMEOUT,
     Barrier,
     DistributedTest,
@@ -35,17 +36,23 @@ class Suite(TestDistBackend, DistributedTest._DistTestBase):
     """The tests, without the processes that they start."""
 
 
-def _create_as_gloo(size: int, rank: int, ranks: Any, backend: Any, *rest: Any, **options: Any) -> Any:
-    """Create a process group of pycoll where gloo is wanted, under the name "gloo"."""
-    if str(backend) != "gloo":
+def _create_in_disguise(size: int, rank: int, ranks: Any, backend: Any, *rest: Any, **options: Any) -> Any:
+    """Create a process group of pycoll where `BACKEND` is wanted."""
+    if str(backend) != BACKEND:
         return _create(size, rank, ranks, backend, *rest, **options)
     group, store = _create(size, rank, ranks, dist.Backend("pycoll"), *rest, **options)
-    if store is not None:
-        distributed_c10d._world.pg_map[group] = dist.Backend("gloo"), store
+    _disguise(group)
     return group, store
 
 
-distributed_c10d._new_process_group_helper = _create_as_gloo
+def _disguise(group: Any) -> None:
+    """Let a process group of pycoll pass for one of `BACKEND`."""
+    if group in distributed_c10d._world.pg_map:  # this rank is a member
+        _, store = distributed_c10d._world.pg_map[group]
+        distributed_c10d._world.pg_map[group] = dist.Backend(BACKEND), store
+
+
+distributed_c10d._new_process_group_helper = _create_in_disguise
 
 
 def initialize(case: Any, name: str, timeout: timedelta) -> None:
@@ -53,12 +60,13 @@ def initialize(case: Any, name: str, timeout: timedelta) -> None:
     common_utils.set_rng_seed()
     seconds = CUSTOM_PG_TIMEOUT.get(name)
     dist.init_process_group(
-        "gloo",
+        "pycoll",
         init_method=case.init_method,
         world_size=int(case.world_size),
         rank=case.rank,
         timeout=timedelta(seconds=seconds) if seconds else timeout,
     )
+    _disguise(dist.group.WORLD)
     case._barrier()
 
 

@@ -5,7 +5,13 @@ import importlib.util
 
 import pytest
 
+from tests.quick import quick
+from tests.torch_suite.__main__ import names_of_tests, run, unexpected
+
 VERSION = "2.13"  # of torch; tests/torch_suite/known.py lists the failures of its tests
+
+
+SECONDS = 120.0  # that a test may take; it takes less than 1, but 10 if ranks disagree
 
 
 def missing():
@@ -20,15 +26,23 @@ def missing():
     )
 
 
-# 60 s a number of ranks
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.skipif(bool(missing()), reason=missing())
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_tests_of_torch(ranks):
-    from tests.torch_suite.__main__ import names_of_tests, run, unexpected
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
-    results = run(ranks, names_of_tests(ranks), 120.0)
+
+def check(results):
+    """Check that all tests pass that have not been skipped, but for those known to fail."""
     details = "\n".join(f"{each.name}: {each.reason}" for each in results if each.failed)
     assert unexpected(results) == [], details
-    assert sum(each.outcome == "passed" for each in results) > 80
+    assert any(each.outcome == "passed" for each in results)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_told_that_the_backend_is_gloo(ranks):
+    check(run(ranks, names_of_tests(), SECONDS))
+
+
+@pytest.mark.parametrize("ranks", quick(2, 3, 4))
+def test_told_that_the_backend_is_mpi(ranks):
+    check(run(ranks, names_of_tests(["test_all_to_all"]), SECONDS, "mpi"))
