@@ -22,4 +22,4 @@ def _notify_and_keep(joinable: Any) -> Any:
 
 def register() -> None:
     """Let `Join` keep its works."""
-    Join.notify_join_context = staticmethod(_notify_and_keep)  # type: ignore[method-assign]
+    Join.notify_join_context = staticmethod(_notify_and_keep)
