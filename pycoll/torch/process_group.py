@@ -234,7 +234,7 @@ class ProcessGroup(Group):
         """What remains to be done for the average of integers."""
         if op.op != c10d.ReduceOp.AVG or result.is_floating_point() or result.is_complex():
             return []
-        return [lambda: result.div_(self.size(), rounding_mode="trunc")]
+        return [lambda: result.detach().div_(self.size(), rounding_mode="trunc")]
 
 
 def create(options: Any, backend_options: Any) -> ProcessGroup:
@@ -264,7 +264,7 @@ def _listed(tensors: Tensors | Tensor) -> Tensors:
 
 def _scale(op: Any, buffer: Tensor) -> None:
     if op.op == c10d.ReduceOp.PREMUL_SUM:
-        buffer.mul_(op.factor)
+        buffer.detach().mul_(op.factor)
 
 
 def _check_dtypes(what: str, output: Tensor, given: Tensor) -> None:
