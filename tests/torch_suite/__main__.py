@@ -101,7 +101,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.torch_suite", description=__doc__)
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=120.0, help="that a test may take")
-    parser.add_argument("--backend", choices=["gloo", "mpi"], default="gloo", help="what the tests are told")
+    parser.add_argument(
+        "--backend", choices=["gloo", "mpi"], default="gloo", help="what the tests are told; mpi needs 3 ranks"
+    )
     parser.add_argument("--verbose", action="store_true", help="print tracebacks")
     parser.add_argument("tests", nargs="*", default=[""], help="parts of the names of tests; all tests by default")
     options = parser.parse_args()

@@ -10,6 +10,11 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.testing._internal import common_utils
 from torch.testing._internal.common_distributed import TEST_SKIPS
+
+from tests.torch_suite import on_cpu
+
+# isort: split
+# after on_cpu, which changes what they import
 from torch.testing._internal.distributed import distributed_test
 from torch.testing._internal.distributed.distributed_test import (
     BACKEND,
@@ -25,6 +30,7 @@ __all__ = ["SKIPS", "Barrier", "Suite", "finalize", "initialize"]
 
 SKIPS = {skip.exit_code: skip.message for skip in TEST_SKIPS.values()}
 
+on_cpu.apply(distributed_test)
 # torch lets only C++ create the profiler's events of a collective, so they are not among what the tests expect.
 distributed_test.PROFILING_SUPPORTED_BACKENDS.clear()
 distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.clear()
@@ -73,5 +79,6 @@ def initialize(case: Any, name: str, timeout: timedelta) -> None:
 def finalize() -> None:
     """Undo what a test has left."""
     torch.set_default_dtype(torch.float32)
+    dist.set_debug_level(dist.DebugLevel.OFF)
     if dist.is_initialized():
         dist.destroy_process_group()

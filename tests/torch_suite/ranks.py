@@ -85,6 +85,7 @@ class Runner:
             reason = backend.SKIPS.get(leave.code)
             return (SKIPPED, reason) if reason else (FAILED, f"exit code {leave.code}")
         except Exception:
+            traceback.print_exc()  # another rank may hang
             return FAILED, traceback.format_exc()
         finally:
             os.environ.clear()
@@ -106,6 +107,7 @@ def _agreed(every: list[tuple[str, str]]) -> tuple[str, str]:
 def main() -> None:
     """Run the tests that the file names."""
     folder, results, seconds, names = sys.argv[1:]
+    faulthandler.enable()
     runner = Runner(Path(folder), Path(results), float(seconds))
     for name in Path(names).read_text().split():
         runner.run(name)

@@ -43,6 +43,6 @@ def test_told_that_the_backend_is_gloo(ranks):
     check(run(ranks, names_of_tests(), SECONDS))
 
 
-@pytest.mark.parametrize("ranks", quick(2, 3, 4))
+@pytest.mark.parametrize("ranks", quick(3, 4))
 def test_told_that_the_backend_is_mpi(ranks):
     check(run(ranks, names_of_tests(["test_all_to_all"]), SECONDS, "mpi"))
