@@ -7,7 +7,7 @@ registers the scheme ``mpi://``.  All ranks of COMM_WORLD import it.  Nothing el
 
 import torch.distributed
 
-from . import joining, kernels, rendezvous
+from . import ddp, kernels, rendezvous
 from .memory import empty, free, zeros
 from .process_group import ProcessGroup, create
 
@@ -16,4 +16,4 @@ __all__ = ["ProcessGroup", "empty", "free", "zeros"]
 torch.distributed.Backend.register_backend("pycoll", create, extended_api=True, devices=["cpu", "cuda"])
 kernels.register()
 rendezvous.register()
-joining.register()
+ddp.register()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -145,6 +146,8 @@ class Work(TorchWork):
 
     def get_future(self) -> Any:
         """Return the future of the result, a list of tensors."""
+        if _callbacks_of.ordered and not self._done:
+            self.wait()
         with _completed:
             known, done = self._future is not None, self._done
             if not known:
@@ -182,6 +185,25 @@ class Work(TorchWork):
         return int(self._request.source)
 
     _source_rank = source_rank
+
+
+class _Callbacks(threading.local):
+    """How callbacks of futures run that this thread gets."""
+
+    ordered = False  # inside `get_future`, in the order of the calls
+
+
+_callbacks_of = _Callbacks()
+
+
+@contextlib.contextmanager
+def ordered_callbacks() -> Iterator[None]:
+    """In a `with` block, let `get_future` wait, so that callbacks run in this thread and in the order of the calls."""
+    before, _callbacks_of.ordered = _callbacks_of.ordered, True
+    try:
+        yield
+    finally:
+        _callbacks_of.ordered = before
 
 
 class Engine:
@@ -230,7 +252,8 @@ class Engine:
                 done = self._sweep()
             for work in done:
                 if work.called_back:
-                    _callbacks.submit(work.complete)
+                    with contextlib.suppress(RuntimeError):  # the interpreter is ending
+                        _callbacks.submit(work.complete)
                 else:
                     work.complete()
             rest = INTERVAL if done else min(2 * rest, LONGEST)

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal import common_distributed
 
-# Tests that are skipped as before; all but the one marked OPEN need a GPU.
+# Tests that are skipped as before, because they need a GPU.
 STREAMS = "uses the streams of a GPU"
 SYNCHRONIZED = "SyncBatchNorm accepts modules on a GPU only"
 NEED_GPU = {
@@ -25,7 +25,6 @@ NEED_GPU = {
     "test_ddp_apply_optim_in_backward_ignored_params": STREAMS,
     "test_ddp_compile_static_graph": "compiles for a GPU",
     "test_ddp_device": "compares the numbers of devices",
-    "test_ddp_hook_parity_powerSGD": "OPEN: hangs or ends with a segmentation fault in most runs, cause not found yet",
     "test_ddp_inference": SYNCHRONIZED,
     "test_ddp_native_mixed_precision_grad_as_bucket_view_no_set_grad_none": STREAMS,
     "test_ddp_native_mixed_precision_grad_as_bucket_view_set_grad_to_none": STREAMS,
