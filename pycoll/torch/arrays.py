@@ -16,7 +16,7 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)  # NumPy has it only through ml_dtypes
 _CODES = {
     dtype: np.empty(0, str(dtype).removeprefix("torch.")).__array_interface__["typestr"]
     for dtype in vars(torch).values()
-    if isinstance(dtype, torch.dtype) and hasattr(np, str(dtype).removeprefix("torch."))
+    if type(dtype) is torch.dtype and hasattr(np, str(dtype).removeprefix("torch."))
 } | {torch.bfloat16: "<u2"}
 
 _NAMES: dict[Any, OpName] = {
