@@ -38,16 +38,16 @@ def to_write(tensors: Tensor | Sequence[Tensor], filled: bool = False) -> tuple[
     return buffer, [lambda: _deliver(buffer, tensors)]
 
 
-@torch.inference_mode()  # the tensors of an inference may be written in this mode only, which is that of a thread
 def _deliver(buffer: Tensor, tensors: Sequence[Tensor]) -> None:
-    for tensor, part in zip(tensors, buffer.split([tensor.numel() for tensor in tensors])):
-        tensor.copy_(part.view(tensor.shape))
+    with torch.inference_mode():  # only in this mode, which is that of a thread, may its tensors be written
+        for tensor, part in zip(tensors, buffer.split([tensor.numel() for tensor in tensors])):
+            tensor.copy_(part.view(tensor.shape))
 
 
-@torch.inference_mode()
 def divide(result: Tensor, divisor: int) -> None:
     """Divide integers in place, and truncate."""
-    result.div_(divisor, rounding_mode="trunc")
+    with torch.inference_mode():
+        result.div_(divisor, rounding_mode="trunc")
 
 
 def _is_plain(tensor: Tensor) -> bool:
