@@ -14,15 +14,17 @@ Actions = list[Callable[[], object]]
 def to_read(tensors: Tensor | Sequence[Tensor]) -> Tensor:
     """Return the elements of tensors, one after the other, without a copy if they lie so in memory."""
     if isinstance(tensors, Tensor):
-        return tensors.contiguous()
+        return tensors.contiguous().resolve_conj().resolve_neg()
     found = _adjacent(tensors)
-    return torch.cat([tensor.reshape(-1) for tensor in tensors]) if found is None else found
+    return (
+        torch.cat([tensor.reshape(-1) for tensor in tensors]).resolve_conj().resolve_neg() if found is None else found
+    )
 
 
 def to_write(tensors: Tensor | Sequence[Tensor], filled: bool = False) -> tuple[Tensor, Actions]:
     """Return a contiguous tensor to receive into, and what delivers its elements; `filled` with them before."""
     if isinstance(tensors, Tensor):
-        if tensors.is_contiguous():
+        if _is_plain(tensors):
             return tensors, []
         tensors = [tensors]
     found = _adjacent(tensors)
@@ -37,9 +39,20 @@ def to_write(tensors: Tensor | Sequence[Tensor], filled: bool = False) -> tuple[
 
 
 def _deliver(buffer: Tensor, tensors: Sequence[Tensor]) -> None:
-    with torch.no_grad():
+    with torch.inference_mode():  # only in this mode, which is that of a thread, may its tensors be written
         for tensor, part in zip(tensors, buffer.split([tensor.numel() for tensor in tensors])):
             tensor.copy_(part.view(tensor.shape))
+
+
+def divide(result: Tensor, divisor: int) -> None:
+    """Divide integers in place, and truncate."""
+    with torch.inference_mode():
+        result.div_(divisor, rounding_mode="trunc")
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether the memory of a tensor is its elements, one after the other."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _adjacent(tensors: Sequence[Tensor]) -> Tensor | None:
@@ -49,13 +62,18 @@ def _adjacent(tensors: Sequence[Tensor]) -> Tensor | None:
     for tensor in tensors:
         if tensor.dtype != first.dtype:
             raise TypeError(f"all tensors of a list must have the same dtype, not {first.dtype} and {tensor.dtype}")
-        if tensor.data_ptr() != end or not tensor.is_contiguous():
+        if tensor.data_ptr() != end or not _is_plain(tensor):
             return None
         end += tensor.nbytes
         total += tensor.numel()
     if first.storage_offset() * first.itemsize + total * first.itemsize > storage.nbytes():
         return None  # adjacent by chance
     return first.detach().as_strided((total,), (1,))
+
+
+def apart(given: Tensor, other: Tensor) -> Tensor:
+    """Return a tensor to read, or a copy of it if it shares memory with another one, which is written."""
+    return given.clone() if is_part(given, other) or is_part(other, given) else given
 
 
 def is_part(part: Tensor, whole: Tensor) -> bool:

@@ -14,7 +14,7 @@ from torch._C import _distributed_c10d as c10d
 import pycoll
 from pycoll.trace import under_way
 
-from .work import All, Work, engine
+from .work import All, Futures, Work, engine
 
 
 class Group(c10d.ProcessGroup):
@@ -36,6 +36,7 @@ class Group(c10d.ProcessGroup):
         self._label = "group"  # in traces
         self._coalesced: list[Work] | None = None
         self._count = 0  # of collectives
+        self._futures = Futures()
 
     def work(
         self, opts: Any, request: Any, tensors: Sequence[Any] = (), after: Sequence[Any] = (), what: str = ""
@@ -48,7 +49,8 @@ class Group(c10d.ProcessGroup):
             seconds = opts.timeout.total_seconds()
             for each in requests:
                 each.task.set_timeout(seconds if seconds > 0 else self._seconds)
-        work = Work(requests[0] if len(requests) == 1 else All(requests), tensors, after)
+        request = requests[0] if len(requests) == 1 else All(requests)
+        work = Work(request, tensors, after, self._futures)
         if opts is None or opts.asyncOp:
             engine.add(work)
             if self._coalesced is not None:
@@ -96,7 +98,8 @@ class Group(c10d.ProcessGroup):
 
     def shutdown(self) -> None:
         """Wait for the works in flight, and free the communicator."""
-        engine.drain()
+        engine.drain(self._futures)
+        self._futures.close()
         if not self._channel.broken and not MPI.Is_finalized():
             self.comm.Free()
 

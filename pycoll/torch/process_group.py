@@ -13,7 +13,7 @@ import pycoll
 
 from . import rendezvous, sparse
 from .arrays import as_array, operation, scaled
-from .flat import Actions, elements, in_items, is_part, to_read, to_write
+from .flat import Actions, apart, divide, elements, in_items, is_part, to_read, to_write
 from .group import Group, create_comm
 from .work import All, Message, Work
 
@@ -99,7 +99,8 @@ class ProcessGroup(Group):
                 f"{self.rank()}, whose input has {given.numel()}"
             )
         _check_dtypes("all_gather", output, given)
-        recvbuf, sendbuf = as_array(output), as_array(to_read(given))
+        given = to_read(given)
+        recvbuf, sendbuf = as_array(output), as_array(given)
         if is_part(given, output):  # fully_shard gathers from a slice of the output
             sendbuf = MPI.IN_PLACE if given.data_ptr() == _start(output, counts, self.rank()) else sendbuf.copy()
         if min(counts) == max(counts):
@@ -109,13 +110,13 @@ class ProcessGroup(Group):
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
         """Gather into a list of tensors at `opts.rootRank`."""
         (given,) = _listed(inputs)
-        sendbuf, recvbuf = as_array(to_read(given)), None
+        given, recvbuf = to_read(given), None
         after: Actions = []
         if self.rank() == opts.rootRank:
             _check_blocks("gather", outputs[0], [given.numel()] * self.size())
             buffer, after = to_write(outputs[0])
-            recvbuf = as_array(buffer)
-        request = pycoll.igather(sendbuf, recvbuf, opts.rootRank, comm=self.comm)
+            given, recvbuf = apart(given, buffer), as_array(buffer)
+        request = pycoll.igather(as_array(given), recvbuf, opts.rootRank, comm=self.comm)
         return self.work(opts, request, outputs, after, "gather")
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
@@ -124,7 +125,7 @@ class ProcessGroup(Group):
         sendbuf = None
         if self.rank() == opts.rootRank:
             _check_blocks("scatter", inputs[0], [output.numel()] * self.size())
-            sendbuf = as_array(to_read(inputs[0]))
+            sendbuf = as_array(apart(to_read(inputs[0]), output))
         buffer, after = to_write(output)
         request = pycoll.iscatter(sendbuf, as_array(buffer), opts.rootRank, comm=self.comm)
         return self.work(opts, request, outputs, after, "scatter")
@@ -163,11 +164,9 @@ class ProcessGroup(Group):
             )
         _check_dtypes("reduce_scatter", output, given)
         name, buffer = operation("reduce_scatter", op, given), scaled(op, given)
-        if is_part(output, buffer):
-            buffer = buffer.clone()
         result, deliver = to_write(output)
         uneven = None if min(counts) == max(counts) else counts
-        arrays = as_array(buffer), as_array(result)
+        arrays = as_array(apart(buffer, result)), as_array(result)
         request = pycoll.ireduce_scatter(*arrays, name, recvcounts=uneven, comm=self.comm)
         return request, [*self._averaging(op, result), *deliver]
 
@@ -177,7 +176,7 @@ class ProcessGroup(Group):
         """All-to-all of the rows of one tensor; equal numbers of rows for all ranks, without splits."""
         _check_dtypes("all_to_all", output, given)
         buffer, after = to_write(output)
-        sendbuf, recvbuf = as_array(to_read(given)), as_array(buffer)
+        sendbuf, recvbuf = as_array(apart(to_read(given), buffer)), as_array(buffer)
         if output_splits or input_splits:
             sendcounts = in_items(elements("input", given, input_splits, self.size()), given, sendbuf)
             recvcounts = in_items(elements("output", output, output_splits, self.size()), output, recvbuf)
@@ -191,7 +190,7 @@ class ProcessGroup(Group):
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """All-to-all of lists of tensors, one for each rank, which may have different sizes."""
         buffer, after = to_write(outputs)
-        given = to_read(inputs)
+        given = apart(to_read(inputs), buffer)
         sendbuf, recvbuf = as_array(given), as_array(buffer)
         sendcounts = in_items([tensor.numel() for tensor in inputs], given, sendbuf)
         recvcounts = in_items([tensor.numel() for tensor in outputs], buffer, recvbuf)
@@ -234,7 +233,7 @@ class ProcessGroup(Group):
         """What remains to be done for the average of integers."""
         if op.op != c10d.ReduceOp.AVG or result.is_floating_point() or result.is_complex():
             return []
-        return [lambda: result.detach().div_(self.size(), rounding_mode="trunc")]
+        return [lambda: divide(result, self.size())]
 
 
 def create(options: Any, backend_options: Any) -> ProcessGroup:

@@ -7,15 +7,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from queue import SimpleQueue
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from mpi4py import MPI
 from torch._C._distributed_c10d import Work as TorchWork
 
-from pycoll.base.errors import CollectiveTimeout
+from pycoll.base.errors import CollectiveInterrupted, CollectiveTimeout
 from pycoll.runtime.progress import INTERVAL, until
 
 LONGEST = 1e-3  # the longest time between two checks of the thread, in seconds
@@ -64,6 +65,40 @@ class All:
             request.Wait()
 
 
+class Futures:
+    """Sets futures in the order in which they were requested.
+
+    Callbacks may start collectives, and all ranks must start them in the same order.  A callback may wait for a work
+    that it has started: the futures of such works are set by a thread of their own, one for each level of nesting.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[int, SimpleQueue[Work | None]] = {}
+
+    def add(self, work: Work, level: int) -> None:
+        """Set the future of a work when it is complete."""
+        if level not in self._queues:
+            queue = self._queues[level] = SimpleQueue()
+            threading.Thread(target=_set_futures, args=(queue, level), name="pycoll.torch future", daemon=True).start()
+        self._queues[level].put(work)
+
+    def close(self) -> None:
+        """End the threads when they have set all futures."""
+        for queue in self._queues.values():
+            queue.put(None)
+        self._queues = {}
+
+
+def _set_futures(queue: SimpleQueue[Work | None], level: int) -> None:
+    _here.level = level + 1
+    while work := queue.get():
+        work.set_future()
+        del work  # and its tensors
+
+
+_here = threading.local()  # `level`: that of the works which this thread starts
+
+
 class Work(TorchWork):
     """What torch.distributed returns for a collective or a message.
 
@@ -75,10 +110,15 @@ class Work(TorchWork):
         The result of the future.
     after : sequence of callable
         What remains to be done when the data has arrived.
+    futures : Futures
+        What sets the futures of its group.
     """
 
-    def __init__(self, request: Any, tensors: Sequence[Any] = (), after: Sequence[Callable[[], object]] = ()) -> None:
+    def __init__(
+        self, request: Any, tensors: Sequence[Any], after: Sequence[Callable[[], object]], futures: Futures
+    ) -> None:
         super().__init__()
+        self.futures, self._level = futures, getattr(_here, "level", 0)
         self._request, self._tensors, self._after = request, list(tensors), after
         self._future: Any = None
         self._error: BaseException | None = None
@@ -104,9 +144,10 @@ class Work(TorchWork):
         try:
             self._request.Wait()
         except BaseException as error:
-            self._error = error
-            if not isinstance(error, Exception):
+            if not isinstance(error, Exception):  # of a signal handler
+                self._error = CollectiveInterrupted(f"the work was interrupted by {error!r}")
                 raise
+            self._error = error
         finally:
             self.complete()
 
@@ -119,7 +160,7 @@ class Work(TorchWork):
             return True
 
     def complete(self) -> None:
-        """Do what remains to be done, and set the future, which may call back."""
+        """Do what remains to be done, and wake those that wait."""
         try:
             if not self._error:
                 for action in self._after:
@@ -128,32 +169,35 @@ class Work(TorchWork):
             self._error = error
         self._after = ()
         with _completed:
-            self._done, future = True, self._future
+            self._done = True
             _completed.notify_all()
-        if future is not None:
-            self._set(future)
 
-    def _set(self, future: Any) -> None:
+    def set_future(self) -> None:
+        """Wait until another thread has completed it, and set the future, which may call back."""
+        with _completed:
+            _completed.wait_for(lambda: self._done)
         if self._error:
-            future.set_exception(self._error)
+            self._future.set_exception(self._error)
         else:
-            future.set_result(self._tensors)
-
-    @property
-    def called_back(self) -> bool:
-        """Whether its completion may call functions of the program."""
-        return self._future is not None
+            self._future.set_result(self._tensors)
 
     def get_future(self) -> Any:
         """Return the future of the result, a list of tensors."""
-        if _callbacks_of.ordered and not self._done:
-            self.wait()
+        if _callbacks_of.ordered:
+            with contextlib.suppress(Exception):  # the future has the error
+                self.wait()
         with _completed:
-            known, done = self._future is not None, self._done
-            if not known:
-                self._future = torch.futures.Future()
-        if done and not known:
-            self._set(self._future)
+            known = self._future is not None
+            self._future = self._future if known else torch.futures.Future()
+        if not known:
+            if _callbacks_of.ordered:
+                self.set_future()
+            elif isinstance(self._request, Message):  # messages may arrive in any order
+                alone = Futures()
+                alone.add(self, self._level)
+                alone.close()
+            else:
+                self.futures.add(self, self._level)
         return self._future
 
     def get_future_result(self) -> Any:
@@ -216,6 +260,7 @@ class Engine:
     def __init__(self) -> None:
         self._added: deque[Work] = deque()
         self._works: list[Work] = []
+        self._taken: WeakSet[Work] = WeakSet()
         self._lock = threading.Lock()  # held while works are advanced
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -234,11 +279,14 @@ class Engine:
             return False
         with self._lock:
             taken, work.driven = not work.driven, True
+            self._taken.add(work)
         return taken
 
-    def drain(self) -> None:
-        """Wait until all works that were added are complete."""
-        for work in [*self._added, *self._works]:
+    def drain(self, futures: Futures) -> None:
+        """Wait until all works of a group that were added are complete."""
+        with self._lock:
+            works = [work for work in [*self._added, *self._works, *self._taken] if work.futures is futures]
+        for work in works:
             try:
                 work.wait()
             except Exception:  # its caller gets it
@@ -251,11 +299,7 @@ class Engine:
             with self._lock:
                 done = self._sweep()
             for work in done:
-                if work.called_back:
-                    with contextlib.suppress(RuntimeError):  # the interpreter is ending
-                        _callbacks.submit(work.complete)
-                else:
-                    work.complete()
+                work.complete()
             rest = INTERVAL if done else min(2 * rest, LONGEST)
             time.sleep(rest)
 
@@ -275,5 +319,4 @@ class Engine:
 
 
 engine = Engine()
-_callbacks = ThreadPoolExecutor(64, "pycoll.torch callback")  # a callback may wait for the future of another work
 _completed = threading.Condition()

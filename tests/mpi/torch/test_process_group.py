@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -282,3 +284,54 @@ def test_functional_collectives(compare):
 def test_wrong_arguments(world, call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+@pytest.mark.parametrize("root", [0, -1])
+def test_blocks_of_one_tensor_in_place(world, root):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    root %= size
+    whole = torch.full((4 * size,), float(rank))
+    parts = list(whole.chunk(size))
+    dist.gather(parts[rank], parts if rank == root else None, root)
+    expected = torch.arange(float(size)).repeat_interleave(4)
+    assert rank != root or torch.equal(whole, expected)
+    whole.copy_(expected)
+    dist.scatter(parts[(rank + 1) % size], parts if rank == root else None, root)
+    assert (parts[(rank + 1) % size] == rank).all()
+    whole.copy_(expected + 100 * rank)
+    dist.all_to_all_single(whole, whole)
+    assert torch.equal(whole, rank + 100 * expected)
+
+
+def test_all_gather_of_every_second_element_of_the_output(world):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    output = torch.arange(8.0 * size)
+    given = output[8 * rank : 8 * rank + 8 : 2] if size == 1 else output[8 * rank : 8 * rank + 16 : 2][:4]
+    whole = output[: 4 * size]
+    expected = torch.cat([torch.arange(8.0 * each, 8.0 * each + 8, 2) for each in range(size)])
+    dist.all_gather_single(whole, given)
+    assert torch.equal(whole, expected)
+
+
+def test_negative_view(world):
+    """Its memory is not its elements."""
+    size = dist.get_world_size()
+    negative = torch.tensor([1 + 2j]).conj().imag
+    listed = [torch.empty_like(negative) for _ in range(size)]
+    dist.all_gather(listed, negative)
+    assert [each.item() for each in listed] == [-2] * size
+
+
+def test_inference_mode(world):
+    size = dist.get_world_size()
+    with torch.inference_mode():
+        listed, whole = [torch.zeros(3) for _ in range(size)], torch.full((3,), 5)
+        works = [
+            dist.all_gather(listed, torch.ones(3), async_op=True),
+            dist.all_reduce(whole, ReduceOp.AVG, async_op=True),
+        ]
+        while not all(work.is_completed() for work in works):
+            time.sleep(0.001)  # the thread of pycoll completes them
+        assert all(work.wait() for work in works)
+        assert (torch.cat(listed) == 1).all()
+        assert (whole == 5).all()

@@ -1,3 +1,4 @@
+import signal
 import threading
 import time
 from datetime import timedelta
@@ -159,4 +160,61 @@ def test_timeout_of_a_work_that_nobody_waits_for(world):
             future.wait()
         assert isinstance(work.exception(), pycoll.CollectiveTimeout)
         assert not work.is_success()
+    dist.barrier()
+
+
+@pytest.mark.parametrize("count", [4, 100])
+def test_callbacks_of_all_ranks_run_in_the_same_order(world, count):
+    """Each callback starts a collective; short and long works are complete in any order."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+
+    def again(number):
+        def call(future):
+            tensor = torch.full((3,), float(number))
+            dist.all_reduce(tensor, async_op=True).get_future().wait()
+            return tensor
+
+        return call
+
+    for step in range(20 if count == 4 else 1):
+        if rank == step % size:
+            time.sleep(0.01)
+        works = [dist.all_reduce(torch.ones(30_000 if each % 2 else 3), async_op=True) for each in range(count)]
+        futures = [work.get_future().then(again(number)) for number, work in enumerate(works)]
+        assert [future.wait()[0].item() for future in futures] == [size * number for number in range(count)]
+
+
+def test_destroying_a_group_leaves_the_works_of_others_alone(world):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size == 1:
+        pytest.skip("a rank does not send to itself")
+    group, received = dist.new_group(), torch.zeros(1)
+    work = dist.irecv(received, 1, tag=5) if rank == 0 else None
+    dist.destroy_process_group(group)
+    dist.barrier()
+    if rank == 1:
+        dist.send(torch.ones(1), 0, tag=5)
+    assert work is None or (work.wait() and received.item() == 1)
+
+
+def test_interrupted_wait_sets_the_future(world):
+    rank = dist.get_rank()
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        if rank == dist.get_world_size() - 1:
+            time.sleep(0.3)
+        work = dist.all_reduce(contribution(), async_op=True)
+        future = work.get_future()
+        if rank == 0 and dist.get_world_size() > 1:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(KeyboardInterrupt):
+                work.wait()
+            with pytest.raises(RuntimeError, match="interrupted by KeyboardInterrupt"):
+                future.wait()
+    finally:
+        signal.signal(signal.SIGALRM, before)
     dist.barrier()
