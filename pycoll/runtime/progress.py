@@ -160,7 +160,8 @@ class Task:
 
     def _wait(self) -> None:
         """Wait until it is complete, while all tasks of this thread progress."""
-        self.thread = threading.get_ident()
+        with _lock:  # another thread may be advancing it
+            self.thread = threading.get_ident()
         deadline = self._deadline or (time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else 0.0)
         while not self.done:
             if not (len(tasks) > 1 or deadline or background):

@@ -14,7 +14,7 @@ from torch._C import _distributed_c10d as c10d
 import pycoll
 from pycoll.trace import under_way
 
-from .work import All, Futures, Work, engine
+from .work import All, Futures, Work, engine, set_timeout
 
 
 class Group(c10d.ProcessGroup):
@@ -48,7 +48,7 @@ class Group(c10d.ProcessGroup):
             after = [*after, under_way(f"{self._label}: {what}")]
             seconds = opts.timeout.total_seconds()
             for each in requests:
-                each.task.set_timeout(seconds if seconds > 0 else self._seconds)
+                set_timeout(each, seconds if seconds > 0 else self._seconds)
         request = requests[0] if len(requests) == 1 else All(requests)
         work = Work(request, tensors, after, self._futures)
         if opts is None or opts.asyncOp:
@@ -161,8 +161,11 @@ class _Finished:
     def __init__(self, work: Work) -> None:
         self._work = work
 
+    def set_timeout(self, seconds: float) -> None:
+        """Do nothing: the work has its own timeout."""
+
     def Test(self) -> bool:
-        return self._work.is_completed()
+        return self._work.is_completed() and self._work.wait()
 
     def Wait(self) -> None:
         self._work.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import threading
 import time
@@ -28,6 +29,10 @@ class Message:
     def __init__(self, request: MPI.Request, name: str, peer: int, seconds: float) -> None:
         self.source = peer
         self._request, self._name, self._status = request, name, MPI.Status()
+        self.set_timeout(seconds)
+
+    def set_timeout(self, seconds: float) -> None:
+        """Limit the time until the message has been sent or received."""
         self._seconds, self._deadline = seconds, time.monotonic() + seconds
 
     def Test(self) -> bool:
@@ -54,6 +59,11 @@ class All:
     def __init__(self, requests: Sequence[Any]) -> None:
         self._requests = list(requests)
 
+    def set_timeout(self, seconds: float) -> None:
+        """Limit the time until all are complete."""
+        for request in self._requests:
+            set_timeout(request, seconds)
+
     def Test(self) -> bool:
         """Test whether all are complete."""
         self._requests = [request for request in self._requests if not request.Test()]
@@ -63,6 +73,18 @@ class All:
         """Wait until all are complete."""
         for request in self._requests:
             request.Wait()
+
+
+def set_timeout(request: Any, seconds: float) -> None:
+    """Let the request raise CollectiveTimeout if it is not complete in this time from now."""
+    getattr(request, "task", request).set_timeout(seconds)
+
+
+def _gpus(tensors: Any) -> set[torch.device]:
+    """The GPUs that hold these tensors, in nested lists."""
+    if isinstance(tensors, torch.Tensor):
+        return {tensors.device} if tensors.is_cuda else set()
+    return set().union(*map(_gpus, tensors))
 
 
 class Futures:
@@ -122,14 +144,15 @@ class Work(TorchWork):
         self._request, self._tensors, self._after = request, list(tensors), after
         self._future: Any = None
         self._error: BaseException | None = None
-        self._done = False
+        self._done = self._awaited = False
         self.driven = False  # a thread has taken it, and waits for it or completes it
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until it is complete, and raise its error."""
+        self._awaited = True
         if not self._done:
-            if timeout and timeout.total_seconds() > 0 and hasattr(self._request, "task"):
-                self._request.task.set_timeout(timeout.total_seconds())
+            if timeout and timeout.total_seconds() > 0:
+                set_timeout(self._request, timeout.total_seconds())
             if engine.take(self):
                 self.finish()
             else:
@@ -188,9 +211,10 @@ class Work(TorchWork):
                 self.wait()
         with _completed:
             known = self._future is not None
-            self._future = self._future if known else torch.futures.Future()
+            if not known:
+                self._future = torch.futures.Future(devices=sorted(_gpus(self._tensors), key=str))
         if not known:
-            if _callbacks_of.ordered:
+            if self._awaited:  # on all ranks, since they run the same program
                 self.set_future()
             elif isinstance(self._request, Message):  # messages may arrive in any order
                 alone = Futures()
@@ -264,6 +288,7 @@ class Engine:
         self._lock = threading.Lock()  # held while works are advanced
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
+        self._ended = False
 
     def add(self, work: Work) -> None:
         """Let the thread advance this work."""
@@ -272,6 +297,7 @@ class Engine:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pycoll.torch", daemon=True)
             self._thread.start()
+            atexit.register(self._stop)
 
     def take(self, work: Work) -> bool:
         """Take a work away from the thread; False if it is complete, or another thread has taken it."""
@@ -292,9 +318,16 @@ class Engine:
             except Exception:  # its caller gets it
                 continue
 
+    def _stop(self) -> None:
+        """End the thread, before MPI is finalized."""
+        self._ended = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
     def _run(self) -> None:
         rest = INTERVAL
-        while True:
+        while not self._ended:
             self._wake.wait()
             with self._lock:
                 done = self._sweep()
