@@ -144,7 +144,7 @@ step_bench-segment() { # the maximum length of a message: as on the host, half o
 step_bench-get() { bench "$out/bench-get" UCX_CUDA_IPC_ENABLE_GET_ZCOPY=on; }
 step_bench-staged() { bench "$out/bench-staged" PYCOLL_CUDA_AWARE=0; }
 step_tests-collectives() { tests 2 tests/gpu/api/test_collectives.py; }
-step_tests-pending() { tests 2 tests/gpu/api/test_pending.py -k 'not messages'; }
+step_tests-pending() { tests 2 tests/gpu/api/test_api_pending.py -k 'not messages'; }
 step_tests-others() { tests 2 tests/gpu/arguments tests/gpu/parallel; } # with messages, which may end the job
 step_tests-4() { tests 4 tests/gpu/api/test_collectives.py -k 'reductions or forms or streams'; }
 step_summary() { python3 -m bench.gpu "$out"/bench-*.json --json "$out/summary.json"; }
