@@ -38,11 +38,9 @@ def check(results):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_told_that_the_backend_is_gloo(ranks):
-    check(run(ranks, names_of_tests(), SECONDS))
+def test_told_that_the_backend_is_gloo():
+    check(run(RANKS, names_of_tests(), SECONDS))
 
 
-@pytest.mark.parametrize("ranks", quick(3, 4))
-def test_told_that_the_backend_is_mpi(ranks):
-    check(run(ranks, names_of_tests(["test_all_to_all"]), SECONDS, "mpi"))
+def test_told_that_the_backend_is_mpi():
+    check(run(RANKS, names_of_tests(["test_all_to_all"]), SECONDS, "mpi"))
