@@ -64,6 +64,11 @@ class All:
         for request in self._requests:
             set_timeout(request, seconds)
 
+    @property
+    def place(self) -> Any:
+        """Their positions, for comparison."""
+        return [place(request) for request in self._requests]
+
     def Test(self) -> bool:
         """Test whether all are complete."""
         self._requests = [request for request in self._requests if not request.Test()]
@@ -78,6 +83,11 @@ class All:
 def set_timeout(request: Any, seconds: float) -> None:
     """Let the request raise CollectiveTimeout if it is not complete in this time from now."""
     getattr(request, "task", request).set_timeout(seconds)
+
+
+def place(request: Any) -> Any:
+    """The position of a request, for comparison; None if it is not known."""
+    return getattr(getattr(request, "task", request), "place", None)
 
 
 def _gpus(tensors: Any) -> set[torch.device]:
@@ -173,6 +183,11 @@ class Work(TorchWork):
             self._error = error
         finally:
             self.complete()
+
+    @property
+    def place(self) -> Any:
+        """Its position, for comparison."""
+        return place(self._request)
 
     def poll(self) -> bool:
         """Advance it; return whether it is complete."""
@@ -327,13 +342,16 @@ class Engine:
 
     def _run(self) -> None:
         rest = INTERVAL
+        before: list[Any] = []
         while not self._ended:
             self._wake.wait()
             with self._lock:
                 done = self._sweep()
+                places = [work.place for work in self._works]
             for work in done:
                 work.complete()
-            rest = INTERVAL if done else min(2 * rest, LONGEST)
+            rest = INTERVAL if places != before else min(2 * rest, LONGEST)
+            before = places
             time.sleep(rest)
 
     def _sweep(self) -> list[Work]:
