@@ -7,6 +7,9 @@ registers the scheme ``mpi://``.  All ranks of COMM_WORLD import it.  Nothing el
 
 import torch.distributed
 
+if not torch.__version__.startswith("2.13."):
+    raise ImportError(f"pycoll.torch needs torch 2.13, not {torch.__version__}: pip install 'torch==2.13.*'")
+
 from . import ddp, kernels, rendezvous
 from .memory import empty, free, zeros
 from .process_group import ProcessGroup, create
