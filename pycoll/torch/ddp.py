@@ -31,7 +31,8 @@ def _register_ordered(model: Any, state: Any, hook: Callable[..., Any]) -> None:
     when messages happen to arrive.  So the hook waits for each of its collectives, and its callbacks run inside the
     hook.  The default hooks of torch, whose callbacks start nothing, go on overlapping with the backward pass.
     """
-    if isinstance(model.process_group, ProcessGroup) and hook.__module__ != default_hooks.__name__:
+    of_torch = getattr(hook, "__module__", None) == default_hooks.__name__
+    if isinstance(model.process_group, ProcessGroup) and callable(hook) and not of_torch:
         unordered = hook
 
         @functools.wraps(unordered)

@@ -40,3 +40,9 @@ def test_power_sgd_with_many_buckets(world):
     first = mine.clone()
     torch.distributed.broadcast(first, 0)
     assert torch.equal(mine, first)
+
+
+def test_a_hook_that_is_not_callable_is_refused_as_torch_refuses_it(world):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+    with pytest.raises(TypeError, match="must be callable"):
+        model.register_comm_hook({}, {})
