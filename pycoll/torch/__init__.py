@@ -7,9 +7,6 @@ registers the scheme ``mpi://``.  All ranks of COMM_WORLD import it.  Nothing el
 
 import torch.distributed
 
-if torch.__version__.startswith("2.15."):  # it creates process groups in another way
-    raise ImportError(f"pycoll.torch does not support torch {torch.__version__}: pip install 'torch==2.13.*'")
-
 from . import ddp, kernels, rendezvous
 from .memory import empty, free, zeros
 from .process_group import ProcessGroup, create

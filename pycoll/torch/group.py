@@ -17,6 +17,14 @@ from pycoll.trace import under_way
 from .work import All, Futures, Work, engine, set_timeout
 
 
+class _Backend(c10d.Backend):
+    """What the hooks of torch 2.15 know of a group."""
+
+    def getBackendName(self) -> str:
+        """Return "pycoll"."""
+        return "pycoll"
+
+
 class Group(c10d.ProcessGroup):
     """A process group without collectives.
 
@@ -34,6 +42,11 @@ class Group(c10d.ProcessGroup):
         self._channel, self._seconds = pycoll.attach(comm), seconds
         self._name, self._description = "", "undefined"
         self._label = "group"  # in traces
+        if torch.__version__ >= "2.15":  # its hooks want a backend; the methods of this class do not call it
+            kind = c10d.ProcessGroup.BackendType.CUSTOM
+            self._set_default_backend(kind)
+            for device in self._device_types:
+                self._register_backend(device, kind, _Backend(comm.rank, comm.size))
         self._coalesced: list[Work] | None = None
         self._count = 0  # of collectives
         self._futures = Futures()

@@ -40,12 +40,12 @@ def test_subgroups(world):
 
 
 def test_group_created_by_its_members_only(world):
-    rank = dist.get_rank()
-    if rank == 0:
-        group = dist.new_group([0], use_local_synchronization=True)
-        tensor = torch.ones(3)
-        dist.all_reduce(tensor, group=group)
-        assert tensor.tolist() == [1] * 3
+    """Each rank creates a group of its own; torch numbers groups on each rank, so all ranks must create as many."""
+    group = dist.new_group([dist.get_rank()], use_local_synchronization=True)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.tolist() == [1] * 3
+    dist.destroy_process_group(group)
     dist.barrier()
 
 
