@@ -16,6 +16,7 @@ COMMANDS = {
     "pycoll.prove": "prove algorithms, and count their rounds and bytes",
     "pycoll.draw": "draw an algorithm step by step",
     "pycoll.simulate": "simulate a collective on any number of ranks",
+    "pycoll.watch": "say where each rank of a running or hung job is",
     "pycoll.trace": "summarize or draw a recorded trace",
     "pycoll.tune": "measure the fastest algorithms for this machine",
     "pycoll.costs": "print the costs of all algorithms",

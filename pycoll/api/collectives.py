@@ -22,6 +22,7 @@ deprecated in NumPy, is not detected.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,8 +31,9 @@ from mpi4py import MPI
 
 from ..arguments.ops import OpName
 from ..primitives import names
-from ..schedule.registry import algorithms_of
+from ..schedule.registry import PRIMITIVES, algorithms_of
 from .call import run, run_varying
+from .watched import watch
 
 
 def algorithms(primitive: str) -> list[names.AlgorithmName]:
@@ -653,3 +655,4 @@ def barrier(*, comm: MPI.Intracomm | None = None, algorithm: names.Barrier | Non
 
 
 _EMPTY = np.empty(0, np.uint8)
+watch(sys.modules[__name__], PRIMITIVES)

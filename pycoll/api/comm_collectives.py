@@ -28,6 +28,7 @@ from .comm_derived import DerivedMethods
 from .derived import derived
 from .requests import initialize, start
 from .short import Limits, Longest, gathered, moved, moved_to_or_from_root, nonblocking, reduced, varying
+from .watched import watch
 
 _mpi, _SUM, ndarray = MPI.Intracomm, MPI.SUM, np.ndarray
 _NONE: dict[Any, Any] = {}
@@ -466,3 +467,6 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more:
 for _method in (*_BLOCKING, *_REDUCING):
     _derive(_method, start, f"I{_method.lower()}", "Nonblocking")
     _derive(_method, initialize, f"{_method}_init", "Persistent", _INFO)
+watch(
+    CollectiveMethods, [*_BLOCKING, *_REDUCING, *(f"I{_method.lower()}" for _method in (*_BLOCKING, *_REDUCING))], True
+)

@@ -6,6 +6,7 @@ persistent one a `pycoll.api.requests.Persistent`.  ``wait`` of either returns t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ParamSpec
@@ -16,6 +17,7 @@ from ..schedule.registry import PRIMITIVES
 from . import collectives
 from .derived import derived
 from .requests import Persistent, Request, initialize, start
+from .watched import watch
 
 P = ParamSpec("P")
 
@@ -67,3 +69,5 @@ gatherv_init = _persistent(collectives.gatherv)
 allgatherv_init = _persistent(collectives.allgatherv)
 alltoallv_init = _persistent(collectives.alltoallv)
 alltoallw_init = _persistent(collectives.alltoallw)
+
+watch(sys.modules[__name__], [f"i{_primitive}" for _primitive in PRIMITIVES])

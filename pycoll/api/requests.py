@@ -28,6 +28,7 @@ from ..runtime.progress import Task, background, tasks
 from ..runtime.recording.phases import recorded_wait
 from .comm_messages import follow_tasks, following
 from .pointtopoint import awaited
+from .watched import watch_requests
 
 MPIRequest = MPI.Request  # `python -m pycoll.run` replaces the name in mpi4py.MPI
 
@@ -542,3 +543,6 @@ def initialize(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, 
     free_dropped()
     call = Call(primitive, comm, read=read, form="persistent", **given)
     return Persistent(prepare(call, attach(comm)))
+
+
+watch_requests(Persistent, (_Waited, NativeRequest, Persistent))

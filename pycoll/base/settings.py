@@ -14,6 +14,7 @@
 | ``PYCOLL_TIMEOUT`` | the longest time that a collective or a message may take, in seconds |
 | ``PYCOLL_TRACE`` | the directory for a trace of the run (see `pycoll.trace`) |
 | ``PYCOLL_TRACE_EVENTS`` | the number of events that each rank keeps in the trace (524288: 20 MiB) |
+| ``PYCOLL_WATCH`` | the directory where each rank notes in which collective it is (see `pycoll.watch`) |
 | ``PYCOLL_LOG`` | ``algorithms``: log which algorithm each new kind of call runs, and why |
 """
 
@@ -30,7 +31,7 @@ from . import hooks
 VARIABLES = (
     *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
     *("PYCOLL_NATIVE", "PYCOLL_REGISTERED", "PYCOLL_DEVICE_SEGMENT"),
-    *("PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_LOG"),
+    *("PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_WATCH", "PYCOLL_LOG"),
 )
 
 
@@ -78,6 +79,7 @@ NATIVE = _switch_from("PYCOLL_NATIVE", "1")
 REGISTERED = _switch_from("PYCOLL_REGISTERED", "1")
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
 TRACE = os.environ.get("PYCOLL_TRACE")
+WATCH = os.environ.get("PYCOLL_WATCH")
 TRACE_EVENTS = _number_from("PYCOLL_TRACE_EVENTS", "events") or EVENTS
 
 

@@ -51,6 +51,7 @@ class Channel:
         self.short: dict[Hashable, dict[Hashable, int]] = {}
         self.short_sums: dict[Hashable, int] = {}  # those of all-reduce with MPI.SUM
         self.broken: RuntimeError | None = None  # why it is unusable
+        self.place = 0  # its position in the roll call
         self.registered = Registered(private, facts.on_host_of(private.rank))
         self._meetings: dict[int, Meeting] = {}  # of blocking collectives, by the width of their tables
         # of completed collectives, for the next ones in flight
