@@ -58,7 +58,9 @@ def main() -> int:
     options = parser.parse_args()
     if find_spec("pytest") is None:
         sys.exit("python -m tests needs pytest: pip install '.[test]'")
-    quick = [] if options.all else ["-m", "not slow", "--hypothesis-profile=quick"]
+    skipped = ["not slow"] * (not options.all) + ["not once"] * options.no_pure
+    quick = ["-m", " and ".join(skipped)] if skipped else []
+    quick += [] if options.all else ["--hypothesis-profile=quick"]
     folders = [] if options.no_pure else ["pure"]
     folders += ["jobs", "slurm"] if options.all else ["jobs"]
     runs = {folder: (on_one, folder) for folder in folders}

@@ -26,7 +26,9 @@ def check(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.once) if page.startswith("docs/") else page for page in PAGES]
+)
 def test_code_blocks_run(page):
     if page == WITH_TORCH and not find_spec("torch"):
         pytest.skip("torch is not installed")

@@ -35,6 +35,7 @@ def check(results):
     assert any(each.outcome == "passed" for each in results)
 
 
+@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_told_that_the_backend_is_gloo():
