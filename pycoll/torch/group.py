@@ -59,9 +59,8 @@ class Group(c10d.ProcessGroup):
         if what:
             self._count += 1
             after = [*after, under_way(f"{self._label}: {what}")]
-            seconds = opts.timeout.total_seconds()
             for each in requests:
-                set_timeout(each, seconds if seconds > 0 else self._seconds)
+                set_timeout(each, self.seconds(opts))
         request = requests[0] if len(requests) == 1 else All(requests)
         work = Work(request, tensors, after, self._futures)
         if opts is None or opts.asyncOp:
@@ -71,6 +70,11 @@ class Group(c10d.ProcessGroup):
         else:
             work.finish()
         return work
+
+    def seconds(self, opts: Any) -> float:
+        """Return the timeout of a collective: that of its options, or of the group."""
+        seconds = float(opts.timeout.total_seconds())
+        return seconds if seconds > 0 else self._seconds
 
     def _start_coalescing(self, device: torch.device) -> None:
         self._coalesced = []

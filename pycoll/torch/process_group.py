@@ -28,8 +28,8 @@ class ProcessGroup(Group):
         opts = opts or c10d.AllreduceOptions()
         (tensor,) = _listed(tensors)
         if tensor.is_sparse:
-            sparse.allreduce(tensor, opts.reduceOp, self.comm)
-            return self.work(opts, All([]), [tensor])
+            sparse.allreduce(tensor, opts.reduceOp, self.comm, self.seconds(opts))
+            return self.work(opts, All([]), [tensor], what="all_reduce")
         return self.allreduce_coalesced([tensor], opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:

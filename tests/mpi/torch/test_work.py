@@ -149,6 +149,16 @@ def test_timeout_names_the_rank_waited_for(world):
     dist.barrier()
 
 
+def test_timeout_of_a_sparse_all_reduce(world):
+    if dist.get_world_size() == 1:
+        pytest.skip("nobody to wait for")
+    group = dist.new_group(timeout=timedelta(seconds=0.3))
+    if dist.get_rank() == 1:
+        with pytest.raises(pycoll.CollectiveTimeout, match=r"timeout of 0\.3 s"):
+            dist.all_reduce(torch.eye(3).to_sparse(), group=group)
+    dist.barrier()
+
+
 def test_timeout_of_a_work_that_nobody_waits_for(world):
     if dist.get_world_size() == 1:
         pytest.skip("nobody to wait for")
