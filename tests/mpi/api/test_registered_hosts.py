@@ -61,13 +61,14 @@ def sent_by(call, memory, form="blocking"):
 @pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
 @pytest.mark.parametrize("primitive, algorithm", [pair for pair in PAIRS if pair[0] != "reduce"])
 def test_the_same_bits_with_fewer_bytes(comm, memory, primitive, algorithm, in_place, form):
-    """Check that results are the same as with messages, and that no more data is sent, with two levels less."""
+    """Check that results are the same as with messages, no rank sends more, and with two levels each sends less."""
     call = Call(comm, primitive, algorithm, in_place=in_place)
     before, expected = sent_by(call, [np.zeros(SIZE * COUNT + 64, np.float32) for _ in range(2)], form)
     now, result = sent_by(call, memory, form)
     np.testing.assert_array_equal(result, expected)
     assert now <= before + 1000  # the positions of buffers, which roots and leaves of a tree send too
-    if algorithm == "two_level" and EVEN and primitive != "bcast":
+    # with more than three ranks on a host, some forward blocks of a scatter or gather from scratch, as messages
+    if algorithm == "two_level" and EVEN and primitive not in ("bcast", "scatter", "gather"):
         assert now < before
 
 
