@@ -4,6 +4,8 @@
 - `DistributedDataParallel`: each rank has a replica; gradients are averaged in buckets during the backward pass.
 - `FullyShardedDataParallel`: parameters, gradients and optimizer state are sharded; parameters are gathered by unit.
 
+`Mesh` arranges ranks in a grid, whose axes are the communicators of drivers.
+
 The drivers communicate only through the public functions of pycoll.  They also use the checks of arrays in
 `pycoll.arguments`, and `pycoll.runtime.progress`, which waits while collectives in flight make progress.
 """
@@ -15,6 +17,7 @@ from .compression import Cast, TopK
 from .ddp import DistributedDataParallel
 from .flat import Piece
 from .fsdp import FullyShardedDataParallel
+from .mesh import Mesh
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .ps.parameter_server import ParameterServer
 
@@ -26,6 +29,7 @@ __all__ = [
     "Cast",
     "DistributedDataParallel",
     "FullyShardedDataParallel",
+    "Mesh",
     "Optimizer",
     "ParameterServer",
     "Piece",
