@@ -1,10 +1,14 @@
-"""Data-parallel drivers for models of NumPy or CuPy arrays.
+"""Training on several ranks, for models of NumPy or CuPy arrays.
+
+Drivers for data-parallel training:
 
 - `ParameterServer`: workers push gradients to servers, synchronously, asynchronously, or with bounded staleness.
 - `DistributedDataParallel`: each rank has a replica; gradients are averaged in buckets during the backward pass.
 - `FullyShardedDataParallel`: parameters, gradients and optimizer state are sharded; parameters are gathered by unit.
 
-`Mesh` arranges ranks in a grid, whose axes are the communicators of drivers.
+`Mesh` arranges ranks in a grid, whose axes are the communicators of drivers and layers.
+
+- `ColumnParallelLinear`, `RowParallelLinear`, `VocabularyParallelEmbedding`: layers with weights divided over ranks.
 
 The drivers communicate only through the public functions of pycoll.  They also use the checks of arrays in
 `pycoll.arguments`, and `pycoll.runtime.progress`, which waits while collectives in flight make progress.
@@ -20,6 +24,14 @@ from .fsdp import FullyShardedDataParallel
 from .mesh import Mesh
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .ps.parameter_server import ParameterServer
+from .tensor import (
+    ColumnParallelLinear,
+    RowParallelLinear,
+    VocabularyParallelEmbedding,
+    enter_region,
+    leave_region,
+    vocabulary_parallel_cross_entropy,
+)
 
 __all__ = [
     "SGD",
@@ -27,15 +39,21 @@ __all__ = [
     "AdamW",
     "Bucket",
     "Cast",
+    "ColumnParallelLinear",
     "DistributedDataParallel",
     "FullyShardedDataParallel",
     "Mesh",
     "Optimizer",
     "ParameterServer",
     "Piece",
+    "RowParallelLinear",
     "TopK",
+    "VocabularyParallelEmbedding",
     "average_gradients",
     "clip_by_global_norm",
+    "enter_region",
+    "leave_region",
     "load",
     "save",
+    "vocabulary_parallel_cross_entropy",
 ]

@@ -42,11 +42,15 @@ class Mesh:
 
     Examples
     --------
-    On 8 ranks, gradients are averaged over ``dp``, and layers are divided over ``tp``::
+    On 4 ranks, gradients are averaged over ``dp``, and a weight is divided over ``tp``; on 2 ranks, ``dp`` has one::
 
-        mesh = Mesh(dp=4, tp=2)
-        driver = DistributedDataParallel(parameters, comm=mesh["dp"])
-        total = pycoll.allreduce(part, comm=mesh["tp"])
+        from mpi4py import MPI
+        import numpy as np
+        from pycoll.parallel import ColumnParallelLinear, DistributedDataParallel, Mesh
+
+        mesh = Mesh(dp=MPI.COMM_WORLD.size // 2, tp=2)
+        layer = ColumnParallelLinear(np.ones((8, 6)), comm=mesh["tp"])
+        driver = DistributedDataParallel(layer.parameters, comm=mesh["dp"])
     """
 
     def __init__(self, comm: MPI.Intracomm | None = None, /, **axes: int) -> None:

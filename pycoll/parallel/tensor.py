@@ -1,0 +1,387 @@
+"""Tensor parallelism: layers whose weights are divided over the ranks of a communicator.
+
+The layers are those of Megatron-LM (Shoeybi et al., 2019, arXiv 1909.08053), and with ``sequence=True`` those of
+Korthikanti et al. (2022, arXiv 2205.05198), where activations between them are divided along their first axis.
+
+A column-parallel layer and a row-parallel layer belong together: the first computes some columns of its output on each
+rank, which are the input of the second.  The first begins with `enter_region`, the second ends with `leave_region`;
+each of these functions is the backward pass of the other.
+
+`forward` returns the output and what `backward` needs, so that several batches can be in flight.  `backward` adds to
+`gradients` and returns the gradient of the input.
+
+Bytes that a rank sends are for the ring algorithms on p ranks; Z is the size of the whole activation in bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+
+Array = Any
+
+
+def block(array: Array, comm: MPI.Intracomm, axis: int = 0) -> Array:
+    """Return a copy of the block of this rank, where an array is divided along an axis.
+
+    Parameters
+    ----------
+    array : array
+        The whole array.
+    comm : mpi4py.MPI.Intracomm
+        The communicator.
+    axis : int, default 0
+        The axis.
+
+    Returns
+    -------
+    array
+        The block, contiguous.
+
+    Raises
+    ------
+    ValueError
+        If the length of the axis is not a multiple of the number of ranks.
+    """
+    length, ranks = array.shape[axis], comm.size
+    if length % ranks:
+        raise ValueError(
+            f"{ranks} ranks cannot divide axis {axis} of length {length} into equal blocks; "
+            f"change the length to a multiple of {ranks}, or the number of ranks"
+        )
+    return np.ascontiguousarray(np.split(array, ranks, axis)[comm.rank])
+
+
+def enter_region(x: Array, comm: MPI.Intracomm | None = None, sequence: bool = False) -> Array:
+    """Return the input of layers that are divided over ranks: x itself, or all its rows.
+
+    This is f in the paper on Megatron-LM, and g in the one on sequence parallelism.  Its backward pass is
+    `leave_region`: each rank computes with x, so their gradients are added.
+
+    Parameters
+    ----------
+    x : array of shape (rows, ...)
+        The same array on all ranks; with `sequence`, the rows of this rank.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.
+    sequence : bool, default False
+        Whether the rows are divided over the ranks.
+
+    Returns
+    -------
+    array
+        x; with `sequence`, the rows of all ranks.
+
+    Notes
+    -----
+    Sent: 0, with `sequence` (p - 1) * Z // p.
+    """
+    if not sequence:
+        return x
+    whole = pycoll.allgather(np.ascontiguousarray(x), comm=comm)
+    return whole.reshape(-1, *x.shape[1:])
+
+
+def leave_region(x: Array, comm: MPI.Intracomm | None = None, sequence: bool = False) -> Array:
+    """Return the output of layers that are divided over ranks: the sum over the ranks, or the rows of this rank of it.
+
+    This is g in the paper on Megatron-LM, and its counterpart in the one on sequence parallelism.  Its backward pass is
+    `enter_region`.
+
+    Parameters
+    ----------
+    x : array of shape (rows, ...)
+        What this rank contributes to the sum.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.
+    sequence : bool, default False
+        Whether to divide the rows of the sum over the ranks.
+
+    Returns
+    -------
+    array
+        The sum; with `sequence`, the rows of this rank.
+
+    Raises
+    ------
+    ValueError
+        With `sequence`, if the number of rows is not a multiple of the number of ranks.
+
+    Notes
+    -----
+    Sent: 2 * (p - 1) * Z // p, with `sequence` (p - 1) * Z // p.
+    """
+    x = np.ascontiguousarray(x)
+    if not sequence:
+        return pycoll.allreduce(x, comm=comm)
+    ranks = (comm or MPI.COMM_WORLD).size
+    if len(x) % ranks:
+        raise ValueError(
+            f"sequence=True: {len(x)} rows cannot be divided over {ranks} ranks; "
+            f"change the number of rows to a multiple of {ranks}"
+        )
+    return pycoll.reduce_scatter(x, np.empty((len(x) // ranks, *x.shape[1:]), x.dtype), comm=comm)
+
+
+class Linear:
+    """What both kinds of layers have.
+
+    Attributes
+    ----------
+    parameters : dict of str to array
+        The arrays of this rank.
+    gradients : dict of str to array
+        Sums of their gradients; set them to zero before each step.
+    comm : mpi4py.MPI.Intracomm
+        The communicator.
+    """
+
+    def __init__(self, parameters: dict[str, Array], comm: MPI.Intracomm | None, sequence: bool) -> None:
+        self.comm = MPI.COMM_WORLD if comm is None else comm
+        self.parameters = parameters
+        self.gradients = {name: np.zeros_like(array) for name, array in parameters.items()}
+        self._sequence = sequence
+
+    def _enter(self, x: Array) -> Array:
+        return enter_region(x, self.comm, self._sequence)
+
+    def _leave(self, x: Array) -> Array:
+        return leave_region(x, self.comm, self._sequence)
+
+
+class ColumnParallelLinear(Linear):
+    """``y = x @ weight + bias``, where each rank has a block of the columns of the weight, and computes those of y.
+
+    Parameters
+    ----------
+    weight : array of shape (width, columns)
+        The whole weight, the same on all ranks.
+    bias : array of shape (columns,), optional
+        The whole bias.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.
+    sequence : bool, default False
+        Whether each rank has a block of the rows of x.  `forward` gathers the rows.
+
+    Raises
+    ------
+    ValueError
+        If the number of columns is not a multiple of the number of ranks.
+
+    Notes
+    -----
+    Sent in `forward`: 0, with `sequence` (p - 1) * Z // p.
+    Sent in `backward`: 2 * (p - 1) * Z // p, with `sequence` 2 * (p - 1) * Z // p.
+    Z is the size of x.  With `sequence`, `backward` gathers x again instead of keeping all its rows.
+    """
+
+    def __init__(
+        self,
+        weight: Array,
+        bias: Array | None = None,
+        *,
+        comm: MPI.Intracomm | None = None,
+        sequence: bool = False,
+    ) -> None:
+        comm = MPI.COMM_WORLD if comm is None else comm
+        parameters = {"weight": block(weight, comm, 1)}
+        if bias is not None:
+            parameters["bias"] = block(bias, comm)
+        super().__init__(parameters, comm, sequence)
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        """Return the columns of this rank, and what `backward` needs.
+
+        Parameters
+        ----------
+        x : array of shape (rows, width)
+            The input, the same on all ranks; with `sequence`, the rows of this rank.
+
+        Returns
+        -------
+        array of shape (rows, columns / ranks)
+            The columns of this rank, for all rows.
+        object
+            What `backward` needs.
+        """
+        return self._enter(x) @ self.parameters["weight"] + self.parameters.get("bias", 0), x
+
+    def backward(self, dy: Array, saved: Any) -> Array:
+        """Add to the gradients; return the gradient of x, with its shape."""
+        x = self._enter(saved)
+        self.gradients["weight"] += x.T @ dy
+        if "bias" in self.gradients:
+            self.gradients["bias"] += dy.sum(0)
+        return self._leave(dy @ self.parameters["weight"].T)
+
+
+class RowParallelLinear(Linear):
+    """``y = x @ weight + bias``, where each rank has the columns of x and the rows of the weight that belong together.
+
+    Parameters
+    ----------
+    weight : array of shape (width, columns)
+        The whole weight, the same on all ranks.
+    bias : array of shape (columns,), optional
+        The whole bias, which all ranks have.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.
+    sequence : bool, default False
+        Whether `forward` leaves only a block of the rows of y on each rank.
+
+    Raises
+    ------
+    ValueError
+        If the width is not a multiple of the number of ranks.
+
+    Notes
+    -----
+    Sent in `forward`: 2 * (p - 1) * Z // p, with `sequence` (p - 1) * Z // p.
+    Sent in `backward`: 0, with `sequence` (p - 1) * Z // p.
+    Z is the size of y.
+    """
+
+    def __init__(
+        self,
+        weight: Array,
+        bias: Array | None = None,
+        *,
+        comm: MPI.Intracomm | None = None,
+        sequence: bool = False,
+    ) -> None:
+        comm = MPI.COMM_WORLD if comm is None else comm
+        parameters = {"weight": block(weight, comm, 0)}
+        if bias is not None:
+            parameters["bias"] = np.array(bias)
+        super().__init__(parameters, comm, sequence)
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        """Return the sum over the ranks, and what `backward` needs.
+
+        Parameters
+        ----------
+        x : array of shape (rows, width / ranks)
+            The columns of this rank, for example the output of a `ColumnParallelLinear`.
+
+        Returns
+        -------
+        array of shape (rows, columns)
+            The output, the same on all ranks; with `sequence`, the rows of this rank.
+        object
+            What `backward` needs.
+
+        Raises
+        ------
+        ValueError
+            With `sequence`, if the number of rows is not a multiple of the number of ranks.
+        """
+        return self._leave(x @ self.parameters["weight"]) + self.parameters.get("bias", 0), x
+
+    def backward(self, dy: Array, saved: Any) -> Array:
+        """Add to the gradients; return the gradient of the columns of this rank."""
+        dy = self._enter(dy)
+        self.gradients["weight"] += saved.T @ dy
+        if "bias" in self.gradients:
+            self.gradients["bias"] += dy.sum(0)
+        return dy @ self.parameters["weight"].T
+
+
+class VocabularyParallelEmbedding(Linear):
+    """Rows of a table for tokens, where each rank has a block of the rows.
+
+    Parameters
+    ----------
+    table : array of shape (tokens, width)
+        The whole table, the same on all ranks.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.
+    sequence : bool, default False
+        Whether `forward` leaves only a block of the rows of its output on each rank.
+
+    Raises
+    ------
+    ValueError
+        If the number of tokens is not a multiple of the number of ranks.
+
+    Notes
+    -----
+    Sent in `forward`: 2 * (p - 1) * Z // p, with `sequence` (p - 1) * Z // p.
+    Sent in `backward`: 0, with `sequence` (p - 1) * Z // p.
+    Z is the size of the output.
+    """
+
+    def __init__(self, table: Array, *, comm: MPI.Intracomm | None = None, sequence: bool = False) -> None:
+        comm = MPI.COMM_WORLD if comm is None else comm
+        super().__init__({"table": block(table, comm)}, comm, sequence)
+
+    def forward(self, tokens: Array) -> tuple[Array, Any]:
+        """Return the rows of the table, and what `backward` needs.
+
+        Parameters
+        ----------
+        tokens : array of int of shape (rows,)
+            The tokens, the same on all ranks.
+
+        Returns
+        -------
+        array of shape (rows, width)
+            The rows of the table, the same on all ranks; with `sequence`, those of this rank.
+        object
+            What `backward` needs.
+        """
+        table = self.parameters["table"]
+        own = tokens - self.comm.rank * len(table)
+        here = (own >= 0) & (own < len(table))
+        rows = np.where(here[:, None], table[np.where(here, own, 0)], 0)
+        return self._leave(rows), (own[here], here)
+
+    def backward(self, dy: Array, saved: Any) -> None:
+        """Add to the gradients; tokens have no gradient."""
+        own, here = saved
+        np.add.at(self.gradients["table"], own, self._enter(dy)[here])
+
+
+def vocabulary_parallel_cross_entropy(
+    logits: Array, targets: Array, comm: MPI.Intracomm | None = None
+) -> tuple[float, Array]:
+    """Return the mean cross-entropy of logits that are divided over the ranks, and its gradient.
+
+    Only the maximum, the sum of exponentials and the logit of the target of each row are sent.
+
+    Parameters
+    ----------
+    logits : array of shape (rows, tokens / ranks)
+        The columns of this rank.
+    targets : array of int of shape (rows,)
+        The token of each row, the same on all ranks.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.
+
+    Returns
+    -------
+    float
+        The mean over the rows, the same on all ranks.
+    array
+        Its gradient, with the shape of `logits`.
+
+    Notes
+    -----
+    Sent: 6 * (p - 1) * Z // p.
+    Z is the size of one number for each row.
+    """
+    comm = MPI.COMM_WORLD if comm is None else comm
+    rows = np.arange(len(logits))
+    greatest = pycoll.allreduce(np.ascontiguousarray(logits.max(1)), op=MPI.MAX, comm=comm)
+    exponentials = np.exp(logits - greatest[:, None])
+    own = targets - comm.rank * logits.shape[1]
+    here = (own >= 0) & (own < logits.shape[1])
+    column = np.where(here, own, 0)
+    sums = np.stack([exponentials.sum(1), np.where(here, logits[rows, column] - greatest, 0)])
+    total, target = pycoll.allreduce(sums, comm=comm)
+    gradient = exponentials / total[:, None]
+    gradient[rows[here], column[here]] -= 1
+    return float((np.log(total) - target).mean()), gradient / len(logits)

@@ -1,0 +1,186 @@
+"""Tensor parallelism: equality with one process, gradients, bytes sent, errors."""
+
+import re
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from pycoll.parallel import tensor
+from pycoll.parallel.tensor import (
+    ColumnParallelLinear,
+    RowParallelLinear,
+    VocabularyParallelEmbedding,
+    block,
+    enter_region,
+    leave_region,
+    vocabulary_parallel_cross_entropy,
+)
+from tests.mpi.native import RANK, SIZE, WORLD
+
+pytestmark = pytest.mark.mpi
+TOKENS, WIDTH, HIDDEN, ROWS = 2 * SIZE, 6, 3 * SIZE, 2 * SIZE
+AXES = {"table": 0, "up.weight": 1, "up.bias": 0, "down.weight": 0, "down.bias": None, "out.weight": 1}
+
+
+class Model:
+    """Embedding, two layers with tanh between them, and an output layer."""
+
+    def __init__(self, comm, sequence=False):
+        numbers = np.random.default_rng(1)
+        draw = lambda *shape: numbers.normal(size=shape)  # noqa: E731
+        options = {"comm": comm, "sequence": sequence}
+        self.comm = comm
+        self.embedding = VocabularyParallelEmbedding(draw(TOKENS, WIDTH), **options)
+        self.up = ColumnParallelLinear(draw(WIDTH, HIDDEN), draw(HIDDEN), **options)
+        self.down = RowParallelLinear(draw(HIDDEN, WIDTH), draw(WIDTH), **options)
+        self.out = ColumnParallelLinear(draw(WIDTH, TOKENS), **options)
+        self.layers = {"": self.embedding, "up.": self.up, "down.": self.down, "out.": self.out}
+
+    def loss(self, tokens, targets, backward=True):
+        x, embedded = self.embedding.forward(tokens)
+        h, up = self.up.forward(x)
+        activated = np.tanh(h)
+        y, down = self.down.forward(activated)
+        logits, out = self.out.forward(x + y)
+        loss, gradient = vocabulary_parallel_cross_entropy(logits, targets, self.comm)
+        if backward:
+            dy = self.out.backward(gradient, out)
+            dh = self.down.backward(dy, down) * (1 - activated**2)
+            self.embedding.backward(dy + self.up.backward(dh, up), embedded)
+        return loss
+
+    def arrays(self, which="parameters"):
+        return {
+            prefix + name: array
+            for prefix, layer in self.layers.items()
+            for name, array in getattr(layer, which).items()
+        }
+
+    def step(self):
+        gradients = self.arrays("gradients")
+        for name, parameter in self.arrays().items():
+            parameter -= 0.3 * gradients[name]
+            gradients[name][...] = 0
+
+
+def batch(step):
+    numbers = np.random.default_rng([7, step])
+    return numbers.integers(TOKENS, size=ROWS), numbers.integers(TOKENS, size=ROWS)
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_training_is_that_of_one_process(sequence):
+    ours, alone = Model(WORLD, sequence), Model(MPI.COMM_SELF)
+    first = None
+    for _ in range(20):
+        expected, found = alone.loss(*batch(0)), ours.loss(*batch(0))
+        first = expected if first is None else first
+        assert found == pytest.approx(expected, rel=1e-10)
+        alone.step()
+        ours.step()
+    assert expected < first / 2  # it learns
+    mine = ours.arrays()
+    for name, whole in alone.arrays().items():
+        wanted = whole if AXES[name] is None else block(whole, WORLD, AXES[name])
+        np.testing.assert_allclose(mine[name], wanted, rtol=0, atol=1e-10 * np.abs(whole).max(), err_msg=name)
+
+
+def test_gradients_by_finite_differences():
+    model = Model(MPI.COMM_SELF)
+    given = batch(3)
+    model.loss(*given)
+    gradients = model.arrays("gradients")
+    for name, parameter in model.arrays().items():
+        direction = np.random.default_rng(5).normal(size=parameter.shape)
+        parameter += 1e-6 * direction
+        above = model.loss(*given, backward=False)
+        parameter -= 2e-6 * direction
+        below = model.loss(*given, backward=False)
+        parameter += 1e-6 * direction
+        assert (above - below) / 2e-6 == pytest.approx(np.vdot(gradients[name], direction), rel=1e-6), name
+
+
+def rings():
+    """Return a communicator on which all collectives are rings."""
+    comm = pycoll.Comm(WORLD.Dup())
+    comm.algorithm.update(Allreduce="ring", Allgather="ring", Reduce_scatter="ring")
+    return comm
+
+
+def formula(function, line, sequence=False):
+    """Return the number of bytes from a line of a docstring, as a function of p and Z."""
+    plain, _, divided = re.search(rf"{line}: (.*?)\.\n", function.__doc__).group(1).partition(", with `sequence` ")
+    return lambda p, Z: eval(divided if sequence else plain, {"p": p, "Z": Z})
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("kind", [ColumnParallelLinear, RowParallelLinear, VocabularyParallelEmbedding])
+def test_bytes_are_those_of_the_docstring(kind, sequence):
+    comm = rings()
+    whole = np.ones((ROWS, WIDTH))
+    own = block(whole, comm) if sequence else whole
+    if kind is VocabularyParallelEmbedding:
+        layer = kind(np.ones((TOKENS, WIDTH)), comm=comm, sequence=sequence)
+        x, dy = np.zeros(ROWS, int), own
+    elif kind is RowParallelLinear:
+        layer = kind(np.ones((HIDDEN, WIDTH)), comm=comm, sequence=sequence)
+        x, dy = np.ones((ROWS, HIDDEN // SIZE)), own
+    else:
+        layer = kind(np.ones((WIDTH, HIDDEN)), comm=comm, sequence=sequence)
+        x, dy = own, np.ones((ROWS, HIDDEN // SIZE))
+    with pycoll.traffic() as forward:
+        _, saved = layer.forward(x)
+    with pycoll.traffic() as backward:
+        layer.backward(dy, saved)
+    assert forward.nbytes == formula(kind, "Sent in `forward`", sequence)(SIZE, whole.nbytes)
+    assert backward.nbytes == formula(kind, "Sent in `backward`", sequence)(SIZE, whole.nbytes)
+    comm.Free()
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("function", [enter_region, leave_region])
+def test_bytes_of_regions(function, sequence):
+    comm = rings()
+    whole = np.ones((ROWS, WIDTH))
+    x = block(whole, comm) if sequence and function is enter_region else whole
+    with pycoll.traffic() as sent:
+        function(x, comm, sequence)
+    assert sent.nbytes == formula(function, "Sent", sequence)(SIZE, whole.nbytes)
+    comm.Free()
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_regions_are_conjugate(sequence):
+    """Check that the sum over ranks of <leave(x), y> is that of <x, enter(y)>: each is the transpose of the other."""
+    numbers = np.random.default_rng([3, RANK])
+    x = numbers.normal(size=(ROWS, 3))
+    y = np.random.default_rng(4).normal(size=(ROWS, 3))  # the same on all ranks
+    own = block(y, WORLD) if sequence else y
+    left = np.vdot(leave_region(x, WORLD, sequence), own) / (1 if sequence else SIZE)
+    right = np.vdot(x, enter_region(own, WORLD, sequence))
+    assert WORLD.allreduce(left) == pytest.approx(WORLD.allreduce(right))
+
+
+def test_bytes_of_cross_entropy():
+    comm = rings()
+    with pycoll.traffic() as sent:
+        vocabulary_parallel_cross_entropy(np.ones((ROWS, 2)), np.zeros(ROWS, int), comm)
+    assert sent.nbytes == formula(vocabulary_parallel_cross_entropy, "Sent")(SIZE, 8 * ROWS)
+    comm.Free()
+
+
+def test_what_cannot_be_divided():
+    if SIZE == 1:
+        pytest.skip("one rank can divide everything")
+    with pytest.raises(ValueError, match=rf"{SIZE} ranks cannot divide axis 1 of length {SIZE + 1} into equal blocks"):
+        ColumnParallelLinear(np.ones((2, SIZE + 1)))
+    with pytest.raises(ValueError, match="axis 0"):
+        RowParallelLinear(np.ones((SIZE + 1, 2)))
+    with pytest.raises(ValueError, match=rf"{SIZE + 1} rows cannot be divided over {SIZE} ranks"):
+        RowParallelLinear(np.ones((SIZE, 2)), sequence=True).forward(np.ones((SIZE + 1, 1)))
+
+
+def test_a_block_of_each_rank():
+    assert tensor.block(np.arange(2 * SIZE), WORLD).tolist() == [2 * RANK, 2 * RANK + 1]
