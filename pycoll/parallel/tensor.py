@@ -53,7 +53,7 @@ def block(array: Array, comm: MPI.Intracomm, axis: int = 0) -> Array:
             f"{ranks} ranks cannot divide axis {axis} of length {length} into equal blocks; "
             f"change the length to a multiple of {ranks}, or the number of ranks"
         )
-    return np.ascontiguousarray(np.split(array, ranks, axis)[comm.rank])
+    return np.split(array, ranks, axis)[comm.rank].copy(order="C")
 
 
 def enter_region(x: Array, comm: MPI.Intracomm | None = None, sequence: bool = False) -> Array:

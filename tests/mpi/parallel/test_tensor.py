@@ -183,4 +183,7 @@ def test_what_cannot_be_divided():
 
 
 def test_a_block_of_each_rank():
-    assert tensor.block(np.arange(2 * SIZE), WORLD).tolist() == [2 * RANK, 2 * RANK + 1]
+    whole = np.arange(2 * SIZE)
+    own = tensor.block(whole, WORLD)
+    whole[...] = -1  # block copies, even with one rank
+    assert own.tolist() == [2 * RANK, 2 * RANK + 1]
