@@ -1,0 +1,198 @@
+"""Parts of a transformer.
+
+Each part has ``forward(x) -> (y, saved)`` and ``backward(dy, saved) -> dx``, which adds to `gradients`.  Activations
+have the shape (rows, width); the rows are the positions of the first sequence, then those of the second, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from mpi4py import MPI
+
+from pycoll.parallel import (
+    ColumnParallelLinear,
+    RowParallelLinear,
+    VocabularyParallelEmbedding,
+    enter_region,
+    leave_region,
+)
+
+from .weights import Array, Arrays, Size
+
+
+class Part(Protocol):
+    """A part of a model, without parameters of its own."""
+
+    def forward(self, x: Array) -> tuple[Array, Any]: ...
+    def backward(self, dy: Array, saved: Any) -> Array | None: ...
+
+
+class Layers:
+    """Parts one after the other, with names."""
+
+    def __init__(self, **parts: Any) -> None:
+        self.parts = parts
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        kept = []
+        for part in self.parts.values():
+            x, saved = part.forward(x)
+            kept.append(saved)
+        return x, kept
+
+    def backward(self, dy: Array, saved: Any) -> Any:
+        for part, kept in zip(reversed(self.parts.values()), reversed(saved), strict=True):
+            dy = part.backward(dy, kept)
+        return dy
+
+
+class Residual(Layers):
+    """Layers whose output is added to their input."""
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        y, saved = super().forward(x)
+        return x + y, saved
+
+    def backward(self, dy: Array, saved: Any) -> Any:
+        return dy + super().backward(dy, saved)
+
+
+def named(part: Any, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Yield the name of each parameter, the layer that has it, and its key in the layer's `parameters`.
+
+    The name consists of the names of the parts that it is in, without those that begin with an underscore.
+    """
+    for name, child in getattr(part, "parts", {}).items():
+        yield from named(child, prefix if name.startswith("_") else f"{prefix}{name}.")
+    for key in getattr(part, "parameters", {}):
+        yield prefix + key, part, key
+
+
+class Norm:
+    """Layer norm."""
+
+    by_rows = True  # the gradients are those of the rows of this rank
+
+    def __init__(self, weights: Arrays, name: str) -> None:
+        self.parameters = {key: weights[f"{name}.{key}"].copy() for key in ("gain", "bias")}
+        self.gradients = {key: np.zeros_like(array) for key, array in self.parameters.items()}
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        centred = x - x.mean(1, keepdims=True)
+        scale = 1 / np.sqrt(np.square(centred).mean(1, keepdims=True) + 1e-5)
+        normal = centred * scale
+        return normal * self.parameters["gain"] + self.parameters["bias"], (normal, scale)
+
+    def backward(self, dy: Array, saved: Any) -> Array:
+        normal, scale = saved
+        self.gradients["gain"] += (dy * normal).sum(0)
+        self.gradients["bias"] += dy.sum(0)
+        dn = dy * self.parameters["gain"]
+        return scale * (dn - dn.mean(1, keepdims=True) - normal * (dn * normal).mean(1, keepdims=True))
+
+
+class Gelu:
+    """The activation of GPT-2: GELU, approximated with tanh."""
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        tanh = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x * x * x))
+        return 0.5 * x * (1 + tanh), (x, tanh)
+
+    def backward(self, dy: Array, saved: Any) -> Array:
+        x, tanh = saved
+        slope = np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x * x)
+        return dy * (0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * slope)
+
+
+def column(weights: Arrays, name: str, comm: MPI.Intracomm, sequence: bool) -> ColumnParallelLinear:
+    return ColumnParallelLinear(weights[f"{name}.weight"], weights[f"{name}.bias"], comm=comm, sequence=sequence)
+
+
+def row(weights: Arrays, name: str, comm: MPI.Intracomm, sequence: bool) -> RowParallelLinear:
+    return RowParallelLinear(weights[f"{name}.weight"], weights[f"{name}.bias"], comm=comm, sequence=sequence)
+
+
+class Attention:
+    """What lies between the linear layers of an attention: heads and their attention.
+
+    `core` computes the attention of arrays of shape (sequences, positions, heads, width of a head).
+    """
+
+    def __init__(self, core: Any, length: int, head_width: int) -> None:
+        self.core, self.length, self.head_width = core, length, head_width
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        """Take the queries, keys and values of each head, side by side."""
+        heads = x.reshape(-1, self.length, x.shape[1] // (3 * self.head_width), 3, self.head_width)
+        y, saved = self.core.forward(*(np.ascontiguousarray(heads[:, :, :, each]) for each in range(3)))
+        return y.reshape(len(x), -1), saved
+
+    def backward(self, dy: Array, saved: Any) -> Array:
+        heads = dy.reshape(-1, self.length, dy.shape[1] // self.head_width, self.head_width)
+        return np.stack(self.core.backward(heads, saved), 3).reshape(len(dy), -1)
+
+
+class Embedding:
+    """Sums of the rows of tokens and positions; `places` are the positions that this rank has of each sequence."""
+
+    by_rows = True
+
+    def __init__(
+        self, tokens: VocabularyParallelEmbedding, positions: Array, places: Array, comm: MPI.Intracomm, sequence: bool
+    ) -> None:
+        self.parts = {"embedding": tokens}
+        self.parameters = {"positions.table": positions.copy()}
+        self.gradients = {"positions.table": np.zeros_like(positions)}
+        self.tokens, self.places, self.comm, self.sequence = tokens, places, comm, sequence
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        """Take tokens of shape (sequences, positions)."""
+        y, saved = self.tokens.forward(x.reshape(-1))
+        places = np.tile(self.places, len(x))
+        if self.sequence:
+            places = np.split(places, self.comm.size)[self.comm.rank]
+        return y + self.parameters["positions.table"][places], (saved, places)
+
+    def backward(self, dy: Array, saved: Any) -> None:
+        saved, places = saved
+        self.tokens.backward(dy, saved)
+        np.add.at(self.gradients["positions.table"], places, dy)
+
+
+class Head:
+    """The logits of each token of this rank, from the table of the embedding."""
+
+    def __init__(self, tokens: VocabularyParallelEmbedding, comm: MPI.Intracomm, sequence: bool) -> None:
+        self.parts = {"embedding": tokens}
+        self.tokens, self.comm, self.sequence = tokens, comm, sequence
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        x = enter_region(x, self.comm, self.sequence)
+        return x @ self.tokens.parameters["table"].T, x
+
+    def backward(self, dy: Array, saved: Any) -> Array:
+        self.tokens.gradients["table"] += dy.T @ saved
+        return leave_region(dy @ self.tokens.parameters["table"], self.comm, self.sequence)
+
+
+def transformer_layer(
+    weights: Arrays, name: str, size: Size, core: Any, length: int, experts: Any, tp: MPI.Intracomm, sequence: bool
+) -> Layers:
+    """Return attention and a network, each after a norm; without `experts`, the network is the same for all tokens."""
+    attention = Residual(
+        norm1=Norm(weights, f"{name}.norm1"),
+        attention=Layers(
+            qkv=column(weights, f"{name}.attention.qkv", tp, sequence),
+            heads=Attention(core, length, size.width // size.heads),
+            output=row(weights, f"{name}.attention.output", tp, sequence),
+        ),
+    )
+    network = experts or Layers(
+        up=column(weights, f"{name}.mlp.up", tp, sequence),
+        gelu=Gelu(),
+        down=row(weights, f"{name}.mlp.down", tp, sequence),
+    )
+    return Layers(_first=attention, _second=Residual(norm2=Norm(weights, f"{name}.norm2"), mlp=network))

@@ -1,0 +1,68 @@
+"""Training steps of a model whose parameters are sharded over the axis ``fsdp``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pycoll.parallel import AdamW, FullyShardedDataParallel, average_gradients
+
+from .layers import Head, named
+from .model import along
+from .trainer import Trainer
+from .weights import Array, Arrays
+
+
+class ShardedTrainer(Trainer):
+    """Gathers each part of the model for its forward pass and for its backward pass."""
+
+    def prepare(self) -> None:
+        """Create the driver, with a unit for each part that has parameters of its own, and the optimizer."""
+        (model,) = self.chunks
+        places = [(part, list(named(part, "" if name[0] == "_" else f"{name}."))) for name, part in model.parts.items()]
+        self.parts = [(part, {name: (layer, key) for name, layer, key in found}) for part, found in places]
+        units = [list(found) for part, found in self.parts if not isinstance(part, Head)]
+        whole = {name: layer.parameters[key] for name, (layer, key) in self.layers.items()}
+        self.driver = FullyShardedDataParallel(whole, units, comm=along(self.mesh, "fsdp"))
+        for layer, key in self.layers.values():
+            layer.parameters[key] = None
+        self.optimizer = AdamW(self.driver.shards, lr=self.plan.rate)
+
+    def through(self, x: Array, loss: Any) -> float:
+        """Run a forward and a backward pass; return the loss."""
+        kept = []
+        for number, (part, _) in enumerate(self.parts):
+            with self.gathered(number):
+                x, saved = part.forward(x)
+            kept.append(saved)
+        value, dy = loss(x)
+        for number, (part, found) in reversed(list(enumerate(self.parts))):
+            with self.gathered(number, backward=not isinstance(part, Head)):
+                dy = part.backward(dy, kept.pop())
+                for name, (layer, key) in found.items() if not isinstance(part, Head) else ():
+                    self.driver.ready(name, layer.gradients[key])
+                    layer.gradients[key][...] = 0
+        return float(value)
+
+    @contextlib.contextmanager
+    def gathered(self, number: int, backward: bool = False) -> Iterator[None]:
+        """Gather the parameters of a part.  The head has the table of the embedding, whose gradient comes last."""
+        part, found = self.parts[number]
+        unit = 0 if isinstance(part, Head) else number
+        with self.driver.backward(unit) if backward else self.driver.forward(unit) as parameters:
+            for name, (layer, key) in found.items():
+                layer.parameters[key] = parameters[name]
+            yield
+
+    def average(self) -> Arrays:
+        """Return the averages of the shards of this rank, over all axes."""
+        gradients = self.driver.synchronize()
+        average_gradients(gradients, comm=along(self.mesh, "dp", "sp"))
+        return gradients
+
+    def whole(self) -> Arrays:
+        """Return the whole parameters."""
+        return dict(self.driver.state_dict())
