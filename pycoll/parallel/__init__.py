@@ -9,11 +9,13 @@ Drivers for data-parallel training:
 `Mesh` arranges ranks in a grid, whose axes are the communicators of drivers and layers.
 
 - `ColumnParallelLinear`, `RowParallelLinear`, `VocabularyParallelEmbedding`: layers with weights divided over ranks.
+- `UlyssesAttention`, `RingAttention`: attention of sequences that are divided over ranks.
 
 The drivers communicate only through the public functions of pycoll.  They also use the checks of arrays in
 `pycoll.arguments`, and `pycoll.runtime.progress`, which waits while collectives in flight make progress.
 """
 
+from .attention import Attention, RingAttention, UlyssesAttention
 from .buckets import Bucket, average_gradients
 from .checkpoint import load, save
 from .clipping import clip_by_global_norm
@@ -37,6 +39,7 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "Attention",
     "Bucket",
     "Cast",
     "ColumnParallelLinear",
@@ -46,8 +49,10 @@ __all__ = [
     "Optimizer",
     "ParameterServer",
     "Piece",
+    "RingAttention",
     "RowParallelLinear",
     "TopK",
+    "UlyssesAttention",
     "VocabularyParallelEmbedding",
     "average_gradients",
     "clip_by_global_norm",

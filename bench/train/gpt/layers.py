@@ -7,7 +7,7 @@ have the shape (rows, width); the rows are the positions of the first sequence, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -23,13 +23,6 @@ from pycoll.parallel import (
 from .weights import Array, Arrays, Size
 
 
-class Part(Protocol):
-    """A part of a model, without parameters of its own."""
-
-    def forward(self, x: Array) -> tuple[Array, Any]: ...
-    def backward(self, dy: Array, saved: Any) -> Array | None: ...
-
-
 class Layers:
     """Parts one after the other, with names."""
 
@@ -37,6 +30,7 @@ class Layers:
         self.parts = parts
 
     def forward(self, x: Array) -> tuple[Array, Any]:
+        """Return the output, and what `backward` needs."""
         kept = []
         for part in self.parts.values():
             x, saved = part.forward(x)
@@ -44,6 +38,7 @@ class Layers:
         return x, kept
 
     def backward(self, dy: Array, saved: Any) -> Any:
+        """Add to the gradients; return that of the input."""
         for part, kept in zip(reversed(self.parts.values()), reversed(saved), strict=True):
             dy = part.backward(dy, kept)
         return dy
@@ -53,10 +48,12 @@ class Residual(Layers):
     """Layers whose output is added to their input."""
 
     def forward(self, x: Array) -> tuple[Array, Any]:
+        """Return the output, and what `backward` needs."""
         y, saved = super().forward(x)
         return x + y, saved
 
     def backward(self, dy: Array, saved: Any) -> Any:
+        """Add to the gradients; return that of the input."""
         return dy + super().backward(dy, saved)
 
 
@@ -81,12 +78,14 @@ class Norm:
         self.gradients = {key: np.zeros_like(array) for key, array in self.parameters.items()}
 
     def forward(self, x: Array) -> tuple[Array, Any]:
+        """Return the output, and what `backward` needs."""
         centred = x - x.mean(1, keepdims=True)
         scale = 1 / np.sqrt(np.square(centred).mean(1, keepdims=True) + 1e-5)
         normal = centred * scale
         return normal * self.parameters["gain"] + self.parameters["bias"], (normal, scale)
 
     def backward(self, dy: Array, saved: Any) -> Array:
+        """Add to the gradients; return that of the input."""
         normal, scale = saved
         self.gradients["gain"] += (dy * normal).sum(0)
         self.gradients["bias"] += dy.sum(0)
@@ -98,20 +97,24 @@ class Gelu:
     """The activation of GPT-2: GELU, approximated with tanh."""
 
     def forward(self, x: Array) -> tuple[Array, Any]:
+        """Return the output, and what `backward` needs."""
         tanh = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x * x * x))
         return 0.5 * x * (1 + tanh), (x, tanh)
 
     def backward(self, dy: Array, saved: Any) -> Array:
+        """Add to the gradients; return that of the input."""
         x, tanh = saved
         slope = np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x * x)
         return dy * (0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * slope)
 
 
 def column(weights: Arrays, name: str, comm: MPI.Intracomm, sequence: bool) -> ColumnParallelLinear:
+    """Return the layer with the weights of this name, divided by columns."""
     return ColumnParallelLinear(weights[f"{name}.weight"], weights[f"{name}.bias"], comm=comm, sequence=sequence)
 
 
 def row(weights: Arrays, name: str, comm: MPI.Intracomm, sequence: bool) -> RowParallelLinear:
+    """Return the layer with the weights of this name, divided by rows."""
     return RowParallelLinear(weights[f"{name}.weight"], weights[f"{name}.bias"], comm=comm, sequence=sequence)
 
 
@@ -131,6 +134,7 @@ class Attention:
         return y.reshape(len(x), -1), saved
 
     def backward(self, dy: Array, saved: Any) -> Array:
+        """Add to the gradients; return that of the input."""
         heads = dy.reshape(-1, self.length, dy.shape[1] // self.head_width, self.head_width)
         return np.stack(self.core.backward(heads, saved), 3).reshape(len(dy), -1)
 
@@ -157,6 +161,7 @@ class Embedding:
         return y + self.parameters["positions.table"][places], (saved, places)
 
     def backward(self, dy: Array, saved: Any) -> None:
+        """Add to the gradients; return that of the input."""
         saved, places = saved
         self.tokens.backward(dy, saved)
         np.add.at(self.gradients["positions.table"], places, dy)
@@ -170,10 +175,12 @@ class Head:
         self.tokens, self.comm, self.sequence = tokens, comm, sequence
 
     def forward(self, x: Array) -> tuple[Array, Any]:
+        """Return the output, and what `backward` needs."""
         x = enter_region(x, self.comm, self.sequence)
         return x @ self.tokens.parameters["table"].T, x
 
     def backward(self, dy: Array, saved: Any) -> Array:
+        """Add to the gradients; return that of the input."""
         self.tokens.gradients["table"] += dy.T @ saved
         return leave_region(dy @ self.tokens.parameters["table"], self.comm, self.sequence)
 

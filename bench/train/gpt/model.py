@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from pycoll.parallel import Mesh, VocabularyParallelEmbedding
+from pycoll.parallel import Mesh, RingAttention, UlyssesAttention, VocabularyParallelEmbedding
 
-from .cores import core_of
 from .layers import Embedding, Head, Layers, Norm, transformer_layer
 from .weights import Arrays, Size
 
+ATTENTION = {"ulysses": UlyssesAttention, "ring": RingAttention}
 AXES = ("dp", "pp", "ep", "sp", "tp")
 
 
@@ -48,8 +48,8 @@ def _chunk(
     sequence: bool,
 ) -> Layers:
     tp, sp = along(mesh, "tp"), along(mesh, "sp")
-    core = core_of(attention, size, sp)
-    places = core.places(size.length)
+    core = ATTENTION[attention](sp)
+    places = core.positions(size.length)
     parts: dict[str, Any] = {}
     if first:
         parts["_embed"] = Embedding(tokens, weights["positions.table"], places, tp, sequence)

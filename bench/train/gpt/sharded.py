@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from pycoll.parallel import AdamW, FullyShardedDataParallel, average_gradients
 
 from .layers import Head, named

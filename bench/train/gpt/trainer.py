@@ -11,7 +11,7 @@ import pycoll
 from pycoll.parallel import AdamW, Mesh, average_gradients, vocabulary_parallel_cross_entropy
 
 from .layers import named
-from .model import along, chunks_of
+from .model import ATTENTION, along, chunks_of
 from .weights import Array, Arrays, Size
 
 REPLICAS = ("dp", "fsdp", "ep")  # the axes along which ranks have different sequences
@@ -39,6 +39,7 @@ class Trainer:
         self.tp, self.replicas = along(mesh, "tp"), along(mesh, *REPLICAS)
         self.chunks = chunks_of(weights, size, mesh, plan.chunks, plan.attention, plan.sequence)
         self.layers = {name: (layer, key) for chunk in self.chunks for name, layer, key in named(chunk)}
+        self.places = ATTENTION[plan.attention](along(mesh, "sp")).positions(size.length)
         self.prepare()
 
     def prepare(self) -> None:
@@ -74,14 +75,15 @@ class Trainer:
         return float(pycoll.allreduce(np.array([total]), comm=everyone)[0]) / everyone.size
 
     def micro_batches(self, batch: Array) -> list[Array]:
-        """Return the sequences of this rank, in micro-batches, and their positions on this rank."""
+        """Return the sequences of this rank, in micro-batches, with the positions of this rank."""
         parts = self.replicas.size * self.plan.micro_batches
         if len(batch) % parts:
             raise ValueError(
                 f"{len(batch)} sequences cannot be divided over {self.replicas.size} ranks with "
                 f"{self.plan.micro_batches} micro-batches each; change the batch to a multiple of {parts}"
             )
-        return np.split(np.split(batch, self.replicas.size)[self.replicas.rank], self.plan.micro_batches)
+        mine = np.split(batch, self.replicas.size)[self.replicas.rank][:, self.places]
+        return np.split(mine, self.plan.micro_batches)
 
     def loss(self, y: Array, targets: Array) -> tuple[float, Array]:
         """Return the mean loss of a micro-batch, and its gradient, as a part of that of the batch."""

@@ -1,0 +1,308 @@
+"""Attention of sequences whose positions are divided over the ranks of a communicator.
+
+`Attention` computes on one rank.  `UlyssesAttention` exchanges positions for heads, so that each rank has all positions
+of some heads.  `RingAttention` keeps the positions where they are, and sends keys and values around a ring.  All three
+are used in the same way.  `forward` returns the output and what `backward` needs; `backward` returns the gradients of
+queries, keys and values.
+
+All arrays have the shape (sequences, positions, heads, width of a head).  Bytes that a rank sends are for p ranks; Z is
+the size of the queries of one rank in bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+
+Array = Any
+
+
+class Attention:
+    """Softmax attention of whole sequences.
+
+    Parameters
+    ----------
+    causal : bool, default True
+        Whether a position attends only to itself and to the positions before it.
+
+    References
+    ----------
+    Vaswani et al., "Attention Is All You Need", 2017. https://arxiv.org/abs/1706.03762
+    """
+
+    def __init__(self, causal: bool = True) -> None:
+        self._causal = causal
+
+    def positions(self, length: int) -> np.ndarray:
+        """Return the positions of a sequence that this rank has: all of them."""
+        return np.arange(length)
+
+    def forward(self, q: Array, k: Array, v: Array) -> tuple[Array, Any]:
+        """Return the output, with the shape of the queries, and what `backward` needs."""
+        q, k, v = map(_heads_first, (q, k, v))
+        softmax = _Softmax(q)
+        softmax.add(slice(None), q, k, v, self._causal)
+        output, logarithm = softmax.result()
+        return _heads_first(output), (q, k, v, output, logarithm)
+
+    def backward(self, dy: Array, saved: Any) -> tuple[Array, Array, Array]:
+        """Return the gradients of queries, keys and values from that of the output."""
+        q, k, v, output, logarithm = saved
+        dy = _heads_first(dy)
+        found = _gradients(q, k, v, dy, (dy * output).sum(-1), logarithm, self._causal)
+        dq, dk, dv = map(_heads_first, found)
+        return dq, dk, dv
+
+
+class UlyssesAttention:
+    """Attention with two all-to-alls: each rank computes some heads for all positions.
+
+    Rank r has the block r of the positions.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.
+    causal : bool, default True
+        Whether a position attends only to itself and to the positions before it.
+
+    Raises
+    ------
+    ValueError
+        In `forward`, if the number of heads is not a multiple of the number of ranks.  In `positions`, if the length of
+        the sequence is not.
+
+    Notes
+    -----
+    Sent in `forward`: 4 * (p - 1) * Z // p.
+    Sent in `backward`: 4 * (p - 1) * Z // p.
+
+    References
+    ----------
+    Jacobs et al., "DeepSpeed Ulysses", 2023. https://arxiv.org/abs/2309.14509
+    """
+
+    def __init__(self, comm: MPI.Intracomm | None = None, causal: bool = True) -> None:
+        self._comm = MPI.COMM_WORLD if comm is None else comm
+        self._attention = Attention(causal)
+
+    def positions(self, length: int) -> np.ndarray:
+        """Return the positions of a sequence that this rank has."""
+        return _pieces(length, self._comm.size)[self._comm.rank]
+
+    def forward(self, q: Array, k: Array, v: Array) -> tuple[Array, Any]:
+        """Return the output, with the shape of the queries, and what `backward` needs."""
+        heads, ranks = q.shape[2], self._comm.size
+        if heads % ranks:
+            raise ValueError(
+                f"{heads} heads cannot be divided over {ranks} ranks; change the number of heads to a multiple of "
+                f"{ranks}, or use RingAttention"
+            )
+        y, saved = self._attention.forward(*self._to_heads(np.stack([q, k, v])))
+        return self._to_positions(y[None])[0], saved
+
+    def backward(self, dy: Array, saved: Any) -> tuple[Array, Array, Array]:
+        """Return the gradients of queries, keys and values from that of the output."""
+        found = self._attention.backward(self._to_heads(dy[None])[0], saved)
+        dq, dk, dv = self._to_positions(np.stack(found))
+        return dq, dk, dv
+
+    def _to_heads(self, x: Array) -> Array:
+        """Exchange positions for heads in arrays of shape (arrays, sequences, positions, heads, width)."""
+        arrays, sequences, positions, heads, width = x.shape
+        ranks = self._comm.size
+        blocks = np.moveaxis(x.reshape(arrays, sequences, positions, ranks, heads // ranks, width), 3, 0)
+        found = np.moveaxis(self._exchanged(blocks), 0, 2)
+        return found.reshape(arrays, sequences, ranks * positions, heads // ranks, width)
+
+    def _to_positions(self, x: Array) -> Array:
+        """Undo `_to_heads`."""
+        arrays, sequences, positions, heads, width = x.shape
+        ranks = self._comm.size
+        blocks = np.moveaxis(x.reshape(arrays, sequences, ranks, positions // ranks, heads, width), 2, 0)
+        found = np.moveaxis(self._exchanged(blocks), 0, 3)
+        return found.reshape(arrays, sequences, positions // ranks, ranks * heads, width)
+
+    def _exchanged(self, blocks: Array) -> Array:
+        sent = blocks.copy(order="C")
+        return pycoll.alltoall(sent, np.empty_like(sent), comm=self._comm)
+
+
+class RingAttention:
+    """Attention that sends keys and values around a ring, while each rank computes with those that it has.
+
+    The softmax is updated with each block, so no rank ever has the scores of all positions.  With a causal mask, rank r
+    has the pieces r and 2 * p - 1 - r of 2 * p equal pieces of the positions, so that all ranks do the same work.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.
+    causal : bool, default True
+        Whether a position attends only to itself and to the positions before it.
+
+    Raises
+    ------
+    ValueError
+        In `positions`, if the length of the sequence is not a multiple of the number of ranks, or for a causal mask of
+        twice that number.
+
+    Notes
+    -----
+    Sent in `forward`: 2 * (p - 1) * Z.
+    Sent in `backward`: (p > 1) * (4 * p - 2) * Z.
+    Keys and values go around in both passes; in `backward`, their gradients follow them, and return to their rank.
+
+    References
+    ----------
+    Liu et al., "Ring Attention with Blockwise Transformers for Near-Infinite Context", 2023.
+    https://arxiv.org/abs/2310.01889
+
+    Brandon et al., "Striped Attention", 2023, on the balance of causal masks. https://arxiv.org/abs/2311.09431
+    """
+
+    def __init__(self, comm: MPI.Intracomm | None = None, causal: bool = True) -> None:
+        self._comm = MPI.COMM_WORLD if comm is None else comm
+        self._causal = causal
+
+    def positions(self, length: int) -> np.ndarray:
+        """Return the positions of a sequence that this rank has, in the order of its arrays."""
+        pieces = _pieces(length, len(self._numbers(0)) * self._comm.size)
+        return np.concatenate([pieces[number] for number in self._numbers(self._comm.rank)])
+
+    def forward(self, q: Array, k: Array, v: Array) -> tuple[Array, Any]:
+        """Return the output, with the shape of the queries, and what `backward` needs."""
+        q, k, v = map(_heads_first, (q, k, v))
+        softmax = _Softmax(q)
+        own = np.stack([k, v]).copy()  # contiguous
+        for source, (keys, values) in self._blocks(own):
+            for mine, theirs, causal in self._pairs(source, q.shape[2]):
+                softmax.add(mine, q[:, :, mine], keys[:, :, theirs], values[:, :, theirs], causal)
+        output, logarithm = softmax.result()
+        return _heads_first(output), (q, own, output, logarithm)
+
+    def backward(self, dy: Array, saved: Any) -> tuple[Array, Array, Array]:
+        """Return the gradients of queries, keys and values from that of the output."""
+        q, own, output, logarithm = saved
+        dy = _heads_first(dy)
+        inner = (dy * output).sum(-1)
+        dq, gradients = np.zeros_like(q), None
+        arriving = _Moving(self._comm, 1)
+        for source, (keys, values) in self._blocks(own):
+            block = np.zeros_like(own)
+            for mine, theirs, causal in self._pairs(source, q.shape[2]):
+                at = (slice(None), slice(None), mine)
+                of = (slice(None), slice(None), theirs)
+                found = _gradients(q[at], keys[of], values[of], dy[at], inner[at], logarithm[at], causal)
+                dq[at] += found[0]
+                block[0][of] += found[1]
+                block[1][of] += found[2]
+            gradients = block if gradients is None else block + arriving.wait()
+            arriving.start(gradients)
+        dk, dv = map(_heads_first, arriving.wait())
+        return _heads_first(dq), dk, dv
+
+    def _blocks(self, own: Array) -> Any:
+        """Yield the keys and values of each rank, and send them on in the meantime."""
+        rank, ranks = self._comm.rank, self._comm.size
+        moving = _Moving(self._comm, 0)
+        for step in range(ranks):
+            if step < ranks - 1:
+                moving.start(own)
+            yield (rank - step) % ranks, own
+            if step < ranks - 1:
+                own = moving.wait()
+
+    def _numbers(self, rank: int) -> tuple[int, ...]:
+        """The numbers of the pieces of the positions that a rank has."""
+        return (rank, 2 * self._comm.size - 1 - rank) if self._causal else (rank,)
+
+    def _pairs(self, source: int, length: int) -> Any:
+        """Yield places of queries and of keys that belong together, and whether the mask cuts through them."""
+        mine, theirs = self._numbers(self._comm.rank), self._numbers(source)
+        piece = length // len(mine)
+        for i, one in enumerate(mine):
+            for j, other in enumerate(theirs):
+                if not self._causal or other <= one:
+                    at, of = (slice(each * piece, (each + 1) * piece) for each in (i, j))
+                    yield at, of, self._causal and other == one
+
+
+class _Moving:
+    """An array that moves from each rank to the next one."""
+
+    def __init__(self, comm: MPI.Intracomm, tag: int) -> None:
+        self._comm, self._tag = comm, tag
+
+    def start(self, array: Array) -> None:
+        self._sent, self._received = array, np.empty_like(array)
+        rank, ranks = self._comm.rank, self._comm.size
+        if ranks == 1:
+            self._received, self._requests = array, []
+            return
+        self._requests = [
+            pycoll.irecv(self._received, (rank - 1) % ranks, self._tag, comm=self._comm),
+            pycoll.isend(array, (rank + 1) % ranks, self._tag, comm=self._comm),
+        ]
+
+    def wait(self) -> Array:
+        MPI.Request.Waitall(self._requests)
+        return self._received
+
+
+class _Softmax:
+    """The softmax of scores that come in blocks of keys, and the sum of values that it weights."""
+
+    def __init__(self, q: Array) -> None:
+        self._sum = np.zeros_like(q)
+        self._greatest = np.full_like(q[..., 0], -np.inf)
+        self._total = np.zeros_like(q[..., 0])
+
+    def add(self, at: slice, q: Array, k: Array, v: Array, causal: bool) -> None:
+        """Add a block of keys and values for the queries at some positions."""
+        scores = _scores(q, k, causal)
+        before = self._greatest[:, :, at]
+        greatest = np.maximum(before, scores.max(-1))
+        weights = np.exp(scores - greatest[..., None])
+        shrink = np.exp(before - greatest)
+        self._total[:, :, at] = self._total[:, :, at] * shrink + weights.sum(-1)
+        self._sum[:, :, at] = self._sum[:, :, at] * shrink[..., None] + weights @ v
+        self._greatest[:, :, at] = greatest
+
+    def result(self) -> tuple[Array, Array]:
+        """Return the weighted sums of the values, and the logarithm of the sum of the exponentials of the scores."""
+        return self._sum / self._total[..., None], self._greatest + np.log(self._total)
+
+
+def _scores(q: Array, k: Array, causal: bool) -> Array:
+    scores = q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5
+    if causal:
+        scores[..., np.tri(*scores.shape[-2:], like=q) == 0] = -np.inf
+    return scores
+
+
+def _gradients(
+    q: Array, k: Array, v: Array, dy: Array, inner: Array, logarithm: Array, causal: bool
+) -> tuple[Array, Array, Array]:
+    """Return the gradients of a block; `inner` is the product of the output and its gradient at each position."""
+    weights = np.exp(_scores(q, k, causal) - logarithm[..., None])
+    dscores = weights * (dy @ v.swapaxes(-1, -2) - inner[..., None]) * q.shape[-1] ** -0.5
+    return dscores @ k, dscores.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dy
+
+
+def _heads_first(x: Array) -> Array:
+    """Swap positions and heads, so that matrix products are those of a head."""
+    return x.swapaxes(1, 2)
+
+
+def _pieces(length: int, count: int) -> list[np.ndarray]:
+    if length % count:
+        raise ValueError(
+            f"a sequence of {length} positions cannot be divided into {count} equal pieces; "
+            f"change its length to a multiple of {count}"
+        )
+    return np.split(np.arange(length), count)
