@@ -10,6 +10,7 @@ Drivers for data-parallel training:
 
 - `ColumnParallelLinear`, `RowParallelLinear`, `VocabularyParallelEmbedding`: layers with weights divided over ranks.
 - `UlyssesAttention`, `RingAttention`: attention of sequences that are divided over ranks.
+- `Pipeline`: layers divided over ranks, with micro-batches.
 
 The drivers communicate only through the public functions of pycoll.  They also use the checks of arrays in
 `pycoll.arguments`, and `pycoll.runtime.progress`, which waits while collectives in flight make progress.
@@ -25,6 +26,7 @@ from .flat import Piece
 from .fsdp import FullyShardedDataParallel
 from .mesh import Mesh
 from .optimizers import SGD, Adam, AdamW, Optimizer
+from .pipeline import Pipeline
 from .ps.parameter_server import ParameterServer
 from .tensor import (
     ColumnParallelLinear,
@@ -49,6 +51,7 @@ __all__ = [
     "Optimizer",
     "ParameterServer",
     "Piece",
+    "Pipeline",
     "RingAttention",
     "RowParallelLinear",
     "TopK",

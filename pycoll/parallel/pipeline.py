@@ -1,0 +1,228 @@
+"""Pipeline parallelism: each rank has some layers, and micro-batches pass through the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+from pycoll.trace import phase
+
+from ..schedule import pipeline
+from ..schedule.pipeline import Backward, BackwardInput, BackwardWeights, Forward, Recv, Send
+from .driver import own_communicator
+
+Array = Any
+Loss = Callable[[Array, Array], tuple[float, Array]]
+AHEAD = 4  # moves whose messages are awaited in advance
+
+
+class Pipeline:
+    """Run the forward and backward passes of a model whose layers are divided over ranks.
+
+    All ranks of `comm` create the pipeline together and call its methods together.  Rank s of p has the chunks
+    s, s + p, s + 2 * p, ... of the model.
+
+    Parameters
+    ----------
+    chunks : sequence of objects
+        The chunks of this rank, in the order of the model.  ``forward(x)`` returns the output and what the backward
+        pass needs.  ``backward(dy, saved)`` keeps the gradients of weights and returns the gradient of x.
+    loss : callable
+        ``loss(y, targets)`` returns the mean loss of a micro-batch and its gradient, with the shape of y.  It is called
+        on the last rank.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.  The pipeline uses a duplicate of it.
+    schedule : str, default "1f1b"
+        One of "gpipe", "1f1b", "interleaved", which has several chunks on each rank, and "zb-h1".  For "zb-h1", a chunk
+        has ``backward_input(dy, saved)``, which returns the gradient of x, and a function without arguments that
+        computes the gradients of weights.
+    micro_batches : int, default 1
+        The number of parts of equal size that a batch is divided into.
+
+    Raises
+    ------
+    TypeError
+        If a chunk has no `backward_input` and the schedule needs it.
+    ValueError
+        If the schedule is unknown, or does not fit the numbers of ranks, chunks and micro-batches.
+
+    Notes
+    -----
+    Sent by rank s in a step: ((v - (s == p - 1)) + (v - (s == 0))) * (p > 1) * Z, after the first step.
+    Z is the size of the activation of a whole batch in bytes, and v the number of chunks on each rank.  In the first
+    step, the ranks also tell each other the shapes.
+
+    The schedules and their sources are in `pycoll.schedule.pipeline`; ``python -m pycoll.draw pipeline`` draws them.
+    """
+
+    def __init__(
+        self,
+        chunks: Sequence[Any],
+        loss: Loss,
+        *,
+        comm: MPI.Intracomm | None = None,
+        schedule: str = "1f1b",
+        micro_batches: int = 1,
+    ) -> None:
+        self.chunks, self.loss, self.micro_batches = list(chunks), loss, micro_batches
+        with own_communicator(comm) as self.comm:
+            given = schedule, self.comm.size, micro_batches, len(self.chunks)
+            pipeline.check(*given)
+            self._moves = list(pipeline.moves(schedule, self.comm.rank, *given[1:]))
+            split = any(isinstance(move, BackwardInput) for move in self._moves)
+            for number, chunk in enumerate(self.chunks):
+                if split and not hasattr(chunk, "backward_input"):
+                    raise TypeError(f"chunks[{number}] has no method backward_input, which {schedule!r} needs")
+        self._shapes: dict[int, tuple[tuple[int, ...], str]] = {}  # of the inputs of chunks
+        self._told: dict[int, tuple[tuple[int, ...], str]] = {}  # of the outputs of chunks, as the receivers know them
+
+    def step(self, inputs: Array, targets: Array) -> float:
+        """Run all forward and backward passes of a batch.
+
+        Parameters
+        ----------
+        inputs : array
+            The batch, whose first axis is divided into micro-batches.  Only the first rank uses it; other ranks may
+            pass None.
+        targets : array
+            What the loss compares with.  Only the last rank uses it.
+
+        Returns
+        -------
+        float
+            The mean loss, on all ranks.
+
+        Raises
+        ------
+        ValueError
+            If the length of the first axis is not a multiple of the number of micro-batches, or if micro-batches have
+            outputs of different shapes.
+        """
+        first, last = self.comm.rank == 0, self.comm.rank == self.comm.size - 1
+        run = _Step(self, self._divided("inputs", inputs, first), self._divided("targets", targets, last))
+        for number, move in enumerate(self._moves):
+            run.post(self._moves[number : number + AHEAD])
+            run.do(move)
+        run.finish()
+        return float(pycoll.allreduce(np.array([run.total]), comm=self.comm)[0])
+
+    def _divided(self, name: str, batch: Array, needed: bool) -> Sequence[Array]:
+        if not needed:
+            return ()
+        if len(batch) % self.micro_batches:
+            raise ValueError(
+                f"{name} of length {len(batch)} cannot be divided into {self.micro_batches} micro-batches of equal size"
+            )
+        return np.split(batch, self.micro_batches)
+
+    def free(self) -> None:
+        """Free the communicator.  All ranks call this together."""
+        self.comm.Free()
+
+
+class _Step:
+    """The moves of one step."""
+
+    def __init__(self, owner: Pipeline, inputs: Sequence[Array], targets: Sequence[Array]) -> None:
+        self.owner, self.inputs, self.targets = owner, inputs, targets
+        self.total = 0.0
+        self.posted: dict[Recv, tuple[Array, MPI.Request]] = {}
+        self.sends: list[MPI.Request] = []
+        # by micro-batch and chunk
+        self.forward: dict[tuple[int, int], Array] = {}  # inputs and outputs of forward passes
+        self.backward: dict[tuple[int, int], Array] = {}  # inputs and outputs of backward passes
+        self.saved: dict[tuple[int, int], Any] = {}
+        self.outputs: dict[tuple[int, int], tuple[tuple[int, ...], str]] = {}
+        self.later: dict[tuple[int, int], Callable[[], None]] = {}
+
+    def post(self, moves: Sequence[Any]) -> None:
+        """Start to receive the next messages, until one whose shape is not known."""
+        for move in moves:
+            if isinstance(move, Recv) and move not in self.posted:
+                at = move.batch, move.chunk
+                shape = self.outputs.get(at) if move.backward else self.owner._shapes.get(move.chunk)
+                if shape is None:
+                    return
+                array = np.empty(*shape)
+                self.posted[move] = array, pycoll.irecv(array, move.source, _tag(move), comm=self.owner.comm)
+
+    def do(self, move: Any) -> None:
+        """Do one move."""
+        at = move.batch, move.chunk
+        with phase(f"{type(move).__name__} of micro-batch {move.batch}"):
+            match move:
+                case Recv():
+                    self._receive(move, at)
+                case Send():
+                    self._send(move)
+                case Forward():
+                    self._forward(move, at)
+                case Backward():
+                    self._arrived(at, self._chunk(move).backward(self.backward.pop(at), self.saved.pop(at)))
+                case BackwardInput():
+                    found, self.later[at] = self._chunk(move).backward_input(self.backward.pop(at), self.saved.pop(at))
+                    self._arrived(at, found)
+                case BackwardWeights():
+                    self.later.pop(at)()
+
+    def _chunk(self, move: Any) -> Any:
+        return self.owner.chunks[move.chunk]
+
+    def _arrived(self, at: tuple[int, int], gradient: Array) -> None:
+        """Keep the gradient of an input, unless it is that of the whole model."""
+        if self.owner.comm.rank or at[1]:
+            self.backward[at] = gradient
+
+    def _receive(self, move: Recv, at: tuple[int, int]) -> None:
+        if move not in self.posted:
+            self.owner._shapes[move.chunk] = self.owner.comm.recv(None, move.source, _tag(move))
+            self.post([move])
+        array, request = self.posted.pop(move)
+        request.Wait()
+        (self.backward if move.backward else self.forward)[at] = array
+
+    def _send(self, move: Send) -> None:
+        position = move.chunk * self.owner.comm.size + move.to  # of the receiving chunk in the model
+        own = move.batch, (position + (1 if move.backward else -1)) // self.owner.comm.size
+        array = (self.backward if move.backward else self.forward).pop(own)
+        array = array if array.flags.c_contiguous else array.copy()
+        if not move.backward:
+            self._tell(move, array)
+        self.sends = [request for request in self.sends if not request.Test()]
+        self.sends.append(pycoll.isend(array, move.to, _tag(move), comm=self.owner.comm))
+
+    def _tell(self, move: Send, array: Array) -> None:
+        """Tell the receiver the shape in the first step."""
+        shape = array.shape, array.dtype.str
+        if (told := self.owner._told.setdefault(move.chunk, shape)) != shape:
+            raise ValueError(f"the output of micro-batch {move.batch} has the shape {shape}, not {told} as before")
+        if told is shape:  # the first message
+            self.sends.append(self.owner.comm.isend(shape, move.to, _tag(move)))
+
+    def _forward(self, move: Forward, at: tuple[int, int]) -> None:
+        x = self.forward.pop(at) if at in self.forward else self.inputs[move.batch]
+        y, self.saved[at] = self._chunk(move).forward(x)
+        self.outputs[at] = y.shape, y.dtype.str
+        if not self.last(move.chunk):
+            self.forward[at] = y
+            return
+        value, gradient = self.owner.loss(y, self.targets[move.batch])
+        self.total += value / self.owner.micro_batches
+        self.backward[at] = gradient / self.owner.micro_batches
+
+    def last(self, chunk: int) -> bool:
+        """Whether a chunk of this rank is the last of the model."""
+        return self.owner.comm.rank == self.owner.comm.size - 1 and chunk == len(self.owner.chunks) - 1
+
+    def finish(self) -> None:
+        """Wait until everything is sent."""
+        MPI.Request.Waitall(self.sends)
+
+
+def _tag(move: Send | Recv) -> int:
+    """The tag of messages to a chunk, in one direction; those of micro-batches come in order."""
+    return 2 * move.chunk + move.backward
