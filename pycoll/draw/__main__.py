@@ -1,7 +1,7 @@
-"""Draw an algorithm step by step.
+"""Draw an algorithm step by step, or with ``pipeline`` the time chart of a pipeline.
 
 Without -o, print text.  An .svg file is a sheet with all steps, an .html file is a page that plays them.  --all
-writes a site with all algorithms.
+writes a site with all algorithms.  ``python -m pycoll.draw pipeline --help`` lists the options of time charts.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from pathlib import Path
 from ..base.command_line import Parser, check_folder
 from ..base.files import write_atomically
 from ..primitives.direct import AND_SUFFIX, find_schedule
+from ..schedule.pipeline import SCHEDULES, check
 from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
 from .frames import Film
 from .gallery import Setting, guide
 from .page import page
+from .pipeline import svg
+from .pipeline import text as time_chart
 from .sheet import sheet
 from .text import text
 
@@ -102,8 +105,41 @@ def _hosts(given: str | None, size: int) -> tuple[int, ...] | None:
     return hosts
 
 
+def draw_pipeline(argv: Sequence[str]) -> None:
+    """Draw the time chart of a pipeline."""
+    options = Parser(
+        prog="python -m pycoll.draw pipeline",
+        description="Draw when each stage of a pipeline works; a backward pass takes twice as long as a forward pass.",
+    )
+    options.add_argument("--schedule", default="1f1b", help=f"one of: {', '.join(SCHEDULES)} (%(default)s)")
+    options.add_argument("-n", "--stages", type=int, default=4, help="number of stages (%(default)s)")
+    options.add_argument("-m", "--micro-batches", type=int, default=8, help="number of micro-batches (%(default)s)")
+    options.add_argument("-v", "--chunks", type=int, help="chunks of each stage (1; interleaved: 2)")
+    options.add_argument("-o", "--output", type=Path, help="an .svg file; without it, print text")
+    given = options.parse_args(argv)
+    chunks = given.chunks or (2 if given.schedule == "interleaved" else 1)
+    chart = given.schedule, given.stages, given.micro_batches, chunks
+    try:
+        check(*chart)
+        if max(given.stages, given.micro_batches) > MOST:
+            raise ValueError(f"-n and -m must be at most {MOST}")
+        if given.output and given.output.suffix != ".svg":
+            raise ValueError(f"-o {given.output} does not end in .svg")
+        check_folder("-o", given.output)
+    except ValueError as error:
+        options.error(str(error))
+    if given.output:
+        _write(given.output, svg(*chart))
+    else:
+        print(time_chart(*chart), end="")
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Draw, and print or write the result."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["pipeline"]:
+        draw_pipeline(argv[1:])
+        return
     setting, algorithm, output = parse(argv)
     if algorithm and not output:
         print(text(setting.film(algorithm)), end="")

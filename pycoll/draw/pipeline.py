@@ -1,0 +1,108 @@
+"""Time charts of pipelines: ``python -m pycoll.draw pipeline --schedule 1f1b -n 4 -m 8``."""
+
+from __future__ import annotations
+
+from ..schedule.pipeline import SCHEDULES, Backward, BackwardInput, BackwardWeights, Forward
+from ..schedule.timeline import Span, Timeline, timeline
+from .markup import tag, words
+from .sheet import XMLNS, style
+
+UNIT, ROW, LABELS = 24.0, 26, 64
+COLOURS = {Forward: "r0", Backward: "r2", BackwardInput: "r2", BackwardWeights: "r1"}
+SIGNS = {Forward: "F", Backward: "B", BackwardInput: "I", BackwardWeights: "W"}
+MEANINGS = {
+    Forward: "forward",
+    Backward: "backward",
+    BackwardInput: "input gradient",
+    BackwardWeights: "weight gradient",
+}
+
+
+def title(name: str, stages: int, batches: int, chunks: int) -> str:
+    """Return the first line of a chart."""
+    several = f", {chunks} chunks each" if chunks > 1 else ""
+    return f"{name}: {stages} stages{several}, {batches} micro-batches"
+
+
+def summary(chart: Timeline) -> str:
+    """Return the figures of a chart."""
+    kept = ", ".join(map(str, chart.kept))
+    return f"bubble {chart.bubble:.1%} of the time; activations kept by each stage: {kept}"
+
+
+def source(name: str) -> str:
+    """Return the source of a schedule."""
+    text = (SCHEDULES[name].work.__doc__ or "").partition("Source: ")[2]
+    return "Source: " + " ".join(text.split())
+
+
+def text(name: str, stages: int, batches: int, chunks: int = 1) -> str:
+    """Return a chart as text, with a column for each unit of time."""
+    chart = timeline(name, stages, batches, chunks)
+    width = max(len(_label(span)) for spans in chart.stages for span in spans) + 1
+    lines = [title(name, stages, batches, chunks), summary(chart), ""]
+    for stage, spans in enumerate(chart.stages):
+        cells = ["." * (width - 1)] * round(chart.total)
+        for span in spans:
+            for at in range(round(span.start), round(span.end)):
+                cells[at] = _label(span) if at == round(span.start) else "-" * (width - 1)
+        lines.append(f"stage {stage:<3} " + "".join(cell.ljust(width) for cell in cells))
+    kinds = [kind for kind in SIGNS if any(isinstance(span.work, kind) for spans in chart.stages for span in spans)]
+    keys = "; ".join(f"{SIGNS[kind]}: {MEANINGS[kind]}" for kind in kinds)
+    number = "the numbers are those of the micro-batch" + (" and of the chunk" if chunks > 1 else "")
+    lines += ["", f"{keys}; {number}; .: idle", source(name)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def svg(name: str, stages: int, batches: int, chunks: int = 1) -> str:
+    """Return a chart as an SVG document."""
+    chart = timeline(name, stages, batches, chunks)
+    width, height = LABELS + UNIT * chart.total + 40, ROW * stages + 118
+    head = title(name, stages, batches, chunks)
+    parts = [
+        tag("title", words(head)),
+        tag("style", words(style("drawing.css"))),
+        tag("rect", class_="paper", x=0, y=0, width=width, height=height),
+        tag("text", words(head), class_="name", x=16, y=28),
+        tag("text", words(summary(chart)), class_="label", x=16, y=48),
+    ]
+    for stage, spans in enumerate(chart.stages):
+        top = 64 + ROW * stage
+        parts.append(tag("text", f"stage {stage}", class_="label", x=16, y=top + 15))
+        parts.append(tag("rect", class_="rests", x=LABELS, y=top, width=UNIT * chart.total, height=ROW - 4))
+        parts += [_box(span, top, chunks) for span in spans]
+    parts.append(_legend(chart, 64 + ROW * stages + 22))
+    parts.append(tag("text", words(source(name)), class_="label", x=16, y=height - 12))
+    size = {"width": width, "height": height, "viewBox": f"0 0 {width:.6g} {height}"}
+    return tag("svg", *parts, class_="drawing", xmlns=XMLNS, **size)
+
+
+def _label(span: Span) -> str:
+    return f"{SIGNS[type(span.work)]}{span.work.batch}" + (f".{span.work.chunk}" if span.work.chunk else "")
+
+
+def _box(span: Span, top: float, chunks: int) -> str:
+    """Draw work as a box; later chunks are lighter."""
+    width = UNIT * (span.end - span.start)
+    left = LABELS + UNIT * span.start
+    light = 1 - 0.6 * span.work.chunk / chunks
+    hint = f"{MEANINGS[type(span.work)]} of micro-batch {span.work.batch}, chunk {span.work.chunk}"
+    size = {"width": width, "height": ROW - 4}
+    return tag(
+        "g",
+        tag("title", words(hint)),
+        tag("rect", class_=COLOURS[type(span.work)], x=left, y=top, fill_opacity=light, **size),
+        tag("rect", class_="edge", x=left, y=top, **size),
+        tag("text", str(span.work.batch), class_="by", x=left + width / 2, y=top + 15, text_anchor="middle"),
+    )
+
+
+def _legend(chart: Timeline, top: float) -> str:
+    kinds = [kind for kind in SIGNS if any(isinstance(span.work, kind) for spans in chart.stages for span in spans)]
+    parts = []
+    for number, kind in enumerate(kinds):
+        left = 16 + 140 * number
+        parts.append(tag("rect", class_=COLOURS[kind], x=left, y=top - 11, width=14, height=14))
+        parts.append(tag("text", MEANINGS[kind], class_="label", x=left + 20, y=top))
+    parts.append(tag("text", "numbers: micro-batches", class_="label", x=16 + 140 * len(kinds), y=top))
+    return "".join(parts)
