@@ -10,6 +10,7 @@ Drivers for data-parallel training:
 
 - `ColumnParallelLinear`, `RowParallelLinear`, `VocabularyParallelEmbedding`: layers with weights divided over ranks.
 - `UlyssesAttention`, `RingAttention`: attention of sequences that are divided over ranks.
+- `ExpertParallel`: a mixture of experts, which are divided over ranks.
 - `Pipeline`: layers divided over ranks, with micro-batches.
 
 The drivers communicate only through the public functions of pycoll.  They also use the checks of arrays in
@@ -22,6 +23,7 @@ from .checkpoint import load, save
 from .clipping import clip_by_global_norm
 from .compression import Cast, TopK
 from .ddp import DistributedDataParallel
+from .experts import ExpertParallel
 from .flat import Piece
 from .fsdp import FullyShardedDataParallel
 from .mesh import Mesh
@@ -46,6 +48,7 @@ __all__ = [
     "Cast",
     "ColumnParallelLinear",
     "DistributedDataParallel",
+    "ExpertParallel",
     "FullyShardedDataParallel",
     "Mesh",
     "Optimizer",

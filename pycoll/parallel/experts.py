@@ -1,0 +1,248 @@
+"""Expert parallelism: a mixture of experts, with some of the experts on each rank."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+
+from .tensor import block
+
+Array = Any
+
+
+class ExpertParallel:
+    """Send each row to the experts that a gate chooses for it, and add up what they return.
+
+    Each expert is a network ``relu(x @ up) @ down``.  The output of a row is the sum over its `top_k` experts, weighted
+    with their probabilities; with several experts, these are divided by their sum.  An expert takes a limited number of
+    rows from each rank.  The rows above this limit get nothing from it: first choices come before second choices, and
+    earlier rows before later ones.
+
+    Parameters
+    ----------
+    gate : array of shape (width, experts)
+        The weights of the gate, which all ranks have.
+    up : array of shape (experts, width, hidden)
+        The first weights of all experts, the same on all ranks.
+    down : array of shape (experts, hidden, width)
+        The second weights.
+    top_k : int, default 1
+        The number of experts for each row.
+    capacity : float, default 1.25
+        The limit for each rank and expert, divided by the number of rows if all experts had the same.
+    balance : float, default 0.01
+        The factor of the loss that keeps the experts equally busy.  `backward` adds its gradient.
+    groups : int, default 1
+        The number of groups of rows of each rank for which the limit and the balance are computed.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.
+
+    Attributes
+    ----------
+    parameters : dict of str to array
+        The gate, and the experts of this rank.
+    gradients : dict of str to array
+        Sums of their gradients, those of experts over all ranks; set them to zero before each step.
+
+    Raises
+    ------
+    ValueError
+        If the number of experts is not a multiple of the number of ranks, `top_k` is not between 1 and the number of
+        experts, or `capacity` is not positive.
+
+    Notes
+    -----
+    Sent in `forward`: 8 * E * (p - 1) // p + 2 * k * (p - 1) * Z // p.
+    Sent in `backward`: 2 * k * (p - 1) * Z // p.
+    E is the number of experts, k is `top_k`, and Z is the size of the rows of a rank, if all experts get equally many.
+    The numbers of rows travel first, then the rows.
+
+    References
+    ----------
+    Lepikhin et al., "GShard", ICLR 2021, on capacity and groups. https://arxiv.org/abs/2006.16668
+
+    Fedus et al., "Switch Transformers", 2021, on the loss for balance. https://arxiv.org/abs/2101.03961
+    """
+
+    def __init__(
+        self,
+        gate: Array,
+        up: Array,
+        down: Array,
+        *,
+        top_k: int = 1,
+        capacity: float = 1.25,
+        balance: float = 0.01,
+        groups: int = 1,
+        comm: MPI.Intracomm | None = None,
+    ) -> None:
+        self.comm = MPI.COMM_WORLD if comm is None else comm
+        self.experts, ranks = gate.shape[1], self.comm.size
+        if self.experts % ranks:
+            raise ValueError(
+                f"{self.experts} experts cannot be divided over {ranks} ranks; "
+                f"change the number of experts to a multiple of {ranks}, or use fewer ranks"
+            )
+        if not 1 <= top_k <= self.experts:
+            raise ValueError(f"top_k={top_k} is not between 1 and {self.experts}, the number of experts")
+        if not capacity > 0:
+            raise ValueError(f"capacity={capacity} is not positive")
+        self.top_k, self.capacity, self.balance, self.groups = top_k, capacity, balance, groups
+        self.parameters = {"gate": gate.copy(), "up": block(up, self.comm), "down": block(down, self.comm)}
+        self.gradients = {name: np.zeros_like(array) for name, array in self.parameters.items()}
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        """Return the weighted outputs of the experts, and what `backward` needs.
+
+        Parameters
+        ----------
+        x : array of shape (rows, width)
+            The rows of this rank; ranks may have different numbers of rows.
+
+        Returns
+        -------
+        array of shape (rows, width)
+            The outputs.
+        object
+            What `backward` needs.  Its attribute `loss` is the loss for balance, multiplied by `balance`.
+
+        Raises
+        ------
+        ValueError
+            If the number of rows is not a multiple of `groups`.
+        """
+        route = self._route(x)
+        exchange = _Exchange(self.comm, np.bincount(route.expert, minlength=self.experts))
+        given = exchange.to_experts(x[route.row])
+        hidden = [np.maximum(rows @ up, 0) for rows, up in zip(given, self.parameters["up"], strict=True)]
+        made = [rows @ down for rows, down in zip(hidden, self.parameters["down"], strict=True)]
+        returned = exchange.to_rows(made)
+        y = np.zeros_like(x)
+        np.add.at(y, route.row, route.weight[:, None] * returned)
+        return y, _Saved(x, route, exchange, given, hidden, returned, float((route.spread * route.probability).sum()))
+
+    def backward(self, dy: Array, saved: Any) -> Array:
+        """Add to the gradients; return the gradient of x."""
+        x, route, exchange, given, hidden, returned, _ = saved
+        of_row = dy[route.row]
+        dgiven = []
+        for expert, dmade in enumerate(exchange.to_experts(route.weight[:, None] * of_row)):
+            self.gradients["down"][expert] += hidden[expert].T @ dmade
+            dhidden = dmade @ self.parameters["down"][expert].T * (hidden[expert] > 0)
+            self.gradients["up"][expert] += given[expert].T @ dhidden
+            dgiven.append(dhidden @ self.parameters["up"][expert].T)
+        dscores = route.backward((of_row * returned).sum(1))
+        self.gradients["gate"] += x.T @ dscores
+        dx = dscores @ self.parameters["gate"].T
+        np.add.at(dx, route.row, exchange.to_rows(dgiven))
+        return dx
+
+    def _route(self, x: Array) -> _Route:
+        if len(x) % self.groups:
+            raise ValueError(f"{len(x)} rows cannot be divided into {self.groups} groups of equal size")
+        scores = x @ self.parameters["gate"]
+        probability = np.exp(scores - scores.max(1, keepdims=True))
+        probability /= probability.sum(1, keepdims=True)
+        chosen = np.argsort(-probability, axis=1, kind="stable")[:, : self.top_k]
+        parts = np.split(chosen, self.groups)
+        rows = max(1, len(x) // self.groups)
+        most = math.ceil(self.capacity * self.top_k * rows / self.experts)
+        taken = np.concatenate([_taken(part, most) for part in parts])
+        row, choice = np.nonzero(taken)
+        order = np.argsort(chosen[row, choice], kind="stable")
+        share = np.stack([np.bincount(part[:, 0], minlength=self.experts) / rows for part in parts])
+        spread = np.repeat(self.balance * self.experts * share / (self.groups * rows), len(x) // self.groups, axis=0)
+        return _Route(row[order], choice[order], chosen, probability, spread.astype(x.dtype))
+
+
+class _Route(NamedTuple):
+    """Which rows go to which experts, sorted by expert."""
+
+    row: np.ndarray
+    choice: np.ndarray  # 0 for the first choice of the row
+    chosen: np.ndarray  # the experts of each row
+    probability: Array  # of each expert, for each row
+    spread: Array  # the gradient of the loss for balance with respect to the probabilities
+
+    @property
+    def expert(self) -> np.ndarray:
+        expert: np.ndarray = self.chosen[self.row, self.choice]
+        return expert
+
+    @property
+    def weights(self) -> Array:
+        """The weight of each choice of each row."""
+        picked = np.take_along_axis(self.probability, self.chosen, 1)
+        return picked / picked.sum(1, keepdims=True) if picked.shape[1] > 1 else picked
+
+    @property
+    def weight(self) -> Array:
+        return self.weights[self.row, self.choice]
+
+    def backward(self, dweight: Array) -> Array:
+        """Return the gradient of the scores from that of `weight`."""
+        dpicked = np.zeros_like(self.weights)
+        dpicked[self.row, self.choice] = dweight
+        if dpicked.shape[1] > 1:
+            total = np.take_along_axis(self.probability, self.chosen, 1).sum(1, keepdims=True)
+            dpicked = (dpicked - (dpicked * self.weights).sum(1, keepdims=True)) / total
+        dprobability = self.spread.copy()
+        np.add.at(dprobability, (np.arange(len(dpicked))[:, None], self.chosen), dpicked)
+        return self.probability * (dprobability - (dprobability * self.probability).sum(1, keepdims=True))
+
+
+class _Exchange:
+    """The exchange of rows between the ranks that have them and the ranks of their experts.
+
+    `counts` are the numbers of rows of this rank for each expert.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, counts: np.ndarray) -> None:
+        self.comm = comm
+        here = counts.reshape(comm.size, -1).astype(np.int64)  # by rank and expert of that rank
+        self.there = pycoll.alltoall(here, np.empty_like(here), comm=comm)  # by rank, for the experts of this rank
+        self.sent, self.received = here.sum(1), self.there.sum(1)
+
+    def to_experts(self, rows: Array) -> list[Array]:
+        """Send rows, sorted by expert; return the rows for each expert of this rank, in the order of ranks."""
+        found = self._exchanged(rows, self.sent, self.received)
+        pieces = np.split(found, np.cumsum(self.there.reshape(-1))[:-1])
+        experts = self.there.shape[1]
+        return [np.concatenate(pieces[expert::experts]) for expert in range(experts)]
+
+    def to_rows(self, results: list[Array]) -> Array:
+        """Send results back; return those of the rows of this rank, sorted by expert."""
+        pieces = [np.split(one, np.cumsum(counts)[:-1]) for one, counts in zip(results, self.there.T, strict=True)]
+        sorted_by_rank = np.concatenate([piece for of_rank in zip(*pieces, strict=True) for piece in of_rank])
+        return self._exchanged(sorted_by_rank, self.received, self.sent)
+
+    def _exchanged(self, rows: Array, sent: np.ndarray, received: np.ndarray) -> Array:
+        width = rows.shape[1]
+        found = np.empty((int(received.sum()), width), rows.dtype)
+        pycoll.alltoallv([rows, sent * width], [found, received * width], comm=self.comm)
+        return found
+
+
+class _Saved(NamedTuple):
+    x: Array
+    route: _Route
+    exchange: _Exchange
+    given: list[Array]
+    hidden: list[Array]
+    returned: Array
+    loss: float
+
+
+def _taken(chosen: np.ndarray, most: int) -> np.ndarray:
+    """Which choices of the rows of a group are within the limit of their expert."""
+    flat = chosen.T.reshape(-1)  # all first choices, then all second choices
+    order = np.argsort(flat, kind="stable")
+    starts = np.searchsorted(flat[order], flat[order])
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order)) - starts
+    return place.reshape(chosen.shape[::-1]).T < most
