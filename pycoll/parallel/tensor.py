@@ -8,13 +8,16 @@ rank, which are the input of the second.  The first begins with `enter_region`, 
 each of these functions is the backward pass of the other.
 
 `forward` returns the output and what `backward` needs, so that several batches can be in flight.  `backward` adds to
-`gradients` and returns the gradient of the input.
+`gradients` and returns the gradient of the input.  `backward_input` returns the gradient of the input, and a function
+that adds to `gradients` later; some schedules of pipelines use it.
 
 Bytes that a rank sends are for the ring algorithms on p ranks; Z is the size of the whole activation in bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,7 +85,7 @@ def enter_region(x: Array, comm: MPI.Intracomm | None = None, sequence: bool = F
     """
     if not sequence:
         return x
-    whole = pycoll.allgather(np.ascontiguousarray(x), comm=comm)
+    whole = pycoll.allgather(_contiguous(x), comm=comm)
     return whole.reshape(-1, *x.shape[1:])
 
 
@@ -115,7 +118,7 @@ def leave_region(x: Array, comm: MPI.Intracomm | None = None, sequence: bool = F
     -----
     Sent: 2 * (p - 1) * Z // p, with `sequence` (p - 1) * Z // p.
     """
-    x = np.ascontiguousarray(x)
+    x = _contiguous(x)
     if not sequence:
         return pycoll.allreduce(x, comm=comm)
     ranks = (comm or MPI.COMM_WORLD).size
@@ -124,11 +127,11 @@ def leave_region(x: Array, comm: MPI.Intracomm | None = None, sequence: bool = F
             f"sequence=True: {len(x)} rows cannot be divided over {ranks} ranks; "
             f"change the number of rows to a multiple of {ranks}"
         )
-    return pycoll.reduce_scatter(x, np.empty((len(x) // ranks, *x.shape[1:]), x.dtype), comm=comm)
+    return pycoll.reduce_scatter(x, np.empty_like(x, shape=(len(x) // ranks, *x.shape[1:])), comm=comm)
 
 
-class Linear:
-    """What both kinds of layers have.
+class Layer:
+    """What all layers have.
 
     Attributes
     ----------
@@ -146,6 +149,21 @@ class Linear:
         self.gradients = {name: np.zeros_like(array) for name, array in parameters.items()}
         self._sequence = sequence
 
+    def backward(self, dy: Array, saved: Any) -> Array:
+        """Add to the gradients; return the gradient of x, with its shape."""
+        dx, add = self.backward_input(dy, saved)
+        add()
+        return dx
+
+    def backward_input(self, dy: Array, saved: Any) -> tuple[Array, Callable[[], None]]:
+        """Return the gradient of x, and a function that adds to the gradients of the parameters."""
+        raise NotImplementedError
+
+    def _add(self, x: Array, dy: Array) -> None:
+        self.gradients["weight"] += x.T @ dy
+        if "bias" in self.gradients:
+            self.gradients["bias"] += dy.sum(0)
+
     def _enter(self, x: Array) -> Array:
         return enter_region(x, self.comm, self._sequence)
 
@@ -153,7 +171,7 @@ class Linear:
         return leave_region(x, self.comm, self._sequence)
 
 
-class ColumnParallelLinear(Linear):
+class ColumnParallelLinear(Layer):
     """``y = x @ weight + bias``, where each rank has a block of the columns of the weight, and computes those of y.
 
     Parameters
@@ -210,16 +228,13 @@ class ColumnParallelLinear(Linear):
         """
         return self._enter(x) @ self.parameters["weight"] + self.parameters.get("bias", 0), x
 
-    def backward(self, dy: Array, saved: Any) -> Array:
-        """Add to the gradients; return the gradient of x, with its shape."""
+    def backward_input(self, dy: Array, saved: Any) -> tuple[Array, Callable[[], None]]:
+        """Return the gradient of x, and a function that adds to the gradients of the parameters."""
         x = self._enter(saved)
-        self.gradients["weight"] += x.T @ dy
-        if "bias" in self.gradients:
-            self.gradients["bias"] += dy.sum(0)
-        return self._leave(dy @ self.parameters["weight"].T)
+        return self._leave(dy @ self.parameters["weight"].T), partial(self._add, x, dy)
 
 
-class RowParallelLinear(Linear):
+class RowParallelLinear(Layer):
     """``y = x @ weight + bias``, where each rank has the columns of x and the rows of the weight that belong together.
 
     Parameters
@@ -281,16 +296,13 @@ class RowParallelLinear(Linear):
         """
         return self._leave(x @ self.parameters["weight"]) + self.parameters.get("bias", 0), x
 
-    def backward(self, dy: Array, saved: Any) -> Array:
-        """Add to the gradients; return the gradient of the columns of this rank."""
+    def backward_input(self, dy: Array, saved: Any) -> tuple[Array, Callable[[], None]]:
+        """Return the gradient of the columns of this rank, and a function that adds to those of the parameters."""
         dy = self._enter(dy)
-        self.gradients["weight"] += saved.T @ dy
-        if "bias" in self.gradients:
-            self.gradients["bias"] += dy.sum(0)
-        return dy @ self.parameters["weight"].T
+        return dy @ self.parameters["weight"].T, partial(self._add, saved, dy)
 
 
-class VocabularyParallelEmbedding(Linear):
+class VocabularyParallelEmbedding(Layer):
     """Rows of a table for tokens, where each rank has a block of the rows.
 
     Parameters
@@ -339,10 +351,11 @@ class VocabularyParallelEmbedding(Linear):
         rows = np.where(here[:, None], table[np.where(here, own, 0)], 0)
         return self._leave(rows), (own[here], here)
 
-    def backward(self, dy: Array, saved: Any) -> None:
-        """Add to the gradients; tokens have no gradient."""
+    def backward_input(self, dy: Array, saved: Any) -> tuple[None, Callable[[], None]]:
+        """Return None, because tokens have no gradient, and a function that adds to those of the parameters."""
         own, here = saved
-        np.add.at(self.gradients["table"], own, self._enter(dy)[here])
+        dy = self._enter(dy)[here]
+        return None, lambda: np.add.at(self.gradients["table"], own, dy)
 
 
 def vocabulary_parallel_cross_entropy(
@@ -375,7 +388,7 @@ def vocabulary_parallel_cross_entropy(
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     rows = np.arange(len(logits))
-    greatest = pycoll.allreduce(np.ascontiguousarray(logits.max(1)), op=MPI.MAX, comm=comm)
+    greatest = pycoll.allreduce(logits.max(1), op=MPI.MAX, comm=comm)
     exponentials = np.exp(logits - greatest[:, None])
     own = targets - comm.rank * logits.shape[1]
     here = (own >= 0) & (own < logits.shape[1])
@@ -385,3 +398,7 @@ def vocabulary_parallel_cross_entropy(
     gradient = exponentials / total[:, None]
     gradient[rows[here], column[here]] -= 1
     return float((np.log(total) - target).mean()), gradient / len(logits)
+
+
+def _contiguous(array: Array) -> Array:
+    return array if array.flags.c_contiguous else array.copy()

@@ -6,7 +6,7 @@ have the shape (rows, width); the rows are the positions of the first sequence, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,22 @@ class Layers:
             dy = part.backward(dy, kept)
         return dy
 
+    def backward_input(self, dy: Array, saved: Any) -> tuple[Any, Callable[[], None]]:
+        """Return the gradient of the input, and a function that adds to those of large weights."""
+        later: list[Callable[[], None]] = []
+        for part, kept in zip(reversed(self.parts.values()), reversed(saved), strict=True):
+            if hasattr(part, "backward_input"):
+                dy, add = part.backward_input(dy, kept)
+                later.append(add)
+            else:
+                dy = part.backward(dy, kept)
+
+        def weights() -> None:
+            for add in later:
+                add()
+
+        return dy, weights
+
 
 class Residual(Layers):
     """Layers whose output is added to their input."""
@@ -55,6 +71,11 @@ class Residual(Layers):
     def backward(self, dy: Array, saved: Any) -> Any:
         """Add to the gradients; return that of the input."""
         return dy + super().backward(dy, saved)
+
+    def backward_input(self, dy: Array, saved: Any) -> tuple[Any, Callable[[], None]]:
+        """Return the gradient of the input, and a function that adds to those of large weights."""
+        dx, weights = super().backward_input(dy, saved)
+        return dy + dx, weights
 
 
 def named(part: Any, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
@@ -186,7 +207,7 @@ class Head:
 
 
 def transformer_layer(
-    weights: Arrays, name: str, size: Size, core: Any, length: int, experts: Any, tp: MPI.Intracomm, sequence: bool
+    weights: Arrays, name: str, size: Size, core: Any, length: int, tp: MPI.Intracomm, sequence: bool, experts: Any
 ) -> Layers:
     """Return attention and a network, each after a norm; without `experts`, the network is the same for all tokens."""
     attention = Residual(
@@ -197,9 +218,12 @@ def transformer_layer(
             output=row(weights, f"{name}.attention.output", tp, sequence),
         ),
     )
-    network = experts or Layers(
+    norm = Norm(weights, f"{name}.norm2")
+    if experts:
+        return Layers(_first=attention, _second=Residual(norm2=norm, experts=experts(f"{name}.experts")))
+    network = Layers(
         up=column(weights, f"{name}.mlp.up", tp, sequence),
         gelu=Gelu(),
         down=row(weights, f"{name}.mlp.down", tp, sequence),
     )
-    return Layers(_first=attention, _second=Residual(norm2=Norm(weights, f"{name}.norm2"), mlp=network))
+    return Layers(_first=attention, _second=Residual(norm2=norm, mlp=network))

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
-from pycoll.parallel import Mesh, RingAttention, UlyssesAttention, VocabularyParallelEmbedding
+from pycoll.parallel import ExpertParallel, Mesh, RingAttention, UlyssesAttention, VocabularyParallelEmbedding
 
 from .layers import Embedding, Head, Layers, Norm, transformer_layer
 from .weights import Arrays, Size
 
+# What each axis of a mesh divides: sequences of a batch (dp; fsdp also parameters; ep also experts), layers (pp),
+# positions (sp), and weights (tp).
+AXES = ("dp", "fsdp", "ep", "pp", "sp", "tp")
 ATTENTION = {"ulysses": UlyssesAttention, "ring": RingAttention}
-AXES = ("dp", "pp", "ep", "sp", "tp")
+
+
+class Plan(NamedTuple):
+    """How a model is trained."""
+
+    attention: str = "ulysses"  # how attention works if positions are divided
+    sequence: bool = False  # divide activations between the layers of tensor parallelism too
+    pipeline: str = "1f1b"
+    chunks: int = 1  # of the model on each rank, for the interleaved pipeline
+    micro_batches: int = 1
+    top_k: int = 2  # experts for each token
+    capacity: float = 1.25  # of experts
+    groups: int = 1  # of rows on each rank, for the capacity of experts
+    rate: float = 1e-3
+    warmup: int = 20
+    steps: int = 1000
 
 
 def along(mesh: Mesh, *axes: str) -> MPI.Intracomm:
@@ -23,40 +40,51 @@ def along(mesh: Mesh, *axes: str) -> MPI.Intracomm:
     return mesh[found] if found else MPI.COMM_SELF
 
 
-def chunks_of(weights: Arrays, size: Size, mesh: Mesh, chunks: int, attention: str, sequence: bool) -> list[Layers]:
-    """Return the layers of this rank: `chunks` pieces of the model, dealt to the ranks along ``pp`` in turn."""
-    stages = along(mesh, "pp")
-    pieces = np.array_split(np.arange(size.layers), stages.size * chunks)
-    mine = range(stages.rank, len(pieces), stages.size)
-    tp = along(mesh, "tp")
-    tokens = VocabularyParallelEmbedding(weights["embedding.table"], comm=tp, sequence=sequence)
-    return [
-        _chunk(weights, size, mesh, pieces[at], tokens, at == 0, at == len(pieces) - 1, attention, sequence)
-        for at in mine
-    ]
+def check(size: Size, mesh: Mesh, plan: Plan) -> None:
+    """Raise ValueError if a model cannot be divided over a mesh."""
+    tp = along(mesh, "tp").size
+    chunks = along(mesh, "pp").size * plan.chunks
+    if unknown := [axis for axis in mesh.axes if axis not in AXES]:
+        raise ValueError(f"axis {unknown[0]!r} is unknown; choose from: {', '.join(AXES)}")
+    if size.width % size.heads:
+        raise ValueError(f"width={size.width} is not a multiple of {size.heads} heads")
+    if size.heads % tp:
+        raise ValueError(
+            f"{size.heads} heads cannot be divided over tp={tp}; change the number of heads to a multiple of {tp}"
+        )
+    if size.layers < chunks:
+        raise ValueError(f"{size.layers} layers are too few for {chunks} pieces of the pipeline; use at least {chunks}")
+    if "fsdp" in mesh.axes and set(mesh.axes) & {"pp", "tp", "ep"}:
+        raise ValueError(f"axis fsdp can be combined with dp and sp, not with {', '.join(mesh.axes)}")
+    if "ep" in mesh.axes and not size.experts:
+        raise ValueError("axis ep needs experts")
 
 
-def _chunk(
-    weights: Arrays,
-    size: Size,
-    mesh: Mesh,
-    numbers: Sequence[int],
-    tokens: VocabularyParallelEmbedding,
-    first: bool,
-    last: bool,
-    attention: str,
-    sequence: bool,
-) -> Layers:
-    tp, sp = along(mesh, "tp"), along(mesh, "sp")
-    core = ATTENTION[attention](sp)
+def chunks_of(weights: Arrays, size: Size, mesh: Mesh, plan: Plan) -> list[Layers]:
+    """Return the layers of this rank: pieces of the model, which are dealt to the ranks along ``pp`` in turn."""
+    stages, tp, sp, ep = (along(mesh, axis) for axis in ("pp", "tp", "sp", "ep"))
+    core = ATTENTION[plan.attention](sp)
     places = core.positions(size.length)
-    parts: dict[str, Any] = {}
-    if first:
-        parts["_embed"] = Embedding(tokens, weights["positions.table"], places, tp, sequence)
-    for number in numbers:
+    tokens = VocabularyParallelEmbedding(weights["embedding.table"], comm=tp, sequence=plan.sequence)
+
+    def experts(name: str) -> ExpertParallel:
+        whole = (weights[f"{name}.{key}"] for key in ("gate", "up", "down"))
+        options: dict[str, Any] = {"top_k": plan.top_k, "capacity": plan.capacity, "groups": plan.groups}
+        return ExpertParallel(*whole, balance=0.01 / plan.micro_batches, comm=ep, **options)
+
+    def layer(number: int) -> Layers:
         name = f"layer{number}"
-        parts[name] = transformer_layer(weights, name, size, core, len(places), None, tp, sequence)
-    if last:
-        parts["norm"] = Norm(weights, "norm")
-        parts["_head"] = Head(tokens, tp, sequence)
-    return Layers(**parts)
+        return transformer_layer(
+            weights, name, size, core, len(places), tp, plan.sequence, experts if size.experts else None
+        )
+
+    pieces = np.array_split(np.arange(size.layers), stages.size * plan.chunks)
+    chunks = []
+    for at in range(stages.rank, len(pieces), stages.size):
+        parts: dict[str, Any] = {f"layer{number}": layer(number) for number in pieces[at]}
+        if at == 0:
+            parts = {"_embed": Embedding(tokens, weights["positions.table"], places, tp, plan.sequence)} | parts
+        if at == len(pieces) - 1:
+            parts |= {"norm": Norm(weights, "norm"), "_head": Head(tokens, tp, plan.sequence)}
+        chunks.append(Layers(**parts))
+    return chunks

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+
+import numpy as np
 
 from pycoll.parallel import AdamW, FullyShardedDataParallel, average_gradients
 
@@ -29,21 +30,28 @@ class ShardedTrainer(Trainer):
             layer.parameters[key] = None
         self.optimizer = AdamW(self.driver.shards, lr=self.plan.rate)
 
-    def through(self, x: Array, loss: Any) -> float:
+    def passes(self, inputs: Array, targets: Array) -> float:
+        """Run forward and backward passes of the sequences of this rank; return their mean loss."""
+        count = self.plan.micro_batches
+        batches = zip(np.split(inputs, count), np.split(targets, count), strict=True)
+        return sum(self.through(x, wanted) for x, wanted in batches) / count
+
+    def through(self, x: Array, targets: Array) -> float:
         """Run a forward and a backward pass; return the loss."""
         kept = []
         for number, (part, _) in enumerate(self.parts):
             with self.gathered(number):
                 x, saved = part.forward(x)
             kept.append(saved)
-        value, dy = loss(x)
+        value, dy = self.loss(x, targets)
+        dy /= self.plan.micro_batches
         for number, (part, found) in reversed(list(enumerate(self.parts))):
             with self.gathered(number, backward=not isinstance(part, Head)):
                 dy = part.backward(dy, kept.pop())
                 for name, (layer, key) in found.items() if not isinstance(part, Head) else ():
                     self.driver.ready(name, layer.gradients[key])
                     layer.gradients[key][...] = 0
-        return float(value)
+        return value
 
     @contextlib.contextmanager
     def gathered(self, number: int, backward: bool = False) -> Iterator[None]:
@@ -61,6 +69,12 @@ class ShardedTrainer(Trainer):
         average_gradients(gradients, comm=along(self.mesh, "dp", "sp"))
         return gradients
 
-    def whole(self) -> Arrays:
-        """Return the whole parameters."""
-        return dict(self.driver.state_dict())
+    def difference(self, whole: Arrays) -> float:
+        """Return the largest difference of a parameter from whole parameters, relative to the largest."""
+        found = self.driver.state_dict()
+        largest = max(np.abs(array).max() for array in whole.values())
+        return float(max(np.abs(found[name] - array).max() for name, array in whole.items()) / largest)
+
+    def free(self) -> None:
+        """Free communicators."""
+        self.driver.free()

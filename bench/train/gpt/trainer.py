@@ -2,53 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.parallel import AdamW, Mesh, average_gradients, vocabulary_parallel_cross_entropy
+from pycoll.parallel import (
+    AdamW,
+    ExpertParallel,
+    Mesh,
+    Optimizer,
+    Pipeline,
+    average_gradients,
+    vocabulary_parallel_cross_entropy,
+)
 
 from .layers import named
-from .model import ATTENTION, along, chunks_of
+from .model import ATTENTION, Plan, along, check, chunks_of
 from .weights import Array, Arrays, Size
 
-REPLICAS = ("dp", "fsdp", "ep")  # the axes along which ranks have different sequences
-
-
-class Plan(NamedTuple):
-    """How a model is trained."""
-
-    attention: str = "ulysses"  # how attention works with a divided sequence: ulysses or ring
-    sequence: bool = False  # divide activations between the layers of tensor parallelism too
-    pipeline: str = "1f1b"
-    chunks: int = 1  # of the model on each rank, for the interleaved pipeline
-    micro_batches: int = 1
-    rate: float = 1e-3
-    warmup: int = 20
-    steps: int = 1000
+SEQUENCES = ("dp", "fsdp", "ep")  # the axes along which ranks have different sequences
 
 
 class Trainer:
     """Trains the part of the model that this rank has."""
 
+    optimizer: Optimizer
+
     def __init__(self, weights: Arrays, size: Size, mesh: Mesh, plan: Plan) -> None:
+        check(size, mesh, plan)
         self.size, self.mesh, self.plan = size, mesh, plan
         self.done = 0
-        self.tp, self.replicas = along(mesh, "tp"), along(mesh, *REPLICAS)
-        self.chunks = chunks_of(weights, size, mesh, plan.chunks, plan.attention, plan.sequence)
-        self.layers = {name: (layer, key) for chunk in self.chunks for name, layer, key in named(chunk)}
+        self.tp, self.replicas = along(mesh, "tp"), along(mesh, *SEQUENCES)
         self.places = ATTENTION[plan.attention](along(mesh, "sp")).positions(size.length)
+        self.chunks = chunks_of(weights, size, mesh, plan)
+        self.layers = {name: (layer, key) for chunk in self.chunks for name, layer, key in named(chunk)}
         self.prepare()
 
     def prepare(self) -> None:
-        """Create the optimizer."""
+        """Create the pipeline, which has one stage if layers are not divided, and the optimizer."""
+        stages, plan = along(self.mesh, "pp"), self.plan
+        self.pipeline = Pipeline(
+            self.chunks, self.loss, comm=stages, schedule=plan.pipeline, micro_batches=plan.micro_batches
+        )
+        self.ends = stages.Split(int(0 < stages.rank < stages.size - 1))  # the first and the last stage
         self.parameters: Arrays = {name: layer.parameters[key] for name, (layer, key) in self.layers.items()}
         self.gradients: Arrays = {name: layer.gradients[key] for name, (layer, key) in self.layers.items()}
-        self.optimizer = AdamW(self.parameters, lr=self.plan.rate)
-        stages = along(self.mesh, "pp")
-        self.ends = stages.Split(int(0 < stages.rank < stages.size - 1))  # the first and the last stage
+        self.optimizer = AdamW(self.parameters, lr=plan.rate)
 
     def step(self, inputs: Array, targets: Array) -> float:
         """Train on a global batch of shape (sequences, positions); return the mean loss."""
@@ -68,45 +67,51 @@ class Trainer:
 
     def learn(self, inputs: Array, targets: Array) -> float:
         """Run forward and backward passes; return the mean loss of the whole batch."""
-        total, count = 0.0, self.plan.micro_batches
-        for x, wanted in zip(self.micro_batches(inputs), self.micro_batches(targets), strict=True):
-            total += self.through(x, lambda y, wanted=wanted: self.loss(y, wanted)) / count
-        everyone = along(self.mesh, *REPLICAS, "sp")
-        return float(pycoll.allreduce(np.array([total]), comm=everyone)[0]) / everyone.size
+        loss = self.passes(self.mine(inputs), self.mine(targets))
+        everyone = along(self.mesh, *SEQUENCES, "sp")
+        return float(pycoll.allreduce(np.array([loss]), comm=everyone)[0]) / everyone.size
 
-    def micro_batches(self, batch: Array) -> list[Array]:
-        """Return the sequences of this rank, in micro-batches, with the positions of this rank."""
+    def mine(self, batch: Array) -> Array:
+        """Return the sequences of this rank, with its positions."""
         parts = self.replicas.size * self.plan.micro_batches
         if len(batch) % parts:
             raise ValueError(
                 f"{len(batch)} sequences cannot be divided over {self.replicas.size} ranks with "
                 f"{self.plan.micro_batches} micro-batches each; change the batch to a multiple of {parts}"
             )
-        mine = np.split(batch, self.replicas.size)[self.replicas.rank][:, self.places]
-        return np.split(mine, self.plan.micro_batches)
+        return np.split(batch, self.replicas.size)[self.replicas.rank][:, self.places]
+
+    def passes(self, inputs: Array, targets: Array) -> float:
+        """Run forward and backward passes of the sequences of this rank; return their mean loss."""
+        return self.pipeline.step(inputs, targets)
 
     def loss(self, y: Array, targets: Array) -> tuple[float, Array]:
-        """Return the mean loss of a micro-batch, and its gradient, as a part of that of the batch."""
-        loss, gradient = vocabulary_parallel_cross_entropy(y, targets.reshape(-1), self.tp)
-        return loss, gradient / self.plan.micro_batches
-
-    def through(self, x: Array, loss: Any) -> float:
-        """Run a forward and a backward pass; return the loss."""
-        (model,) = self.chunks
-        y, saved = model.forward(x)
-        value, dy = loss(y)
-        model.backward(dy, saved)
-        return float(value)
+        """Return the mean loss of logits, and its gradient."""
+        return vocabulary_parallel_cross_entropy(y, targets.reshape(-1), self.tp)
 
     def average(self) -> Arrays:
         """Return the gradients, added and averaged over the ranks that have the same parameters."""
         if self.plan.sequence and self.tp.size > 1:
-            by_rows = [name for name, (layer, _) in self.layers.items() if hasattr(layer, "by_rows")]
-            add({name: self.gradients[name] for name in by_rows}, self.tp)
+            self.add([name for name, (layer, _) in self.layers.items() if hasattr(layer, "by_rows")], self.tp)
         if self.ends.size == 2:  # both have the table, for tokens and for logits
-            add({"embedding.table": self.gradients["embedding.table"]}, self.ends)
-        average_gradients(self.gradients, comm=along(self.mesh, *REPLICAS, "sp"))
+            self.add(["embedding.table"], self.ends)
+        ep = along(self.mesh, "ep")
+        divided = [
+            name for name, (layer, key) in self.layers.items() if isinstance(layer, ExpertParallel) and key != "gate"
+        ]
+        of_experts = {name: self.gradients[name] for name in divided}
+        for gradient in of_experts.values():  # a sum over the ranks along ep
+            gradient /= ep.size
+        average_gradients(of_experts, comm=along(self.mesh, "dp", "sp"))
+        others = {name: gradient for name, gradient in self.gradients.items() if name not in of_experts}
+        average_gradients(others, comm=along(self.mesh, *SEQUENCES, "sp"))
         return self.gradients
+
+    def add(self, names: list[str], comm: MPI.Intracomm) -> None:
+        """Replace gradients by their sums over the ranks of a communicator."""
+        average_gradients({name: self.gradients[name] for name in names}, comm=comm)
+        for name in names:
+            self.gradients[name] *= comm.size
 
     def state_bytes(self) -> int:
         """Return the size of the parameters and of the state of the optimizer."""
@@ -114,9 +119,14 @@ class Trainer:
         arrays += [array for kept in self.optimizer.state.values() for array in kept.values()]
         return sum(array.nbytes for array in arrays)
 
+    def difference(self, whole: Arrays) -> float:
+        """Return the largest difference of a parameter of this rank from whole parameters, relative to the largest."""
+        wanted = chunks_of(whole, self.size, self.mesh, self.plan)
+        expected = {name: layer.parameters[key] for chunk in wanted for name, layer, key in named(chunk)}
+        largest = max(np.abs(array).max() for array in whole.values())
+        return float(max(np.abs(self.parameters[name] - array).max() for name, array in expected.items()) / largest)
 
-def add(gradients: Arrays, comm: MPI.Intracomm) -> None:
-    """Replace gradients by their sums over the ranks of a communicator."""
-    average_gradients(gradients, comm=comm)
-    for gradient in gradients.values():
-        gradient *= comm.size
+    def free(self) -> None:
+        """Free communicators."""
+        self.pipeline.free()
+        self.ends.Free()
