@@ -1,6 +1,7 @@
 """Train a perceptron with data parallelism: ``mpiexec -n 4 python -m bench.train --driver {ps,ddp,fsdp}``.
 
-The data are the scikit-learn digits; with --synthetic they are random numbers, for timing.
+The data are the scikit-learn digits; with --synthetic they are random numbers, for timing.  ``--model gpt`` trains a
+small GPT with other kinds of parallelism; ``--model gpt --help`` lists its options.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import sys
 
 import numpy as np
 from mpi4py import MPI
-from threadpoolctl import threadpool_limits
 
 import pycoll
 from pycoll import parallel
@@ -23,8 +23,10 @@ from pycoll.tune.environment import environment
 from ..results import table
 from ..usage import typed
 from .compare import COLUMNS, compare
+from .cores import share_cores
 from .data import CLASSES, digits, synthetic
 from .epochs import train
+from .gpt.run import main as gpt
 from .model import Perceptron
 from .trainers import HOOKS, OPTIMIZERS, TRAINERS
 
@@ -38,6 +40,7 @@ LINE = (
 def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the command line; errors end the program."""
     parser = Parser(prog=typed("python -m bench.train"), description=typed(__doc__))
+    parser.add_argument("--model", choices=["perceptron", "gpt"], default="perceptron", help="model (%(default)s)")
     parser.add_argument("--driver", choices=TRAINERS, default="ddp", help="how ranks share the work (%(default)s)")
     parser.add_argument("--compare", action="store_true", help="compare one process and all drivers")
     parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")
@@ -140,18 +143,15 @@ def report(records: list[dict], options: argparse.Namespace, comm: MPI.Intracomm
     return int(max(max(record["difference"], record["loss_difference"]) for record in records) > ALLOWED)
 
 
-def share_cores(comm: MPI.Intracomm) -> None:
-    """Limit each rank to its share of the cores in matrix products, unless the user has set the number of threads."""
-    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    if not any(variable.endswith("NUM_THREADS") for variable in os.environ):
-        threadpool_limits(max(1, len(os.sched_getaffinity(0)) // host.size))
-    host.Free()
-
-
 def main(argv: list[str]) -> int:
     """Train or compare; return 1 if a comparison finds a driver that differs from one process."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
+    choice = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    choice.add_argument("--model")
+    model, others = choice.parse_known_args(argv)
+    if model.model == "gpt":
+        return gpt(others)
     with printed_once(comm):
         options = parse(argv)
     where = environment(comm)

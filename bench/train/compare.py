@@ -12,6 +12,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.runtime.attach import attach
 
+from .cores import wait_quietly
 from .data import Data, batches
 from .model import Arrays, Perceptron
 from .trainers import TRAINERS, Trainer
@@ -94,13 +95,6 @@ def _alone(
     wait_quietly(comm)
     record["peak"] = peak / 1e6
     return trainer.start, losses, record
-
-
-def wait_quietly(comm: MPI.Intracomm) -> None:
-    """Wait at a barrier without using the cores, which other ranks may need."""
-    request = comm.Ibarrier()
-    while not request.Test():
-        time.sleep(1e-3)
 
 
 def _steps(trainer: Trainer, todo: list[Data]) -> tuple[list[float], list[float], int]:

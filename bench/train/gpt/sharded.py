@@ -63,6 +63,11 @@ class ShardedTrainer(Trainer):
                 layer.parameters[key] = parameters[name]
             yield
 
+    def forget(self) -> None:
+        """Discard the averages of backward passes since the last step."""
+        super().forget()
+        self.driver.zero_grad()
+
     def average(self) -> Arrays:
         """Return the averages of the shards of this rank, over all axes."""
         gradients = self.driver.synchronize()

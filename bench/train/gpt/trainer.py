@@ -55,8 +55,7 @@ class Trainer:
         self.optimizer.lr = self.rate()
         self.optimizer.step(self.average())
         self.done += 1
-        for layer, key in self.layers.values():
-            layer.gradients[key][...] = 0
+        self.forget()
         return loss
 
     def rate(self) -> float:
@@ -70,6 +69,17 @@ class Trainer:
         loss = self.passes(self.mine(inputs), self.mine(targets))
         everyone = along(self.mesh, *SEQUENCES, "sp")
         return float(pycoll.allreduce(np.array([loss]), comm=everyone)[0]) / everyone.size
+
+    def measure(self, inputs: Array, targets: Array) -> float:
+        """Return the mean loss of a batch, without training on it."""
+        loss = self.learn(inputs, targets)
+        self.forget()
+        return loss
+
+    def forget(self) -> None:
+        """Set the gradients to zero."""
+        for layer, key in self.layers.values():
+            layer.gradients[key][...] = 0
 
     def mine(self, batch: Array) -> Array:
         """Return the sequences of this rank, with its positions."""
@@ -93,7 +103,7 @@ class Trainer:
         """Return the gradients, added and averaged over the ranks that have the same parameters."""
         if self.plan.sequence and self.tp.size > 1:
             self.add([name for name, (layer, _) in self.layers.items() if hasattr(layer, "by_rows")], self.tp)
-        if self.ends.size == 2:  # both have the table, for tokens and for logits
+        if "embedding.table" in self.gradients and self.ends.size > 1:  # one for tokens, one for logits
             self.add(["embedding.table"], self.ends)
         ep = along(self.mesh, "ep")
         divided = [

@@ -1,0 +1,24 @@
+"""How ranks share the cores of a host."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from mpi4py import MPI
+from threadpoolctl import threadpool_limits
+
+
+def share_cores(comm: MPI.Intracomm) -> None:
+    """Limit each rank to its share of the cores in matrix products, unless the user has set the number of threads."""
+    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    if not any(variable.endswith("NUM_THREADS") for variable in os.environ):
+        threadpool_limits(max(1, len(os.sched_getaffinity(0)) // host.size))
+    host.Free()
+
+
+def wait_quietly(comm: MPI.Intracomm) -> None:
+    """Wait at a barrier without using the cores, which other ranks may need."""
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(1e-3)

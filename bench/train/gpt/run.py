@@ -1,0 +1,92 @@
+"""Train a GPT and report, or compare all kinds of parallelism with one process."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+from pycoll.base.command_line import printed_once
+from pycoll.base.files import write_json
+from pycoll.base.progress_bar import progress_bar
+from pycoll.parallel import Mesh
+from pycoll.tune.environment import environment
+
+from ...results import table
+from ..cores import share_cores
+from .compare import ALLOWED, COLUMNS, compare
+from .options import parse
+from .sharded import ShardedTrainer
+from .text import Text, sequences, standard_library
+from .trainer import Trainer
+from .weights import initial
+
+LINE = (
+    "step {step:4}: loss {loss:.3f}, held out {held_out:.3f}, {tokens_per_second:.0f} characters/s, "
+    "{sent:.2f} MB sent per rank and step, {state:.2f} MB of state on the rank with the most"
+)
+
+
+def main(argv: list[str]) -> int:
+    """Train or compare; return 1 if a comparison finds a difference from one process."""
+    comm = MPI.COMM_WORLD
+    with printed_once(comm):
+        options = parse(argv, comm.size)
+    where = environment(comm)
+    share_cores(comm)
+    text = standard_library()
+    if options.compare:
+        records = compare(options, text, comm)
+        if comm.rank == 0:
+            if options.json:
+                write_json(options.json, document(options, where, records))
+            print(table(records, COLUMNS))
+        wrong = max(max(record["difference"], record["loss_difference"]) for record in records) > ALLOWED
+        return int(options.dtype == "float64" and wrong)
+    records = []
+    for record in train(options, text, comm):
+        records.append(record)
+        if comm.rank == 0:
+            print(LINE.format(**record), flush=True)
+    if comm.rank == 0 and options.json:
+        write_json(options.json, document(options, where, records))
+    return 0
+
+
+def document(options: argparse.Namespace, where: dict[str, Any], records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the content of the JSON file."""
+    given = vars(options) | {"size": options.size._asdict(), "plan": options.plan._asdict()}
+    return {"environment": where, "options": given, "records": records}
+
+
+def train(options: argparse.Namespace, text: Text, comm: MPI.Intracomm) -> Any:
+    """Train, and yield a record after some steps; all ranks call it."""
+    size, length = options.size, options.size.length
+    kind = ShardedTrainer if "fsdp" in options.axes else Trainer
+    trainer = kind(initial(size, options.seed, np.dtype(options.dtype)), size, Mesh(**options.axes), options.plan)
+    losses: list[float] = []
+    start, shown = time.perf_counter(), comm.rank == 0 and sys.stderr.isatty()
+    with pycoll.traffic() as sent:
+        before = sent.nbytes
+        for step in progress_bar(range(options.steps), "training", "step", shown=shown):
+            losses.append(trainer.step(*sequences(text.training, options.batch, length, (options.seed, step))))
+            if (step + 1) % options.every and step + 1 < options.steps:
+                continue
+            seconds = time.perf_counter() - start
+            mine = np.array([sent.nbytes - before, trainer.state_bytes(), seconds])
+            nbytes, state, seconds = pycoll.allgather(mine, comm=comm).T
+            yield {
+                "step": step + 1,
+                "loss": float(np.mean(losses)),
+                "held_out": trainer.measure(*sequences(text.held_out, options.batch, length, (0,))),
+                "tokens_per_second": options.batch * length * len(losses) / float(seconds.max()),
+                "sent": float(nbytes.mean()) / len(losses) / 1e6,
+                "state": float(state.max()) / 1e6,
+            }
+            losses, before, start = [], sent.nbytes, time.perf_counter()
+    trainer.free()
