@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.base.progress_bar import progress_bar
 from pycoll.parallel import Mesh
 from pycoll.schedule.pipeline import SCHEDULES
 
@@ -18,7 +21,7 @@ from ..cores import wait_quietly
 from .model import Plan
 from .sharded import ShardedTrainer
 from .text import Text, sequences
-from .trainer import Trainer
+from .trainer import SEQUENCES, Trainer
 from .weights import Arrays, Size, initial
 
 ALLOWED = 1e-10  # maximum relative difference from one process, in float64
@@ -53,13 +56,18 @@ def kinds(ranks: int, plan: Plan) -> Iterator[tuple[str, dict[str, int], Plan, i
 
 
 def compare(options: argparse.Namespace, text: Text, comm: MPI.Intracomm) -> list[dict[str, Any]]:
-    """Return a record for one process, without and with experts, and for each kind of parallelism.
+    """Return a record for one process, without and with experts, and for each kind of parallelism, or for one mesh.
 
     Times are medians of the slowest rank.  State is the size of parameters and optimizer state on the rank with the
     most.
     """
     records, references = [], {}
-    for name, axes, plan, experts in kinds(comm.size, options.plan._replace(micro_batches=1)):
+    if options.mesh:
+        todo = [("the mesh", options.axes, options.plan, options.size.experts)]
+    else:
+        todo = list(kinds(comm.size, options.plan._replace(micro_batches=1)))
+    shown = comm.rank == 0 and sys.stderr.isatty()
+    for name, axes, plan, experts in progress_bar(todo, "comparing", "kind", shown=shown):
         size = options.size._replace(experts=experts)
         if experts not in references:
             weights, losses, record = alone(size, options, text, comm)
@@ -95,7 +103,10 @@ def alone(
     result = None
     if comm.rank == 0:
         # experts take a limited number of tokens from each rank
-        plan = options.plan._replace(micro_batches=1, pipeline="1f1b", chunks=1, groups=comm.size)
+        groups = (
+            math.prod(options.axes[axis] for axis in SEQUENCES if axis in options.axes) * options.plan.micro_batches
+        )
+        plan = options.plan._replace(micro_batches=1, pipeline="1f1b", chunks=1, groups=groups)
         weights = initial(size, options.seed, np.dtype(options.dtype))
         with Mesh(MPI.COMM_SELF, dp=1) as mesh:
             trainer = Trainer(weights, size, mesh, plan)

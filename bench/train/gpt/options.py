@@ -36,7 +36,7 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     )
     parser.add_argument("--experts", type=int, default=0, help="experts in each layer (none)")
     parser.add_argument("--pipeline", choices=SCHEDULES, default="1f1b", help="schedule of pp (%(default)s)")
-    parser.add_argument("--compare", action="store_true", help="compare all kinds of parallelism with one process")
+    parser.add_argument("--compare", action="store_true", help="compare with one process: the mesh, or all kinds")
     parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")
 
     size = parser.add_argument_group("model and data")
@@ -60,10 +60,8 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     try:
         options.axes = axes_of(options.mesh, ranks)
         complete(options, ranks)
-        if not options.compare:
-            with Mesh(**options.axes) as mesh:
-                check(options.size, mesh, options.plan)
-                options.mesh = repr(mesh)
+        with Mesh(**options.axes) as mesh:
+            check(options.size, mesh, options.plan)
     except (ValueError, TypeError) as error:
         parser.error(str(error))
     return options
@@ -87,14 +85,14 @@ def complete(options: argparse.Namespace, ranks: int) -> None:
     divided = ranks if options.compare else 1
     heads = options.heads or math.lcm(4, divided)
     options.size = Size(
-        tokens=TOKENS,
-        length=options.length or (16 * ranks if options.compare else 128),
+        tokens=TOKENS + -TOKENS % (ranks if options.compare else options.axes.get("tp", 1)),
+        length=options.length or (4 * ranks if options.compare else 128),
         width=options.width or (8 * heads if options.compare else 128),
         heads=heads,
         layers=options.layers or max(4, 2 * divided),
         experts=options.experts,
     )
-    options.batch = options.batch or (4 * ranks if options.compare else 32)
+    options.batch = options.batch or (2 * ranks if options.compare else 32)
     options.steps = options.steps or (20 if options.compare else 500)
     options.dtype = options.dtype or ("float64" if options.compare else "float32")
     stages = options.axes.get("pp", 1)

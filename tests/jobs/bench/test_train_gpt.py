@@ -1,0 +1,94 @@
+"""``python -m bench.train --model gpt``: every kind of parallelism equals one process; training; errors."""
+
+import json
+import math
+import re
+
+import pytest
+
+from bench.train.gpt.compare import ALLOWED, kinds
+from bench.train.gpt.model import Plan
+from tests.launch import run
+from tests.quick import quick
+
+SMALL = ["--width", "32", "--heads", "8", "--batch", "16", "--steps", "20"]
+TRAIN = ["-m", "bench.train", "--model", "gpt"]
+
+
+@pytest.mark.parametrize("ranks", quick(2, 4))
+def test_all_kinds_equal_one_process(ranks, tmp_path):
+    path = tmp_path / "records.json"
+    length = ["--length", str(2 * ranks)]
+    job = run(ranks, [*TRAIN, "--compare", *SMALL, *length, "--json", str(path)])
+    assert job.code == 0, job.output
+    records = {record["kind"]: record for record in json.loads(path.read_text())["records"]}
+    names = {name for name, *_ in kinds(ranks, Plan())}
+    assert set(records) == names | {"one process", "one process, experts"}
+    for record in records.values():
+        assert record["difference"] <= ALLOWED
+        assert record["loss_difference"] <= ALLOWED
+    whole = records["one process"]["state"]
+    assert records["fully sharded"]["state"] < 1.05 * whole / ranks
+    assert records["tensor"]["state"] < whole / ranks + 0.1  # norms, positions and some biases are not divided
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "ranks, options",
+    [
+        (8, ["--mesh", "dp=2,pp=2,tp=2"]),
+        (8, ["--mesh", "pp=2,sp=2,tp=2", "--sequence", "ring", "--pipeline", "zb-h1"]),
+        (4, ["--mesh", "dp=2,ep=2", "--experts", "4"]),
+        (4, ["--mesh", "pp=2,tp=2", "--sequence", "megatron", "--pipeline", "interleaved"]),
+        (4, ["--mesh", "dp=2,fsdp=2"]),
+    ],
+)
+def test_meshes_equal_one_process(ranks, options, tmp_path):
+    path = tmp_path / "records.json"
+    job = run(ranks, [*TRAIN, "--compare", *SMALL, "--length", "16", "--layers", "4", *options, "--json", str(path)])
+    assert job.code == 0, job.output
+    _, record = json.loads(path.read_text())["records"]
+    assert record["mesh"] == options[1].replace(",", " ")
+    assert record["difference"] <= ALLOWED
+    assert record["loss_difference"] <= ALLOWED
+
+
+def test_parameters_fall_with_tensor_and_pipeline(tmp_path):
+    states = []
+    for mesh in ("dp=4", "pp=2,tp=2"):
+        path = tmp_path / f"{mesh}.json"
+        job = run(4, [*TRAIN, "--mesh", mesh, "--layers", "8", "--steps", "2", "--length", "8", "--json", str(path)])
+        assert job.code == 0, job.output
+        states.append(json.loads(path.read_text())["records"][-1]["state"])
+    assert states[1] < 0.27 * states[0]
+
+
+@pytest.mark.parametrize(
+    "options", [["--mesh", "dp=2", "--experts", "4"], ["--mesh", "fsdp=2"], ["--mesh", "sp=2", "--sequence", "ring"]]
+)
+def test_it_learns(options):
+    job = run(2, [*TRAIN, *options, *SMALL, "--length", "32", "--steps", "60", "--every", "30", "--rate", "0.01"])
+    assert job.code == 0, job.output
+    first, second = map(float, re.findall(r"held out ([0-9.]+)", job.output))
+    assert second < first < math.log(128) - 1
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        (["--mesh", "dp=3"], "dp=3 is 3, but the communicator has 2 ranks"),
+        (["--mesh", "dq=2"], "'dq=2' is not AXIS=N with an axis of dp, fsdp, ep, pp, sp, tp"),
+        (["--mesh", "tp=2", "--heads", "3", "--width", "48"], "3 heads cannot be divided over tp=2"),
+        (["--heads", "3"], "width=128 is not a multiple of 3 heads"),
+        (["--mesh", "pp=2", "--layers", "1"], "1 layers are too few for 2 pieces of the pipeline; use at least 2"),
+        (["--mesh", "ep=2"], "axis ep needs experts"),
+        (["--mesh", "ep=2", "--experts", "3"], "3 experts cannot be divided over 2 ranks"),
+        (["--mesh", "sp=2", "--sequence", "ring", "--length", "6"], "6 positions cannot be divided into 4 equal"),
+        (["--mesh", "dp=2", "--batch", "3"], "3 sequences cannot be divided over 2 ranks"),
+        (["--steps", "0"], "--steps 0 is not positive"),
+    ],
+)
+def test_wrong_options(options, error):
+    job = run(2, [*TRAIN, *options])
+    assert job.code != 0
+    assert error in " ".join(job.output.split())
