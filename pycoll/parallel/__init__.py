@@ -23,6 +23,7 @@ from .checkpoint import load, save
 from .clipping import clip_by_global_norm
 from .compression import Cast, TopK
 from .ddp import DistributedDataParallel
+from .divided import DividedParameters
 from .experts import ExpertParallel
 from .flat import Piece
 from .fsdp import FullyShardedDataParallel
@@ -48,6 +49,7 @@ __all__ = [
     "Cast",
     "ColumnParallelLinear",
     "DistributedDataParallel",
+    "DividedParameters",
     "ExpertParallel",
     "FullyShardedDataParallel",
     "Mesh",

@@ -48,6 +48,8 @@ class ExpertParallel:
         The gate, and the experts of this rank.
     gradients : dict of str to array
         Sums of their gradients, those of experts over all ranks; set them to zero before each step.
+    divided : dict of str to int
+        The axes along which parameters are divided.
 
     Raises
     ------
@@ -95,6 +97,7 @@ class ExpertParallel:
         self.top_k, self.capacity, self.balance, self.groups = top_k, capacity, balance, groups
         self.parameters = {"gate": gate.copy(), "up": block(up, self.comm), "down": block(down, self.comm)}
         self.gradients = {name: np.zeros_like(array) for name, array in self.parameters.items()}
+        self.divided = {"up": 0, "down": 0}
 
     def forward(self, x: Array) -> tuple[Array, Any]:
         """Return the weighted outputs of the experts, and what `backward` needs.

@@ -54,7 +54,8 @@ class Pipeline:
     -----
     Sent by rank s in a step: ((v - (s == p - 1)) + (v - (s == 0))) * (p > 1) * Z, after the first step.
     Z is the size of the activation of a whole batch in bytes, and v the number of chunks on each rank.  In the first
-    step, the ranks also tell each other the shapes.
+    step, the ranks also tell each other the shapes.  Activations are NumPy arrays, and a gradient has the dtype of its
+    activation.
 
     The schedules and their sources are in `pycoll.schedule.pipeline`; ``python -m pycoll.draw pipeline`` draws them.
     """

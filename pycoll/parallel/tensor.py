@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from mpi4py import MPI
@@ -139,14 +139,19 @@ class Layer:
         The arrays of this rank.
     gradients : dict of str to array
         Sums of their gradients; set them to zero before each step.
+    divided : dict of str to int
+        The axes along which parameters are divided.
     comm : mpi4py.MPI.Intracomm
         The communicator.
     """
+
+    _axes: ClassVar[dict[str, int]]
 
     def __init__(self, parameters: dict[str, Array], comm: MPI.Intracomm | None, sequence: bool) -> None:
         self.comm = MPI.COMM_WORLD if comm is None else comm
         self.parameters = parameters
         self.gradients = {name: np.zeros_like(array) for name, array in parameters.items()}
+        self.divided = {name: axis for name, axis in self._axes.items() if name in parameters}
         self._sequence = sequence
 
     def backward(self, dy: Array, saved: Any) -> Array:
@@ -196,6 +201,8 @@ class ColumnParallelLinear(Layer):
     Sent in `backward`: 2 * (p - 1) * Z // p, with `sequence` 2 * (p - 1) * Z // p.
     Z is the size of x.  With `sequence`, `backward` gathers x again instead of keeping all its rows.
     """
+
+    _axes: ClassVar[dict[str, int]] = {"weight": 1, "bias": 0}
 
     def __init__(
         self,
@@ -259,6 +266,8 @@ class RowParallelLinear(Layer):
     Sent in `backward`: 0, with `sequence` (p - 1) * Z // p.
     Z is the size of y.
     """
+
+    _axes: ClassVar[dict[str, int]] = {"weight": 0}
 
     def __init__(
         self,
@@ -325,6 +334,8 @@ class VocabularyParallelEmbedding(Layer):
     Sent in `backward`: 0, with `sequence` (p - 1) * Z // p.
     Z is the size of the output.
     """
+
+    _axes: ClassVar[dict[str, int]] = {"table": 0}
 
     def __init__(self, table: Array, *, comm: MPI.Intracomm | None = None, sequence: bool = False) -> None:
         comm = MPI.COMM_WORLD if comm is None else comm

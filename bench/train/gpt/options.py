@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 
 from pycoll.base.command_line import Parser
 from pycoll.parallel import Mesh
@@ -39,6 +40,9 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     parser.add_argument("--compare", action="store_true", help="compare with one process: the mesh, or all kinds")
     parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")
 
+    parser.add_argument("--save", metavar="DIR", help="write a checkpoint to DIR at each report")
+    parser.add_argument("--resume", metavar="DIR", help="start from the checkpoint in DIR, which may have another mesh")
+
     size = parser.add_argument_group("model and data")
     size.add_argument("--layers", type=int, help="layers (4)")
     size.add_argument("--width", type=int, help="width (128)")
@@ -50,13 +54,18 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
 
     how = parser.add_argument_group("training")
     how.add_argument("--steps", type=int, help="steps (500; with --compare 20)")
+    how.add_argument("--stop", type=int, metavar="N", help="stop after step N of --steps")
     how.add_argument("--rate", type=float, default=2e-3, help="highest learning rate (%(default)s)")
     how.add_argument("--micro-batches", type=int, help="micro-batches for each step (1; with pp: two for each stage)")
     how.add_argument("--every", type=int, default=50, metavar="N", help="report after N steps (%(default)s)")
     options = parser.parse_args(argv)
-    for name in ("layers", "width", "heads", "length", "batch", "steps", "micro_batches", "every"):
+    for name in ("layers", "width", "heads", "length", "batch", "steps", "micro_batches", "every", "stop"):
         if (number := getattr(options, name)) is not None and number < 1:
             parser.error(f"--{name.replace('_', '-')} {number} is not positive")
+    if options.resume and not os.path.isdir(options.resume):
+        parser.error(f"--resume {options.resume}: no such directory")
+    if options.compare and (options.save or options.resume or options.stop):
+        parser.error("--compare cannot be combined with --save, --resume or --stop")
     try:
         options.axes = axes_of(options.mesh, ranks)
         complete(options, ranks)

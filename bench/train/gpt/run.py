@@ -69,23 +69,28 @@ def train(options: argparse.Namespace, text: Text, comm: MPI.Intracomm) -> Any:
     size, length = options.size, options.size.length
     kind = ShardedTrainer if "fsdp" in options.axes else Trainer
     trainer = kind(initial(size, options.seed, np.dtype(options.dtype)), size, Mesh(**options.axes), options.plan)
+    if options.resume:
+        trainer.load(options.resume)
+    last = min(options.stop or options.steps, options.steps)
     losses: list[float] = []
     start, shown = time.perf_counter(), comm.rank == 0 and sys.stderr.isatty()
     with pycoll.traffic() as sent:
         before = sent.nbytes
-        for step in progress_bar(range(options.steps), "training", "step", shown=shown):
+        for step in progress_bar(range(trainer.done, last), "training", "step", shown=shown):
             losses.append(trainer.step(*sequences(text.training, options.batch, length, (options.seed, step))))
-            if (step + 1) % options.every and step + 1 < options.steps:
+            if (step + 1) % options.every and step + 1 < last:
                 continue
-            seconds = time.perf_counter() - start
-            mine = np.array([sent.nbytes - before, trainer.state_bytes(), seconds])
-            nbytes, state, seconds = pycoll.allgather(mine, comm=comm).T
+            seconds, nbytes = time.perf_counter() - start, sent.nbytes
+            if options.save:
+                trainer.save(options.save)
+            mine = np.array([nbytes - before, trainer.state_bytes(), seconds])
+            totals, state, times = pycoll.allgather(mine, comm=comm).T
             yield {
                 "step": step + 1,
                 "loss": float(np.mean(losses)),
                 "held_out": trainer.measure(*sequences(text.held_out, options.batch, length, (0,))),
-                "tokens_per_second": options.batch * length * len(losses) / float(seconds.max()),
-                "sent": float(nbytes.mean()) / len(losses) / 1e6,
+                "tokens_per_second": options.batch * length * len(losses) / float(times.max()),
+                "sent": float(totals.mean()) / len(losses) / 1e6,
                 "state": float(state.max()) / 1e6,
             }
             losses, before, start = [], sent.nbytes, time.perf_counter()

@@ -74,6 +74,16 @@ class ShardedTrainer(Trainer):
         average_gradients(gradients, comm=along(self.mesh, "dp", "sp"))
         return gradients
 
+    def checkpoint(self) -> FullyShardedDataParallel:
+        """Return the driver."""
+        return self.driver
+
+    def save(self, path: str) -> None:
+        """Write a checkpoint on the ranks of one replica."""
+        if along(self.mesh, "dp", "sp").rank == 0:
+            super().save(path)
+        along(self.mesh, "dp", "sp").Barrier()
+
     def difference(self, whole: Arrays) -> float:
         """Return the largest difference of a parameter from whole parameters, relative to the largest."""
         found = self.driver.state_dict()

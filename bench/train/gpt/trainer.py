@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from mpi4py import MPI
 
 import pycoll
 from pycoll.parallel import (
     AdamW,
+    DividedParameters,
     ExpertParallel,
     Mesh,
     Optimizer,
     Pipeline,
     average_gradients,
+    load,
+    save,
     vocabulary_parallel_cross_entropy,
 )
 
@@ -122,6 +127,24 @@ class Trainer:
         average_gradients({name: self.gradients[name] for name in names}, comm=comm)
         for name in names:
             self.gradients[name] *= comm.size
+
+    def save(self, path: str) -> None:
+        """Write a checkpoint, which can be loaded on another mesh."""
+        save(path, self.checkpoint(), self.optimizer, {"steps": self.done})
+
+    def load(self, path: str) -> None:
+        """Continue from a checkpoint."""
+        self.done = load(path, self.checkpoint(), self.optimizer)["steps"]
+
+    def checkpoint(self) -> Any:
+        """Return the parameters for a checkpoint."""
+        divided = {
+            name: (layer.divided[key], layer.comm)
+            for name, (layer, key) in self.layers.items()
+            if key in getattr(layer, "divided", ())
+        }
+        first = all(self.mesh.coordinates.get(axis, 0) == 0 for axis in ("dp", "sp"))
+        return DividedParameters(self.parameters, divided, writes=first)
 
     def state_bytes(self) -> int:
         """Return the size of the parameters and of the state of the optimizer."""

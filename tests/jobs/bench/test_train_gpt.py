@@ -63,6 +63,28 @@ def test_parameters_fall_with_tensor_and_pipeline(tmp_path):
     assert states[1] < 0.27 * states[0]
 
 
+@pytest.mark.parametrize("others", quick(["--mesh", "tp=2"], ["--mesh", "fsdp=2"], ["--mesh", "pp=2"]))
+def test_training_continues_on_another_mesh(others, tmp_path):
+    options = ["--dtype", "float64", *SMALL, "--length", "16", "--every", "5"]
+    losses = []
+    for number, more in enumerate(
+        [
+            [],
+            ["--mesh", "tp=2", "--stop", "10", "--save", str(tmp_path / "saved")],
+            [*others, "--resume", str(tmp_path / "saved")],
+        ]
+    ):
+        path = tmp_path / f"{number}.json"
+        job = run(2, [*TRAIN, *options, *more, "--json", str(path)])
+        assert job.code == 0, job.output
+        losses.append({each["step"]: each["held_out"] for each in json.loads(path.read_text())["records"]})
+    whole, first, second = losses
+    assert sorted(first) == [5, 10]
+    assert sorted(second) == [15, 20]
+    for step, loss in (first | second).items():
+        assert loss == pytest.approx(whole[step], rel=1e-10)
+
+
 @pytest.mark.parametrize(
     "options", [["--mesh", "dp=2", "--experts", "4"], ["--mesh", "fsdp=2"], ["--mesh", "sp=2", "--sequence", "ring"]]
 )
@@ -86,6 +108,8 @@ def test_it_learns(options):
         (["--mesh", "sp=2", "--sequence", "ring", "--length", "6"], "6 positions cannot be divided into 4 equal"),
         (["--mesh", "dp=2", "--batch", "3"], "3 sequences cannot be divided over 2 ranks"),
         (["--steps", "0"], "--steps 0 is not positive"),
+        (["--resume", "nowhere"], "--resume nowhere: no such directory"),
+        (["--compare", "--save", "d"], "--compare cannot be combined with --save, --resume or --stop"),
     ],
 )
 def test_wrong_options(options, error):
