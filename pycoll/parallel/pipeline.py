@@ -18,6 +18,7 @@ from .driver import own_communicator
 Array = Any
 Loss = Callable[[Array, Array], tuple[float, Array]]
 AHEAD = 4  # moves whose messages are awaited in advance
+PIECE = 32 << 10  # bytes; MPI sends short messages at once, but long ones only while the sender calls it
 
 
 class Pipeline:
@@ -131,7 +132,7 @@ class _Step:
     def __init__(self, owner: Pipeline, inputs: Sequence[Array], targets: Sequence[Array]) -> None:
         self.owner, self.inputs, self.targets = owner, inputs, targets
         self.total = 0.0
-        self.posted: dict[Recv, tuple[Array, MPI.Request]] = {}
+        self.posted: dict[Recv, tuple[Array, list[MPI.Request]]] = {}
         self.sends: list[MPI.Request] = []
         # by micro-batch and chunk
         self.forward: dict[tuple[int, int], Array] = {}  # inputs and outputs of forward passes
@@ -149,7 +150,8 @@ class _Step:
                 if shape is None:
                     return
                 array = np.empty(*shape)
-                self.posted[move] = array, pycoll.irecv(array, move.source, _tag(move), comm=self.owner.comm)
+                tag, comm = _tag(move), self.owner.comm
+                self.posted[move] = array, [pycoll.irecv(each, move.source, tag, comm=comm) for each in _pieces(array)]
 
     def do(self, move: Any) -> None:
         """Do one move."""
@@ -182,8 +184,8 @@ class _Step:
         if move not in self.posted:
             self.owner._shapes[move.chunk] = self.owner.comm.recv(None, move.source, _tag(move))
             self.post([move])
-        array, request = self.posted.pop(move)
-        request.Wait()
+        array, requests = self.posted.pop(move)
+        MPI.Request.Waitall(requests)
         (self.backward if move.backward else self.forward)[at] = array
 
     def _send(self, move: Send) -> None:
@@ -194,7 +196,8 @@ class _Step:
         if not move.backward:
             self._tell(move, array)
         self.sends = [request for request in self.sends if not request.Test()]
-        self.sends.append(pycoll.isend(array, move.to, _tag(move), comm=self.owner.comm))
+        tag, comm = _tag(move), self.owner.comm
+        self.sends += [pycoll.isend(each, move.to, tag, comm=comm) for each in _pieces(array)]
 
     def _tell(self, move: Send, array: Array) -> None:
         """Tell the receiver the shape in the first step."""
@@ -227,3 +230,8 @@ class _Step:
 def _tag(move: Send | Recv) -> int:
     """The tag of messages to a chunk, in one direction; those of micro-batches come in order."""
     return 2 * move.chunk + move.backward
+
+
+def _pieces(array: Array) -> list[Array]:
+    flat, length = array.reshape(-1), max(1, PIECE // array.itemsize)
+    return [flat[start : start + length] for start in range(0, len(flat), length)]

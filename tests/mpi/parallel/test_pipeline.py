@@ -143,6 +143,25 @@ def test_the_receiver_needs_no_shape():
     pipe.free()
 
 
+def test_long_activations():
+    """Check activations that are sent in several pieces."""
+
+    class Add:
+        def forward(self, x):
+            return x + 1, x
+
+        def backward(self, dy, x):
+            return dy
+
+    batch = np.arange(60000.0).reshape(2, -1) + RANK
+    seen = []
+    pipe = Pipeline([Add()], lambda y, targets: (seen.append(y) or 0.0, y), micro_batches=2)
+    pipe.step(batch, batch)
+    pipe.free()
+    if RANK == SIZE - 1:
+        np.testing.assert_array_equal(np.concatenate(seen), np.arange(60000.0).reshape(2, -1) + SIZE)
+
+
 def test_other_shapes_in_the_next_batch():
     if SIZE == 1:
         pytest.skip("nothing is sent")
