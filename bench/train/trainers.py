@@ -12,13 +12,13 @@ import numpy as np
 from mpi4py import MPI
 
 from pycoll import parallel
-from pycoll.parallel import SGD, Adam, AdamW, Cast, Optimizer, TopK
+from pycoll.parallel import SGD, Adam, AdamW, Cast, Optimizer, Quantize, TopK
 
 from .data import Data
 from .model import Arrays, Perceptron
 
 OPTIMIZERS = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
-HOOKS = {"fp16": partial(Cast, "float16"), "bf16": partial(Cast, "bfloat16"), "topk": TopK}
+HOOKS = {"fp16": partial(Cast, "float16"), "bf16": partial(Cast, "bfloat16"), "int8": Quantize, "topk": TopK}
 
 
 class Trainer:

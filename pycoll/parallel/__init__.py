@@ -31,6 +31,7 @@ from .mesh import Mesh
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pipeline import Pipeline
 from .ps.parameter_server import ParameterServer
+from .quantized import Quantize, quantized_allreduce
 from .tensor import (
     ColumnParallelLinear,
     RowParallelLinear,
@@ -57,6 +58,7 @@ __all__ = [
     "ParameterServer",
     "Piece",
     "Pipeline",
+    "Quantize",
     "RingAttention",
     "RowParallelLinear",
     "TopK",
@@ -67,6 +69,7 @@ __all__ = [
     "enter_region",
     "leave_region",
     "load",
+    "quantized_allreduce",
     "save",
     "vocabulary_parallel_cross_entropy",
 ]

@@ -1,0 +1,143 @@
+"""All-reduce with 8-bit numbers, as a function and as a hook of `DistributedDataParallel`.
+
+The vector is divided into blocks, each with a scale of its own.  It is rounded twice: before the reduce-scatter, which
+is an all-to-all followed by a sum, and before the all-gather.  Sums are computed with the dtype of the vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+
+from ..arguments.arrays import as_array
+from .buckets import Bucket
+
+Array = Any
+LARGEST = 127
+SCALE = np.dtype(np.float32)
+
+
+class Quantize:
+    """A hook that averages gradients with 8-bit numbers; float32 gradients become almost four times shorter.
+
+    Parameters
+    ----------
+    block : int, default 256
+        The number of gradients with a common scale.
+
+    Raises
+    ------
+    ValueError
+        If `block` is not positive.
+
+    Notes
+    -----
+    The error is that of `quantized_allreduce`, divided by the number of ranks.
+
+    References
+    ----------
+    Wang et al., "ZeRO++", 2023 (quantized gradients). https://arxiv.org/abs/2306.10209
+
+    Ahmed et al., "EQuARX: Efficient Quantized AllReduce in XLA", 2025. https://arxiv.org/abs/2506.17615
+    """
+
+    def __init__(self, block: int = 256) -> None:
+        if block < 1:
+            raise ValueError(f"block={block} is not positive")
+        self.block = block
+
+    def __call__(self, bucket: Bucket) -> Iterator[Any]:
+        """Average a bucket."""
+        _check(bucket.vector)
+        yield from _reduced(bucket.vector, bucket.comm, self.block)
+        bucket.vector /= bucket.comm.size
+
+
+def quantized_allreduce(sendbuf: Array, *, comm: MPI.Intracomm | None = None, block: int = 256) -> Array:
+    """Return the sum over all ranks, computed with 8-bit numbers; it is bitwise equal on all ranks.
+
+    Parameters
+    ----------
+    sendbuf : array
+        The contribution of this rank, with a floating-point dtype.
+    comm : mpi4py.MPI.Intracomm, optional
+        The communicator, COMM_WORLD by default.
+    block : int, default 256
+        The number of elements with a common scale.
+
+    Returns
+    -------
+    array
+        The sum, with the shape and dtype of `sendbuf`.
+
+    Raises
+    ------
+    TypeError
+        If `sendbuf` has no floating-point dtype.
+    ValueError
+        If `block` is not positive.
+
+    Notes
+    -----
+    The error of an element is at most (M_0 + ... + M_(p-1) + S) / 254, apart from the rounding of the sum.  M_r is the
+    largest magnitude in its block on rank r, and S is the largest magnitude of the sums in its block.  A block with an
+    infinity or a NaN becomes NaN.
+
+    Sent, on average: 2 * (p - 1) * (n + 4 * n // block) // p, for n elements, if n is a multiple of p * block.
+
+    References
+    ----------
+    As `Quantize`.
+    """
+    if block < 1:
+        raise ValueError(f"block={block} is not positive")
+    array = as_array("sendbuf", sendbuf)
+    _check(array)
+    comm = MPI.COMM_WORLD if comm is None else comm
+    pycoll.attach(comm)
+    vector = array.reshape(-1).copy()
+    for request in _reduced(vector, comm, block):
+        request.wait()
+    return vector.reshape(array.shape)
+
+
+def _check(vector: Array) -> None:
+    if vector.dtype.kind not in "fV":
+        raise TypeError(f"an array of {vector.dtype} cannot be quantized: it has no floating-point dtype")
+
+
+def _reduced(vector: Array, comm: MPI.Intracomm, block: int) -> Iterator[Any]:
+    """Replace a vector by its sum; yield requests to wait for."""
+    ranks = comm.size
+    part = -(-len(vector) // (ranks * block)) * block  # elements that a rank adds up
+    padded = np.zeros_like(vector, shape=ranks * part)
+    padded[: len(vector)] = vector
+    outgoing = _quantized(padded.reshape(ranks, part), block)
+    incoming = np.empty_like(outgoing)
+    yield pycoll.ialltoall(outgoing, incoming, comm=comm)
+    own = _values(incoming, part, block, vector.dtype).sum(0)
+    gathered = np.empty_like(outgoing)
+    yield pycoll.iallgather(_quantized(own[None], block)[0], gathered, comm=comm)
+    vector[:] = _values(gathered, part, block, vector.dtype).reshape(-1)[: len(vector)]
+
+
+def _quantized(rows: Array, block: int) -> Array:
+    """Return bytes for each row: 8-bit numbers, and then the scale of each block."""
+    blocks = rows.reshape(len(rows), -1, block)
+    scales = (np.abs(blocks).max(2) / LARGEST).astype(SCALE)
+    scales[~np.isfinite(scales)] = np.nan
+    divisor = np.where(scales > 0, scales, 1)[..., None]
+    numbers = np.clip(np.rint(np.nan_to_num(blocks / divisor)), -LARGEST, LARGEST).astype(np.int8)
+    return np.concatenate([numbers.reshape(len(rows), -1).view(np.uint8), scales.view(np.uint8)], axis=1)
+
+
+def _values(rows: Array, part: int, block: int, dtype: np.dtype) -> Array:
+    """Undo `_quantized`."""
+    numbers = rows[:, :part].view(np.int8).reshape(len(rows), -1, block)
+    scales = rows[:, part:].copy().view(SCALE)
+    return (numbers * scales[..., None].astype(dtype)).astype(dtype).reshape(len(rows), -1)
