@@ -6,6 +6,7 @@ have the shape (rows, width); the rows are the positions of the first sequence, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,10 @@ from pycoll.parallel import (
     leave_region,
 )
 
+from .meter import Meter, Metered
 from .weights import Array, Arrays, Size
+
+SLOPE = math.sqrt(2 / math.pi)  # a float of Python, which does not change the dtype of arrays
 
 
 class Layers:
@@ -119,13 +123,13 @@ class Gelu:
 
     def forward(self, x: Array) -> tuple[Array, Any]:
         """Return the output, and what `backward` needs."""
-        tanh = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x * x * x))
+        tanh = np.tanh(SLOPE * (x + 0.044715 * x * x * x))
         return 0.5 * x * (1 + tanh), (x, tanh)
 
     def backward(self, dy: Array, saved: Any) -> Array:
         """Add to the gradients; return that of the input."""
         x, tanh = saved
-        slope = np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x * x)
+        slope = SLOPE * (1 + 3 * 0.044715 * x * x)
         return dy * (0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * slope)
 
 
@@ -207,23 +211,33 @@ class Head:
 
 
 def transformer_layer(
-    weights: Arrays, name: str, size: Size, core: Any, length: int, tp: MPI.Intracomm, sequence: bool, experts: Any
+    weights: Arrays,
+    name: str,
+    size: Size,
+    core: Any,
+    length: int,
+    tp: MPI.Intracomm,
+    sequence: bool,
+    experts: Any,
+    meter: Meter,
 ) -> Layers:
     """Return attention and a network, each after a norm; without `experts`, the network is the same for all tokens."""
     attention = Residual(
         norm1=Norm(weights, f"{name}.norm1"),
         attention=Layers(
-            qkv=column(weights, f"{name}.attention.qkv", tp, sequence),
-            heads=Attention(core, length, size.width // size.heads),
-            output=row(weights, f"{name}.attention.output", tp, sequence),
+            qkv=Metered(column(weights, f"{name}.attention.qkv", tp, sequence), meter, "tp"),
+            heads=Metered(Attention(core, length, size.width // size.heads), meter, "sp"),
+            output=Metered(row(weights, f"{name}.attention.output", tp, sequence), meter, "tp"),
         ),
     )
     norm = Norm(weights, f"{name}.norm2")
     if experts:
-        return Layers(_first=attention, _second=Residual(norm2=norm, experts=experts(f"{name}.experts")))
+        return Layers(
+            _first=attention, _second=Residual(norm2=norm, experts=Metered(experts(f"{name}.experts"), meter, "ep"))
+        )
     network = Layers(
-        up=column(weights, f"{name}.mlp.up", tp, sequence),
+        up=Metered(column(weights, f"{name}.mlp.up", tp, sequence), meter, "tp"),
         gelu=Gelu(),
-        down=row(weights, f"{name}.mlp.down", tp, sequence),
+        down=Metered(row(weights, f"{name}.mlp.down", tp, sequence), meter, "tp"),
     )
     return Layers(_first=attention, _second=Residual(norm2=norm, mlp=network))

@@ -10,6 +10,7 @@ from mpi4py import MPI
 from pycoll.parallel import ExpertParallel, Mesh, RingAttention, UlyssesAttention, VocabularyParallelEmbedding
 
 from .layers import Embedding, Head, Layers, Norm, transformer_layer
+from .meter import Meter, Metered
 from .weights import Arrays, Size
 
 # What each axis of a mesh divides: sequences of a batch (dp; fsdp also parameters; ep also experts), layers (pp),
@@ -60,7 +61,7 @@ def check(size: Size, mesh: Mesh, plan: Plan) -> None:
         raise ValueError("axis ep needs experts")
 
 
-def chunks_of(weights: Arrays, size: Size, mesh: Mesh, plan: Plan) -> list[Layers]:
+def chunks_of(weights: Arrays, size: Size, mesh: Mesh, plan: Plan, meter: Meter) -> list[Layers]:
     """Return the layers of this rank: pieces of the model, which are dealt to the ranks along ``pp`` in turn."""
     stages, tp, sp, ep = (along(mesh, axis) for axis in ("pp", "tp", "sp", "ep"))
     core = ATTENTION[plan.attention](sp)
@@ -75,7 +76,7 @@ def chunks_of(weights: Arrays, size: Size, mesh: Mesh, plan: Plan) -> list[Layer
     def layer(number: int) -> Layers:
         name = f"layer{number}"
         return transformer_layer(
-            weights, name, size, core, len(places), tp, plan.sequence, experts if size.experts else None
+            weights, name, size, core, len(places), tp, plan.sequence, experts if size.experts else None, meter
         )
 
     pieces = np.array_split(np.arange(size.layers), stages.size * plan.chunks)
@@ -83,8 +84,9 @@ def chunks_of(weights: Arrays, size: Size, mesh: Mesh, plan: Plan) -> list[Layer
     for at in range(stages.rank, len(pieces), stages.size):
         parts: dict[str, Any] = {f"layer{number}": layer(number) for number in pieces[at]}
         if at == 0:
-            parts = {"_embed": Embedding(tokens, weights["positions.table"], places, tp, plan.sequence)} | parts
+            embed = Embedding(tokens, weights["positions.table"], places, tp, plan.sequence)
+            parts = {"_embed": Metered(embed, meter, "tp")} | parts
         if at == len(pieces) - 1:
-            parts |= {"norm": Norm(weights, "norm"), "_head": Head(tokens, tp, plan.sequence)}
+            parts |= {"norm": Norm(weights, "norm"), "_head": Metered(Head(tokens, tp, plan.sequence), meter, "tp")}
         chunks.append(Layers(**parts))
     return chunks

@@ -28,7 +28,7 @@ from .weights import initial
 
 LINE = (
     "step {step:4}: loss {loss:.3f}, held out {held_out:.3f}, {tokens_per_second:.0f} characters/s, "
-    "{sent:.2f} MB sent per rank and step, {state:.2f} MB of state on the rank with the most"
+    "{state:.2f} MB of state on the rank with the most, MB sent per rank and step: {along}"
 )
 
 
@@ -52,7 +52,8 @@ def main(argv: list[str]) -> int:
     for record in train(options, text, comm):
         records.append(record)
         if comm.rank == 0:
-            print(LINE.format(**record), flush=True)
+            along = ", ".join(f"{axis} {sent:.3f}" for axis, sent in record["sent"].items())
+            print(LINE.format(**record, along=along or "nothing"), flush=True)
     if comm.rank == 0 and options.json:
         write_json(options.json, document(options, where, records))
     return 0
@@ -74,24 +75,32 @@ def train(options: argparse.Namespace, text: Text, comm: MPI.Intracomm) -> Any:
     last = min(options.stop or options.steps, options.steps)
     losses: list[float] = []
     start, shown = time.perf_counter(), comm.rank == 0 and sys.stderr.isatty()
-    with pycoll.traffic() as sent:
-        before = sent.nbytes
+    with trainer.meter.counting():
         for step in progress_bar(range(trainer.done, last), "training", "step", shown=shown):
             losses.append(trainer.step(*sequences(text.training, options.batch, length, (options.seed, step))))
             if (step + 1) % options.every and step + 1 < last:
                 continue
-            seconds, nbytes = time.perf_counter() - start, sent.nbytes
+            seconds = time.perf_counter() - start
             if options.save:
                 trainer.save(options.save)
-            mine = np.array([nbytes - before, trainer.state_bytes(), seconds])
-            totals, state, times = pycoll.allgather(mine, comm=comm).T
+            state, times = pycoll.allgather(np.array([trainer.state_bytes(), seconds]), comm=comm).T
+            sent = sent_along(trainer, len(losses), comm)
             yield {
                 "step": step + 1,
                 "loss": float(np.mean(losses)),
                 "held_out": trainer.measure(*sequences(text.held_out, options.batch, length, (0,))),
                 "tokens_per_second": options.batch * length * len(losses) / float(times.max()),
-                "sent": float(totals.mean()) / len(losses) / 1e6,
+                "sent": sent,
                 "state": float(state.max()) / 1e6,
             }
-            losses, before, start = [], sent.nbytes, time.perf_counter()
+            trainer.meter.sent.clear()
+            losses, start = [], time.perf_counter()
     trainer.free()
+
+
+def sent_along(trainer: Trainer, steps: int, comm: MPI.Intracomm) -> dict[str, float]:
+    """Return the megabytes that a rank has sent along each axis in a step, on average over the ranks."""
+    axes = sorted(set().union(*comm.allgather(list(trainer.meter.sent))))
+    mine = np.array([trainer.meter.sent[axis] for axis in axes], float)
+    total = pycoll.allreduce(mine, comm=comm) / comm.size / steps / 1e6
+    return {axis: float(sent) for axis, sent in zip(axes, total, strict=True) if sent}

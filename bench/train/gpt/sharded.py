@@ -9,7 +9,7 @@ import numpy as np
 
 from pycoll.parallel import AdamW, FullyShardedDataParallel, average_gradients
 
-from .layers import Head, named
+from .layers import named
 from .model import along
 from .trainer import Trainer
 from .weights import Array, Arrays
@@ -21,9 +21,12 @@ class ShardedTrainer(Trainer):
     def prepare(self) -> None:
         """Create the driver, with a unit for each part that has parameters of its own, and the optimizer."""
         (model,) = self.chunks
-        places = [(part, list(named(part, "" if name[0] == "_" else f"{name}."))) for name, part in model.parts.items()]
-        self.parts = [(part, {name: (layer, key) for name, layer, key in found}) for part, found in places]
-        units = [list(found) for part, found in self.parts if not isinstance(part, Head)]
+        self.parts = [
+            (part, {name: (layer, key) for name, layer, key in named(part, "" if at[0] == "_" else f"{at}.")})
+            for at, part in model.parts.items()
+        ]
+        self.head = len(self.parts) - 1
+        units = [list(found) for _, found in self.parts[: self.head]]
         whole = {name: layer.parameters[key] for name, (layer, key) in self.layers.items()}
         self.driver = FullyShardedDataParallel(whole, units, comm=along(self.mesh, "fsdp"))
         for layer, key in self.layers.values():
@@ -46,9 +49,9 @@ class ShardedTrainer(Trainer):
         value, dy = self.loss(x, targets)
         dy /= self.plan.micro_batches
         for number, (part, found) in reversed(list(enumerate(self.parts))):
-            with self.gathered(number, backward=not isinstance(part, Head)):
+            with self.gathered(number, backward=number != self.head):
                 dy = part.backward(dy, kept.pop())
-                for name, (layer, key) in found.items() if not isinstance(part, Head) else ():
+                for name, (layer, key) in found.items() if number != self.head else ():
                     self.driver.ready(name, layer.gradients[key])
                     layer.gradients[key][...] = 0
         return value
@@ -56,8 +59,8 @@ class ShardedTrainer(Trainer):
     @contextlib.contextmanager
     def gathered(self, number: int, backward: bool = False) -> Iterator[None]:
         """Gather the parameters of a part.  The head has the table of the embedding, whose gradient comes last."""
-        part, found = self.parts[number]
-        unit = 0 if isinstance(part, Head) else number
+        _, found = self.parts[number]
+        unit = 0 if number == self.head else number
         with self.driver.backward(unit) if backward else self.driver.forward(unit) as parameters:
             for name, (layer, key) in found.items():
                 layer.parameters[key] = parameters[name]
@@ -71,7 +74,8 @@ class ShardedTrainer(Trainer):
     def average(self) -> Arrays:
         """Return the averages of the shards of this rank, over all axes."""
         gradients = self.driver.synchronize()
-        average_gradients(gradients, comm=along(self.mesh, "dp", "sp"))
+        with self.meter.along(self.averaged):
+            average_gradients(gradients, comm=along(self.mesh, "dp", "sp"))
         return gradients
 
     def checkpoint(self) -> FullyShardedDataParallel:

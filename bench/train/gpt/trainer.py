@@ -22,6 +22,7 @@ from pycoll.parallel import (
 )
 
 from .layers import named
+from .meter import Meter
 from .model import ATTENTION, Plan, along, check, chunks_of
 from .weights import Array, Arrays, Size
 
@@ -39,7 +40,8 @@ class Trainer:
         self.done = 0
         self.tp, self.replicas = along(mesh, "tp"), along(mesh, *SEQUENCES)
         self.places = ATTENTION[plan.attention](along(mesh, "sp")).positions(size.length)
-        self.chunks = chunks_of(weights, size, mesh, plan)
+        self.meter = Meter("fsdp" if "fsdp" in mesh.axes else "pp")
+        self.chunks = chunks_of(weights, size, mesh, plan, self.meter)
         self.layers = {name: (layer, key) for chunk in self.chunks for name, layer, key in named(chunk)}
         self.prepare()
 
@@ -73,7 +75,8 @@ class Trainer:
         """Run forward and backward passes; return the mean loss of the whole batch."""
         loss = self.passes(self.mine(inputs), self.mine(targets))
         everyone = along(self.mesh, *SEQUENCES, "sp")
-        return float(pycoll.allreduce(np.array([loss]), comm=everyone)[0]) / everyone.size
+        with self.meter.along(self.averaged):
+            return float(pycoll.allreduce(np.array([loss]), comm=everyone)[0]) / everyone.size
 
     def measure(self, inputs: Array, targets: Array) -> float:
         """Return the mean loss of a batch, without training on it."""
@@ -85,6 +88,11 @@ class Trainer:
         """Set the gradients to zero."""
         for layer, key in self.layers.values():
             layer.gradients[key][...] = 0
+
+    @property
+    def averaged(self) -> str:
+        """The axes over which gradients are averaged."""
+        return " and ".join(axis for axis in (*SEQUENCES, "sp") if axis in self.mesh.axes) or "dp"
 
     def mine(self, batch: Array) -> Array:
         """Return the sequences of this rank, with its positions."""
@@ -102,14 +110,15 @@ class Trainer:
 
     def loss(self, y: Array, targets: Array) -> tuple[float, Array]:
         """Return the mean loss of logits, and its gradient."""
-        return vocabulary_parallel_cross_entropy(y, targets.reshape(-1), self.tp)
+        with self.meter.along("tp"):
+            return vocabulary_parallel_cross_entropy(y, targets.reshape(-1), self.tp)
 
     def average(self) -> Arrays:
         """Return the gradients, added and averaged over the ranks that have the same parameters."""
         if self.plan.sequence and self.tp.size > 1:
-            self.add([name for name, (layer, _) in self.layers.items() if hasattr(layer, "by_rows")], self.tp)
+            self.add([name for name, (layer, _) in self.layers.items() if hasattr(layer, "by_rows")], self.tp, "tp")
         if "embedding.table" in self.gradients and self.ends.size > 1:  # one for tokens, one for logits
-            self.add(["embedding.table"], self.ends)
+            self.add(["embedding.table"], self.ends, "pp")
         ep = along(self.mesh, "ep")
         divided = [
             name for name, (layer, key) in self.layers.items() if isinstance(layer, ExpertParallel) and key != "gate"
@@ -117,14 +126,17 @@ class Trainer:
         of_experts = {name: self.gradients[name] for name in divided}
         for gradient in of_experts.values():  # a sum over the ranks along ep
             gradient /= ep.size
-        average_gradients(of_experts, comm=along(self.mesh, "dp", "sp"))
+        with self.meter.along("dp"):
+            average_gradients(of_experts, comm=along(self.mesh, "dp", "sp"))
         others = {name: gradient for name, gradient in self.gradients.items() if name not in of_experts}
-        average_gradients(others, comm=along(self.mesh, *SEQUENCES, "sp"))
+        with self.meter.along(self.averaged):
+            average_gradients(others, comm=along(self.mesh, *SEQUENCES, "sp"))
         return self.gradients
 
-    def add(self, names: list[str], comm: MPI.Intracomm) -> None:
+    def add(self, names: list[str], comm: MPI.Intracomm, axis: str) -> None:
         """Replace gradients by their sums over the ranks of a communicator."""
-        average_gradients({name: self.gradients[name] for name in names}, comm=comm)
+        with self.meter.along(axis):
+            average_gradients({name: self.gradients[name] for name in names}, comm=comm)
         for name in names:
             self.gradients[name] *= comm.size
 
@@ -154,7 +166,7 @@ class Trainer:
 
     def difference(self, whole: Arrays) -> float:
         """Return the largest difference of a parameter of this rank from whole parameters, relative to the largest."""
-        wanted = chunks_of(whole, self.size, self.mesh, self.plan)
+        wanted = chunks_of(whole, self.size, self.mesh, self.plan, self.meter)
         expected = {name: layer.parameters[key] for chunk in wanted for name, layer, key in named(chunk)}
         largest = max(np.abs(array).max() for array in whole.values())
         return float(max(np.abs(self.parameters[name] - array).max() for name, array in expected.items()) / largest)

@@ -4,10 +4,12 @@ import json
 import math
 import re
 
+import numpy as np
 import pytest
 
 from bench.train.gpt.compare import ALLOWED, kinds
 from bench.train.gpt.model import Plan
+from bench.train.gpt.weights import Size, initial
 from tests.launch import run
 from tests.quick import quick
 
@@ -51,6 +53,24 @@ def test_meshes_equal_one_process(ranks, options, tmp_path):
     assert record["mesh"] == options[1].replace(",", " ")
     assert record["difference"] <= ALLOWED
     assert record["loss_difference"] <= ALLOWED
+
+
+def test_bytes_along_axes_are_those_of_formulas(tmp_path):
+    """Check an all-reduce for each half layer and pass, for the table in both, and six numbers for each character."""
+    path, options = tmp_path / "a.json", ["--steps", "2", "--length", "16", "--batch", "16", "--layers", "4"]
+    sent = []
+    for mesh in ("tp=2", "dp=2"):
+        command = [*TRAIN, "--mesh", mesh, *options, "--width", "32", "--json", str(path)]
+        job = run(2, command, environment={"PYCOLL_REGISTERED": "0"})
+        assert job.code == 0, job.output
+        sent.append(json.loads(path.read_text())["records"][-1]["sent"])
+    rows = 16 * 16
+    assert list(sent[0]) == ["tp"]
+    assert sent[0]["tp"] == pytest.approx(4e-6 * (rows * 32 * (4 * 4 + 2) + 3 * rows), rel=0.01)
+    size = Size(length=16, width=32, layers=4)
+    parameters = sum(array.size for array in initial(size, 1, np.dtype(np.float32)).values())
+    assert list(sent[1]) == ["dp"]
+    assert sent[1]["dp"] == pytest.approx(4e-6 * parameters, rel=0.01)
 
 
 def test_parameters_fall_with_tensor_and_pipeline(tmp_path):
