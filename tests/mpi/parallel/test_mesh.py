@@ -2,12 +2,20 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 
 import pycoll
-from pycoll.parallel import DistributedDataParallel, FullyShardedDataParallel, Mesh, average_gradients
+from pycoll.parallel import (
+    SGD,
+    DistributedDataParallel,
+    FullyShardedDataParallel,
+    Mesh,
+    ParameterServer,
+    average_gradients,
+)
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -76,6 +84,19 @@ def test_ddp_averages_over_an_axis():
         with DistributedDataParallel({"w": np.zeros(13)}, comm=mesh["dp"]) as ddp:
             ddp.ready("w", gradient(RANK))
             assert ddp.synchronize()["w"].tolist() == (sum(map(gradient, members)) / 2).tolist()
+
+
+def test_a_parameter_server_on_an_axis():
+    if SIZE % 2:
+        pytest.skip("needs an even number of ranks")
+    with Mesh(tp=SIZE // 2, dp=2) as mesh:
+        members = mesh["dp"].allgather(RANK)
+        weights = {"w": np.zeros(13)}
+        optimizer = partial(SGD, lr=1.0)
+        with ParameterServer(weights, optimizer=optimizer, comm=mesh["dp"], colocated=True) as ps:
+            ps.step({"w": gradient(RANK)})
+            ps.finish()
+        assert weights["w"].tolist() == (-sum(map(gradient, members)) / 2).tolist()
 
 
 def test_hybrid_sharding():
