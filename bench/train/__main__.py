@@ -1,4 +1,4 @@
-"""Train a perceptron with data parallelism: ``mpiexec -n 4 python -m bench.train --driver {ps,ddp,fsdp}``.
+"""Train a perceptron with data parallelism: ``mpiexec -n 4 python -m bench.train --driver {ps,ddp,fsdp,local}``.
 
 The data are the scikit-learn digits; with --synthetic they are random numbers, for timing.  ``--model gpt`` trains a
 small GPT with other kinds of parallelism; ``--model gpt --help`` lists its options.
@@ -28,7 +28,7 @@ from .data import CLASSES, digits, synthetic
 from .epochs import train
 from .gpt.run import main as gpt
 from .model import Perceptron
-from .trainers import HOOKS, OPTIMIZERS, TRAINERS
+from .trainers import DRIVERS, HOOKS, OPTIMIZERS
 
 ALLOWED = 1e-10  # maximum relative difference from one process, in float64
 LINE = (
@@ -41,7 +41,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the command line; errors end the program."""
     parser = Parser(prog=typed("python -m bench.train"), description=typed(__doc__))
     parser.add_argument("--model", choices=["perceptron", "gpt"], default="perceptron", help="model (%(default)s)")
-    parser.add_argument("--driver", choices=TRAINERS, default="ddp", help="how ranks share the work (%(default)s)")
+    parser.add_argument("--driver", choices=DRIVERS, default="ddp", help="how ranks share the work (%(default)s)")
     parser.add_argument("--compare", action="store_true", help="compare one process and all drivers")
     parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")
     parser.add_argument("--save", metavar="DIR", help="write a checkpoint to DIR after each epoch")
@@ -92,6 +92,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     fsdp.add_argument("--param-dtype", choices=["float16", "bfloat16"], help="dtype of gathered parameters")
     fsdp.add_argument("--no-prefetch", action="store_true", help="do not gather units in advance")
     fsdp.add_argument("--keep-gathered", action="store_true", help="keep units between forward and backward pass")
+
+    local = parser.add_argument_group("local SGD")
+    local.add_argument("--every", type=positive, default=8, metavar="H", help="steps between averages (%(default)s)")
+    local.add_argument(
+        "--outer", choices=["average", "diloco"], default="average", help="what is done with averages (%(default)s)"
+    )
     parser.add_argument("--progress-thread", action="store_true", help="communicate in the background")
     options = parser.parse_args(argv)
     check(parser, options)
@@ -123,6 +129,8 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         parser.error(f"--clip {options.clip} is not positive")
     if options.resume and not os.path.isdir(options.resume):
         parser.error(f"--resume {options.resume}: no such directory")
+    if options.driver == "local" and options.save:
+        parser.error(f"--driver local cannot be combined with --save {options.save}: an epoch may end between averages")
     if options.compress and options.driver != "ddp":
         parser.error(f"--compress {options.compress} needs --driver ddp, not --driver {options.driver}")
     if options.mode != "bounded" and options.staleness:
@@ -166,7 +174,7 @@ def main(argv: list[str]) -> int:
             if comm.rank == 0 and options.json:  # first, because printing may fail
                 write_json(options.json, document(options, where, records))
             return report(records, options, comm)
-        trainer = TRAINERS[options.driver](model, options, comm)
+        trainer = DRIVERS[options.driver](model, options, comm)
         first = 0
         if options.resume:
             first = parallel.load(options.resume, trainer.driver, trainer.optimizer)["epochs"]

@@ -33,9 +33,13 @@ class Trainer:
         The time spent in calls of the driver, in seconds.
     """
 
-    driver: parallel.DistributedDataParallel | parallel.FullyShardedDataParallel | parallel.ParameterServer | None = (
-        None
-    )
+    driver: (
+        parallel.DistributedDataParallel
+        | parallel.FullyShardedDataParallel
+        | parallel.ParameterServer
+        | parallel.LocalSGD
+        | None
+    ) = None
     optimizer: Optimizer | None
 
     def __init__(self, model: Perceptron, options: argparse.Namespace, comm: MPI.Intracomm) -> None:
@@ -338,4 +342,25 @@ class WithServer(Trainer):
         return (serving + (len(other_servers) if roles.leads else 0)) * self.nbytes / servers
 
 
+class WithLocal(Trainer):
+    """Trains with LocalSGD."""
+
+    def prepare(self) -> None:
+        """Create the driver, and the optimizer of this rank."""
+        outer = partial(SGD, lr=0.7, momentum=0.9, nesterov=True) if self.options.outer == "diloco" else None
+        self.driver = self.local = parallel.LocalSGD(self.start, self.options.every, outer=outer, comm=self.comm)
+        self.optimizer = self.make_optimizer(self.start)
+
+    def apply(self) -> None:
+        """Update the parameters of this rank, and average them if it is time."""
+        super().apply()
+        with self.communicating():
+            self.local.step()
+
+    def predicted(self) -> float:
+        """Return the predicted number of bytes that this rank sends in a step."""
+        return 2 * (self.comm.size - 1) / self.comm.size * self.nbytes / self.options.every
+
+
 TRAINERS: dict[str, Callable[..., Trainer]] = {"ps": WithServer, "ddp": WithDDP, "fsdp": WithFSDP}
+DRIVERS = TRAINERS | {"local": WithLocal}  # also those that do not compute what one process does

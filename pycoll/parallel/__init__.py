@@ -5,6 +5,7 @@ Drivers for data-parallel training:
 - `ParameterServer`: workers push gradients to servers, synchronously, asynchronously, or with bounded staleness.
 - `DistributedDataParallel`: each rank has a replica; gradients are averaged in buckets during the backward pass.
 - `FullyShardedDataParallel`: parameters, gradients and optimizer state are sharded; parameters are gathered by unit.
+- `LocalSGD`: each rank trains on its own for several steps; then parameters are averaged.
 
 `Mesh` arranges ranks in a grid, whose axes are the communicators of drivers and layers.
 
@@ -27,6 +28,7 @@ from .divided import DividedParameters
 from .experts import ExpertParallel
 from .flat import Piece
 from .fsdp import FullyShardedDataParallel
+from .local import LocalSGD
 from .mesh import Mesh
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .pipeline import Pipeline
@@ -53,6 +55,7 @@ __all__ = [
     "DividedParameters",
     "ExpertParallel",
     "FullyShardedDataParallel",
+    "LocalSGD",
     "Mesh",
     "Optimizer",
     "ParameterServer",

@@ -1,4 +1,4 @@
-"""The base class of the three drivers: it frees their communicator and has the default hooks for checkpoints."""
+"""The base class of the drivers: it frees their communicator and has the default hooks for checkpoints."""
 
 from __future__ import annotations
 

@@ -61,6 +61,8 @@ def test_stale_updates_learn_the_digits(mode, tmp_path):
         "--driver ddp --compress bf16 --accumulate 2 --no-overlap --clip 5",
         "--driver fsdp --accumulate 2 --optimizer adamw --rate 0.003",
         "--driver ps --update worker --ranks-per-worker 2 --servers 2 --colocated",
+        "--driver local --every 2",
+        "--driver ddp --compress int8",
     ],
 )
 def test_options_reach_the_digits(options, tmp_path):
@@ -86,6 +88,7 @@ def test_another_driver_goes_on_from_a_checkpoint(tmp_path):
     quick(
         "--driver dpp",
         "--epochs 0",
+        "--driver local --save somewhere",
         "--staleness 2",
         "--driver fsdp --compress fp16",
         "--clip -1",

@@ -1,0 +1,97 @@
+"""Local SGD and DiLoCo: formulas, checkpoints, bytes, errors."""
+
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+
+import pycoll
+from pycoll.parallel import SGD, Adam, LocalSGD, load, save
+from tests.mpi.native import RANK, SIZE, WORLD
+
+pytestmark = pytest.mark.mpi
+SHAPES = {"a": (4, 3), "b": (5,)}
+DILOCO = partial(SGD, lr=0.7, momentum=0.9, nesterov=True)
+
+
+def start(rank=RANK):
+    numbers = np.random.default_rng(rank)
+    return {name: numbers.normal(size=shape) for name, shape in SHAPES.items()}
+
+
+def gradient(name, array, step, rank=RANK):
+    return 0.1 * array + np.random.default_rng([step, rank, len(name)]).normal(size=array.shape)
+
+
+def model(steps, every, outer=None):
+    """Return the parameters of all ranks after some steps, computed on each rank for all ranks."""
+    ranks = [start(0) for _ in range(SIZE)]
+    last = start(0)
+    velocity = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+    for step in range(steps):
+        for rank, parameters in enumerate(ranks):
+            for name, array in parameters.items():
+                array -= 0.1 * gradient(name, array, step, rank)
+        if (step + 1) % every == 0:
+            for name in SHAPES:
+                difference = sum(last[name] - parameters[name] for parameters in ranks) / SIZE
+                if outer is DILOCO:
+                    velocity[name] = 0.9 * velocity[name] + difference
+                    last[name] -= 0.7 * (difference + 0.9 * velocity[name])
+                else:
+                    last[name] -= difference
+                for parameters in ranks:
+                    parameters[name][...] = last[name]
+    return ranks
+
+
+def train(driver, optimizer, steps):
+    for step in steps:
+        optimizer.step({name: gradient(name, array, step) for name, array in driver.parameters.items()})
+        assert driver.step() == ((step + 1) % driver.every == 0)
+
+
+@pytest.mark.parametrize("outer", [None, DILOCO])
+@pytest.mark.parametrize("every", [1, 3])
+def test_parameters_follow_the_formulas(every, outer):
+    with LocalSGD(start(), every, outer=outer) as driver:
+        train(driver, SGD(driver.parameters, lr=0.1), range(10))
+        for name, array in model(10, every, outer)[RANK].items():
+            np.testing.assert_allclose(driver.parameters[name], array, rtol=1e-12, atol=1e-12)
+
+
+def test_a_checkpoint_continues(tmp_path_factory):
+    path = WORLD.bcast(tmp_path_factory.mktemp("checkpoint") if RANK == 0 else None)
+    with LocalSGD(start(), 2, outer=DILOCO) as driver:
+        train(driver, SGD(driver.parameters, lr=0.1), range(4))
+        save(path, driver)
+        train(driver, SGD(driver.parameters, lr=0.1), range(4, 5))
+        with pytest.raises(RuntimeError, match=r"since the last average would be lost|could not write its part"):
+            save(path, driver)
+        train(driver, SGD(driver.parameters, lr=0.1), range(5, 8))
+    with LocalSGD(start(RANK + 5), 2, outer=DILOCO) as other:
+        load(path, other)
+        train(other, SGD(other.parameters, lr=0.1), range(4, 8))
+        for name, array in driver.parameters.items():
+            np.testing.assert_array_equal(other.parameters[name], array)
+
+
+def test_bytes_are_those_of_the_docstring():
+    parameters = {"a": np.zeros(1024 * SIZE)}
+    with LocalSGD(parameters, 4) as driver:
+        optimizer = Adam(parameters)
+        with pycoll.traffic() as sent:
+            for _ in range(8):
+                optimizer.step({"a": np.ones(1024 * SIZE)})
+                driver.step()
+        text = re.search(r"`every` steps: (.*?), for", LocalSGD.__doc__).group(1)
+        assert sent.nbytes == 2 * eval(text, {"p": SIZE, "Z": parameters["a"].nbytes})
+
+
+def test_wrong_arguments():
+    with pytest.raises(ValueError, match="every=0 is not a positive number of steps"):
+        LocalSGD({"a": np.ones(1)}, 0)
+    if SIZE > 1:
+        with pytest.raises(ValueError, match="parameter 0 differs between ranks"):
+            LocalSGD({"a": np.ones(1 + RANK)}, 1)
