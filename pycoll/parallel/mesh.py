@@ -28,6 +28,8 @@ class Mesh:
 
     Attributes
     ----------
+    comm : mpi4py.MPI.Intracomm
+        The communicator of all ranks.
     axes : dict of str to int
         The sizes.
     coordinates : dict of str to int
@@ -54,11 +56,11 @@ class Mesh:
     """
 
     def __init__(self, comm: MPI.Intracomm | None = None, /, **axes: int) -> None:
-        self._comm = MPI.COMM_WORLD if comm is None else comm
+        self.comm = MPI.COMM_WORLD if comm is None else comm
         self.axes = axes
-        _check(axes, self._comm.size)
-        self._order = _by_host(self._comm)  # the rank at each position
-        self.coordinates = self._coordinates_at(self._order.index(self._comm.rank))
+        _check(axes, self.comm.size)
+        self._order = _by_host(self.comm)  # the rank at each position
+        self.coordinates = self._coordinates_at(self._order.index(self.comm.rank))
         self._comms: dict[tuple[str, ...], pycoll.Comm] = {}
 
     def __getitem__(self, names: str | tuple[str, ...]) -> pycoll.Comm:
@@ -93,10 +95,10 @@ class Mesh:
     def _create(self, varying: tuple[str, ...]) -> pycoll.Comm:
         fixed = {name: at for name, at in self.coordinates.items() if name not in varying}
         members = [rank for at, rank in enumerate(self._order) if fixed.items() <= self._coordinates_at(at).items()]
-        everyone = self._comm.Get_group()
+        everyone = self.comm.Get_group()
         group = everyone.Incl(members)
         try:
-            return pycoll.Comm(MPI.Intracomm(self._comm).Create_group(group, _TAG))
+            return pycoll.Comm(MPI.Intracomm(self.comm).Create_group(group, _TAG))
         finally:
             group.Free()
             everyone.Free()

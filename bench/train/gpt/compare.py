@@ -103,9 +103,8 @@ def alone(
     result = None
     if comm.rank == 0:
         # experts take a limited number of tokens from each rank
-        groups = (
-            math.prod(options.axes[axis] for axis in SEQUENCES if axis in options.axes) * options.plan.micro_batches
-        )
+        axes = (*SEQUENCES, "tp") if options.plan.sequence else SEQUENCES
+        groups = math.prod(options.axes.get(axis, 1) for axis in axes) * options.plan.micro_batches
         plan = options.plan._replace(micro_batches=1, pipeline="1f1b", chunks=1, groups=groups)
         weights = initial(size, options.seed, np.dtype(options.dtype))
         with Mesh(MPI.COMM_SELF, dp=1) as mesh:

@@ -96,8 +96,6 @@ def named(part: Any, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
 class Norm:
     """Layer norm."""
 
-    by_rows = True  # the gradients are those of the rows of this rank
-
     def __init__(self, weights: Arrays, name: str) -> None:
         self.parameters = {key: weights[f"{name}.{key}"].copy() for key in ("gain", "bias")}
         self.gradients = {key: np.zeros_like(array) for key, array in self.parameters.items()}
@@ -166,8 +164,6 @@ class Attention:
 
 class Embedding:
     """Sums of the rows of tokens and positions; `places` are the positions that this rank has of each sequence."""
-
-    by_rows = True
 
     def __init__(
         self, tokens: VocabularyParallelEmbedding, positions: Array, places: Array, comm: MPI.Intracomm, sequence: bool

@@ -71,7 +71,8 @@ def chunks_of(weights: Arrays, size: Size, mesh: Mesh, plan: Plan, meter: Meter)
     def experts(name: str) -> ExpertParallel:
         whole = (weights[f"{name}.{key}"] for key in ("gate", "up", "down"))
         options: dict[str, Any] = {"top_k": plan.top_k, "capacity": plan.capacity, "groups": plan.groups}
-        return ExpertParallel(*whole, balance=0.01 / plan.micro_batches, comm=ep, **options)
+        parts = plan.micro_batches * (tp.size if plan.sequence else 1)  # of a batch, whose gradients are added
+        return ExpertParallel(*whole, balance=0.01 / parts, comm=ep, **options)
 
     def layer(number: int) -> Layers:
         name = f"layer{number}"

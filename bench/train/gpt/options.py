@@ -69,6 +69,8 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     try:
         options.axes = axes_of(options.mesh, ranks)
         complete(options, ranks)
+        if options.compare and options.experts and options.axes.get("sp", 1) > 1:
+            raise ValueError("--compare: with experts, sp must be 1, because each rank limits the rows of its experts")
         with Mesh(**options.axes) as mesh:
             check(options.size, mesh, options.plan)
     except (ValueError, TypeError) as error:

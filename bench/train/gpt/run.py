@@ -67,35 +67,41 @@ def document(options: argparse.Namespace, where: dict[str, Any], records: list[d
 
 def train(options: argparse.Namespace, text: Text, comm: MPI.Intracomm) -> Any:
     """Train, and yield a record after some steps; all ranks call it."""
-    size, length = options.size, options.size.length
     kind = ShardedTrainer if "fsdp" in options.axes else Trainer
-    trainer = kind(initial(size, options.seed, np.dtype(options.dtype)), size, Mesh(**options.axes), options.plan)
-    if options.resume:
-        trainer.load(options.resume)
-    last = min(options.stop or options.steps, options.steps)
+    weights = initial(options.size, options.seed, np.dtype(options.dtype))
+    with Mesh(**options.axes) as mesh:
+        trainer = kind(weights, options.size, mesh, options.plan)
+        if options.resume:
+            trainer.load(options.resume)
+        with trainer.meter.counting():
+            yield from reports(trainer, options, text, comm)
+        trainer.free()
+
+
+def reports(trainer: Trainer, options: argparse.Namespace, text: Text, comm: MPI.Intracomm) -> Any:
+    """Train, and yield a record after some steps."""
+    length, last = options.size.length, min(options.stop or options.steps, options.steps)
     losses: list[float] = []
     start, shown = time.perf_counter(), comm.rank == 0 and sys.stderr.isatty()
-    with trainer.meter.counting():
-        for step in progress_bar(range(trainer.done, last), "training", "step", shown=shown):
-            losses.append(trainer.step(*sequences(text.training, options.batch, length, (options.seed, step))))
-            if (step + 1) % options.every and step + 1 < last:
-                continue
-            seconds = time.perf_counter() - start
-            if options.save:
-                trainer.save(options.save)
-            state, times = pycoll.allgather(np.array([trainer.state_bytes(), seconds]), comm=comm).T
-            sent = sent_along(trainer, len(losses), comm)
-            yield {
-                "step": step + 1,
-                "loss": float(np.mean(losses)),
-                "held_out": trainer.measure(*sequences(text.held_out, options.batch, length, (0,))),
-                "tokens_per_second": options.batch * length * len(losses) / float(times.max()),
-                "sent": sent,
-                "state": float(state.max()) / 1e6,
-            }
-            trainer.meter.sent.clear()
-            losses, start = [], time.perf_counter()
-    trainer.free()
+    for step in progress_bar(range(trainer.done, last), "training", "step", shown=shown):
+        losses.append(trainer.step(*sequences(text.training, options.batch, length, (options.seed, step))))
+        if (step + 1) % options.every and step + 1 < last:
+            continue
+        seconds = time.perf_counter() - start
+        if options.save:
+            trainer.save(options.save)
+        state, times = pycoll.allgather(np.array([trainer.state_bytes(), seconds]), comm=comm).T
+        sent = sent_along(trainer, len(losses), comm)
+        yield {
+            "step": step + 1,
+            "loss": float(np.mean(losses)),
+            "held_out": trainer.measure(*sequences(text.held_out, options.batch, length, (0,))),
+            "tokens_per_second": options.batch * length * len(losses) / float(times.max()),
+            "sent": sent,
+            "state": float(state.max()) / 1e6,
+        }
+        trainer.meter.sent.clear()
+        losses, start = [], time.perf_counter()
 
 
 def sent_along(trainer: Trainer, steps: int, comm: MPI.Intracomm) -> dict[str, float]:

@@ -78,10 +78,6 @@ class ShardedTrainer(Trainer):
             average_gradients(gradients, comm=along(self.mesh, "dp", "sp"))
         return gradients
 
-    def checkpoint(self) -> FullyShardedDataParallel:
-        """Return the driver."""
-        return self.driver
-
     def save(self, path: str) -> None:
         """Write a checkpoint on the ranks of one replica."""
         if along(self.mesh, "dp", "sp").rank == 0:

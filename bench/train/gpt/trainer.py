@@ -21,7 +21,7 @@ from pycoll.parallel import (
     vocabulary_parallel_cross_entropy,
 )
 
-from .layers import named
+from .layers import Embedding, Norm, named
 from .meter import Meter
 from .model import ATTENTION, Plan, along, check, chunks_of
 from .weights import Array, Arrays, Size
@@ -55,6 +55,13 @@ class Trainer:
         self.parameters: Arrays = {name: layer.parameters[key] for name, (layer, key) in self.layers.items()}
         self.gradients: Arrays = {name: layer.gradients[key] for name, (layer, key) in self.layers.items()}
         self.optimizer = AdamW(self.parameters, lr=plan.rate)
+        divided = {
+            name: (layer.divided[key], layer.comm)
+            for name, (layer, key) in self.layers.items()
+            if key in getattr(layer, "divided", ())
+        }
+        first = all(self.mesh.coordinates.get(axis, 0) == 0 for axis in ("dp", "sp"))
+        self.driver: Any = DividedParameters(self.parameters, divided, comm=self.mesh.comm, writes=first)
 
     def step(self, inputs: Array, targets: Array) -> float:
         """Train on a global batch of shape (sequences, positions); return the mean loss."""
@@ -116,7 +123,8 @@ class Trainer:
     def average(self) -> Arrays:
         """Return the gradients, added and averaged over the ranks that have the same parameters."""
         if self.plan.sequence and self.tp.size > 1:
-            self.add([name for name, (layer, _) in self.layers.items() if hasattr(layer, "by_rows")], self.tp, "tp")
+            kinds = Norm, Embedding, ExpertParallel  # their gradients are those of the rows of this rank
+            self.add([name for name, (layer, _) in self.layers.items() if isinstance(layer, kinds)], self.tp, "tp")
         if "embedding.table" in self.gradients and self.ends.size > 1:  # one for tokens, one for logits
             self.add(["embedding.table"], self.ends, "pp")
         ep = along(self.mesh, "ep")
@@ -142,21 +150,11 @@ class Trainer:
 
     def save(self, path: str) -> None:
         """Write a checkpoint, which can be loaded on another mesh."""
-        save(path, self.checkpoint(), self.optimizer, {"steps": self.done})
+        save(path, self.driver, self.optimizer, {"steps": self.done})
 
     def load(self, path: str) -> None:
         """Continue from a checkpoint."""
-        self.done = load(path, self.checkpoint(), self.optimizer)["steps"]
-
-    def checkpoint(self) -> Any:
-        """Return the parameters for a checkpoint."""
-        divided = {
-            name: (layer.divided[key], layer.comm)
-            for name, (layer, key) in self.layers.items()
-            if key in getattr(layer, "divided", ())
-        }
-        first = all(self.mesh.coordinates.get(axis, 0) == 0 for axis in ("dp", "sp"))
-        return DividedParameters(self.parameters, divided, writes=first)
+        self.done = load(path, self.driver, self.optimizer)["steps"]
 
     def state_bytes(self) -> int:
         """Return the size of the parameters and of the state of the optimizer."""
@@ -173,5 +171,6 @@ class Trainer:
 
     def free(self) -> None:
         """Free communicators."""
+        self.driver.free()
         self.pipeline.free()
         self.ends.Free()

@@ -43,6 +43,7 @@ def test_all_kinds_equal_one_process(ranks, tmp_path):
         (4, ["--mesh", "dp=2,ep=2", "--experts", "4"]),
         (4, ["--mesh", "pp=2,tp=2", "--sequence", "megatron", "--pipeline", "interleaved"]),
         (4, ["--mesh", "dp=2,fsdp=2"]),
+        (4, ["--mesh", "ep=2,tp=2", "--experts", "2", "--sequence", "megatron", "--micro-batches", "2"]),
     ],
 )
 def test_meshes_equal_one_process(ranks, options, tmp_path):
@@ -129,6 +130,7 @@ def test_it_learns(options):
         (["--mesh", "dp=2", "--batch", "3"], "3 sequences cannot be divided over 2 ranks"),
         (["--steps", "0"], "--steps 0 is not positive"),
         (["--resume", "nowhere"], "--resume nowhere: no such directory"),
+        (["--compare", "--mesh", "sp=2", "--experts", "2"], "with experts, sp must be 1"),
         (["--compare", "--save", "d"], "--compare cannot be combined with --save, --resume or --stop"),
     ],
 )
