@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,10 +29,10 @@ QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
 MOST = {"tests/mpi/parallel": 4, "tests/mpi/torch": 4, "tests/gpu": 3}
 
 
-def on_one(folder: str, arguments: list[str]) -> bool:
+def on_one(folder: str, arguments: list[str], more: Sequence[str] = ()) -> bool:
     """Run the tests of a directory without mpiexec, on all cores if they need no MPI; return True if they failed."""
     spread = ["-n", "auto"] if folder == "pure" and find_spec("xdist") else []
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", *spread, f"tests/{folder}", *arguments]
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", *spread, f"tests/{folder}", *arguments, *more]
     return subprocess.run(command, stdin=subprocess.DEVNULL).returncode != 0
 
 
@@ -54,6 +55,9 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="run all tests")
     parser.add_argument("-n", "--ranks", help=f"numbers of ranks ({QUICK}; with --all {ALL})")
     parser.add_argument("--no-pure", action="store_true", help="skip tests that do not depend on the MPI library")
+    parser.add_argument(
+        "--quick-jobs", action="store_true", help="skip slow tests that launch MPI jobs, even with --all"
+    )
     parser.add_argument("pytest", nargs="*", help="arguments for pytest")
     options = parser.parse_args()
     if find_spec("pytest") is None:
@@ -64,6 +68,8 @@ def main() -> int:
     folders = [] if options.no_pure else ["pure"]
     folders += ["jobs", "slurm"] if options.all else ["jobs"]
     runs = {folder: (on_one, folder) for folder in folders}
+    if options.quick_jobs:
+        runs["jobs"] = partial(on_one, more=["-m", " and ".join({*skipped, "not slow"})]), "jobs"
     for ranks in map(int, (options.ranks or (ALL if options.all else QUICK)).split(",")):
         runs[f"{ranks} rank{'s' * (ranks > 1)}"] = (partial(on_ranks, everything=options.all), ranks)
 
