@@ -150,6 +150,7 @@ class RingAttention:
     ValueError
         In `positions`, if the length of the sequence is not a multiple of the number of ranks, or for a causal mask of
         twice that number.
+        In `forward`, for a causal mask, if the number of positions of this rank is odd.
 
     Notes
     -----
@@ -176,6 +177,12 @@ class RingAttention:
 
     def forward(self, q: Array, k: Array, v: Array) -> tuple[Array, Any]:
         """Return the output, with the shape of the queries, and what `backward` needs."""
+        pieces = len(self._numbers(0))
+        if q.shape[1] % pieces:
+            raise ValueError(
+                f"{q.shape[1]} positions on a rank cannot be divided into {pieces} equal pieces; "
+                f"change the length of the sequence to a multiple of {pieces * self._comm.size}, and use `positions`"
+            )
         q, k, v = map(_heads_first, (q, k, v))
         softmax = _Softmax(q)
         own = np.stack([k, v]).copy()  # contiguous

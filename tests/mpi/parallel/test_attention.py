@@ -5,6 +5,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import pycoll
 from pycoll.parallel import Attention, RingAttention, UlyssesAttention
@@ -101,3 +103,33 @@ def test_what_cannot_be_divided():
         UlyssesAttention().positions(2 * SIZE + 1)
     with pytest.raises(ValueError, match=f"{3 * SIZE if SIZE % 2 else SIZE} positions .* into {2 * SIZE} equal pieces"):
         RingAttention().positions(3 * SIZE if SIZE % 2 else SIZE)
+
+
+def test_an_odd_number_of_positions_on_a_rank():
+    """Check that a causal ring, where each rank has two pieces of equal length, refuses what it cannot divide."""
+    wrong = np.ones((1, 3, 2, 4))
+    with pytest.raises(
+        ValueError, match=f"3 positions on a rank .* change the length of the sequence to .* {2 * SIZE}"
+    ):
+        RingAttention().forward(wrong, wrong, wrong)
+    y, _ = RingAttention(causal=False).forward(wrong, wrong, wrong)
+    np.testing.assert_allclose(y, wrong)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_drawn_shapes(kind, data):
+    """Check any shapes against one process; all ranks draw the same ones, because the profile is derandomised."""
+    sequences, pieces, heads, width = (data.draw(st.integers(1, 3)) for _ in range(4))
+    causal = data.draw(st.booleans())
+    length = pieces * SIZE * (2 if causal else 1)
+    numbers = np.random.default_rng([sequences, pieces, heads, width])
+    arrays = numbers.normal(size=(4, sequences, length, heads * SIZE, width))
+    alone, ours = Attention(causal), kind(causal=causal)
+    places = ours.positions(length)
+    q, k, v, dy = (np.ascontiguousarray(each[:, places]) for each in arrays)
+    expected, kept = alone.forward(*arrays[:3])
+    found, saved = ours.forward(q, k, v)
+    np.testing.assert_allclose(found, expected[:, places], rtol=1e-10, atol=1e-10)
+    for one, whole in zip(ours.backward(dy, saved), alone.backward(arrays[3], kept), strict=True):
+        np.testing.assert_allclose(one, whole[:, places], rtol=1e-10, atol=1e-10)
