@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ..schedule.pipeline import SCHEDULES, Backward, BackwardInput, BackwardWeights, Forward
+from ..schedule.pipeline import SCHEDULES, Backward, BackwardInput, BackwardWeights, Forward, Work
 from ..schedule.timeline import Span, Timeline, timeline
 from .markup import tag, words
 from .sheet import XMLNS, style
 
 UNIT, ROW, LABELS = 24.0, 26, 64
-COLOURS = {Forward: "r0", Backward: "r2", BackwardInput: "r2", BackwardWeights: "r1"}
-SIGNS = {Forward: "F", Backward: "B", BackwardInput: "I", BackwardWeights: "W"}
-MEANINGS = {
+COLOURS: dict[type[Work], str] = {Forward: "r0", Backward: "r2", BackwardInput: "r2", BackwardWeights: "r1"}
+SIGNS: dict[type[Work], str] = {Forward: "F", Backward: "B", BackwardInput: "I", BackwardWeights: "W"}
+MEANINGS: dict[type[Work], str] = {
     Forward: "forward",
     Backward: "backward",
     BackwardInput: "input gradient",
@@ -47,8 +47,7 @@ def text(name: str, stages: int, batches: int, chunks: int = 1) -> str:
             for at in range(round(span.start), round(span.end)):
                 cells[at] = _label(span) if at == round(span.start) else "-" * (width - 1)
         lines.append(f"stage {stage:<3} " + "".join(cell.ljust(width) for cell in cells))
-    kinds = [kind for kind in SIGNS if any(isinstance(span.work, kind) for spans in chart.stages for span in spans)]
-    keys = "; ".join(f"{SIGNS[kind]}: {MEANINGS[kind]}" for kind in kinds)
+    keys = "; ".join(f"{SIGNS[kind]}: {MEANINGS[kind]}" for kind in _kinds(chart))
     number = "the numbers are those of the micro-batch" + (" and of the chunk" if chunks > 1 else "")
     lines += ["", f"{keys}; {number}; .: idle", source(name)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -77,6 +76,11 @@ def svg(name: str, stages: int, batches: int, chunks: int = 1) -> str:
     return tag("svg", *parts, class_="drawing", xmlns=XMLNS, **size)
 
 
+def _kinds(chart: Timeline) -> list[type[Work]]:
+    """Return the kinds of work in a chart."""
+    return [kind for kind in SIGNS if any(isinstance(span.work, kind) for spans in chart.stages for span in spans)]
+
+
 def _label(span: Span) -> str:
     return f"{SIGNS[type(span.work)]}{span.work.batch}" + (f".{span.work.chunk}" if span.work.chunk else "")
 
@@ -98,8 +102,7 @@ def _box(span: Span, top: float, chunks: int) -> str:
 
 
 def _legend(chart: Timeline, top: float) -> str:
-    kinds = [kind for kind in SIGNS if any(isinstance(span.work, kind) for spans in chart.stages for span in spans)]
-    parts = []
+    kinds, parts = _kinds(chart), []
     for number, kind in enumerate(kinds):
         left = 16 + 140 * number
         parts.append(tag("rect", class_=COLOURS[kind], x=left, y=top - 11, width=14, height=14))

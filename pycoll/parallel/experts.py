@@ -158,9 +158,11 @@ class ExpertParallel:
         taken = np.concatenate([_taken(part, most) for part in parts])
         row, choice = np.nonzero(taken)
         order = np.argsort(chosen[row, choice], kind="stable")
+        picked = np.take_along_axis(probability, chosen, 1)
+        total = picked.sum(1, keepdims=True) if self.top_k > 1 else np.ones_like(picked)
         share = np.stack([np.bincount(part[:, 0], minlength=self.experts) / rows for part in parts])
         spread = np.repeat(self.balance * self.experts * share / (self.groups * rows), len(x) // self.groups, axis=0)
-        return _Route(row[order], choice[order], chosen, probability, spread.astype(x.dtype))
+        return _Route(row[order], choice[order], chosen, probability, picked / total, total, spread.astype(x.dtype))
 
 
 class _Route(NamedTuple):
@@ -170,18 +172,14 @@ class _Route(NamedTuple):
     choice: np.ndarray  # 0 for the first choice of the row
     chosen: np.ndarray  # the experts of each row
     probability: Array  # of each expert, for each row
+    weights: Array  # of each choice of each row
+    total: Array  # what the probabilities of the choices were divided by
     spread: Array  # the gradient of the loss for balance with respect to the probabilities
 
     @property
     def expert(self) -> np.ndarray:
         expert: np.ndarray = self.chosen[self.row, self.choice]
         return expert
-
-    @property
-    def weights(self) -> Array:
-        """The weight of each choice of each row."""
-        picked = np.take_along_axis(self.probability, self.chosen, 1)
-        return picked / picked.sum(1, keepdims=True) if picked.shape[1] > 1 else picked
 
     @property
     def weight(self) -> Array:
@@ -192,8 +190,7 @@ class _Route(NamedTuple):
         dpicked = np.zeros_like(self.weights)
         dpicked[self.row, self.choice] = dweight
         if dpicked.shape[1] > 1:
-            total = np.take_along_axis(self.probability, self.chosen, 1).sum(1, keepdims=True)
-            dpicked = (dpicked - (dpicked * self.weights).sum(1, keepdims=True)) / total
+            dpicked = (dpicked - (dpicked * self.weights).sum(1, keepdims=True)) / self.total
         dprobability = self.spread.copy()
         np.add.at(dprobability, (np.arange(len(dpicked))[:, None], self.chosen), dpicked)
         return self.probability * (dprobability - (dprobability * self.probability).sum(1, keepdims=True))

@@ -80,7 +80,7 @@ class Pipeline:
                 if split and not hasattr(chunk, "backward_input"):
                     raise TypeError(f"chunks[{number}] has no method backward_input, which {schedule!r} needs")
         self._shapes: dict[int, tuple[tuple[int, ...], str]] = {}  # of the inputs of chunks
-        self._told: dict[int, tuple[tuple[int, ...], str]] = {}  # of the outputs of chunks, as the receivers know them
+        self._sent_shapes: dict[int, tuple[tuple[int, ...], str]] = {}  # of the inputs of chunks of other ranks
 
     def step(self, inputs: Array, targets: Array) -> float:
         """Run all forward and backward passes of a batch.
@@ -194,18 +194,19 @@ class _Step:
         array = (self.backward if move.backward else self.forward).pop(own)
         array = array if array.flags.c_contiguous else array.copy()
         if not move.backward:
-            self._tell(move, array)
+            self._send_shape(move, array)
         self.sends = [request for request in self.sends if not request.Test()]
         tag, comm = _tag(move), self.owner.comm
         self.sends += [pycoll.isend(each, move.to, tag, comm=comm) for each in _pieces(array)]
 
-    def _tell(self, move: Send, array: Array) -> None:
-        """Tell the receiver the shape in the first step."""
-        shape = array.shape, array.dtype.str
-        if (told := self.owner._told.setdefault(move.chunk, shape)) != shape:
-            raise ValueError(f"the output of micro-batch {move.batch} has the shape {shape}, not {told} as before")
-        if told is shape:  # the first message
+    def _send_shape(self, move: Send, array: Array) -> None:
+        """Send the shape before the first message; check that it is the same in later ones."""
+        shape, sent = (array.shape, array.dtype.str), self.owner._sent_shapes
+        if move.chunk not in sent:
+            sent[move.chunk] = shape
             self.sends.append(self.owner.comm.isend(shape, move.to, _tag(move)))
+        elif sent[move.chunk] != shape:
+            raise ValueError(f"the output of micro-batch {move.batch} has the shape {shape}, not {sent[move.chunk]}")
 
     def _forward(self, move: Forward, at: tuple[int, int]) -> None:
         x = self.forward.pop(at) if at in self.forward else self.inputs[move.batch]

@@ -47,9 +47,7 @@ class Quantize:
     """
 
     def __init__(self, block: int = 256) -> None:
-        if block < 1:
-            raise ValueError(f"block={block} is not positive")
-        self.block = block
+        self.block = _checked(block)
 
     def __call__(self, bucket: Bucket) -> Iterator[Any]:
         """Average a bucket."""
@@ -94,8 +92,7 @@ def quantized_allreduce(sendbuf: Array, *, comm: MPI.Intracomm | None = None, bl
     ----------
     As `Quantize`.
     """
-    if block < 1:
-        raise ValueError(f"block={block} is not positive")
+    block = _checked(block)
     array = as_array("sendbuf", sendbuf)
     _check(array)
     comm = MPI.COMM_WORLD if comm is None else comm
@@ -104,6 +101,12 @@ def quantized_allreduce(sendbuf: Array, *, comm: MPI.Intracomm | None = None, bl
     for request in _reduced(vector, comm, block):
         request.wait()
     return vector.reshape(array.shape)
+
+
+def _checked(block: int) -> int:
+    if block < 1:
+        raise ValueError(f"block={block} is not positive")
+    return block
 
 
 def _check(vector: Array) -> None:

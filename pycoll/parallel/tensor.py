@@ -16,6 +16,7 @@ Bytes that a rank sends are for the ring algorithms on p ranks; Z is the size of
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
@@ -130,7 +131,7 @@ def leave_region(x: Array, comm: MPI.Intracomm | None = None, sequence: bool = F
     return pycoll.reduce_scatter(x, np.empty_like(x, shape=(len(x) // ranks, *x.shape[1:])), comm=comm)
 
 
-class Layer:
+class Layer(ABC):
     """What all layers have.
 
     Attributes
@@ -147,11 +148,14 @@ class Layer:
 
     _axes: ClassVar[dict[str, int]]
 
-    def __init__(self, parameters: dict[str, Array], comm: MPI.Intracomm | None, sequence: bool) -> None:
+    def __init__(self, whole: dict[str, Array], comm: MPI.Intracomm | None, sequence: bool) -> None:
         self.comm = MPI.COMM_WORLD if comm is None else comm
-        self.parameters = parameters
-        self.gradients = {name: np.zeros_like(array) for name, array in parameters.items()}
-        self.divided = {name: axis for name, axis in self._axes.items() if name in parameters}
+        self.divided = {name: axis for name, axis in self._axes.items() if name in whole}
+        self.parameters = {
+            name: block(array, self.comm, self.divided[name]) if name in self.divided else array.copy()
+            for name, array in whole.items()
+        }
+        self.gradients = {name: np.zeros_like(array) for name, array in self.parameters.items()}
         self._sequence = sequence
 
     def backward(self, dy: Array, saved: Any) -> Array:
@@ -160,14 +164,9 @@ class Layer:
         add()
         return dx
 
+    @abstractmethod
     def backward_input(self, dy: Array, saved: Any) -> tuple[Array, Callable[[], None]]:
         """Return the gradient of x, and a function that adds to the gradients of the parameters."""
-        raise NotImplementedError
-
-    def _add(self, x: Array, dy: Array) -> None:
-        self.gradients["weight"] += x.T @ dy
-        if "bias" in self.gradients:
-            self.gradients["bias"] += dy.sum(0)
 
     def _enter(self, x: Array) -> Array:
         return enter_region(x, self.comm, self._sequence)
@@ -176,7 +175,26 @@ class Layer:
         return leave_region(x, self.comm, self._sequence)
 
 
-class ColumnParallelLinear(Layer):
+class Linear(Layer):
+    """What both linear layers have."""
+
+    def __init__(
+        self,
+        weight: Array,
+        bias: Array | None = None,
+        *,
+        comm: MPI.Intracomm | None = None,
+        sequence: bool = False,
+    ) -> None:
+        super().__init__({"weight": weight} if bias is None else {"weight": weight, "bias": bias}, comm, sequence)
+
+    def _add(self, x: Array, dy: Array) -> None:
+        self.gradients["weight"] += x.T @ dy
+        if "bias" in self.gradients:
+            self.gradients["bias"] += dy.sum(0)
+
+
+class ColumnParallelLinear(Linear):
     """``y = x @ weight + bias``, where each rank has a block of the columns of the weight, and computes those of y.
 
     Parameters
@@ -204,20 +222,6 @@ class ColumnParallelLinear(Layer):
 
     _axes: ClassVar[dict[str, int]] = {"weight": 1, "bias": 0}
 
-    def __init__(
-        self,
-        weight: Array,
-        bias: Array | None = None,
-        *,
-        comm: MPI.Intracomm | None = None,
-        sequence: bool = False,
-    ) -> None:
-        comm = MPI.COMM_WORLD if comm is None else comm
-        parameters = {"weight": block(weight, comm, 1)}
-        if bias is not None:
-            parameters["bias"] = block(bias, comm)
-        super().__init__(parameters, comm, sequence)
-
     def forward(self, x: Array) -> tuple[Array, Any]:
         """Return the columns of this rank, and what `backward` needs.
 
@@ -241,7 +245,7 @@ class ColumnParallelLinear(Layer):
         return self._leave(dy @ self.parameters["weight"].T), partial(self._add, x, dy)
 
 
-class RowParallelLinear(Layer):
+class RowParallelLinear(Linear):
     """``y = x @ weight + bias``, where each rank has the columns of x and the rows of the weight that belong together.
 
     Parameters
@@ -268,20 +272,6 @@ class RowParallelLinear(Layer):
     """
 
     _axes: ClassVar[dict[str, int]] = {"weight": 0}
-
-    def __init__(
-        self,
-        weight: Array,
-        bias: Array | None = None,
-        *,
-        comm: MPI.Intracomm | None = None,
-        sequence: bool = False,
-    ) -> None:
-        comm = MPI.COMM_WORLD if comm is None else comm
-        parameters = {"weight": block(weight, comm, 0)}
-        if bias is not None:
-            parameters["bias"] = np.array(bias)
-        super().__init__(parameters, comm, sequence)
 
     def forward(self, x: Array) -> tuple[Array, Any]:
         """Return the sum over the ranks, and what `backward` needs.
@@ -338,8 +328,7 @@ class VocabularyParallelEmbedding(Layer):
     _axes: ClassVar[dict[str, int]] = {"table": 0}
 
     def __init__(self, table: Array, *, comm: MPI.Intracomm | None = None, sequence: bool = False) -> None:
-        comm = MPI.COMM_WORLD if comm is None else comm
-        super().__init__({"table": block(table, comm)}, comm, sequence)
+        super().__init__({"table": table}, comm, sequence)
 
     def forward(self, tokens: Array) -> tuple[Array, Any]:
         """Return the rows of the table, and what `backward` needs.

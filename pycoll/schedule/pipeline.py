@@ -13,38 +13,27 @@ from typing import NamedTuple
 
 
 @dataclass(frozen=True, order=True)
-class Forward:
-    """The forward pass of a micro-batch through a chunk of this stage, numbered from 0."""
+class Work:
+    """Work on a micro-batch with a chunk of this stage, both numbered from 0."""
 
     batch: int
     chunk: int = 0
 
 
-@dataclass(frozen=True, order=True)
-class Backward:
+class Forward(Work):
+    """The forward pass."""
+
+
+class Backward(Work):
     """The backward pass."""
 
-    batch: int
-    chunk: int = 0
 
-
-@dataclass(frozen=True, order=True)
-class BackwardInput:
+class BackwardInput(Work):
     """The part of the backward pass that computes the gradient of the input."""
 
-    batch: int
-    chunk: int = 0
 
-
-@dataclass(frozen=True, order=True)
-class BackwardWeights:
+class BackwardWeights(Work):
     """The part of the backward pass that computes the gradients of weights."""
-
-    batch: int
-    chunk: int = 0
-
-
-Work = Forward | Backward | BackwardInput | BackwardWeights
 
 
 @dataclass(frozen=True, order=True)
