@@ -9,6 +9,7 @@ from bench.train.gpt.text import TOKENS, sequences, standard_library
 from bench.train.gpt.trainer import Trainer
 from bench.train.gpt.weights import Size, initial
 from pycoll.parallel import Mesh
+from tests.derivatives import slope
 from tests.mpi.native import SIZE
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE > 2, reason="each rank does the same")]
@@ -48,13 +49,7 @@ def test_gradients_by_finite_differences(experts):
     model.learn(inputs, targets)
     gradients = {name: gradient.copy() for name, gradient in model.gradients.items()}
     for name, parameter in model.parameters.items():
-        direction = np.random.default_rng(3).normal(size=parameter.shape)
-        parameter += 1e-6 * direction
-        above = loss()
-        parameter -= 2e-6 * direction
-        below = loss()
-        parameter += 1e-6 * direction
-        expected = (above - below) / 2e-6
+        expected, direction = slope(loss, parameter)
         assert np.vdot(gradients[name], direction) == pytest.approx(expected, rel=1e-4, abs=1e-7), name
 
 

@@ -1,6 +1,7 @@
 """Tensor parallelism: equality with one process, gradients, bytes sent, errors."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from pycoll.parallel.tensor import (
     leave_region,
     vocabulary_parallel_cross_entropy,
 )
+from tests.derivatives import slope
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -93,13 +95,8 @@ def test_gradients_by_finite_differences():
     model.loss(*given)
     gradients = model.arrays("gradients")
     for name, parameter in model.arrays().items():
-        direction = np.random.default_rng(5).normal(size=parameter.shape)
-        parameter += 1e-6 * direction
-        above = model.loss(*given, backward=False)
-        parameter -= 2e-6 * direction
-        below = model.loss(*given, backward=False)
-        parameter += 1e-6 * direction
-        assert (above - below) / 2e-6 == pytest.approx(np.vdot(gradients[name], direction), rel=1e-6), name
+        expected, direction = slope(partial(model.loss, *given, backward=False), parameter)
+        assert expected == pytest.approx(np.vdot(gradients[name], direction), rel=1e-6), name
 
 
 def rings():
