@@ -69,6 +69,9 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     try:
         options.axes = axes_of(options.mesh, ranks)
         complete(options, ranks)
+        needed = {"ulysses": "sp", "ring": "sp", "megatron": "tp"}.get(options.sequence)
+        if needed and needed not in options.axes and (options.mesh or not options.compare):
+            raise ValueError(f"--sequence {options.sequence} divides positions over {needed}, which is not in the mesh")
         if options.compare and options.experts and options.axes.get("sp", 1) > 1:
             raise ValueError("--compare: with experts, sp must be 1, because each rank limits the rows of its experts")
         with Mesh(**options.axes) as mesh:

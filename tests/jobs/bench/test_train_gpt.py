@@ -128,6 +128,7 @@ def test_it_learns(options):
         (["--mesh", "ep=2", "--experts", "3"], "3 experts cannot be divided over 2 ranks"),
         (["--mesh", "sp=2", "--sequence", "ring", "--length", "6"], "6 positions cannot be divided into 4 equal"),
         (["--mesh", "dp=2", "--batch", "3"], "3 sequences cannot be divided over 2 ranks"),
+        (["--sequence", "ring"], "--sequence ring divides positions over sp, which is not in the mesh"),
         (["--steps", "0"], "--steps 0 is not positive"),
         (["--resume", "nowhere"], "--resume nowhere: no such directory"),
         (["--compare", "--mesh", "sp=2", "--experts", "2"], "with experts, sp must be 1"),
