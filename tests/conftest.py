@@ -1,9 +1,9 @@
 """Under mpiexec, report on rank 0 only; a test that fails on any rank ends the job with its traceback."""
 
-import faulthandler
 import os
 import shutil
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -16,6 +16,7 @@ import pytest
 from tests.launch import COUNTS
 from tests.quick import repeats
 
+LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 os.environ["PYCOLL_TUNING"] = "off"  # the tests expect the built-in rules, not a tuning file of the user
 os.environ["PYCOLL_NATIVE"] = "0"  # test the schedules; tests/mpi/api/test_short.py covers calls passed to MPI
 
@@ -79,6 +80,7 @@ def together(request):
     """
 
     def run(check, *case):
+        request.node.drawn_case = case
         try:
             check(*case)
         except Exception:
@@ -124,14 +126,25 @@ def pytest_timeout_cancel_timer(item):
 
 
 def _give_up(item, world, seconds):
+    """Print where this rank waits, without the frames of pytest and Hypothesis, and end the job."""
     from pycoll.api import abort
 
     item.config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
-    sys.stderr.write(f"\nrank {world.rank} of {world.size}: Timeout after {seconds:.0f} s in {item.nodeid}\n")
-    faulthandler.dump_traceback(sys.stderr)
+    ours = [frame for frame in _frames() if not frame.filename.startswith(LIBRARIES)]
+    drawn = f" with {item.drawn_case}" if hasattr(item, "drawn_case") else ""
+    sys.stderr.write(
+        f"\nrank {world.rank} of {world.size}: Timeout after {seconds:.0f} s in {item.nodeid}{drawn}\n"
+        + "".join(traceback.format_list(ours))
+    )
     sys.stderr.flush()
     time.sleep(abort.PAUSE)
     os._exit(1)
+
+
+def _frames():
+    """Return the frames of all threads but this one, the main thread last."""
+    threads = sorted(set(sys._current_frames()) - {threading.get_ident()}, key=threading.main_thread().ident.__eq__)
+    return [frame for thread in threads for frame in traceback.extract_stack(sys._current_frames()[thread])]
 
 
 @pytest.fixture

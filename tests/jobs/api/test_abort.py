@@ -123,7 +123,8 @@ def test_a_hanging_test_ends_the_run(tmp_path):
     suite = tmp_path / "test_hanging.py"
     suite.write_text(HANGING_TEST)
     arguments = ["-m", "pytest", "-p", "tests.conftest", "--with-mpi", "-c", "setup.cfg", str(suite)]
-    ends_soon(arguments, "Timeout", "test_that_hangs")
+    job = ends_soon(arguments, "rank 0 of 3: Timeout after 3 s in", "test_that_hangs", "pycoll.barrier()")
+    assert "_pytest" not in job.output
 
 
 @pytest.mark.slow
