@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -16,6 +17,7 @@ from ..base.callable_module import make_callable
 from ..primitives.direct import find_schedule
 from ..schedule.registry import Hosts
 from .network import Link, Network
+from .routes import Topology, parse
 from .run import Cluster, Ranks, sizes
 
 __all__ = ["Link", "Network", "Passed", "Simulated", "simulate"]
@@ -56,7 +58,8 @@ class Simulated:
     sent, received, combined : numpy.ndarray
         The bytes sent, received and combined.
     links : dict of str to Passed
-        The traffic of each port that is used, for example "host 3 out" or "switch 0 up".
+        The traffic of each link that is used, in one direction, for example "host 3 out", "switch 0 up",
+        "host 3 to host 4" or "group 0 to group 1".
     """
 
     time: float
@@ -79,8 +82,9 @@ def simulate(
     network: Network | None = None,
     root: int = 0,
     segments: int | None = None,
-    ranks_per_host: int = 1,
+    ranks_per_host: int | None = None,
     hosts: Sequence[int] | None = None,
+    topology: str | None = None,
     delays: Mapping[int, float] | None = None,
     longest: int | None = None,
 ) -> Simulated:
@@ -104,10 +108,17 @@ def simulate(
         The rank of the root.
     segments : int, optional
         The number of segments of a pipelined algorithm, by default as pycoll chooses it.
-    ranks_per_host : int
-        The number of ranks on each host; consecutive ranks share a host.
+    ranks_per_host : int, optional
+        The number of ranks on each host, by default 1, or as the topology says; consecutive ranks share a host.
     hosts : sequence of int, optional
         The host of each rank; replaces `ranks_per_host`.
+    topology : str, optional
+        The links between hosts, by default one switch, or switches of `Network.hosts_per_switch` hosts:
+
+        - ``"torus:8x8x8"``, in any number of dimensions;
+        - ``"fat-tree:16x8:2"``, 16 leaf switches of 8 hosts, with uplinks of half the bandwidth of the hosts;
+        - ``"dragonfly:9x4x8:2"``, 9 groups of 4 routers of 8 hosts, with half the bandwidth between groups;
+        - ``"rails:16x8"``, 16 hosts of 8 ranks, each with a network card on the switch of its rail.
     delays : mapping of int to float, optional
         The seconds by which ranks start late.
     longest : int, optional
@@ -131,11 +142,16 @@ def simulate(
     network = Network() if network is None else network
     if not isinstance(network, Network):
         raise TypeError(f"network={network!r} is not a pycoll.simulate.Network")
+    links = None if topology is None else parse(topology)
+    if ranks_per_host is None:
+        ranks_per_host = links.ranks_per_host if links else 1
     integers = {"nbytes": nbytes, "root": root, "ranks": ranks, "ranks_per_host": ranks_per_host}
     optional = {"segments": segments, "longest": longest}
     _check_integers(integers | {name: value for name, value in optional.items() if value is not None})
     ranks, nbytes, root = int(ranks), int(nbytes), int(root)  # they may be NumPy integers
     place = _hosts(ranks, int(ranks_per_host), hosts)
+    if links:
+        _check_topology(topology, links, network, place or range(ranks))
     several = place is None or len(set(place)) > 1
     delays = {} if delays is None else delays
     _check_root(root, ranks)
@@ -143,7 +159,7 @@ def simulate(
     segments = settings.segments(nbytes, several) if segments is None else segments
     run = Ranks(
         [chosen.schedule(rank, ranks, root, segments, place) for rank in range(ranks)],
-        Cluster(network, ranks, place),
+        Cluster(network, ranks, place, links),
         sizes(chosen, ranks, nbytes, segments, place),
         settings.longest(several) if longest is None else longest,
     )
@@ -181,6 +197,16 @@ def _hosts(ranks: int, ranks_per_host: int, hosts: Sequence[int] | None) -> Host
     if len(place) != ranks:
         raise ValueError(f"hosts has {len(place)} numbers for {ranks} ranks")
     return tuple(map(int, place))
+
+
+def _check_topology(topology: str | None, links: Topology, network: Network, hosts: Sequence[int]) -> None:
+    if network.hosts_per_switch:
+        raise ValueError(
+            f"topology={topology!r} replaces hosts_per_switch={network.hosts_per_switch}; give one of them"
+        )
+    outside = [host for host in (min(hosts), max(hosts)) if not 0 <= host < (links.size or math.inf)]
+    if outside:
+        raise ValueError(f"topology={topology!r} has hosts 0 to {(links.size or 0) - 1}, but a rank is on {outside[0]}")
 
 
 def _check_integers(values: dict[str, int]) -> None:

@@ -20,6 +20,10 @@ from ..tune.options import nbytes
 from . import Simulated, simulate
 from .network import Network, changed, read, write
 from .plot import plot
+from .routes import WRITTEN, parse
+
+RANKS = 16
+PLOT = Path("simulated.png")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
     options.add_argument("names", nargs="?", metavar="algorithm", help="the same as --algorithm")
     options.add_argument("-a", "--algorithm", help=f"comma-separated names (default: all); {AND_SUFFIX}")
-    options.add_argument("-n", "--ranks", type=int, default=16, help="number of ranks (%(default)s)")
+    options.add_argument("-n", "--ranks", type=int, help=f"number of ranks ({RANKS}, or all of the topology)")
     options.add_argument(
         "-b", "--nbytes", type=nbytes, default="1M", help="size of the whole vector, for example 64K (%(default)s)"
     )
@@ -36,7 +40,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "-s", "--segments", type=int, help="segments of pipelined algorithms (default: as pycoll chooses)"
     )
-    options.add_argument("-p", "--ranks-per-host", type=int, default=1, help="ranks on each host (%(default)s)")
+    options.add_argument("-p", "--ranks-per-host", type=int, help="ranks on each host (1, or as the topology says)")
+    options.add_argument("-t", "--topology", help=f"links between hosts: {WRITTEN} (default: one switch)")
     options.add_argument(
         "--delay", action="append", type=_delay, default=[], metavar="RANK:SECONDS", help="let a rank start late"
     )
@@ -49,7 +54,12 @@ def parser() -> argparse.ArgumentParser:
         help="set a parameter of the network: gamma, oversubscription, between.alpha, inside.beta, ...",
     )
     options.add_argument(
-        "--plot", type=Path, metavar="FILE", help="plot time against ranks and bytes: .png, .svg or .pdf"
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        nargs="?",
+        const=PLOT,
+        help=f"plot time against ranks and bytes: .png, .svg or .pdf (without FILE: {PLOT})",
     )
     options.add_argument("--calibrate", action="store_true", help="measure the network, under mpiexec")
     options.add_argument("-o", "--output", type=Path, help="file that --calibrate writes the network to")
@@ -67,6 +77,14 @@ def _delay(text: str) -> tuple[int, float]:
 def _algorithms(primitive: str, names: str) -> list[Algorithm]:
     catalogue = algorithms_of(primitive)
     return list(catalogue.values()) if names == "all" else [find_schedule(primitive, name) for name in names.split(",")]
+
+
+def _ranks(options: argparse.Namespace) -> int:
+    """Return the number of ranks: as given, or all that the topology has, or `RANKS`."""
+    if options.ranks is not None or options.topology is None:
+        return RANKS if options.ranks is None else options.ranks
+    links = parse(options.topology)
+    return (links.size or RANKS) * (options.ranks_per_host or links.ranks_per_host)
 
 
 def _row(name: str, result: Simulated) -> dict[str, Any]:
@@ -105,13 +123,15 @@ def main(argv: Sequence[str]) -> None:
             "root": options.root,
             "segments": options.segments,
             "ranks_per_host": options.ranks_per_host,
+            "topology": options.topology,
         }
+        ranks = _ranks(options)
         if options.plot:
             if options.delay:
                 raise ValueError("--delay is not possible with --plot, in which all ranks start together")
-            plot(options.plot, chosen, options.ranks, options.nbytes, setting)
+            plot(options.plot, chosen, ranks, options.nbytes, setting)
             return
-        setting |= {"ranks": options.ranks, "nbytes": options.nbytes, "delays": dict(options.delay)}
+        setting |= {"ranks": ranks, "nbytes": options.nbytes, "delays": dict(options.delay)}
         results = {each.name: simulate(options.primitive, algorithm=each.name, **setting) for each in chosen}
     except (ValueError, OSError) as error:
         grammar.error(in_words(error))

@@ -92,6 +92,8 @@ class Network:
         The number of hosts on each switch; 0 means that all hosts are on one switch.
     oversubscription : float
         The total bandwidth of the links of a switch to its hosts, divided by the bandwidth of its uplink.
+    hop : float
+        The seconds that each link after the first one adds to `between.alpha`, on a route between hosts.
 
     Raises
     ------
@@ -107,6 +109,7 @@ class Network:
     gamma: float = 1e-10
     hosts_per_switch: int = 0
     oversubscription: float = 1.0
+    hop: float = 0.0
 
     def __post_init__(self) -> None:
         _check(self)
@@ -116,11 +119,6 @@ class Network:
             raise ValueError(
                 f"oversubscription={self.oversubscription!r} needs hosts_per_switch: one switch has no uplink"
             )
-
-    @property
-    def trunk(self) -> float:
-        """The seconds per byte of the uplink of a switch."""
-        return self.between.beta * self.oversubscription / self.hosts_per_switch if self.hosts_per_switch else 0.0
 
 
 def write(network: Network, path: str | Path, **more: Any) -> None:

@@ -63,15 +63,24 @@ class Message:
     """A message, from its send to the end of its receive."""
 
     __slots__ = (
-        *("source", "to", "pair", "nbytes", "segments", "link", "route"),
+        *("source", "to", "pair", "nbytes", "segments", "link", "alpha", "route"),
         *("left", "frame", "handed", "rendezvous", "receive", "first", "busy", "arrived"),
     )
 
     def __init__(
-        self, source: int, to: int, pair: int, nbytes: int, segments: int, link: Link, route: tuple[Port, ...]
+        self,
+        source: int,
+        to: int,
+        pair: int,
+        nbytes: int,
+        segments: int,
+        link: Link,
+        alpha: float,
+        route: tuple[Port, ...],
     ) -> None:
         self.source, self.to, self.pair = source, to, pair
-        self.nbytes, self.segments, self.link, self.route = nbytes, segments, link, route
+        self.nbytes, self.segments, self.link = nbytes, segments, link
+        self.alpha, self.route = alpha, route  # the latency of its route, and the ports on it
         self.left = nbytes  # bytes that have not left yet
         self.frame = max(link.frame, -(-nbytes // MOST_TURNS)) if link.frame else nbytes
         self.handed = 0.0  # the time at which the processor of the sender has finished with it

@@ -1,10 +1,10 @@
 """The simulation of all ranks by discrete events.  Times are in seconds.
 
 A rank starts all moves of a round at once, as a program does, and its next round when they are complete.  A message
-passes all ports of its route at the same time, each as soon as it is free.  It arrives `alpha` after it has passed the
-slowest port.  The processor of a rank does one thing at a time: the overhead of each segment of a message, and
-combining, which can overlap with the arrival of later segments.  A message that waits for its receiver costs no more
-than the wait.
+passes all ports of its route at the same time, each as soon as it is free, in the order in which messages leave.  It
+arrives `alpha` after it has passed the slowest port.  The processor of a rank does one thing at a time: the overhead of
+each segment of a message, and combining, which can overlap with the arrival of later segments.  A message that waits
+for its receiver costs no more than the wait.
 
 Schedules are generators, so completed rounds take no memory.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, count
 
@@ -21,8 +22,10 @@ from ..schedule.moves import Block, Blocks, Combine, Copy, Recv, Reduce, Round, 
 from ..schedule.registry import Algorithm, Hosts, counts_of
 from .network import Link, Network
 from .ports import Flow, Message, Port
+from .routes import FatTree, Hop, Placed, Topology, inside
 
 COUNTS = counts_of(0)[0]
+KEPT = 1 << 17  # routes that are remembered; an all-to-all among thousands of ranks has millions
 
 
 def sizes(algorithm: Algorithm, ranks: int, nbytes: int, segments: int, hosts: Hosts) -> Callable[[Blocks], int]:
@@ -44,34 +47,30 @@ def sizes(algorithm: Algorithm, ranks: int, nbytes: int, segments: int, hosts: H
 
 
 class Cluster:
-    """The ports that messages pass: ports of hosts, of switches, and of ranks inside a host."""
+    """The ports that messages pass: those of a topology between hosts, and those of ranks inside a host."""
 
-    def __init__(self, network: Network, ranks: int, hosts: Hosts) -> None:
+    def __init__(self, network: Network, ranks: int, hosts: Hosts, topology: Topology | None = None) -> None:
         self.network = network
-        self.hosts = hosts or range(ranks)
-        self.ports: dict[tuple[str, int], Port] = {}
+        self.placed = Placed(network, hosts or range(ranks))
+        self.topology = topology or FatTree(0, network.hosts_per_switch, network.oversubscription)
+        self.ports: dict[str, Port] = {}
+        self.way = lru_cache(KEPT)(self._way)
 
-    def port(self, name: str, number: int, beta: float) -> Port:
-        """Return the port with this name; it is created at its first use."""
-        key = (name, number)
-        if key not in self.ports:
-            self.ports[key] = Port(name.format(number), beta)
-        return self.ports[key]
+    def _way(self, source: int, to: int) -> tuple[Link, float, tuple[Port, ...]]:
+        """Return the kind of link between two ranks, the latency, and the ports on the route."""
+        if self.placed.hosts[source] == self.placed.hosts[to]:
+            link, hops = self.network.inside, inside(source, to, self.network)
+        else:
+            link, hops = self.network.between, self.topology.route(source, to, self.placed)
+        ports = tuple(map(self._port, hops))
+        alpha = link.alpha + (len(ports) - 1) * (self.network.hop if link is self.network.between else 0.0)
+        return link, alpha, ports
 
-    def way(self, source: int, to: int) -> tuple[Link, tuple[Port, ...]]:
-        """Return the kind of link between two ranks, and the ports on the route."""
-        here, there = self.hosts[source], self.hosts[to]
-        if here == there:
-            link = self.network.inside
-            return link, (self.port("rank {} out", source, link.beta), self.port("rank {} in", to, link.beta))
-        link = self.network.between
-        trunks: tuple[Port, ...] = ()
-        if width := self.network.hosts_per_switch:
-            up, down = here // width, there // width
-            if up != down:
-                beta = self.network.trunk
-                trunks = (self.port("switch {} up", up, beta), self.port("switch {} down", down, beta))
-        return link, (self.port("host {} out", here, link.beta), *trunks, self.port("host {} in", there, link.beta))
+    def _port(self, hop: Hop) -> Port:
+        """Return the port of a hop; it is created at its first use."""
+        if hop.name not in self.ports:
+            self.ports[hop.name] = Port(*hop)
+        return self.ports[hop.name]
 
 
 class Ranks:
@@ -168,9 +167,9 @@ class Ranks:
         if not nbytes and not empty:
             self.complete(rank, now)
             return
-        link, route = self.cluster.way(rank, to)
         segments = -(-nbytes // self.longest) or 1
-        message = Message(rank, to, rank * self.size + to, nbytes, segments, link, route)
+        message = Message(rank, to, rank * self.size + to, nbytes, segments, *self.cluster.way(rank, to))
+        link = message.link
         message.handed = self.work(rank, now, segments * link.overhead)
         message.rendezvous = min(nbytes, self.longest) > link.buffer
         self.messages[rank] += 1
@@ -231,7 +230,7 @@ class Ranks:
         """Let `nbytes` bytes of a message pass its ports."""
         link, out = message.link, message.route[0]
         if message.left == message.nbytes:
-            message.first = now + link.alpha + min(nbytes, self.longest) * link.beta
+            message.first = now + message.alpha + min(nbytes, self.longest) * link.beta
             message.busy = self.busy[message.to]
         message.left -= nbytes
         through = 0.0
@@ -244,7 +243,7 @@ class Ranks:
         if not message.left:
             if link.shaped:
                 through -= message.tail * link.beta
-            arrival = max(through + link.overhead, message.handed) + link.alpha
+            arrival = max(through + link.overhead, message.handed) + message.alpha
             if message.rendezvous:
                 self.complete(message.source, arrival)
             self.at(arrival, message)

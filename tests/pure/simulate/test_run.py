@@ -276,10 +276,9 @@ def test_wrong_parameters_are_named(wrong, outcome):
         ({"network": Link()}, "network=Link.* is not a pycoll.simulate.Network"),
         *(
             ({name: "4"}, f"{name}='4' is not an integer")
-            for name in ("ranks", "nbytes", "root", "segments", "longest")
+            for name in ("ranks", "nbytes", "root", "segments", "longest", "ranks_per_host")
         ),
         ({"nbytes": 1e6}, "nbytes=1000000.0 is not an integer"),
-        ({"ranks_per_host": None}, "ranks_per_host=None is not an integer"),
         ({"hosts": 4}, "hosts=4 is not a sequence of integers"),
         ({"hosts": "abcd"}, "hosts='abcd' is not a sequence of integers"),
         ({"hosts": (0, 1, None, 1)}, "hosts=.* is not a sequence of integers"),

@@ -1,0 +1,246 @@
+"""Topologies of a simulated network: the links that a message passes from one host to another.
+
+Each direction of a link is a link of its own, with the time per byte of the link of a host, unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from .network import Network
+
+
+class Hop(NamedTuple):
+    """One direction of a link on a route, with its seconds per byte."""
+
+    name: str
+    beta: float
+
+
+class Placed:
+    """The ranks on their hosts: `hosts` has the host of each rank."""
+
+    def __init__(self, network: Network, hosts: Sequence[int]) -> None:
+        self.network, self.hosts = network, hosts
+
+    @cached_property
+    def members(self) -> dict[int, list[int]]:
+        """The ranks of each host."""
+        members: dict[int, list[int]] = {}
+        for rank, host in enumerate(self.hosts):
+            members.setdefault(host, []).append(rank)
+        return members
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """The number of each rank among the ranks of its host."""
+        return {rank: place for ranks in self.members.values() for place, rank in enumerate(ranks)}
+
+
+class Topology(ABC):
+    """The links between hosts."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int | None:
+        """The number of hosts; None for any number."""
+
+    @property
+    def ranks_per_host(self) -> int:
+        """The number of ranks on each host, unless another is given."""
+        return 1
+
+    @abstractmethod
+    def route(self, source: int, to: int, placed: Placed) -> Iterator[Hop]:
+        """Yield the links from one rank to another rank on another host."""
+
+
+@dataclass(frozen=True)
+class FatTree(Topology):
+    """Hosts on leaf switches, which a core without contention connects.
+
+    The uplink of a leaf switch is one link, with the bandwidth of its hosts divided by `taper`.  With `width` 0, all
+    hosts are on one switch.
+    """
+
+    leaves: int
+    width: int
+    taper: float = 1.0
+
+    @property
+    def size(self) -> int | None:
+        """The number of hosts."""
+        return self.leaves * self.width or None
+
+    def route(self, source: int, to: int, placed: Placed) -> Iterator[Hop]:
+        """Yield the link out of the host, the links between switches, and the link into the other host."""
+        here, there, beta = placed.hosts[source], placed.hosts[to], placed.network.between.beta
+        yield Hop(f"host {here} out", beta)
+        if self.width and here // self.width != there // self.width:
+            trunk = beta * self.taper / self.width
+            yield Hop(f"switch {here // self.width} up", trunk)
+            yield Hop(f"switch {there // self.width} down", trunk)
+        yield Hop(f"host {there} in", beta)
+
+
+@dataclass(frozen=True)
+class Torus(Topology):
+    """Hosts on a grid that is closed in each dimension, with links to both neighbours in each dimension.
+
+    Hosts are numbered like the elements of an array in C order.  A message passes the dimensions from the first to the
+    last, each in the shorter direction; if both are equal, up from even coordinates and down from odd ones.  In a
+    dimension of two hosts, both neighbours are the same host, and there is one link.
+    """
+
+    sizes: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of hosts."""
+        return math.prod(self.sizes)
+
+    def route(self, source: int, to: int, placed: Placed) -> Iterator[Hop]:
+        """Yield the links to the next hosts on the way."""
+        here, there, beta = placed.hosts[source], placed.hosts[to], placed.network.between.beta
+        stride = self.size
+        for size in self.sizes:
+            stride //= size
+            place = here // stride % size
+            ahead = (there // stride - place) % size
+            up = 2 * ahead < size or (2 * ahead == size and place % 2 == 0)
+            for _ in range(ahead if up else size - ahead):
+                following = (place + (1 if up else -1)) % size
+                before, here, place = here, here + (following - place) * stride, following
+                yield Hop(f"host {before} to host {here}", beta)
+
+
+@dataclass(frozen=True)
+class Dragonfly(Topology):
+    """Groups of routers: each router has hosts and a link to each router of its group; all groups are connected.
+
+    The links of a group to all other groups together have the bandwidth of its hosts divided by `taper`.  Those between
+    two groups are one link, from one router of each; consecutive groups have theirs at consecutive routers.  Routes are
+    minimal.  (Kim, Dally, Scott and Abts, ISCA 2008.)
+    """
+
+    groups: int
+    routers: int
+    width: int
+    taper: float = 1.0
+
+    @property
+    def size(self) -> int:
+        """The number of hosts."""
+        return self.groups * self.routers * self.width
+
+    def route(self, source: int, to: int, placed: Placed) -> Iterator[Hop]:
+        """Yield the links of the two hosts, and those between routers and between groups."""
+        here, there, beta = placed.hosts[source], placed.hosts[to], placed.network.between.beta
+        router, last = here // self.width, there // self.width
+        group, other = router // self.routers, last // self.routers
+        yield Hop(f"host {here} out", beta)
+        if group != other:
+            gate = self._gate(group, other)
+            if router != gate:
+                yield Hop(f"router {router} to router {gate}", beta)
+            hosts = self.routers * self.width
+            yield Hop(f"group {group} to group {other}", beta * self.taper * (self.groups - 1) / hosts)
+            router = self._gate(other, group)
+        if router != last:
+            yield Hop(f"router {router} to router {last}", beta)
+        yield Hop(f"host {there} in", beta)
+
+    def _gate(self, group: int, other: int) -> int:
+        """Return the router of a group that has the link to another group."""
+        return group * self.routers + ((other - group) % self.groups - 1) % self.routers
+
+
+@dataclass(frozen=True)
+class Rails(Topology):
+    """Hosts whose ranks each have their own network card; cards of equal numbers are on one switch, a rail.
+
+    A message to a rank with another number passes the memory of the sender's host to the rank on its rail first.
+    """
+
+    hosts: int
+    ranks: int
+
+    @property
+    def size(self) -> int:
+        """The number of hosts."""
+        return self.hosts
+
+    @property
+    def ranks_per_host(self) -> int:
+        """The number of ranks on each host, unless another is given."""
+        return self.ranks
+
+    def route(self, source: int, to: int, placed: Placed) -> Iterator[Hop]:
+        """Yield the links of two network cards of equal numbers, and those inside the hosts, if any."""
+        mates, others = placed.members[placed.hosts[source]], placed.members[placed.hosts[to]]
+        place = placed.places[to]
+        sender = mates[place] if place < len(mates) else source  # without such a rank, the receiver's host forwards
+        receiver = others[placed.places[sender]]
+        beta = placed.network.between.beta
+        yield from inside(source, sender, placed.network)
+        yield Hop(f"card of rank {sender} out", beta)
+        yield Hop(f"card of rank {receiver} in", beta)
+        yield from inside(receiver, to, placed.network)
+
+
+def inside(source: int, to: int, network: Network) -> Iterator[Hop]:
+    """Yield the links between two ranks of one host: none if they are the same rank."""
+    if source != to:
+        yield Hop(f"rank {source} out", network.inside.beta)
+        yield Hop(f"rank {to} in", network.inside.beta)
+
+
+class Form(NamedTuple):
+    """How a topology is written: the names of its sizes (None for any number of them), and whether it has a taper."""
+
+    kind: type[Topology]
+    sizes: tuple[str, ...] | None
+    tapered: bool = False
+
+    def __str__(self) -> str:
+        return "x".join(self.sizes or ("N", "N", "...")) + "[:TAPER]" * self.tapered
+
+
+FORMS = {
+    "torus": Form(Torus, None),
+    "fat-tree": Form(FatTree, ("LEAVES", "HOSTS"), True),
+    "dragonfly": Form(Dragonfly, ("GROUPS", "ROUTERS", "HOSTS"), True),
+    "rails": Form(Rails, ("HOSTS", "RANKS")),
+}
+WRITTEN = ", ".join(f"{name}:{form}" for name, form in FORMS.items())
+
+
+def parse(text: str) -> Topology:
+    """Return the topology that a text such as ``torus:8x8x8`` names.
+
+    Raises
+    ------
+    TypeError
+        If it is not a text.
+    ValueError
+        If the text is not one of the forms in `WRITTEN`, or a number in it is too small.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"topology={text!r} is not a text such as 'torus:8x8x8'")
+    name, *parts = text.split(":")
+    form = FORMS.get(name)
+    try:
+        sizes = tuple(map(int, parts[0].split("x")))
+        taper = tuple(map(float, parts[1:]))
+    except (IndexError, ValueError):
+        form = None
+    if form is None or len(taper) > form.tapered or (form.sizes and len(sizes) != len(form.sizes)):
+        raise ValueError(f"topology={text!r} is not one of: {WRITTEN}")
+    if min(sizes) < 1 or not all(1 <= each < math.inf for each in taper):
+        raise ValueError(f"topology={text!r}: sizes and the taper are at least 1")
+    return form.kind(sizes) if form.sizes is None else form.kind(*sizes, *taper)  # type: ignore[call-arg]
