@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..schedule.moves import AFTER, BEFORE, Block, Combine, Copy, Recv, Reduce, Schedule, Send
-from ..schedule.registry import Hosts, algorithm, per_lane_and_host, per_rank, two_per_segment
-from . import allgather, bcast, reduce, reduce_scatter
+from ..schedule.registry import Hosts, algorithm, per_lane_and_host, per_port_and_rank, per_rank, two_per_segment
+from . import allgather, bcast, grid, reduce, reduce_scatter
 from .double_tree import two_trees
 from .patterns import bruck_between, inside_allgather, inside_reduce_scatter, reversed_allgather
 from .topology import Lanes, divisions
@@ -243,6 +243,36 @@ def swing(rank: int, size: int) -> Schedule:
     """
     yield from reduce_scatter.swing(rank, size)
     yield from allgather.swing(rank, size)
+
+
+@algorithm(cut=per_port_and_rank, ordered=False, listed=(2,), least=1)
+def bucket(rank: int, size: int, k: int) -> Schedule:
+    """The ring in each dimension of a torus of k dimensions, in turn; the vector is cut among the ports of a rank.
+
+    Rounds: 2*around(p, k)
+    Messages: 2*ports(p, k)*around(p, k)
+    Sent: 2*(p-1)/p*Z
+    Received: 2*(p-1)/p*Z
+    Cost: 2*ports(p, k)*around(p, k)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: only for commutative operations; for tori whose sides are as equal as possible.
+    Source: Jain and Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", ICS 2010.
+    """
+    yield from grid.allreduce(rank, size, k, allgather.ring, grid.in_turn)
+
+
+@algorithm(cut=per_port_and_rank, ordered=False, listed=(2,), least=1)
+def torus_swing(rank: int, size: int, k: int) -> Schedule:
+    """Swing on a torus of k dimensions: the dimensions alternate; the vector is cut among the ports of a rank.
+
+    Rounds: 2*lgs(p, k)
+    Messages: 2*ports(p, k)*lgs(p, k)
+    Sent: 2*(p-1)/p*Z
+    Received: 2*(p-1)/p*Z
+    Cost: 2*ports(p, k)*lgs(p, k)*alpha + 2*(p-1)/p*Z*beta + (p-1)/p*Z*gamma
+    Limits: as `bucket`; a side with an odd number of ranks runs `allgather.bruck` and its reverse.
+    Source: De Sensi et al., "Swing", NSDI 2024.
+    """
+    yield from grid.allreduce(rank, size, k, allgather.swing, grid.alternating)
 
 
 @algorithm(ordered=False)

@@ -66,6 +66,8 @@ Allreduce = (
         "ring_whole",
         "bruck_whole",
         "swing",
+        "bucket:2",
+        "torus_swing:2",
         "bine",
         "two_level_log",
         "native",

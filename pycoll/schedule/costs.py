@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from .moves import Block
 from .proof import Counts, prove
-from .registry import PRIMITIVES, Algorithm, Hosts, algorithms_of
+from .registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, ports, sides
 
 FIELDS = ("Rounds", "Messages", "Sent", "Received", "Cost", "Limits", "Source")
 
@@ -63,7 +63,19 @@ def side(p: int) -> int:
     return math.isqrt(p - 1) + 1
 
 
-_FUNCTIONS = {function.__name__: function for function in (lg, bruck, log, fan, pat, side, min, max)}
+def around(p: int, k: int) -> int:
+    """Return the number of steps around all sides of a torus of k dimensions, less the last step of each side."""
+    return sum(sides(p, k)) - k
+
+
+def lgs(p: int, k: int) -> int:
+    """Return the sum of the logarithms to base 2, each rounded up, of the sides of a torus of k dimensions."""
+    return sum(map(lg, sides(p, k)))
+
+
+_FUNCTIONS = {
+    function.__name__: function for function in (lg, bruck, log, fan, pat, side, around, lgs, ports, min, max)
+}
 
 
 def busbw_factor(primitive: str, size: int) -> float:

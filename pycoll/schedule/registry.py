@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 
 from .moves import Block, Move, Schedule
 
@@ -162,6 +162,27 @@ def per_lane_and_host(size: int, segments: int, hosts: Hosts) -> int:
     return len(ranks_of) * min(ranks_of.values())
 
 
+@cache
+def sides(size: int, k: int) -> tuple[int, ...]:
+    """Return the sizes of a torus of k dimensions, as equal as possible and in decreasing order, as MPI_Dims_create."""
+    found: list[int] = []
+    for left in range(k, 0, -1):
+        side = max(each for each in range(1, size + 1) if size % each == 0 and each**left <= size)
+        found.append(side)
+        size //= side
+    return tuple(sorted(found, reverse=True))
+
+
+def ports(size: int, k: int) -> int:
+    """Return the number of ports of a rank in a torus of k dimensions: two for each side of at least two ranks."""
+    return 2 * sum(side > 1 for side in sides(size, k)) or 1
+
+
+def per_port_and_rank(size: int, segments: int, hosts: Hosts, k: int = 1) -> int:
+    """One part for each port and each rank."""
+    return ports(size, k) * size
+
+
 @dataclass(frozen=True, eq=False)
 class Algorithm:
     """A registered schedule generator and its properties."""
@@ -283,7 +304,10 @@ def adopt(primitive: str, source: str, *names: str) -> None:
 @cache
 def member(family: Algorithm, k: int) -> Algorithm:
     """Return the algorithm of a family with this number."""
-    return replace(family, name=f"{family.name}:{k}", k=k)
+    cut: Callable[..., int] = family.cut
+    if "k" in inspect.signature(cut).parameters:
+        cut = partial(cut, k=k)
+    return replace(family, name=f"{family.name}:{k}", k=k, cut=cut)
 
 
 def find(primitive: str, name: str) -> Algorithm:
