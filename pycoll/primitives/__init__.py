@@ -15,7 +15,9 @@ and compare them with the counted schedule.  Their notation is:
 - ``log(p, k)``: the logarithm to base k, rounded up;
 - ``fan(p, k)``: the number of messages that the root of a k-nomial tree sends ((k-1)*log(p, k) for powers of k);
 - ``pat(p, k)``: the number of rounds of PAT (lg(p) if k >= p/2, and p-1 if k is 1);
-- ``side(p)``: the square root of p, rounded up.
+- ``side(p)``: the square root of p, rounded up;
+- ``ports(p, k)``, ``around(p, k)`` and ``lgs(p, k)``, for a torus of k dimensions: the number of ports of a rank, two
+  for each side of more than one rank; the sum of the sides, each less 1; and the sum of lg over the sides.
 
 The formulas are for p >= 2; with one rank nothing moves.  ``X; at most Y`` is X if p is a power of two, or of the
 number k in the name, and at most Y otherwise.  ``at most Y`` is a bound for every p.

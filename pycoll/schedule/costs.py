@@ -64,12 +64,12 @@ def side(p: int) -> int:
 
 
 def around(p: int, k: int) -> int:
-    """Return the number of steps around all sides of a torus of k dimensions, less the last step of each side."""
+    """Return the sum of the sides of a torus of k dimensions, each less 1."""
     return sum(sides(p, k)) - k
 
 
 def lgs(p: int, k: int) -> int:
-    """Return the sum of the logarithms to base 2, each rounded up, of the sides of a torus of k dimensions."""
+    """Return the sum of lg over the sides of a torus of k dimensions."""
     return sum(map(lg, sides(p, k)))
 
 
