@@ -150,11 +150,12 @@ def _formula(text: str, film: Film) -> str:
 
 NOTATION = (
     "p: ranks; h: hosts; S: segments; Z: bytes of the whole vector, or of the blocks of all ranks together (for "
-    "all-to-all, of the send buffer of one rank); lg: logarithm to base 2, rounded up; bruck(p): bits set in all "
-    "numbers below p; k: number in the name; log(p, k): logarithm to base k, rounded up; fan(p, k): messages of the "
-    "root of a k-nomial tree; pat(p, k): rounds of PAT; side(p): square root, rounded up; ports, "
-    "around and lgs(p, k): ports of a rank, sum of the sides less k, and sum of lg of the sides of a torus of k "
-    "dimensions; alpha: latency of a message; beta: time per byte sent or received; gamma: time per byte combined."
+    "all-to-all, of the send buffer of one rank); lg: logarithm to base 2, rounded up; digits(p, b): digits to base b "
+    "that are not 0, of all numbers below p; k: number in the name; log(p, k): logarithm to base k, rounded up; "
+    "fan(p, k): messages of the root of a k-nomial tree; pat(p, k): rounds of PAT; side(p, k): side of the smallest "
+    "cube of k dimensions for p ranks; ports, around and lgs(p, k): ports of a rank, sum of the sides less k, and sum "
+    "of lg of the sides of a torus of k dimensions; alpha: latency of a message; beta: time per byte sent or received; "
+    "gamma: time per byte combined."
 )
 
 

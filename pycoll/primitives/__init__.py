@@ -9,13 +9,13 @@ and compare them with the counted schedule.  Their notation is:
   together, for alltoall the send buffer of one rank;
 - ``S``: the number of segments of a pipeline;
 - ``lg(p)``: the logarithm to base 2, rounded up;
-- ``bruck(p)``: the number of bits set in all numbers below p (p/2*lg(p) for powers of two).  These are the hops for all
-  distances below p, with one hop for each bit;
+- ``digits(p, b)``: the number of digits to base b that are not 0, of all numbers below p (p/2*lg(p) for base 2 and
+  powers of two).  These are the hops for all distances below p, with one hop for each digit;
 - ``k``: the number in the name of the algorithm, for example 4 for ``knomial:4``;
 - ``log(p, k)``: the logarithm to base k, rounded up;
 - ``fan(p, k)``: the number of messages that the root of a k-nomial tree sends ((k-1)*log(p, k) for powers of k);
 - ``pat(p, k)``: the number of rounds of PAT (lg(p) if k >= p/2, and p-1 if k is 1);
-- ``side(p)``: the square root of p, rounded up;
+- ``side(p, k)``: the side of the smallest cube of k dimensions that has room for p ranks;
 - ``ports(p, k)``, ``around(p, k)`` and ``lgs(p, k)``, for a torus of k dimensions: the number of ports of a rank, two
   for each side of more than one rank; the sum of the sides, each less 1; and the sum of lg over the sides.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from itertools import product
 
 from ..schedule.moves import Move, Recv, Schedule, Send
-from ..schedule.registry import Hosts, algorithm
+from ..schedule.registry import Hosts, algorithm, side
 from .swing import bine_alltoall
 from .topology import Lanes
 
@@ -37,9 +36,9 @@ def tree(rank: int, size: int) -> Schedule:
 
     Rounds: lg(p)
     Messages: lg(p)
-    Sent: bruck(p)/p*Z
-    Received: bruck(p)/p*Z
-    Cost: lg(p)*alpha + bruck(p)/p*Z*beta
+    Sent: digits(p, 2)/p*Z
+    Received: digits(p, 2)/p*Z
+    Cost: lg(p)*alpha + digits(p, 2)/p*Z*beta
     Limits: best for short blocks: each is sent up to lg(p) times, packed in scratch of up to Z.
     Source: Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 8 (1997).
     """
@@ -101,43 +100,45 @@ def bine(rank: int, size: int) -> Schedule:
 
     Rounds: lg(p)
     Messages: lg(p)
-    Sent: bruck(p)/p*Z; at most lg(p)/2*Z
-    Received: bruck(p)/p*Z; at most lg(p)/2*Z
-    Cost: lg(p)*alpha + bruck(p)/p*Z*beta; at most lg(p)*alpha + lg(p)/2*Z*beta
+    Sent: digits(p, 2)/p*Z; at most lg(p)/2*Z
+    Received: digits(p, 2)/p*Z; at most lg(p)/2*Z
+    Cost: lg(p)*alpha + digits(p, 2)/p*Z*beta; at most lg(p)*alpha + lg(p)/2*Z*beta
     Limits: best for short blocks, as `tree`; for odd numbers of ranks it runs `tree`.
     Source: De Sensi et al., "Bine trees", SC 2025.
     """
     yield from tree(rank, size) if size % 2 else bine_alltoall(rank, size)
 
 
-@algorithm()
-def grid(rank: int, size: int) -> Schedule:
-    """Two dimensions: a block goes to the column of its destination, then along this column; there are side(p) columns.
+@algorithm(listed=(2, 3))
+def grid(rank: int, size: int, k: int) -> Schedule:
+    """A grid of k dimensions with sides of side(p, k) ranks: a block moves along one dimension after the other.
 
-    Rounds: 1 if p == 2 else 2
-    Messages: side(p) + -(-p//side(p)) - 2
-    Sent: (2*p - side(p) - -(-p//side(p)))/p*Z
-    Received: (2*p - side(p) - -(-p//side(p)))/p*Z
-    Cost: (side(p) + -(-p//side(p)) - 2)*alpha + (2*p - side(p) - -(-p//side(p)))/p*Z*beta
-    Limits: for short blocks on many ranks: about 2*sqrt(p) messages instead of p-1, and nearly twice the bytes.  It is
-        for any number of ranks, because distances count, as in `tree`, and not positions in the grid.
-    Source: Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 8 (1997), with a radix of about sqrt(p).
+    Rounds: log(p, side(p, k))
+    Messages: fan(p, side(p, k))
+    Sent: digits(p, side(p, k))/p*Z
+    Received: digits(p, side(p, k))/p*Z
+    Cost: fan(p, side(p, k))*alpha + digits(p, side(p, k))/p*Z*beta
+    Limits: for short blocks on many ranks: about 2*sqrt(p) messages for k = 2, instead of p-1, and nearly k times the
+        bytes.  It is for any number of ranks, because distances count, as in `tree`, and not positions in the grid.
+    Source: Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 8 (1997), with side(p, k) as radix.
     """
-    columns = math.isqrt(size - 1) + 1
+    base, place = side(size, k), 1
 
-    def blocks(at: int, distances: range, column: int) -> list[tuple[int, int]]:
-        origins = [at - d % columns * column for d in distances]
+    def blocks(at: int, distances: list[int]) -> list[tuple[int, int]]:
+        origins = [at - d % place for d in distances]  # they have moved by the digits before this place
         return [(origin % size, (origin + d) % size) for origin, d in zip(origins, distances)]
 
-    along_row = [(shift, range(shift, size, columns)) for shift in range(1, columns)]
-    along_column = [(shift, range(shift, min(shift + columns, size))) for shift in range(columns, size, columns)]
-    for column, shifts in enumerate((along_row, along_column)):
+    while place < size:
         moves: list[Move] = []
-        for shift, distances in shifts:
-            to, source = (rank + shift) % size, (rank - shift) % size
-            moves += [Send(to, blocks(rank, distances, column)), Recv(source, blocks(source, distances, column))]
-        if moves:
-            yield tuple(moves)
+        for digit in range(1, base):
+            distances = [d for d in range(digit * place, size) if d // place % base == digit]
+            if distances:
+                moves += [
+                    Send((rank + digit * place) % size, blocks(rank, distances)),
+                    Recv((rank - digit * place) % size, blocks(rank - digit * place, distances)),
+                ]
+        yield tuple(moves)
+        place *= base
 
 
 @algorithm()

@@ -19,9 +19,9 @@ def tree(rank: int, size: int) -> Schedule:
 
     Rounds: 2*lg(p)
     Messages: 2*lg(p)
-    Sent: (p-1)*8*p + bruck(p)/p*Z
-    Received: (p-1)*8*p + bruck(p)/p*Z
-    Cost: 2*lg(p)*alpha + ((p-1)*8*p + bruck(p)/p*Z)*beta
+    Sent: (p-1)*8*p + digits(p, 2)/p*Z
+    Received: (p-1)*8*p + digits(p, 2)/p*Z
+    Cost: 2*lg(p)*alpha + ((p-1)*8*p + digits(p, 2)/p*Z)*beta
     Limits: best for short blocks: each is sent up to lg(p) times, packed in scratch of up to Z.
     Source: Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 8 (1997).
     """

@@ -92,7 +92,9 @@ ReduceScatter = (
         "native",
     ]
 )
-Alltoall = AlgorithmName | Literal["naive", "tree", "ring", "pairwise", "bine", "grid", "two_level", "native"]
+Alltoall = (
+    AlgorithmName | Literal["naive", "tree", "ring", "pairwise", "bine", "grid:2", "grid:3", "two_level", "native"]
+)
 Barrier = (
     AlgorithmName
     | Literal[

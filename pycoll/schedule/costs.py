@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from .moves import Block
 from .proof import Counts, prove
-from .registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, ports, sides
+from .registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, ports, side, sides
 
 FIELDS = ("Rounds", "Messages", "Sent", "Received", "Cost", "Limits", "Source")
 
@@ -33,9 +33,9 @@ def lg(p: float) -> int:
     return (math.ceil(p) - 1).bit_length()
 
 
-def bruck(p: int) -> int:
-    """Return the number of bits set in all numbers below p; p/2*lg(p) for powers of two."""
-    return sum(distance.bit_count() for distance in range(p))
+def digits(p: int, b: int) -> int:
+    """Return how many digits to base b of all numbers below p are not 0; p/2*lg(p) for base 2 and powers of two."""
+    return sum(number // b**place % b > 0 for number in range(p) for place in range(log(p, b)))
 
 
 def log(p: int, k: int) -> int:
@@ -58,11 +58,6 @@ def pat(p: int, k: int) -> int:
     return lg(p) - deep + min(1 << deep, p) - 1
 
 
-def side(p: int) -> int:
-    """Return the square root, rounded up."""
-    return math.isqrt(p - 1) + 1
-
-
 def around(p: int, k: int) -> int:
     """Return the sum of the sides of a torus of k dimensions, each less 1."""
     return sum(sides(p, k)) - k
@@ -74,7 +69,7 @@ def lgs(p: int, k: int) -> int:
 
 
 _FUNCTIONS = {
-    function.__name__: function for function in (lg, bruck, log, fan, pat, side, around, lgs, ports, min, max)
+    function.__name__: function for function in (lg, digits, log, fan, pat, side, around, lgs, ports, min, max)
 }
 
 

@@ -162,6 +162,11 @@ def per_lane_and_host(size: int, segments: int, hosts: Hosts) -> int:
     return len(ranks_of) * min(ranks_of.values())
 
 
+def side(p: int, k: int) -> int:
+    """Return the side of the smallest cube of k dimensions that has room for p ranks."""
+    return next(side for side in itertools.count(1) if side**k >= p)
+
+
 @cache
 def sides(size: int, k: int) -> tuple[int, ...]:
     """Return the sizes of a torus of k dimensions, as equal as possible and in decreasing order, as MPI_Dims_create."""

@@ -94,12 +94,13 @@ def test_the_table_of_algorithms():
         "allreduce": [
             *("naive", "tree", "ring", "recursive_doubling", "rabenseifner", "double_tree", "ring_whole", "two_level"),
             *("knomial:4", "recursive_multiplying:4", "swing", "bine", "bruck_whole", "two_level_log"),
+            *("bucket:2", "torus_swing:2"),
         ],
         "reduce_scatter": [
             *("naive", "tree", "ring", "recursive_halving", "pairwise", "two_level"),
             *("recursive_multiplying:4", "swing", "bine", "pat:2", "two_level_log"),
         ],
-        "alltoall": ["naive", "tree", "ring", "pairwise", "bine", "grid", "two_level"],
+        "alltoall": ["naive", "tree", "ring", "pairwise", "bine", "grid:2", "grid:3", "two_level"],
         "barrier": ["naive", "tree", "ring", "dissemination", "recursive_multiplying:4", "two_level"],
         "scan": ["naive", "tree", "ring"],
         "exscan": ["naive", "tree", "ring"],
