@@ -257,7 +257,8 @@ class _Moving:
         ]
 
     def wait(self) -> Array:
-        MPI.Request.Waitall(self._requests)
+        for request in self._requests:
+            request.Wait()
         return self._received
 
 
@@ -287,9 +288,7 @@ class _Softmax:
 
 def _scores(q: Array, k: Array, causal: bool) -> Array:
     scores = q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5
-    if causal:
-        scores[..., np.tri(*scores.shape[-2:], like=q) == 0] = -np.inf
-    return scores
+    return np.where(np.tri(*scores.shape[-2:], like=q) > 0, scores, -np.inf) if causal else scores
 
 
 def _gradients(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from mpi4py import MPI
 
 import pycoll
 
+from .flat import beside, module_of
 from .tensor import block
 
 Array = Any
@@ -126,7 +128,7 @@ class ExpertParallel:
         made = [rows @ down for rows, down in zip(hidden, self.parameters["down"], strict=True)]
         returned = exchange.to_rows(made)
         y = np.zeros_like(x)
-        np.add.at(y, route.row, route.weight[:, None] * returned)
+        module_of(x).add.at(y, route.row, route.weight[:, None] * returned)
         return y, _Saved(x, route, exchange, given, hidden, returned, float((route.spread * route.probability).sum()))
 
     def backward(self, dy: Array, saved: Any) -> Array:
@@ -142,7 +144,7 @@ class ExpertParallel:
         dscores = route.backward((of_row * returned).sum(1))
         self.gradients["gate"] += x.T @ dscores
         dx = dscores @ self.parameters["gate"].T
-        np.add.at(dx, route.row, exchange.to_rows(dgiven))
+        module_of(x).add.at(dx, route.row, exchange.to_rows(dgiven))
         return dx
 
     def _route(self, x: Array) -> _Route:
@@ -151,35 +153,36 @@ class ExpertParallel:
         scores = x @ self.parameters["gate"]
         probability = np.exp(scores - scores.max(1, keepdims=True))
         probability /= probability.sum(1, keepdims=True)
-        chosen = np.argsort(-probability, axis=1, kind="stable")[:, : self.top_k]
+        best = np.argsort(-probability, axis=1, kind="stable")[:, : self.top_k]
+        chosen = best if isinstance(best, np.ndarray) else best.get()  # the counts must be known to the host
         parts = np.split(chosen, self.groups)
         rows = max(1, len(x) // self.groups)
         most = math.ceil(self.capacity * self.top_k * rows / self.experts)
         taken = np.concatenate([_taken(part, most) for part in parts])
         row, choice = np.nonzero(taken)
         order = np.argsort(chosen[row, choice], kind="stable")
-        picked = np.take_along_axis(probability, chosen, 1)
+        picked = np.take_along_axis(probability, best, 1)
         total = picked.sum(1, keepdims=True) if self.top_k > 1 else np.ones_like(picked)
         share = np.stack([np.bincount(part[:, 0], minlength=self.experts) / rows for part in parts])
         spread = np.repeat(self.balance * self.experts * share / (self.groups * rows), len(x) // self.groups, axis=0)
-        return _Route(row[order], choice[order], chosen, probability, picked / total, total, spread.astype(x.dtype))
+        row, choice = row[order], choice[order]
+        return _Route(
+            *(chosen[row, choice], beside(row, x), beside(choice, x), best),
+            *(probability, picked / total, total, beside(spread.astype(x.dtype), x)),
+        )
 
 
 class _Route(NamedTuple):
     """Which rows go to which experts, sorted by expert."""
 
-    row: np.ndarray
-    choice: np.ndarray  # 0 for the first choice of the row
-    chosen: np.ndarray  # the experts of each row
+    expert: np.ndarray  # in host memory
+    row: Array
+    choice: Array  # 0 for the first choice of the row
+    chosen: Array  # the experts of each row
     probability: Array  # of each expert, for each row
     weights: Array  # of each choice of each row
     total: Array  # what the probabilities of the choices were divided by
     spread: Array  # the gradient of the loss for balance with respect to the probabilities
-
-    @property
-    def expert(self) -> np.ndarray:
-        expert: np.ndarray = self.chosen[self.row, self.choice]
-        return expert
 
     @property
     def weight(self) -> Array:
@@ -192,7 +195,8 @@ class _Route(NamedTuple):
         if dpicked.shape[1] > 1:
             dpicked = (dpicked - (dpicked * self.weights).sum(1, keepdims=True)) / self.total
         dprobability = self.spread.copy()
-        np.add.at(dprobability, (np.arange(len(dpicked))[:, None], self.chosen), dpicked)
+        rows = module_of(dpicked).arange(len(dpicked))[:, None]
+        dprobability[rows, self.chosen] += dpicked  # the choices of a row are different
         return self.probability * (dprobability - (dprobability * self.probability).sum(1, keepdims=True))
 
 
@@ -211,19 +215,19 @@ class _Exchange:
     def to_experts(self, rows: Array) -> list[Array]:
         """Send rows, sorted by expert; return the rows for each expert of this rank, in the order of ranks."""
         found = self._exchanged(rows, self.sent, self.received)
-        pieces = np.split(found, np.cumsum(self.there.reshape(-1))[:-1])
+        pieces = _cut(found, self.there.reshape(-1))
         experts = self.there.shape[1]
         return [np.concatenate(pieces[expert::experts]) for expert in range(experts)]
 
     def to_rows(self, results: list[Array]) -> Array:
         """Send results back; return those of the rows of this rank, sorted by expert."""
-        pieces = [np.split(one, np.cumsum(counts)[:-1]) for one, counts in zip(results, self.there.T, strict=True)]
+        pieces = [_cut(one, counts) for one, counts in zip(results, self.there.T, strict=True)]
         sorted_by_rank = np.concatenate([piece for of_rank in zip(*pieces, strict=True) for piece in of_rank])
         return self._exchanged(sorted_by_rank, self.received, self.sent)
 
     def _exchanged(self, rows: Array, sent: np.ndarray, received: np.ndarray) -> Array:
         width = rows.shape[1]
-        found = np.empty((int(received.sum()), width), rows.dtype)
+        found = np.empty_like(rows, shape=(int(received.sum()), width))
         pycoll.alltoallv([rows, sent * width], [found, received * width], comm=self.comm)
         return found
 
@@ -236,6 +240,11 @@ class _Saved(NamedTuple):
     hidden: list[Array]
     returned: Array
     loss: float
+
+
+def _cut(rows: Array, counts: np.ndarray) -> list[Array]:
+    """Cut rows into pieces of these lengths."""
+    return [rows[start:end] for start, end in pairwise(accumulate(counts.tolist(), initial=0))]
 
 
 def _taken(chosen: np.ndarray, most: int) -> np.ndarray:

@@ -15,6 +15,7 @@ from mpi4py import MPI
 import pycoll
 
 from ..arguments.arrays import as_array, check_writeable
+from ..arguments.device_arrays import cupy
 from ..arguments.memory import device_of
 from ..arguments.streams import follow, join_streams
 
@@ -102,6 +103,16 @@ def by_dtype(arrays: Arrays) -> dict[np.dtype, dict[str, Array]]:
     for name, array in arrays.items():
         groups.setdefault(array.dtype, {})[name] = array
     return groups
+
+
+def module_of(array: Array) -> Any:
+    """Return NumPy, or CuPy for an array in GPU memory."""
+    return np if isinstance(array, np.ndarray) else cupy()
+
+
+def beside(array: Array, like: Array) -> Array:
+    """Return the array in the memory of `like`: a copy, unless it is there."""
+    return module_of(like).asarray(array)
 
 
 def empty(like: Array, size: int, dtype: Any = None) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -11,6 +11,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.trace import phase
 
+from ..arguments.device_arrays import cupy
 from ..schedule import pipeline
 from ..schedule.pipeline import Backward, BackwardInput, BackwardWeights, Forward, Recv, Send
 from .driver import own_communicator
@@ -79,8 +80,8 @@ class Pipeline:
             for number, chunk in enumerate(self.chunks):
                 if split and not hasattr(chunk, "backward_input"):
                     raise TypeError(f"chunks[{number}] has no method backward_input, which {schedule!r} needs")
-        self._shapes: dict[int, tuple[tuple[int, ...], str]] = {}  # of the inputs of chunks
-        self._sent_shapes: dict[int, tuple[tuple[int, ...], str]] = {}  # of the inputs of chunks of other ranks
+        self._shapes: dict[int, _Shape] = {}  # of the inputs of chunks
+        self._sent_shapes: dict[int, _Shape] = {}  # of the inputs of chunks of other ranks
 
     def step(self, inputs: Array, targets: Array) -> float:
         """Run all forward and backward passes of a batch.
@@ -126,6 +127,21 @@ class Pipeline:
         self.comm.Free()
 
 
+class _Shape(NamedTuple):
+    """What a receiver knows of an array before it comes."""
+
+    lengths: tuple[int, ...]
+    dtype: str
+    on_gpu: bool
+
+    @classmethod
+    def of(cls, array: Array) -> _Shape:
+        return cls(array.shape, array.dtype.str, not isinstance(array, np.ndarray))
+
+    def empty(self) -> Array:
+        return (cupy() if self.on_gpu else np).empty(self.lengths, self.dtype)
+
+
 class _Step:
     """The moves of one step."""
 
@@ -138,7 +154,7 @@ class _Step:
         self.forward: dict[tuple[int, int], Array] = {}  # inputs and outputs of forward passes
         self.backward: dict[tuple[int, int], Array] = {}  # inputs and outputs of backward passes
         self.saved: dict[tuple[int, int], Any] = {}
-        self.outputs: dict[tuple[int, int], tuple[tuple[int, ...], str]] = {}
+        self.outputs: dict[tuple[int, int], _Shape] = {}
         self.later: dict[tuple[int, int], Callable[[], None]] = {}
 
     def post(self, moves: Sequence[Any]) -> None:
@@ -149,7 +165,7 @@ class _Step:
                 shape = self.outputs.get(at) if move.backward else self.owner._shapes.get(move.chunk)
                 if shape is None:
                     return
-                array = np.empty(*shape)
+                array = shape.empty()
                 tag, comm = _tag(move), self.owner.comm
                 self.posted[move] = array, [pycoll.irecv(each, move.source, tag, comm=comm) for each in _pieces(array)]
 
@@ -182,10 +198,11 @@ class _Step:
 
     def _receive(self, move: Recv, at: tuple[int, int]) -> None:
         if move not in self.posted:
-            self.owner._shapes[move.chunk] = self.owner.comm.recv(None, move.source, _tag(move))
+            self.owner._shapes[move.chunk] = _Shape(*self.owner.comm.recv(None, move.source, _tag(move)))
             self.post([move])
         array, requests = self.posted.pop(move)
-        MPI.Request.Waitall(requests)
+        for request in requests:
+            request.Wait()
         (self.backward if move.backward else self.forward)[at] = array
 
     def _send(self, move: Send) -> None:
@@ -201,17 +218,18 @@ class _Step:
 
     def _send_shape(self, move: Send, array: Array) -> None:
         """Send the shape before the first message; check that it is the same in later ones."""
-        shape, sent = (array.shape, array.dtype.str), self.owner._sent_shapes
+        shape, sent = _Shape.of(array), self.owner._sent_shapes
         if move.chunk not in sent:
             sent[move.chunk] = shape
-            self.sends.append(self.owner.comm.isend(shape, move.to, _tag(move)))
+            self.sends.append(self.owner.comm.isend(tuple(shape), move.to, _tag(move)))
         elif sent[move.chunk] != shape:
-            raise ValueError(f"the output of micro-batch {move.batch} has the shape {shape}, not {sent[move.chunk]}")
+            was, now = ((each.lengths, each.dtype) for each in (sent[move.chunk], shape))
+            raise ValueError(f"the output of micro-batch {move.batch} has the shape {now}, not {was}")
 
     def _forward(self, move: Forward, at: tuple[int, int]) -> None:
         x = self.forward.pop(at) if at in self.forward else self.inputs[move.batch]
         y, self.saved[at] = self._chunk(move).forward(x)
-        self.outputs[at] = y.shape, y.dtype.str
+        self.outputs[at] = _Shape.of(y)
         if not self.last(move.chunk):
             self.forward[at] = y
             return
@@ -225,7 +243,8 @@ class _Step:
 
     def finish(self) -> None:
         """Wait until everything is sent."""
-        MPI.Request.Waitall(self.sends)
+        for request in self.sends:
+            request.Wait()
 
 
 def _tag(move: Send | Recv) -> int:

@@ -26,6 +26,8 @@ from mpi4py import MPI
 
 import pycoll
 
+from .flat import beside, module_of
+
 Array = Any
 
 
@@ -346,7 +348,7 @@ class VocabularyParallelEmbedding(Layer):
             What `backward` needs.
         """
         table = self.parameters["table"]
-        own = tokens - self.comm.rank * len(table)
+        own = beside(tokens, table) - self.comm.rank * len(table)
         here = (own >= 0) & (own < len(table))
         rows = np.where(here[:, None], table[np.where(here, own, 0)], 0)
         return self._leave(rows), (own[here], here)
@@ -355,7 +357,7 @@ class VocabularyParallelEmbedding(Layer):
         """Return None, because tokens have no gradient, and a function that adds to those of the parameters."""
         own, here = saved
         dy = self._enter(dy)[here]
-        return None, lambda: np.add.at(self.gradients["table"], own, dy)
+        return None, lambda: module_of(dy).add.at(self.gradients["table"], own, dy)
 
 
 def vocabulary_parallel_cross_entropy(
@@ -387,10 +389,10 @@ def vocabulary_parallel_cross_entropy(
     Z is the size of one number for each row.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
-    rows = np.arange(len(logits))
+    rows = module_of(logits).arange(len(logits))
     greatest = pycoll.allreduce(logits.max(1), op=MPI.MAX, comm=comm)
     exponentials = np.exp(logits - greatest[:, None])
-    own = targets - comm.rank * logits.shape[1]
+    own = beside(targets, logits) - comm.rank * logits.shape[1]
     here = (own >= 0) & (own < logits.shape[1])
     column = np.where(here, own, 0)
     sums = np.stack([exponentials.sum(1), np.where(here, logits[rows, column] - greatest, 0)])

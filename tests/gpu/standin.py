@@ -35,6 +35,10 @@ class _Ufunc:
         assert all(isinstance(value, ndarray | int | float) for value in inputs)
         return self._ufunc(*inputs, out=out)
 
+    def at(self, array, indices, values):
+        to, index, source = array._host, indices._host, values._host
+        launch(lambda: self._ufunc.at(to, np.mod(index, len(to)), source))
+
 
 class ElementwiseKernel:
     """The elementwise kernels of pycoll, implemented with NumPy."""
@@ -105,6 +109,7 @@ def module():
     cupy.empty, cupy.zeros, cupy.ones = ndarray, filled(0), filled(1)
     cupy.array = cupy.asarray = asarray
     cupy.take = take
+    cupy.arange = lambda stop: asarray(np.arange(stop))
     cupy.asnumpy = lambda array: array.get()
     for name in UFUNCS:
         setattr(cupy, name, _Ufunc(name))

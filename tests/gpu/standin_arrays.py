@@ -50,23 +50,38 @@ def memory_at(ptr, nbytes):
 
 
 def _host(value):
+    if isinstance(value, list | tuple):
+        return type(value)(map(_host, value))
     return value._host if isinstance(value, ndarray) else value
+
+
+def _zeros(host):
+    if isinstance(host, list | tuple):
+        return type(host)(map(_zeros, host))
+    return np.zeros_like(host) if isinstance(host, np.ndarray) else host
 
 
 def later(function, *values, **options):
     """Queue a function whose result is a new array; its shape and dtype must not depend on contents."""
     hosts, options = [_host(value) for value in values], {name: _host(value) for name, value in options.items()}
     with np.errstate(all="ignore"):
-        like = np.asarray(function(*hosts, **options))
+        like = np.asarray(function(*map(_zeros, hosts), **options))
     result = ndarray(like.shape, like.dtype)
     to = result._host
     launch(lambda: np.copyto(to, function(*hosts, **options)))
     return result
 
 
-def _index(key):
-    """An index, without elements that are out of bounds: on a GPU, they read or write other memory."""
-    return lambda host: np.mod(key, len(host)) if isinstance(key, np.ndarray) and key.dtype != bool else key
+def _inside(host, key):
+    """Return an index without elements that are out of bounds: on a GPU, they read or write other memory."""
+    if isinstance(key, tuple):
+        return tuple(_inside(np.empty(n), each) for n, each in zip(host.shape, key, strict=False))
+    return np.mod(key, len(host)) if isinstance(key, np.ndarray) and key.dtype != bool else key
+
+
+def _in_memory(key):
+    """Whether an index, or a part of it, is an array of the stand-in."""
+    return isinstance(key, ndarray) or (isinstance(key, tuple) and any(isinstance(each, ndarray) for each in key))
 
 
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
@@ -137,19 +152,18 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._host
 
     def __getitem__(self, key):
-        if isinstance(key, ndarray):
-            if key.dtype == bool:  # the shape of the result depends on the contents
-                return self.on(self._ready()[key._host])
-            index = _index(key._host)
-            return later(lambda host: host[index(host)], self)
+        if isinstance(key, ndarray) and key.dtype == bool:  # the shape of the result depends on the contents
+            return self.on(self._ready()[key._host])
+        if _in_memory(key):
+            return later(lambda host, index: host[_inside(host, index)], self, key)
         found = self._host[key]
         return self._view(found if isinstance(found, np.ndarray) else self._host[key, ...])
 
     def __setitem__(self, key, value):
         if isinstance(value, np.ndarray) and value.ndim:
             raise TypeError("non-scalar numpy.ndarray cannot be used for fill")
-        host, index, source = self._host, _index(_host(key)), _host(value)
-        launch(lambda: host.__setitem__(index(host), source))
+        host, index, source = self._host, _host(key), _host(value)
+        launch(lambda: host.__setitem__(_inside(host, index) if _in_memory(key) else index, source))
 
     def reshape(self, *shape):
         host = self._host.reshape(*shape)
@@ -175,14 +189,23 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     def astype(self, dtype, casting="unsafe", copy=True):
         return later(lambda host: host.astype(dtype, casting=casting), self)
 
-    def copy(self):
-        return later(np.copy, self)
+    def copy(self, order="K"):
+        return later(np.copy, self, order=order)
+
+    def swapaxes(self, one, other):
+        return self._view(self._host.swapaxes(one, other))
 
     def fill(self, value):
         self[...] = value
 
-    def sum(self):
-        return later(np.sum, self)
+    def sum(self, *args, **options):
+        return later(np.sum, self, *args, **options)
+
+    def max(self, *args, **options):
+        return later(np.max, self, *args, **options)
+
+    def mean(self):
+        return later(np.mean, self)
 
     def item(self):
         return self._ready().item()

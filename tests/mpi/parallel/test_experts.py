@@ -4,12 +4,15 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
 from pycoll.parallel import ExpertParallel
 from pycoll.parallel.experts import _taken
 from tests.derivatives import slope
+from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE
 
 pytestmark = pytest.mark.mpi
@@ -82,6 +85,34 @@ def test_training_is_that_of_one_process(top_k, capacity):
         whole = alone.parameters[name]
         wanted = whole if name == "gate" else whole[RANK * per : (RANK + 1) * per]
         np.testing.assert_allclose(parameter, wanted, rtol=0, atol=1e-10)
+
+
+sizes = st.integers(1, 4)
+
+
+@examples(40)
+@given(sizes, sizes, sizes, st.integers(0, 9), st.integers(1, 3), st.sampled_from([0.3, 1.0, 1.25, 4.0]))
+def test_drawn_shapes(together, per_rank, width, hidden, count, top_k, capacity):
+    together(check_drawn, per_rank, width, hidden, count, min(top_k, per_rank * SIZE), capacity)
+
+
+def check_drawn(per_rank, width, hidden, count, top_k, capacity):
+    experts, numbers = per_rank * SIZE, np.random.default_rng([per_rank, width, hidden, count])
+    shapes = (width, experts), (experts, width, hidden), (experts, hidden, width)
+    whole, options = [numbers.normal(size=shape) for shape in shapes], {"top_k": top_k, "capacity": capacity}
+    alone = ExpertParallel(*whole, **options, balance=0.02 * SIZE, groups=SIZE, comm=MPI.COMM_SELF)
+    ours = ExpertParallel(*whole, **options, balance=0.02)
+    x, dy = numbers.normal(size=(2, SIZE * count, width))
+    mine = slice(RANK * count, (RANK + 1) * count)
+    y, saved = alone.forward(x)
+    found, kept = ours.forward(x[mine])
+    np.testing.assert_allclose(found, y[mine], rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(ours.backward(dy[mine], kept), alone.backward(dy, saved)[mine], rtol=1e-10, atol=1e-10)
+    own = slice(RANK * per_rank, (RANK + 1) * per_rank)
+    for name in ("up", "down"):
+        np.testing.assert_allclose(ours.gradients[name], alone.gradients[name][own], rtol=1e-10, atol=1e-10)
+    gate = pycoll.allreduce(ours.gradients["gate"])
+    np.testing.assert_allclose(gate, alone.gradients["gate"], rtol=1e-10, atol=1e-10)
 
 
 def test_the_limit_takes_first_choices_first():
