@@ -16,6 +16,7 @@ from .weights import Arrays, Size
 # What each axis of a mesh divides: sequences of a batch (dp; fsdp also parameters; ep also experts), layers (pp),
 # positions (sp), and weights (tp).
 AXES = ("dp", "fsdp", "ep", "pp", "sp", "tp")
+SEQUENCES = ("dp", "fsdp", "ep")  # the axes along which ranks have different sequences
 ATTENTION = {"ulysses": UlyssesAttention, "ring": RingAttention}
 
 
@@ -57,8 +58,30 @@ def check(size: Size, mesh: Mesh, plan: Plan) -> None:
         raise ValueError(f"{size.layers} layers are too few for {chunks} pieces of the pipeline; use at least {chunks}")
     if "fsdp" in mesh.axes and set(mesh.axes) & {"pp", "tp", "ep"}:
         raise ValueError(f"axis fsdp can be combined with dp and sp, not with {', '.join(mesh.axes)}")
+    ep, sp = (along(mesh, axis) for axis in ("ep", "sp"))
     if "ep" in mesh.axes and not size.experts:
         raise ValueError("axis ep needs experts")
+    if size.experts % ep.size:
+        raise ValueError(
+            f"{size.experts} experts cannot be divided over {ep.size} ranks; "
+            f"change the number of experts to a multiple of {ep.size}, or use fewer ranks"
+        )
+    ATTENTION[plan.attention](sp).positions(size.length)  # raises ValueError
+    if plan.attention == "ulysses" and size.heads // tp % sp.size:
+        raise ValueError(
+            f"{size.heads // tp} heads of a rank cannot be divided over sp={sp.size}; change the number of heads to a "
+            f"multiple of {tp * sp.size}, or use --sequence ring"
+        )
+
+
+def check_batch(sequences: int, ranks: int, micro_batches: int) -> None:
+    """Raise ValueError if a batch cannot be divided."""
+    parts = ranks * micro_batches
+    if sequences % parts:
+        raise ValueError(
+            f"{sequences} sequences cannot be divided over {ranks} ranks with {micro_batches} micro-batches each; "
+            f"change the batch to a multiple of {parts}"
+        )
 
 
 def chunks_of(weights: Arrays, size: Size, mesh: Mesh, plan: Plan, meter: Meter) -> list[Layers]:

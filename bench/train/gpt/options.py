@@ -11,7 +11,7 @@ from pycoll.parallel import Mesh
 from pycoll.schedule.pipeline import SCHEDULES
 
 from ...usage import typed
-from .model import AXES, Plan, check
+from .model import AXES, SEQUENCES, Plan, along, check, check_batch
 from .text import TOKENS
 from .weights import Size
 
@@ -76,6 +76,7 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
             raise ValueError("--compare: with experts, sp must be 1, because each rank limits the rows of its experts")
         with Mesh(**options.axes) as mesh:
             check(options.size, mesh, options.plan)
+            check_batch(options.batch, along(mesh, *SEQUENCES).size, options.plan.micro_batches)
     except (ValueError, TypeError) as error:
         parser.error(str(error))
     return options

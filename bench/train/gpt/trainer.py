@@ -23,10 +23,8 @@ from pycoll.parallel import (
 
 from .layers import Embedding, Norm, named
 from .meter import Meter
-from .model import ATTENTION, Plan, along, check, chunks_of
+from .model import ATTENTION, SEQUENCES, Plan, along, check, check_batch, chunks_of
 from .weights import Array, Arrays, Size
-
-SEQUENCES = ("dp", "fsdp", "ep")  # the axes along which ranks have different sequences
 
 
 class Trainer:
@@ -103,12 +101,7 @@ class Trainer:
 
     def mine(self, batch: Array) -> Array:
         """Return the sequences of this rank, with its positions."""
-        parts = self.replicas.size * self.plan.micro_batches
-        if len(batch) % parts:
-            raise ValueError(
-                f"{len(batch)} sequences cannot be divided over {self.replicas.size} ranks with "
-                f"{self.plan.micro_batches} micro-batches each; change the batch to a multiple of {parts}"
-            )
+        check_batch(len(batch), self.replicas.size, self.plan.micro_batches)
         return np.split(batch, self.replicas.size)[self.replicas.rank][:, self.places]
 
     def passes(self, inputs: Array, targets: Array) -> float:

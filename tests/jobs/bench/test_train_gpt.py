@@ -127,6 +127,7 @@ def test_it_learns(options):
         (["--mesh", "ep=2"], "axis ep needs experts"),
         (["--mesh", "ep=2", "--experts", "3"], "3 experts cannot be divided over 2 ranks"),
         (["--mesh", "sp=2", "--sequence", "ring", "--length", "6"], "6 positions cannot be divided into 4 equal"),
+        (["--mesh", "sp=2", "--heads", "1", "--width", "16"], "1 heads of a rank cannot be divided over sp=2; change"),
         (["--mesh", "dp=2", "--batch", "3"], "3 sequences cannot be divided over 2 ranks"),
         (["--sequence", "ring"], "--sequence ring divides positions over sp, which is not in the mesh"),
         (["--steps", "0"], "--steps 0 is not positive"),
@@ -139,3 +140,4 @@ def test_wrong_options(options, error):
     job = run(2, [*TRAIN, *options])
     assert job.code != 0
     assert error in " ".join(job.output.split())
+    assert "Traceback" not in job.output
