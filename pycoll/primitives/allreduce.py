@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..schedule.moves import AFTER, BEFORE, Block, Combine, Copy, Recv, Reduce, Schedule, Send
 from ..schedule.registry import Hosts, algorithm, per_lane_and_host, per_port_and_rank, per_rank, two_per_segment
-from . import allgather, bcast, grid, reduce, reduce_scatter
+from . import allgather, bcast, reduce, reduce_scatter, torus
 from .double_tree import two_trees
 from .patterns import bruck_between, inside_allgather, inside_reduce_scatter, reversed_allgather
 from .topology import Lanes, divisions
@@ -257,7 +257,7 @@ def bucket(rank: int, size: int, k: int) -> Schedule:
     Limits: only for commutative operations; for tori whose sides are as equal as possible.
     Source: Jain and Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", ICS 2010.
     """
-    yield from grid.allreduce(rank, size, k, allgather.ring, grid.in_turn)
+    yield from torus.allreduce(rank, size, k, allgather.ring, torus.in_turn)
 
 
 @algorithm(cut=per_port_and_rank, ordered=False, listed=(2,), least=1)
@@ -272,7 +272,7 @@ def torus_swing(rank: int, size: int, k: int) -> Schedule:
     Limits: as `bucket`; a side with an odd number of ranks runs `allgather.bruck` and its reverse.
     Source: De Sensi et al., "Swing", NSDI 2024.
     """
-    yield from grid.allreduce(rank, size, k, allgather.swing, grid.alternating)
+    yield from torus.allreduce(rank, size, k, allgather.swing, torus.alternating)
 
 
 @algorithm(ordered=False)

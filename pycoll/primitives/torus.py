@@ -17,6 +17,7 @@ from .patterns import reversed_allgather
 
 Line = Callable[[int, int], Schedule]
 Rounds = list[list[Round]]  # of each dimension
+Order = Callable[[Rounds], Iterator[tuple[int, Round]]]  # yields all rounds, with their dimensions
 
 
 def in_turn(rounds: Rounds) -> Iterator[tuple[int, Round]]:
@@ -33,8 +34,8 @@ def alternating(rounds: Rounds) -> Iterator[tuple[int, Round]]:
                 yield axis, line[step - longest + len(line)]
 
 
-class Torus:
-    """The view of one port: its dimensions come in another order, and its coordinates may be mirrored."""
+class Port:
+    """The torus as one port sees it: its dimensions come in another order, and its coordinates may be mirrored."""
 
     def __init__(self, rank: int, shape: Sequence[int], first: int, mirrored: bool) -> None:
         self.axes = [(first + axis) % len(shape) for axis in range(len(shape))]
@@ -51,7 +52,7 @@ class Torus:
             self.sign * each % size * stride for each, size, stride in zip(place, self.sizes, self.strides, strict=True)
         )
 
-    def allgather(self, line: Line, order: Callable[[Rounds], Iterator[tuple[int, Round]]], start: int) -> Schedule:
+    def allgather(self, line: Line, order: Order, start: int) -> Schedule:
         """All-gather, with the number of the first block; the schedule of a line runs in each dimension."""
         held: list[list[Any]] = [[place] for place in self.place]  # the coordinates of the blocks that this rank has
         rounds = [list(line(place, size)) for place, size in zip(self.place, self.sizes, strict=True)]
@@ -75,15 +76,12 @@ class Torus:
             held[axis] += coming
 
 
-def allreduce(
-    rank: int, size: int, k: int, line: Line, order: Callable[[Rounds], Iterator[tuple[int, Round]]]
-) -> Schedule:
+def allreduce(rank: int, size: int, k: int, line: Line, order: Order) -> Schedule:
     """All-reduce on a torus of k dimensions: a reduce-scatter and an all-gather of each part, at the same time."""
     shape = [side for side in sides(size, k) if side > 1]
     parts = []
     for port in range(ports(size, k) if shape else 0):
-        torus = Torus(rank, shape, port // 2, mirrored=port % 2 == 1)
-        rounds = list(torus.allgather(line, order, start=port * size))
+        rounds = list(Port(rank, shape, port // 2, mirrored=port % 2 == 1).allgather(line, order, start=port * size))
         parts.append([*reversed_allgather(iter(rounds)), *rounds])
     for together in zip_longest(*parts, fillvalue=()):
         yield tuple(move for moves in together for move in moves)
