@@ -275,8 +275,7 @@ def algorithm(
         primitive = PRIMITIVES[file]
         if generator.__module__ != (catalogue := f"pycoll.primitives.{file}"):
             importlib.import_module(catalogue)  # now, because `algorithms_of` imports it only if nothing is registered
-        wanted = ("rank", "size", "root", "segments", "hosts", "k")
-        parameters = tuple(name for name in inspect.signature(generator).parameters if name in wanted)
+        parameters = parameters_of(generator)
         name = generator.__name__
         before = generator.__globals__.get(name)
         if callable(before) and before not in [each.generator for each in primitive.algorithms.values()]:
@@ -292,6 +291,12 @@ def algorithm(
         return generator
 
     return register
+
+
+def parameters_of(generator: Callable[..., Schedule]) -> tuple[str, ...]:
+    """Return the parameters of a generator that the registry passes."""
+    wanted = ("rank", "size", "root", "segments", "hosts", "k")
+    return tuple(name for name in inspect.signature(generator).parameters if name in wanted)
 
 
 def adopt(primitive: str, source: str, *names: str) -> None:

@@ -1,0 +1,123 @@
+"""The Python half of the playground, a page of the documentation that runs schedules in a browser.
+
+It needs neither MPI nor NumPy.  All functions take and return what JSON can hold.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..schedule.moves import Schedule
+from ..schedule.proof import ProofError, prove
+from ..schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find_schedule, member, parameters_of, whole
+from .frames import Film, film
+from .markup import tag, words
+from .names import setting
+from .page import described, document, introduction, player
+from .sheet import style
+
+FILE = "<the editor>"
+SIZES = range(1, 33)  # numbers of ranks for which edited algorithms are proved
+
+
+def catalogue() -> dict[str, list[str]]:
+    """Return the names of the algorithms of each primitive."""
+    return {primitive: [*algorithms_of(primitive)] for primitive in PRIMITIVES}
+
+
+def facts(primitive: str, name: str) -> dict[str, bool]:
+    """Return what an algorithm depends on."""
+    algorithm = find_schedule(primitive, name)
+    return {
+        "root": algorithm.primitive.rooted,
+        "segments": algorithm.pipelined,
+        "hosts": algorithm.knows_hosts,
+    }
+
+
+def source(primitive: str, name: str) -> str:
+    """Return the source of a generator."""
+    return inspect.getsource(find_schedule(primitive, name).generator)
+
+
+def edited(primitive: str, name: str, text: str) -> Algorithm:
+    """Return the algorithm that a text defines in place of a registered one; it can use what the file of that one uses.
+
+    Raises
+    ------
+    ValueError
+        If the text does not define one algorithm.
+    Exception
+        Whatever the text raises.
+    """
+    original, found = find_schedule(primitive, name), list[Algorithm]()
+
+    def algorithm(cut: Any = whole, ordered: bool = True, **options: Any) -> Callable[[Any], Any]:
+        def register(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
+            parameters, counts = parameters_of(generator), options.get("needs_counts", False)
+            one = Algorithm(PRIMITIVES[primitive], generator.__name__, generator, cut, ordered, parameters, counts)
+            found.append(member(one, original.k) if original.k else one)
+            return generator
+
+        return register
+
+    names = {**original.generator.__globals__, "algorithm": algorithm}
+    linecache.cache[FILE] = len(text), None, text.splitlines(keepends=True), FILE
+    exec(compile(text, FILE, "exec"), names)
+    if len(found) != 1:
+        raise ValueError(f"the text defines {len(found)} algorithms: write one generator below @algorithm()")
+    return found[0]
+
+
+def check(primitive: str, name: str, text: str) -> dict[str, Any]:
+    """Prove the algorithm that a text defines, for all numbers of ranks in `SIZES`; say whether and where it fails."""
+    try:
+        algorithm = edited(primitive, name, text)
+        for size in SIZES:
+            for root in {0, size - 1} if algorithm.primitive.rooted else {0}:
+                for hosts in (None, _hosts(size, 2)) if algorithm.knows_hosts else (None,):
+                    prove(algorithm, size, root, 3 if algorithm.pipelined else 1, hosts=hosts)
+    except ProofError as error:
+        return {"proved": False, "text": str(error)}
+    except Exception as error:
+        here = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILE]
+        said = "".join(traceback.format_exception_only(error)).strip()
+        return {"proved": False, "text": f"line {here[-1].lineno}: {said}" if here else said}
+    return {"proved": True, "text": f"Proved for {SIZES[0]} to {SIZES[-1]} ranks."}
+
+
+def page(
+    primitive: str,
+    names: Sequence[str],
+    ranks: int,
+    root: int = 0,
+    segments: int = 2,
+    ranks_per_host: int = 1,
+    text: str | None = None,
+) -> str:
+    """Return an HTML page that plays one algorithm, or two of them side by side.
+
+    A `text` replaces the source of the first algorithm.
+    """
+    algorithms = [find_schedule(primitive, name) for name in names]
+    if text is not None:
+        algorithms[0] = edited(primitive, names[0], text)
+    films = [_film(each, ranks, root, segments, _hosts(ranks, ranks_per_host)) for each in algorithms]
+    title = f"{' and '.join(map(str, algorithms))} on {setting(films[0])}"
+    body = [tag("h1", words(title)), *(introduction(films[0]) if len(films) == 1 else []), player(films)]
+    body += [(tag("h2", words(str(each.algorithm))) if len(films) > 1 else "") + described(each) for each in films]
+    return document(title, "".join(body), style("player.js"))
+
+
+def _film(algorithm: Algorithm, ranks: int, root: int, segments: int, hosts: Hosts) -> Film:
+    return film(
+        algorithm, ranks, root if algorithm.primitive.rooted else 0, segments if algorithm.pipelined else 1, hosts
+    )
+
+
+def _hosts(ranks: int, ranks_per_host: int) -> Hosts:
+    return None if ranks_per_host == 1 else tuple(rank // ranks_per_host for rank in range(ranks))

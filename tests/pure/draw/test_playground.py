@@ -1,0 +1,65 @@
+"""The Python half of the playground: pages, edited algorithms, errors that say where; without NumPy and MPI."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pycoll.draw import playground
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of
+
+PROGRAM = """
+import sys
+sys.modules.update(dict.fromkeys(["numpy", "mpi4py", "tabulate", "matplotlib", "tqdm"]))
+from pycoll.draw import playground
+assert "<svg" in playground.page("allreduce", ["ring"], 8)
+assert playground.check("allreduce", "ring", playground.source("allreduce", "ring"))["proved"]
+"""
+
+
+def test_it_needs_neither_numpy_nor_mpi():
+    subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=120)
+
+
+def test_the_catalogue_is_whole():
+    assert playground.catalogue() == {name: [*algorithms_of(name)] for name in PRIMITIVES}
+    assert playground.facts("bcast", "two_level") == {"root": True, "segments": True, "hosts": True}
+    assert playground.facts("allgather", "ring") == {"root": False, "segments": False, "hosts": False}
+
+
+@pytest.mark.parametrize("primitive", PRIMITIVES)
+def test_every_algorithm_can_be_played_and_edited(primitive):
+    for name in algorithms_of(primitive):
+        text = playground.source(primitive, name)
+        assert str(playground.edited(primitive, name, text)) == f"{primitive}.{name}"
+        page = playground.page(primitive, [name], 4, root=1, text=text)
+        assert page.count('class="film"') == 1 and f"{primitive}.{name.partition(':')[0]}" in page
+
+
+def test_two_algorithms_are_played_side_by_side():
+    page = playground.page("allreduce", ["ring", "recursive_doubling"], 6)
+    assert page.count('class="film"') == 2
+
+
+@pytest.mark.parametrize(
+    "old, new, says",
+    [
+        ("(rank + 1) % size, (rank - 1) % size", "(rank + 2) % size, (rank - 1) % size", "rank"),
+        ("range(1, size)", "range(2, size)", ""),
+        ("for step in", "fro step in", "SyntaxError"),
+        ("% size", "% 0", "line 13: ZeroDivisionError"),
+        ("@algorithm(ordered=False)", "", "defines 0 algorithms"),
+        ("rank - step - 1", "rank - stepp - 1", "NameError"),
+    ],
+)
+def test_wrong_algorithms_show_where(old, new, says):
+    text = playground.source("reduce_scatter", "ring")
+    assert old in text
+    result = playground.check("reduce_scatter", "ring", text.replace(old, new))
+    assert not result["proved"] and says in result["text"], result["text"]
+
+
+def test_a_right_change_is_proved():
+    text = playground.source("allgather", "ring").replace("+ 1) % size, (rank - 1)", "- 1) % size, (rank + 1)")
+    text = text.replace("rank - step) %", "rank + step) %").replace("rank - step - 1", "rank + step + 1")
+    assert playground.check("allgather", "ring", text) == {"proved": True, "text": "Proved for 1 to 32 ranks."}
