@@ -42,6 +42,14 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def playground(session: nox.Session) -> None:
+    """Build the site, and use its playground in Chromium, which must be installed; needs npm and its registry."""
+    session.install(".[mpich,docs]", "playwright")
+    session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html")
+    session.run("python", "docs/check_playground.py", "docs/_build/html")
+
+
+@nox.session
 def linkcheck(session: nox.Session) -> None:
     """Check the links in the documentation; needs network access."""
     session.install(".[mpich,docs]")

@@ -18,6 +18,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "catalogue",
+    "playground",
 ]
 exclude_patterns = ["_build", "_generated"]
 nitpicky = False  # in docstrings, `single backquotes` mark arguments as well as objects
@@ -62,7 +63,9 @@ html_theme_options = {
     "footer_end": ["theme-version"],
 }
 # pages that are not part of a section have no section navigation
-html_sidebars = {page: [] for page in ("tutorial", "algorithms", "cheatsheet", "how-it-works", "development")}
+html_sidebars = {
+    page: [] for page in ("tutorial", "algorithms", "playground", "cheatsheet", "how-it-works", "development")
+}
 html_show_sourcelink = True
 
 linkcheck_timeout = 20

@@ -35,7 +35,7 @@ def facts(primitive: str, name: str) -> dict[str, bool]:
     return {
         "root": algorithm.primitive.rooted,
         "segments": algorithm.pipelined,
-        "hosts": algorithm.knows_hosts,
+        "per_host": algorithm.knows_hosts,
     }
 
 

@@ -23,8 +23,8 @@ def test_it_needs_neither_numpy_nor_mpi():
 
 def test_the_catalogue_is_whole():
     assert playground.catalogue() == {name: [*algorithms_of(name)] for name in PRIMITIVES}
-    assert playground.facts("bcast", "two_level") == {"root": True, "segments": True, "hosts": True}
-    assert playground.facts("allgather", "ring") == {"root": False, "segments": False, "hosts": False}
+    assert playground.facts("bcast", "two_level") == {"root": True, "segments": True, "per_host": True}
+    assert playground.facts("allgather", "ring") == {"root": False, "segments": False, "per_host": False}
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)

@@ -1,0 +1,80 @@
+"""Builds what the playground loads: the package as a zip file, and the Python runtime for browsers (Pyodide).
+
+The runtime comes from the npm registry once, and stays in ``docs/_generated/playground``.  Without npm or network, the
+site is built without it, and the playground says so.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+VERSION = "314.0.7"
+RUNTIME = ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"]
+# what schedules, proofs, drawings and their docstrings need
+PACKAGES = ["pycoll/base", "pycoll/compiler", "pycoll/draw", "pycoll/primitives", "pycoll/schedule"]
+SECONDS = 120
+
+logger = logging.getLogger(__name__)
+
+
+def generate(app: Sphinx, config: Any) -> None:
+    """Write the zip file, and fetch the runtime unless it is there."""
+    folder = Path(app.srcdir) / "_generated" / "playground"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pycoll.zip").write_bytes(package(Path(app.srcdir).parent))
+    runtime = folder / f"pyodide-{VERSION}"
+    if not runtime.exists():
+        fetch(runtime)
+
+
+def package(root: Path) -> bytes:
+    """Return a zip file with the part of the package that runs in a browser, and the one module that it needs."""
+    spec = find_spec("lazy_loader")
+    assert spec is not None and spec.origin is not None
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in [root / "pycoll/__init__.py", root / "pycoll/__init__.pyi", *_files(root)]:
+            archive.write(path, path.relative_to(root))
+        archive.write(spec.origin, "lazy_loader/__init__.py")
+    return file.getvalue()
+
+
+def _files(root: Path) -> list[Path]:
+    found = [path for name in PACKAGES for path in sorted((root / name).iterdir())]
+    return [path for path in found if path.suffix in (".py", ".css", ".js")]
+
+
+def fetch(runtime: Path) -> None:
+    """Unpack the files of the npm package of the runtime into a new folder."""
+    if not shutil.which("npm"):
+        logger.info("the playground is built without its runtime, because there is no npm")
+        return
+    with tempfile.TemporaryDirectory(dir=runtime.parent) as directory:
+        command = ["npm", "pack", "--silent", f"pyodide@{VERSION}"]
+        try:
+            subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=SECONDS)
+        except (OSError, subprocess.SubprocessError) as error:
+            logger.info("the playground is built without its runtime: %s", error)
+            return
+        (packed,) = Path(directory).glob("*.tgz")
+        with tarfile.open(packed) as archive:
+            for name in RUNTIME:
+                archive.extract(f"package/{name}", directory, filter="data")
+        (Path(directory) / "package").rename(runtime)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the step, and the name of the folder of the runtime for the page."""
+    app.connect("config-inited", generate)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

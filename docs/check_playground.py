@@ -1,0 +1,142 @@
+"""Use the playground as a person would: ``python docs/check_playground.py SITE [--pictures FOLDER]``.
+
+SITE is the folder of a built site.  This needs the package `playwright` and Chromium; --browser names its program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import http.server
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+IGNORED = ("favicon.ico", "theme mode")  # of the theme: it stores no mode before the first choice
+PATIENCE = 90_000  # milliseconds
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files without a log."""
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def served(site: Path) -> Iterator[str]:
+    """Serve a folder on this machine."""
+    handler = functools.partial(Quiet, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/playground.html"
+        server.shutdown()
+
+
+class Visitor:
+    """A person on the page."""
+
+    def __init__(self, page: Page) -> None:
+        self.page, self.frame = page, page.frame_locator("#playground iframe")
+        page.set_default_timeout(PATIENCE)
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", self._heard)
+
+    def _heard(self, message: Any) -> None:
+        where = f"{message.text} {message.location.get('url', '')}"
+        if message.type == "error" and not any(each in where for each in IGNORED):
+            self.errors.append(where)
+
+    def sees(self, title: str, films: int = 1) -> None:
+        """Wait until the page plays this."""
+        self.frame.locator("h1", has_text=title).wait_for()
+        assert self.frame.locator(".film").count() == films, title
+
+    def reads(self, text: str) -> None:
+        """Wait for a message."""
+        self.page.locator("#playground output", has_text=text).wait_for()
+
+    def types(self, before: str, after: str) -> None:
+        """Change the algorithm."""
+        source = self.page.input_value("[name=source]")
+        assert before in source, before
+        self.page.fill("[name=source]", source.replace(before, after))
+
+    def sets(self, name: str, number: int) -> None:
+        """Change a number."""
+        self.page.fill(f"[name={name}]", str(number))
+        self.page.press(f"[name={name}]", "Enter")
+
+
+def visit(visitor: Visitor, address: str) -> None:
+    """Use every control."""
+    page = visitor.page
+    began = time.perf_counter()
+    page.goto(address)
+    visitor.sees("allreduce.ring on 8 ranks")
+    print(f"allreduce.ring on 8 ranks after {time.perf_counter() - began:.1f} s")
+    page.select_option("[name=beside]", "recursive_doubling")
+    visitor.sees("allreduce.ring and allreduce.recursive_doubling", films=2)
+    page.select_option("[name=beside]", "")
+    page.select_option("[name=primitive]", "bcast")
+    page.select_option("[name=algorithm]", "two_level")
+    for name, number in (("ranks", 6), ("root", 5), ("segments", 3), ("per_host", 3)):
+        visitor.sets(name, number)
+    visitor.sees("bcast.two_level on 6 ranks, root 5, 3 segments, 2 hosts")
+    visitor.sets("ranks", 3)
+    visitor.sees("bcast.two_level on 3 ranks, root 2, 3 segments, 1 host")
+    page.select_option("[name=primitive]", "allgather")
+    page.select_option("[name=algorithm]", "ring")
+    visitor.sees("allgather.ring on 3 ranks")
+    visitor.types("+ 1) % size", "+ 2) % size")
+    visitor.reads("rank")
+    page.click("[name=reset]")
+    page.wait_for_function("!document.querySelector('#playground output').textContent")
+    visitor.types("range(size - 1)", "range(size-1)")
+    visitor.reads("Proved for 1 to 32 ranks.")
+    link = page.url
+    visitor.types("right, left =", "while True: pass\n    right, left =")
+    visitor.reads("It took too long, and was stopped.")
+    page.goto("about:blank")
+    page.goto(link)
+    visitor.reads("Proved for 1 to 32 ranks.")
+    assert "range(size-1)" in page.input_value("[name=source]"), "the link has not kept the change"
+    visitor.sees("allgather.ring on 3 ranks")
+    visitor.frame.locator("body").press("ArrowRight")
+    visitor.frame.locator("output", has_text="1 / 2").wait_for()
+
+
+def main() -> int:
+    """Visit on a wide and on a narrow screen, light and dark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("site", type=Path, metavar="SITE")
+    parser.add_argument("--browser", default=shutil.which("chromium"), help="(%(default)s)")
+    parser.add_argument("--pictures", type=Path, help="folder for pictures of the page")
+    options = parser.parse_args()
+    with served(options.site) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=options.browser, args=["--no-sandbox"])
+        wide = Visitor(browser.new_page(viewport={"width": 1200, "height": 1400}))
+        visit(wide, address)
+        narrow = Visitor(browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark"))
+        narrow.page.goto(address)
+        narrow.sees("allreduce.ring on 8 ranks")
+        assert narrow.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "too wide for a telephone"
+        for visitor, name in ((wide, "wide"), (narrow, "narrow")):
+            if options.pictures:
+                visitor.page.screenshot(path=options.pictures / f"playground-{name}.png")
+            assert not visitor.errors, visitor.errors
+        browser.close()
+    print("all controls work")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
