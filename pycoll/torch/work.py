@@ -20,7 +20,8 @@ from torch._C._distributed_c10d import Work as TorchWork
 from pycoll.base.errors import CollectiveInterrupted, CollectiveTimeout
 from pycoll.runtime.progress import INTERVAL, until
 
-LONGEST = 1e-3  # the longest time between two checks of the thread, in seconds
+LONGEST = 1e-3  # the longest time between two checks while other threads compute, in seconds
+IDLE = 50e-6  # the longest time if all others wait
 
 
 class Message:
@@ -289,6 +290,24 @@ def ordered_callbacks() -> Iterator[None]:
         _callbacks_of.ordered = before
 
 
+class Others:
+    """Tells whether other threads of the process compute, so that frequent checks would disturb them.
+
+    If they all wait, as at the end of a backward pass, checks should be frequent: Open MPI sends long messages over TCP
+    only in the calls of the sender.
+    """
+
+    def __init__(self) -> None:
+        self._wall = self._cpu = 0.0
+
+    def compute(self) -> bool:
+        """Whether they have used more than a tenth of a core since the last call."""
+        wall, cpu = time.perf_counter(), time.process_time() - time.thread_time()
+        busy = cpu - self._cpu > (wall - self._wall) / 10
+        self._wall, self._cpu = wall, cpu
+        return busy
+
+
 class Engine:
     """Advances works in a thread of its own, as long as nobody waits for them.
 
@@ -343,6 +362,7 @@ class Engine:
     def _run(self) -> None:
         rest = INTERVAL
         before: list[Any] = []
+        others = Others()
         while not self._ended:
             self._wake.wait()
             with self._lock:
@@ -350,7 +370,8 @@ class Engine:
                 places = [work.place for work in self._works]
             for work in done:
                 work.complete()
-            rest = INTERVAL if places != before else min(2 * rest, LONGEST)
+            longest = LONGEST if others.compute() else IDLE
+            rest = INTERVAL if places != before else min(2 * rest, longest)
             before = places
             time.sleep(rest)
 
