@@ -30,11 +30,18 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """A server whose clients may leave while it answers, as after a reload."""
+
+    def handle_error(self, *_: Any) -> None:
+        """Say nothing."""
+
+
 @contextmanager
 def served(site: Path) -> Iterator[str]:
     """Serve a folder on this machine."""
     handler = functools.partial(Quiet, directory=str(site))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with Server(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/playground.html"
         server.shutdown()
@@ -57,7 +64,7 @@ class Visitor:
 
     def sees(self, title: str, films: int = 1) -> None:
         """Wait until the page plays this."""
-        self.frame.locator("h1", has_text=title).wait_for()
+        self.frame.locator("html.js h1", has_text=title).wait_for()  # the script of the frame runs
         assert self.frame.locator(".film").count() == films, title
 
     def reads(self, text: str) -> None:
@@ -69,6 +76,13 @@ class Visitor:
         source = self.page.input_value("[name=source]")
         assert before in source, before
         self.page.fill("[name=source]", source.replace(before, after))
+
+    def clicks(self, name: str) -> None:
+        """Scroll to a button, and click it when Chromium has drawn it there; before, clicks may go to the frame."""
+        button = self.page.locator(f"[name={name}]")
+        button.scroll_into_view_if_needed()
+        self.page.wait_for_timeout(500)
+        button.click()
 
     def sets(self, name: str, number: int) -> None:
         """Change a number."""
@@ -82,10 +96,17 @@ def visit(visitor: Visitor, address: str) -> None:
     began = time.perf_counter()
     page.goto(address)
     visitor.sees("allreduce.ring on 8 ranks")
-    print(f"allreduce.ring on 8 ranks after {time.perf_counter() - began:.1f} s")
+    loaded, played = (f"performance.getEntriesByName('{name}').at(-1).startTime" for name in ("loaded", "played"))
+    seconds = page.evaluate(f"({played} - {loaded}) / 1000")
+    print(
+        f"allreduce.ring on 8 ranks {time.perf_counter() - began:.1f} s after the start, {seconds:.1f} s after loading"
+    )
     page.select_option("[name=beside]", "recursive_doubling")
     visitor.sees("allreduce.ring and allreduce.recursive_doubling", films=2)
     page.select_option("[name=beside]", "")
+    visitor.sees("allreduce.ring on 8 ranks")
+    plays(visitor)
+    simulates(visitor)
     page.select_option("[name=primitive]", "bcast")
     page.select_option("[name=algorithm]", "two_level")
     for name, number in (("ranks", 6), ("root", 5), ("segments", 3), ("per_host", 3)):
@@ -96,9 +117,10 @@ def visit(visitor: Visitor, address: str) -> None:
     page.select_option("[name=primitive]", "allgather")
     page.select_option("[name=algorithm]", "ring")
     visitor.sees("allgather.ring on 3 ranks")
+    page.wait_for_function("!document.querySelector('#playground output').textContent")
     visitor.types("+ 1) % size", "+ 2) % size")
     visitor.reads("rank")
-    page.click("[name=reset]")
+    visitor.clicks("reset")
     page.wait_for_function("!document.querySelector('#playground output').textContent")
     visitor.types("range(size - 1)", "range(size-1)")
     visitor.reads("Proved for 1 to 32 ranks.")
@@ -110,8 +132,52 @@ def visit(visitor: Visitor, address: str) -> None:
     visitor.reads("Proved for 1 to 32 ranks.")
     assert "range(size-1)" in page.input_value("[name=source]"), "the link has not kept the change"
     visitor.sees("allgather.ring on 3 ranks")
-    visitor.frame.locator("body").press("ArrowRight")
+    visitor.frame.locator("output", has_text="0 / 2").wait_for()
+    visitor.frame.locator("[data-do=next]").press("ArrowRight")
     visitor.frame.locator("output", has_text="1 / 2").wait_for()
+
+
+def plays(visitor: Visitor) -> None:
+    """Use the controls of the films: play, loop, step, scrub; and keep the frame in the link."""
+    page, frame = visitor.page, visitor.frame
+    place, marked = frame.locator("output"), frame.locator(".code").first.locator(".now")
+    frame.locator("[data-do=next]").click()
+    place.filter(has_text="1 / 14").wait_for()
+    assert marked.get_attribute("data-ranks") == "all ranks" and "yield" in marked.inner_text()
+    first = marked.get_attribute("data-line")
+    frame.locator("input[type=range]").fill("8")
+    place.filter(has_text="8 / 14").wait_for()
+    assert marked.get_attribute("data-line") != first, "the all-gather has a line of its own"
+    page.wait_for_function("location.hash.includes('frame%22%3A8')")
+    page.reload()
+    place.filter(has_text="8 / 14").wait_for()
+    frame.locator("select").select_option("4")
+    frame.locator("[data-do=loop]").click()
+    frame.locator("[data-do=last]").click()
+    frame.locator("[data-do=play]").click()
+    place.filter(has_text="2 / 14").wait_for()
+    frame.locator("[data-do=play]").click()
+    frame.locator("body").press("End")
+    place.filter(has_text="14 / 14").wait_for()
+
+
+def simulates(visitor: Visitor) -> None:
+    """Change the bytes and the topology; the clock follows."""
+    page, clock = visitor.page, visitor.frame.locator(".now .counters")
+    before = clock.inner_text()
+    page.select_option("[name=nbytes]", "67108864")
+    clock.filter(has_not_text=before).wait_for()
+    assert page.locator("#playground-topologies option").first.get_attribute("value") == "torus:8"
+    before = clock.inner_text()
+    page.fill("[name=topology]", "dragonfly:4x1x2")
+    page.press("[name=topology]", "Enter")
+    clock.filter(has_not_text=before).wait_for()
+    page.fill("[name=topology]", "torus:2x2")
+    page.press("[name=topology]", "Enter")
+    visitor.reads("'torus:2x2' has hosts 0 to 3, but a rank is on 7")
+    page.fill("[name=topology]", "")
+    page.press("[name=topology]", "Enter")
+    page.wait_for_function("!document.querySelector('#playground output').textContent")
 
 
 def main() -> int:

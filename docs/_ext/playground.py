@@ -1,5 +1,8 @@
 """Builds what the playground loads: the package as a zip file, and the Python runtime for browsers (Pyodide).
 
+``{play} PRIMITIVE ALGORITHM [BESIDE]`` inserts a link to the playground; its content is the text, its options are the
+other controls.
+
 The runtime comes from the npm registry once, and stays in ``docs/_generated/playground``.  Without npm or network, the
 site is built without it, and the playground says so.
 """
@@ -7,6 +10,7 @@ site is built without it, and the playground says so.
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import subprocess
 import tarfile
@@ -14,15 +18,22 @@ import tempfile
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import quote
 
+from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from pycoll import playground
 
 VERSION = "314.0.7"
 RUNTIME = ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"]
-# what schedules, proofs, drawings and their docstrings need
-PACKAGES = ["pycoll/base", "pycoll/compiler", "pycoll/draw", "pycoll/primitives", "pycoll/schedule"]
+# what schedules, proofs, simulations, drawings and their docstrings need
+FILES = ["pycoll/__init__.py", "pycoll/__init__.pyi", "pycoll/playground.py"]
+PACKAGES = ["pycoll/base", "pycoll/compiler", "pycoll/draw", "pycoll/primitives", "pycoll/schedule", "pycoll/simulate"]
 SECONDS = 120
 
 logger = logging.getLogger(__name__)
@@ -44,7 +55,7 @@ def package(root: Path) -> bytes:
     assert spec is not None and spec.origin is not None
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in [root / "pycoll/__init__.py", root / "pycoll/__init__.pyi", *_files(root)]:
+        for path in [*(root / name for name in FILES), *_files(root)]:
             archive.write(path, path.relative_to(root))
         archive.write(spec.origin, "lazy_loader/__init__.py")
     return file.getvalue()
@@ -74,7 +85,33 @@ def fetch(runtime: Path) -> None:
         (Path(directory) / "package").rename(runtime)
 
 
+class Play(SphinxDirective):
+    """A link to the playground."""
+
+    required_arguments, optional_arguments, has_content = 2, 1, True
+    option_spec: ClassVar[dict[str, Any]] = {
+        **dict.fromkeys(("ranks", "root", "segments", "per_host", "nbytes", "frame"), directives.nonnegative_int),
+        "topology": str,
+    }
+
+    def run(self) -> list[nodes.Node]:
+        """Check the state by building its page."""
+        primitive, *names = self.arguments
+        state = {"primitive": primitive, "algorithm": names[0], "ranks": 8, **self.options}
+        state |= {"beside": names[1]} if names[1:] else {}
+        given = {name: state[name] for name in ("root", "segments", "nbytes", "topology") if name in state}
+        try:
+            playground.page(primitive, names, state["ranks"], ranks_per_host=state.get("per_host", 1), **given)
+        except (KeyError, ValueError) as error:
+            raise self.error(f"the playground cannot show {state}: {error}") from error
+        target = "../" * self.env.docname.count("/") + "playground.html#" + quote(json.dumps(state))
+        link = nodes.reference(refuri=target, internal=True)
+        link += self.parse_inline(" ".join(self.content))[0]
+        return [nodes.paragraph("", "\u25b6 ", link)]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the step, and the name of the folder of the runtime for the page."""
     app.connect("config-inited", generate)
+    app.add_directive("play", Play)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

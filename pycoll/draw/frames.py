@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from inspect import isgenerator
+from itertools import chain
+from types import CodeType
+from typing import Any, NamedTuple
 
 from ..schedule.moves import Block, Combine, Copy, Recv, Reduce, Round, Send
 from ..schedule.proof import Counts, Seen, prove
@@ -37,6 +40,8 @@ class Frame:
     step: int
     local: bool = False
     rounds: dict[int, list[Round]] = field(default_factory=dict)  # the rounds of each active rank
+    ends: dict[int, int] = field(default_factory=dict)  # how many rounds each active rank has made after it
+    cost: tuple[float, ...] = (0.0, 0.0, 0.0)  # coefficients alpha, beta and gamma of the longest paths up to here
     written: dict[int, dict[Block, Value]] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
 
@@ -74,6 +79,23 @@ class Film:
     counts: Counts
     counts_traffic: Counts | None
     frames: list[Frame]
+
+    @cached_property
+    def lines(self) -> dict[CodeType, list[dict[int, list[int]]]]:
+        """The ranks that are active in each frame, by generator and by the line that yields their round.
+
+        The first generator is that of the algorithm.  Others follow that it delegates to, with ``yield from``.
+        """
+        algorithm, ranks = self.algorithm, range(self.size)
+        found: dict[CodeType, list[dict[int, list[int]]]] = {algorithm.generator.__code__: [{} for _ in self.frames]}
+        schedules = [algorithm.schedule(rank, self.size, self.root, self.segments, self.hosts) for rank in ranks]
+        yields = [list(_lines(schedule)) for schedule in schedules]
+        for index, frame in enumerate(self.frames):
+            for rank, end in sorted(frame.ends.items()):
+                for code, line in dict.fromkeys(chain(*yields[rank][end - len(frame.rounds[rank]) : end])):
+                    here = found.setdefault(code, [{} for _ in self.frames])[index]
+                    here.setdefault(line, []).append(rank)
+        return found
 
     @property
     def hears(self) -> bool:
@@ -144,6 +166,19 @@ class Film:
         return needed
 
 
+def _lines(schedule: Any) -> Iterator[list[tuple[CodeType, int]]]:
+    """Yield for each round the lines that yield it: of the schedule, and of generators that it delegates to.
+
+    Lines are counted from the first line of the source of their generator.
+    """
+    for _ in schedule:
+        here, one = [], schedule
+        while isgenerator(one) and one.gi_frame:
+            here.append((one.gi_code, one.gi_frame.f_lineno - one.gi_code.co_firstlineno))
+            one = one.gi_yieldfrom
+        yield here
+
+
 def _before(moves: Round, live: set[Block]) -> set[Block]:
     """Return the blocks that are needed before a round, given those that are needed after it."""
     replaced: set[Block] = set()
@@ -181,20 +216,26 @@ def _frames(seen: list[Seen], size: int, algorithm: Algorithm) -> list[Frame]:
     """Return frames in the order of steps; local moves come after the messages of the same step."""
     frames: dict[tuple[int, bool], Frame] = {}
     heard: list[set[int]] = [set() for _ in range(size)]
+    made = [0] * size
     for place, one in enumerate(seen):
+        made[one.rank] += place >= size
         if not one.moves and place >= size:
             continue
         local = any(isinstance(move, Copy | Combine) for move in one.moves)
         frame = frames.setdefault((one.step, local), Frame(one.step, local))
         frame.rounds.setdefault(one.rank, []).append(one.moves)
+        frame.ends[one.rank] = made[one.rank]
+        frame.cost = tuple(map(max, frame.cost, one.cost))
         written = frame.written.setdefault(one.rank, {})
         written.update(one.written)
         if algorithm.primitive.name == "barrier":
             written.update({rank: Value(rank, (rank,)) for rank in one.heard if rank not in heard[one.rank]})
             heard[one.rank].update(one.heard)
-    for frame in frames.values():
+    ordered = [frames[key] for key in sorted(frames)]
+    for before, frame in zip([ordered[0], *ordered], ordered):
         frame.messages = [] if frame.local else list(_messages(frame.rounds))
-    return [frames[key] for key in sorted(frames)]
+        frame.cost = tuple(map(max, before.cost, frame.cost))
+    return ordered
 
 
 def _messages(rounds: dict[int, list[Round]]) -> Iterator[Message]:

@@ -9,7 +9,7 @@ from ..schedule.costs import FIELDS, documented, formula_for
 from ..schedule.moves import Block
 from ..schedule.proof import Counts
 from ..schedule.registry import counts_of
-from .frames import Film, Message
+from .frames import Film, Frame, Message
 
 
 def block_name(film: Film, block: Block, arrow: str = "\u2192") -> str:
@@ -120,12 +120,15 @@ def _of_ranks(film: Film, field: Callable[[Counts], Sequence[float]]) -> str:
 def cost(film: Film) -> str:
     """Return the cost that the proof counts along the critical path, in the notation of the formulas."""
     counts, exchanged = film.counts, film.counts_traffic.beta if film.counts_traffic else 0
-    terms = [
-        (counts.alpha, "alpha"),
-        (exchanged, "beta"),
-        (counts.beta, "Z*beta"),
-        (counts.gamma, "Z*gamma"),
-    ]
+    return _sum([(counts.alpha, "alpha"), (exchanged, "beta"), (counts.beta, "Z*beta"), (counts.gamma, "Z*gamma")])
+
+
+def cost_so_far(frame: Frame) -> str:
+    """Return the cost of the critical path up to a frame, without the counts that ranks exchange first."""
+    return _sum(list(zip(frame.cost, ("alpha", "Z*beta", "Z*gamma"))))
+
+
+def _sum(terms: Sequence[tuple[float, str]]) -> str:
     return " + ".join(f"{number(factor)}*{unit}".removeprefix("1*") for factor, unit in terms if factor) or "0"
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import json
+import textwrap
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
+from types import CodeType
 
 from ..schedule.costs import documented
 from .frames import MANY, Film
 from .markup import rows, tag, words
-from .names import NOTATION, by_rank, facts, prose, sentence, setting
+from .names import NOTATION, by_rank, cost_so_far, facts, prose, runs, sentence, setting
 from .sheet import ARROWS, legend, markers, played, style
 
-KEYS = "space: play or pause \u00b7 \u2190 \u2192: step \u00b7 Home, End: first, last"
+KEYS = "space: play or pause \u00b7 \u2190 \u2192: step \u00b7 Home, End: first, last \u00b7 l: loop"
 # the outlines of each icon, 16 by 16; the play button has two outlines, and the style sheet shows one of them
 PLAY, PAUSE = "M4 2 13 8 4 14Z", "M4 2H7V14H4ZM9 2H12V14H9Z"
 BUTTONS = [
@@ -21,7 +26,13 @@ BUTTONS = [
     ("play", (PLAY, PAUSE), "Play or pause (space)"),
     ("next", ("M3 3H5V13H3ZM7 3 14 8 7 13Z",), "Next (\u2192)"),
     ("last", ("M2 2 11 8 2 14ZM12 2H14V14H12Z",), "Last (End)"),
+    (
+        "loop",
+        ("M3 9A5 5 0 0 1 11 4V2L15 5 11 8V6A3 3 0 0 0 5 9ZM13 7A5 5 0 0 1 5 12V14L1 11 5 8V10A3 3 0 0 0 11 7Z",),
+        "Loop (l)",
+    ),
 ]
+Clock = Sequence[float]  # the simulated time at the end of each frame, in seconds
 
 
 def document(title: str, body: str, script: str = "") -> str:
@@ -50,8 +61,11 @@ def introduction(film: Film) -> list[str]:
     return [tag("p", words(text)) for text in prose(film)]
 
 
-def player(films: Sequence[Film]) -> str:
-    """Return controls with the films below them, all at the same frame; a film that has ended shows its last frame."""
+def player(films: Sequence[Film], clocks: Sequence[Clock | None] | None = None) -> str:
+    """Return controls with the films below them, all at the same frame; a film that has ended shows its last frame.
+
+    Each film shows its code, with the current lines marked, the cost so far, and its clock, if one is given.
+    """
     last = max(len(film.frames) for film in films) - 1
     buttons = [
         tag("button", _sign(outlines), type="button", title=hint, aria_label=hint, data_do=do)
@@ -63,7 +77,8 @@ def player(films: Sequence[Film]) -> str:
     speed = tag("select", *speeds, aria_label="Speed")
     controls = tag("div", *buttons, slider, place, speed, class_="controls")
     heads = tag("svg", markers(), class_="drawing heads", width=0, height=0, aria_hidden="true")
-    shown = tag("div", *(_stage(film, len(films)) for film in films), class_="films")
+    stages = [_stage(film, len(films), clock) for film, clock in zip(films, clocks or [None] * len(films))]
+    shown = tag("div", *stages, class_="films")
     keys = [tag("p", words(text), class_="keys") for text in [KEYS, *dict.fromkeys(chain(*map(legend, films)))]]
     kinds = [tag("b", "\u2192", class_=kind) + f" {meaning} " for kind, meaning in ARROWS.items()]
     arrows = any(film.algorithm.primitive.reduces and film.size <= MANY for film in films)
@@ -76,12 +91,12 @@ def _sign(outlines: Sequence[str]) -> str:
     return tag("svg", *(tag("path", d=outline) for outline in outlines), viewBox="0 0 16 16", aria_hidden="true")
 
 
-def _stage(film: Film, beside: int) -> str:
-    """Return all frames of one film; the script shows one of them."""
+def _stage(film: Film, beside: int, clock: Clock | None) -> str:
+    """Return all frames of one film, and its code; the script shows one frame, and marks its lines."""
     pictures = played(film)
     scale = max(1, min(1.7, 1000 / pictures[0][1] / beside)) if film.size <= MANY else 1
     drawn = [_svg(film, scale, *picture) for picture in pictures]
-    captions = [words(_said(film, index)) for index in range(len(film.frames))]
+    captions = [_counters(film, index, clock) + words(_said(film, index)) for index in range(len(film.frames))]
     if film.size > MANY:
         says = [tag("figcaption", caption, data_step=index) for index, caption in enumerate(captions)]
         frames = tag("figure", *drawn, class_="matrix") + tag("div", *says, class_="frames")
@@ -90,7 +105,41 @@ def _stage(film: Film, beside: int) -> str:
         figures = [tag("figure", one, tag("figcaption", caption), data_step=index) for index, (one, caption) in pairs]
         frames = tag("div", *figures, class_="frames")
     name = tag("h2", words(str(film.algorithm))) if beside > 1 else ""
-    return tag("article", name, frames, class_="film")
+    return tag("article", name, frames, _codes(film), class_="film" if beside > 1 else "film alone")
+
+
+def _counters(film: Film, index: int, clock: Clock | None) -> str:
+    """Return the cost up to the end of a frame, and the simulated time."""
+    texts = [f"Cost so far: {cost_so_far(film.frames[index])}"]
+    texts += [f"simulated: {1e6 * clock[index]:.4g} \u00b5s"] if clock else []
+    return tag("span", words(" \u00b7 ".join(texts)), class_="counters")
+
+
+def _codes(film: Film) -> str:
+    """Return the generator and those that it delegates to, each with the names of the active ranks in each frame."""
+    shown = []
+    for code, frames in film.lines.items():
+        lines = [tag("span", words(line) or " ", data_line=number) for number, line in _without_docstring(code)]
+        active = [{line: _named(ranks, film) for line, ranks in here.items()} for here in frames]
+        shown.append(tag("p", words(Path(code.co_filename).name), class_="keys"))
+        shown.append(tag("pre", tag("code", *lines), class_="code", data_active=json.dumps(active), tabindex=0))
+    return tag("div", *shown, class_="codes")
+
+
+def _without_docstring(code: CodeType) -> list[tuple[int, str]]:
+    """Return the lines of a function with their numbers, from 0, and without those of its docstring."""
+    source = textwrap.dedent(inspect.getsource(code))
+    (function,) = ast.parse(source).body
+    assert isinstance(function, ast.FunctionDef)
+    text = function.body[0] if ast.get_docstring(function) else None
+    hidden = range(text.lineno - 1, text.end_lineno or 0) if text else ()
+    return [(number, line) for number, line in enumerate(source.splitlines()) if number not in hidden]
+
+
+def _named(ranks: Sequence[int], film: Film) -> str:
+    if len(ranks) == film.size:
+        return "all ranks"
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {runs(ranks)}"
 
 
 def _svg(film: Film, scale: float, drawn: str, width: float, height: float) -> str:
@@ -123,7 +172,7 @@ def _said(film: Film, index: int) -> str:
 
 
 def described(film: Film) -> str:
-    """Return formulas with counts, the load of each rank, limits, source and schedule."""
+    """Return formulas with counts, the load of each rank, limits and source."""
     doc = documented(film.algorithm)
     cells = [
         [words(name), tag("code", words(formula)) if formula else "", words(here)]
@@ -132,9 +181,7 @@ def described(film: Film) -> str:
     formulas = tag("table", rows([["", "formula (busiest rank)", f"here, p = {film.size}"]], "th"), rows(cells))
     notes = [tag("p", words(NOTATION), class_="quiet")]
     notes += [tag("p", tag("b", f"{name}: "), words(doc[name])) for name in ("Limits", "Source") if name in doc]
-    source = words(inspect.getsource(film.algorithm.generator))
-    schedule = tag("details", tag("summary", "The schedule"), tag("pre", tag("code", source)))
-    return tag("section", tag("h2", "Costs"), scroll(formulas), scroll(loads(film)), *notes, schedule)
+    return tag("section", tag("h2", "Costs"), scroll(formulas), scroll(loads(film)), *notes)
 
 
 def loads(film: Film) -> str:

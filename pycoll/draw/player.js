@@ -1,5 +1,6 @@
 "use strict";
-// Frames are elements with data-step.  The script marks them as `past` or `now`.  The fragment #3 starts at the third.
+// Frames are elements with data-step.  The script marks them as `past` or `now`, and the lines of code that are active.
+// The fragment #3 starts at the third frame.  A page around this one gets {frame} after each change, and may send it.
 document.documentElement.classList.add("js");
 const player = document.querySelector(".player");
 const last = Number(player.dataset.last);
@@ -9,8 +10,13 @@ const speed = player.querySelector("select");
 const playing = player.querySelector("[data-do=play]");
 const films = [...player.querySelectorAll(".film")].map((film) => {
   const steps = [...film.querySelectorAll("[data-step]")];
-  return { steps, last: Math.max(...steps.map((step) => Number(step.dataset.step))) };
+  const codes = [...film.querySelectorAll(".code")].map((code) => ({
+    active: JSON.parse(code.dataset.active),
+    lines: [...code.querySelectorAll("[data-line]")],
+  }));
+  return { steps, codes, last: Math.max(...steps.map((step) => Number(step.dataset.step))) };
 });
+const looping = player.querySelector("[data-do=loop]");
 let frame = 0;
 let timer = null;
 
@@ -22,10 +28,18 @@ function show(wanted) {
       step.classList.toggle("now", Number(step.dataset.step) === now);
       step.classList.toggle("past", Number(step.dataset.step) < now);
     }
+    for (const { active, lines } of film.codes) {
+      for (const line of lines) {
+        const ranks = active[now][line.dataset.line];
+        line.classList.toggle("now", ranks !== undefined);
+        line.dataset.ranks = ranks ?? "";
+      }
+    }
   }
   slider.value = String(frame);
   place.textContent = `${frame} / ${last}`;
   for (const column of player.querySelectorAll(".matrix .now")) reveal(column, column.closest(".matrix"));
+  if (parent !== window) parent.postMessage({ frame }, "*");
 }
 
 function reveal(column, matrix) {
@@ -41,9 +55,10 @@ function pause() {
 }
 
 function tick() {
-  if (frame >= last) return pause();
+  const again = looping.getAttribute("aria-pressed") === "true";
+  if (frame >= last && !again) return pause();
   timer = setTimeout(() => {
-    show(frame + 1);
+    show(frame < last ? frame + 1 : 0);
     tick();
   }, 1400 / Number(speed.value));
 }
@@ -67,8 +82,9 @@ const actions = {
   play: () => (timer === null ? play() : pause()),
   next: () => step(frame + 1),
   last: () => step(last),
+  loop: () => looping.setAttribute("aria-pressed", String(looping.getAttribute("aria-pressed") !== "true")),
 };
-const keys = { " ": "play", k: "play", ArrowLeft: "back", ArrowRight: "next", Home: "first", End: "last" };
+const keys = { " ": "play", k: "play", l: "loop", ArrowLeft: "back", ArrowRight: "next", Home: "first", End: "last" };
 
 player.addEventListener("click", (event) => {
   const button = event.target.closest("[data-do]");
@@ -83,6 +99,9 @@ document.addEventListener("keydown", (event) => {
   if (event.key === " " && event.target.closest("button, a")) return;
   event.preventDefault();
   actions[action]();
+});
+addEventListener("message", ({ source, data }) => {
+  if (source === parent && Number.isInteger(data.frame)) show(data.frame);
 });
 addEventListener("hashchange", () => show(Number(location.hash.slice(1)) || 0));
 show(Number(location.hash.slice(1)) || 0);

@@ -57,6 +57,7 @@ class Seen(NamedTuple):
     moves: Round
     written: dict[Block, Value]
     heard: list[int]  # the ranks from which it has a message, directly or through other ranks
+    cost: tuple[float, ...]  # the coefficients alpha, beta and gamma of the longest paths up to here
 
 
 @dataclass
@@ -180,7 +181,8 @@ class _Run:
         state = self.ranks[rank]
         written = {block: self.values.value(state.held[block]) for block in blocks}
         heard = [other for other in range(len(self.ranks)) if state.heard >> other & 1]
-        self.watch(Seen(rank, int(state.clock[0]), moves, written, heard))
+        step, *cost = state.clock
+        self.watch(Seen(rank, int(step), moves, written, heard, tuple(cost)))
 
     def apply(self, rank: int, move: Move, in_flight: _InFlight) -> None:
         state = self.ranks[rank]

@@ -5,20 +5,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ..base import settings
 from ..base.callable_module import make_callable
 from ..primitives.direct import find_schedule
 from ..schedule.registry import Hosts
 from .network import Link, Network
-from .routes import Topology, parse
+from .routes import check_hosts, parse
 from .run import Cluster, Ranks, sizes
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["Link", "Network", "Passed", "Simulated", "simulate"]
 
@@ -151,7 +152,8 @@ def simulate(
     ranks, nbytes, root = int(ranks), int(nbytes), int(root)  # they may be NumPy integers
     place = _hosts(ranks, int(ranks_per_host), hosts)
     if links:
-        _check_topology(topology, links, network, place or range(ranks))
+        _check_switches(topology, network)
+        check_hosts(topology, links, place or range(ranks))
     several = place is None or len(set(place)) > 1
     delays = {} if delays is None else delays
     _check_root(root, ranks)
@@ -163,18 +165,18 @@ def simulate(
         sizes(chosen, ranks, nbytes, segments, place),
         settings.longest(several) if longest is None else longest,
     )
-    starts = np.zeros(ranks)
-    for rank, delay in delays.items():
-        starts[rank] = delay
-    run.run(starts.tolist())
+    starts = [float(delays.get(rank, 0.0)) for rank in range(ranks)]
+    run.run(starts)
     return _result(run, starts)
 
 
-def _result(run: Ranks, starts: np.ndarray) -> Simulated:
+def _result(run: Ranks, given: Sequence[float]) -> Simulated:
+    import numpy as np  # here, because the playground imports this package where there is no NumPy
+
     stuck = [rank for rank, end in enumerate(run.ends) if end is None]
     if stuck:
         raise RuntimeError(f"deadlock: ranks {stuck[:8]} wait forever")
-    ends, busy = np.array(run.ends, float), np.array(run.busy)
+    starts, ends, busy = np.array(given), np.array(run.ends, float), np.array(run.busy)
     return Simulated(
         time=float(ends.max() - starts.min()),
         ends=ends,
@@ -199,14 +201,11 @@ def _hosts(ranks: int, ranks_per_host: int, hosts: Sequence[int] | None) -> Host
     return tuple(map(int, place))
 
 
-def _check_topology(topology: str | None, links: Topology, network: Network, hosts: Sequence[int]) -> None:
+def _check_switches(topology: str | None, network: Network) -> None:
     if network.hosts_per_switch:
         raise ValueError(
             f"topology={topology!r} replaces hosts_per_switch={network.hosts_per_switch}; give one of them"
         )
-    outside = [host for host in (min(hosts), max(hosts)) if not 0 <= host < (links.size or math.inf)]
-    if outside:
-        raise ValueError(f"topology={topology!r} has hosts 0 to {(links.size or 0) - 1}, but a rank is on {outside[0]}")
 
 
 def _check_integers(values: dict[str, int]) -> None:

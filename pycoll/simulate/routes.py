@@ -244,3 +244,11 @@ def parse(text: str) -> Topology:
     if min(sizes) < 1 or not all(1 <= each < math.inf for each in taper):
         raise ValueError(f"topology={text!r}: sizes and the taper are at least 1")
     return form.kind(sizes) if form.sizes is None else form.kind(*sizes, *taper)  # type: ignore[call-arg]
+
+
+def check_hosts(text: str | None, topology: Topology, hosts: Sequence[int]) -> None:
+    """Raise ValueError if a topology, named by this text, does not have all these hosts."""
+    outside = [host for host in (min(hosts), max(hosts)) if not 0 <= host < (topology.size or math.inf)]
+    if outside:
+        last = (topology.size or 0) - 1
+        raise ValueError(f"topology={text!r} has hosts 0 to {last}, but a rank is on {outside[0]}")

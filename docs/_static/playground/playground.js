@@ -1,5 +1,6 @@
 // The page of the playground: its controls, its state in the fragment of the address, and the worker that runs Python.
 const LIMIT = 20000; // milliseconds for one answer; an edited algorithm may never end
+const films = document.querySelector("#playground iframe");
 const $ = (name) => document.querySelector(`#playground [name=${name}]`);
 const say = (text, kind = "") => {
   const place = document.querySelector("#playground output");
@@ -18,6 +19,7 @@ function start() {
   waiting.clear();
   worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
   loaded = new Promise((resolve) => worker.addEventListener("message", resolve, { once: true }));
+  loaded.then(() => performance.mark("loaded"));
   worker.addEventListener("message", ({ data }) => {
     const { resolve, reject } = waiting.get(data.id) ?? {};
     waiting.delete(data.id);
@@ -49,6 +51,8 @@ function ask(call, ...given) {
 }
 
 const NUMBERS = ["ranks", "root", "segments", "per_host"];
+const GIVEN = [...NUMBERS, "nbytes", "topology"];
+let frame = 0; // that the page of the films shows
 let catalogue = {};
 let original = ""; // the source of the chosen algorithm
 let shown = 0; // counts requests, so that an answer that comes late is dropped
@@ -56,33 +60,42 @@ let shown = 0; // counts requests, so that an answer that comes late is dropped
 function state() {
   const values = { primitive: $("primitive").value, algorithm: $("algorithm").value, beside: $("beside").value };
   for (const name of NUMBERS) if (!$(name).disabled) values[name] = Number($(name).value);
+  values.nbytes = Number($("nbytes").value);
+  if ($("topology").value) values.topology = $("topology").value;
+  if (frame) values.frame = frame;
   if ($("source").value !== original) values.source = $("source").value;
   return values;
 }
 
-function options(select, names, chosen) {
-  select.replaceChildren(...names.map((name) => new Option(name || "nothing", name)));
-  select.value = names.includes(chosen) ? chosen : names[0];
+function options(list, names, chosen) {
+  list.replaceChildren(...names.map((name) => new Option(name || "nothing", name)));
+  list.value = names.includes(chosen) ? chosen : names[0];
 }
 
-async function choose({ primitive, algorithm, beside, source, ...numbers }) {
+async function choose({ primitive, algorithm, beside, source, ...given }) {
   options($("primitive"), Object.keys(catalogue), primitive);
   const names = catalogue[$("primitive").value];
   options($("algorithm"), names, algorithm);
   options($("beside"), ["", ...names], beside);
-  for (const name of NUMBERS) if (numbers[name]) $(name).value = numbers[name];
+  for (const name of GIVEN) if (given[name] !== undefined) $(name).value = given[name];
   const played = [$("algorithm").value, $("beside").value].filter(Boolean);
   const facts = await Promise.all(played.map((name) => ask("facts", $("primitive").value, name)));
-  for (const name of ["root", "segments", "per_host"]) $(name).disabled = !facts.some((needs) => needs[name]);
+  for (const name of ["root", "segments"]) $(name).disabled = !facts.some((needs) => needs[name]);
+  if (given.per_host === undefined) $("per_host").value = facts.some((needs) => needs.per_host) ? 2 : 1;
   original = await ask("source", $("primitive").value, $("algorithm").value);
   $("source").value = source ?? original;
-  await show();
+  await show(given.frame);
 }
 
-async function show() {
+function remember() {
+  history.replaceState(null, "", "#" + encodeURIComponent(JSON.stringify(state())));
+}
+
+async function show(wanted = 0) {
   const mine = ++shown;
+  frame = wanted;
   const now = state();
-  history.replaceState(null, "", "#" + encodeURIComponent(JSON.stringify(now)));
+  remember();
   const names = [now.algorithm, ...(now.beside ? [now.beside] : [])];
   try {
     let note = "";
@@ -94,9 +107,11 @@ async function show() {
       note = found.text;
     }
     const numbers = [now.ranks, now.root ?? 0, now.segments ?? 1, now.per_host ?? 1];
-    const page = await ask("page", now.primitive, names, ...numbers, now.source ?? null);
+    options($("topology").list, await ask("topologies", now.ranks, now.per_host));
+    const page = await ask("page", now.primitive, names, ...numbers, now.nbytes, now.topology ?? "", now.source ?? null);
     if (mine !== shown) return;
-    document.querySelector("#playground iframe").srcdoc = page;
+    films.srcdoc = page;
+    if (wanted) films.addEventListener("load", () => films.contentWindow.postMessage({ frame: wanted }, "*"), { once: true });
     say(note, "right");
   } catch (error) {
     if (mine === shown) say(error.message, "wrong");
@@ -124,14 +139,21 @@ async function begin() {
   }
 }
 
-const chosen = () => choose({ ...state(), source: undefined });
+const chosen = () => choose({ ...state(), source: undefined, per_host: undefined, frame: 0 });
 for (const name of ["primitive", "algorithm"]) $(name).addEventListener("change", chosen);
 $("beside").addEventListener("change", () => choose(state()));
 for (const name of NUMBERS) $(name).addEventListener("change", whole);
+for (const name of ["nbytes", "topology"]) $(name).addEventListener("change", () => show(frame));
+addEventListener("message", ({ source, data }) => {
+  if (source !== films.contentWindow || !Number.isInteger(data.frame)) return;
+  frame = data.frame;
+  remember();
+});
+films.addEventListener("load", () => performance.mark("played"));
 let typing = null;
 $("source").addEventListener("input", () => {
   clearTimeout(typing);
-  typing = setTimeout(show, 500);
+  typing = setTimeout(() => show(), 500);
 });
 $("reset").addEventListener("click", chosen);
 begin();

@@ -7,7 +7,7 @@ const started = (async () => {
   python.unpackArchive(await answer.arrayBuffer(), "zip", { extractDir: "/home/pyodide" });
   return python.runPython(`
 import json
-from pycoll.draw import playground
+from pycoll import playground
 lambda call, given: json.dumps(getattr(playground, call)(*json.loads(given)))
 `);
 })();

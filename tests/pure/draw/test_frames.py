@@ -1,6 +1,8 @@
 """The frames of drawings show the messages and blocks that the proof counts."""
 
+import inspect
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -90,3 +92,26 @@ def test_a_schedule_that_is_wrong_is_not_drawn():
 
     with pytest.raises(ProofError, match="without block"):
         film(Algorithm(PRIMITIVES["allgather"], "wrong", too_little, per_rank, True, ("rank", "size")), 2)
+
+
+@each_algorithm
+def test_the_cost_grows_to_that_of_the_proof(algorithm):
+    for one in films(algorithm, 1, 4, 7):
+        costs = [frame.cost for frame in one.frames]
+        assert costs[0] == (0, 0, 0)
+        assert all(now >= then for before, after in pairwise(costs) for then, now in zip(before, after))
+        assert costs[-1] == pytest.approx((one.counts.alpha, one.counts.beta, one.counts.gamma))
+
+
+@each_algorithm
+def test_every_active_rank_has_a_line_that_yields(algorithm):
+    for one in films(algorithm, 2, 5, 8):
+        first, *others = one.lines
+        assert first is algorithm.generator.__code__
+        for code, frames in one.lines.items():
+            source = inspect.getsource(code).splitlines()
+            for frame, lines in zip(one.frames[1:], frames[1:]):
+                assert all("yield" in source[line] for line in lines), (frame.title, lines)
+                active = {rank for ranks in lines.values() for rank in ranks}
+                assert active == set(frame.rounds) if code is first else active <= set(frame.rounds)
+        assert others or algorithm.name != "rabenseifner"

@@ -1,17 +1,18 @@
 """The Python half of the playground: pages, edited algorithms, errors that say where; without NumPy and MPI."""
 
+import re
 import subprocess
 import sys
 
 import pytest
 
-from pycoll.draw import playground
+from pycoll import playground, simulate
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 
 PROGRAM = """
 import sys
 sys.modules.update(dict.fromkeys(["numpy", "mpi4py", "tabulate", "matplotlib", "tqdm"]))
-from pycoll.draw import playground
+from pycoll import playground
 assert "<svg" in playground.page("allreduce", ["ring"], 8)
 assert playground.check("allreduce", "ring", playground.source("allreduce", "ring"))["proved"]
 """
@@ -33,7 +34,7 @@ def test_every_algorithm_can_be_played_and_edited(primitive):
         text = playground.source(primitive, name)
         assert str(playground.edited(primitive, name, text)) == f"{primitive}.{name}"
         page = playground.page(primitive, [name], 4, root=1, text=text)
-        assert page.count('class="film"') == 1 and f"{primitive}.{name.partition(':')[0]}" in page
+        assert page.count('class="film alone"') == 1 and f"{primitive}.{name.partition(':')[0]}" in page
 
 
 def test_two_algorithms_are_played_side_by_side():
@@ -63,3 +64,27 @@ def test_a_right_change_is_proved():
     text = playground.source("allgather", "ring").replace("+ 1) % size, (rank - 1)", "- 1) % size, (rank + 1)")
     text = text.replace("rank - step) %", "rank + step) %").replace("rank - step - 1", "rank + step + 1")
     assert playground.check("allgather", "ring", text) == {"proved": True, "text": "Proved for 1 to 32 ranks."}
+
+
+@pytest.mark.parametrize("topology", ["", "torus:4x2", "fat-tree:4x2:2", "rails:4x2"])
+@pytest.mark.parametrize("primitive", PRIMITIVES)
+def test_the_clock_ends_with_the_time_of_the_simulation(primitive, topology):
+    for name in algorithms_of(primitive):
+        for hosts in (1, 2) if topology != "rails:4x2" else (2,):
+            page = playground.page(primitive, [name], 8, 3, 2, hosts, 1 << 16, topology)
+            shown = [float(time) for time in re.findall(r"simulated: (\S+) µs", page)]
+            assert shown == sorted(shown) and shown[0] == 0
+            given = {"ranks": 8, "nbytes": 1 << 16, "root": 3 if PRIMITIVES[primitive].rooted else 0, "segments": 2}
+            time = simulate(primitive, algorithm=name, ranks_per_host=hosts, topology=topology or None, **given).time
+            assert shown[-1] == pytest.approx(1e6 * time, rel=1e-3), (name, hosts)
+
+
+@pytest.mark.parametrize("ranks, hosts", [(1, 1), (7, 1), (8, 2), (30, 4), (32, 1)])
+def test_suggested_topologies_have_room(ranks, hosts):
+    for topology in playground.topologies(ranks, hosts):
+        assert "<svg" in playground.page("allreduce", ["ring"], ranks, 0, 1, hosts, topology=topology)
+
+
+def test_a_topology_without_room_is_an_error():
+    with pytest.raises(ValueError, match="'torus:2x2' has hosts 0 to 3, but a rank is on 7"):
+        playground.page("allreduce", ["ring"], 8, topology="torus:2x2")

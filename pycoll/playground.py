@@ -9,16 +9,31 @@ import inspect
 import linecache
 import traceback
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
-from ..schedule.moves import Schedule
-from ..schedule.proof import ProofError, prove
-from ..schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find_schedule, member, parameters_of, whole
-from .frames import Film, film
-from .markup import tag, words
-from .names import setting
-from .page import described, document, introduction, player
-from .sheet import style
+from .base import settings
+from .draw.frames import Film, film
+from .draw.markup import tag, words
+from .draw.names import setting
+from .draw.page import described, document, introduction, player
+from .draw.sheet import style
+from .schedule.moves import Schedule
+from .schedule.proof import ProofError, prove
+from .schedule.registry import (
+    PRIMITIVES,
+    Algorithm,
+    Hosts,
+    algorithms_of,
+    find_schedule,
+    member,
+    parameters_of,
+    sides,
+    whole,
+)
+from .simulate.network import Network
+from .simulate.routes import Topology, check_hosts, parse
+from .simulate.run import Cluster, Ranks, sizes
 
 FILE = "<the editor>"
 SIZES = range(1, 33)  # numbers of ranks for which edited algorithms are proved
@@ -30,7 +45,7 @@ def catalogue() -> dict[str, list[str]]:
 
 
 def facts(primitive: str, name: str) -> dict[str, bool]:
-    """Return what an algorithm depends on."""
+    """Return which of the controls an algorithm depends on."""
     algorithm = find_schedule(primitive, name)
     return {
         "root": algorithm.primitive.rooted,
@@ -90,6 +105,19 @@ def check(primitive: str, name: str, text: str) -> dict[str, Any]:
     return {"proved": True, "text": f"Proved for {SIZES[0]} to {SIZES[-1]} ranks."}
 
 
+def topologies(ranks: int, ranks_per_host: int) -> list[str]:
+    """Return some topologies that have room for the hosts of these ranks."""
+    hosts = -(-ranks // ranks_per_host)
+    grids = ["x".join(map(str, sides(hosts, k))) for k in (1, 2, 3) if k == 1 or sides(hosts, k)[1] > 1]
+    leaves = -(-hosts // 2)
+    return [
+        *(f"torus:{grid}" for grid in grids),
+        f"fat-tree:{leaves}x2:2",
+        f"dragonfly:{leaves}x1x2",
+        f"rails:{hosts}x{ranks_per_host}",
+    ]
+
+
 def page(
     primitive: str,
     names: Sequence[str],
@@ -97,18 +125,22 @@ def page(
     root: int = 0,
     segments: int = 2,
     ranks_per_host: int = 1,
+    nbytes: int = 1 << 20,
+    topology: str = "",
     text: str | None = None,
 ) -> str:
     """Return an HTML page that plays one algorithm, or two of them side by side.
 
-    A `text` replaces the source of the first algorithm.
+    A `text` replaces the source of the first algorithm.  The clock is that of the simulated `topology`, see
+    `pycoll.simulate.simulate`; without one, all hosts are on one switch.
     """
     algorithms = [find_schedule(primitive, name) for name in names]
     if text is not None:
         algorithms[0] = edited(primitive, names[0], text)
     films = [_film(each, ranks, root, segments, _hosts(ranks, ranks_per_host)) for each in algorithms]
+    clocks = [_clock(each, nbytes, topology) for each in films]
     title = f"{' and '.join(map(str, algorithms))} on {setting(films[0])}"
-    body = [tag("h1", words(title)), *(introduction(films[0]) if len(films) == 1 else []), player(films)]
+    body = [tag("h1", words(title)), *(introduction(films[0]) if len(films) == 1 else []), player(films, clocks)]
     body += [(tag("h2", words(str(each.algorithm))) if len(films) > 1 else "") + described(each) for each in films]
     return document(title, "".join(body), style("player.js"))
 
@@ -121,3 +153,31 @@ def _film(algorithm: Algorithm, ranks: int, root: int, segments: int, hosts: Hos
 
 def _hosts(ranks: int, ranks_per_host: int) -> Hosts:
     return None if ranks_per_host == 1 else tuple(rank // ranks_per_host for rank in range(ranks))
+
+
+class _Timed(Ranks):
+    """A simulation that notes when each rank starts its rounds, and when it ends."""
+
+    times: list[list[float]]
+
+    def next_round(self, rank: int, now: float) -> None:
+        self.times[rank].append(now)
+        super().next_round(rank, now)
+
+
+def _clock(film: Film, nbytes: int, topology: str) -> list[float]:
+    """Return the simulated time at the end of each frame."""
+    algorithm, size, hosts = film.algorithm, film.size, film.hosts
+    links: Topology | None = parse(topology) if topology else None
+    if links:
+        check_hosts(topology, links, hosts or range(size))
+    run = _Timed(
+        [algorithm.schedule(rank, size, film.root, film.segments, hosts) for rank in range(size)],
+        Cluster(Network(), size, hosts, links),
+        sizes(algorithm, size, nbytes, film.segments, hosts),
+        settings.longest(hosts is None or len(set(hosts)) > 1),
+    )
+    run.times = [[] for _ in range(size)]
+    run.run([0.0] * size)
+    ends = (max((run.times[rank][end] for rank, end in frame.ends.items()), default=0.0) for frame in film.frames)
+    return list(accumulate(ends, max))
