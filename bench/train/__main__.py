@@ -28,6 +28,7 @@ from .data import CLASSES, digits, synthetic
 from .epochs import train
 from .gpt.run import main as gpt
 from .model import Perceptron
+from .stop import Stop
 from .trainers import DRIVERS, HOOKS, OPTIMIZERS
 
 ALLOWED = 1e-10  # maximum relative difference from one process, in float64
@@ -44,7 +45,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--driver", choices=DRIVERS, default="ddp", help="how ranks share the work (%(default)s)")
     parser.add_argument("--compare", action="store_true", help="compare one process and all drivers")
     parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")
-    parser.add_argument("--save", metavar="DIR", help="write a checkpoint to DIR after each epoch")
+    parser.add_argument(
+        "--save",
+        metavar="DIR",
+        help="write a checkpoint to DIR after each epoch; SIGUSR1 and SIGTERM then stop the program after an epoch",
+    )
     parser.add_argument("--resume", metavar="DIR", help="start from the checkpoint in DIR")
 
     what = parser.add_argument_group("model and data")
@@ -179,12 +184,17 @@ def main(argv: list[str]) -> int:
         if options.resume:
             first = parallel.load(options.resume, trainer.driver, trainer.optimizer)["epochs"]
         epochs = []
+        stop = Stop() if options.save else None
         for epoch in train(trainer, training, test, options, first):
             epochs.append(epoch)
             if options.save:
                 parallel.save(options.save, trainer.driver, trainer.optimizer, {"epochs": epoch.epoch})
             if comm.rank == 0:
                 print(LINE.format(**epoch._asdict()), flush=True)
+            if stop and (name := stop.asked(comm)):
+                if comm.rank == 0:
+                    print(f"stopped after {name}; continue with --resume {options.save}", flush=True)
+                break
         trainer.free()
     if comm.rank == 0 and options.json:
         write_json(options.json, document(options, where, [epoch._asdict() for epoch in epochs]))

@@ -4,9 +4,12 @@ The nodes of the cluster must see the checkout, this Python and the folder given
 cluster/up.sh creates a cluster on the local machine.
 """
 
+import contextlib
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -173,6 +176,77 @@ def test_training_resumes_from_the_checkpoint(submit, tmp_path):
         assert document["environment"]["ranks"] == 2 and document["options"]["driver"] == "fsdp"
         seen.append([record["epoch"] for record in document["records"]])
     assert seen == [[1], [2, 3]]
+
+
+def ask_to_stop(job, folder):
+    subprocess.run(["scancel", "--signal=USR1", job], check=True, timeout=240)
+
+
+def kill_a_rank(job, folder):
+    """Kill one of the processes that write to the folder."""
+    for status in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = status.read_bytes().split(b"\0")
+            if b"bench.train" in words and Path(os.readlink(status.parent / "cwd")) == folder:
+                return os.kill(int(status.parent.name), signal.SIGKILL)
+    pytest.fail("no rank was found")
+
+
+def kill_a_node(job, folder):
+    """Kill all processes on the last node of the job."""
+    shown = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True, check=True).stdout
+    node = re.search(r" NodeList=n\[?[\d,-]*(\d)", shown)[1]
+    pids = subprocess.run(["ip", "netns", "pids", f"{CLUSTER.name}-n{node}"], capture_output=True, text=True).stdout
+    for pid in map(int, pids.split()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def nodes_come_back():
+    """Start the daemons of killed nodes again, after the jobs have ended."""
+    yield
+    for name in down_nodes():
+        daemon = [CLUSTER / "on", name, "slurmd", "-D", "-N", name]
+        subprocess.Popen(daemon, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while down_nodes() and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
+def down_nodes():
+    return subprocess.run(
+        ["sinfo", "-h", "-N", "-o", "%N", "-t", "down"], capture_output=True, text=True
+    ).stdout.split()
+
+
+CLUSTER = Path(os.environ.get("SLURM_CLUSTER", "/tmp/pycoll-cluster"))
+LOCAL = pytest.mark.skipif(not (CLUSTER / "on").exists(), reason="the cluster is not that of cluster/up.sh")
+
+
+@pytest.mark.parametrize(
+    "interrupt, says",
+    [
+        (ask_to_stop, "stopped after SIGUSR1; continue with --resume training/checkpoint"),
+        pytest.param(kill_a_rank, "requeueing after epoch", marks=LOCAL),
+        pytest.param(kill_a_node, "resuming from training/checkpoint", marks=LOCAL),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_training_goes_on_after_an_interruption(nodes_come_back, submit, tmp_path, interrupt, says):
+    """The job requeues itself, resumes, and reaches the accuracy."""
+    job = submit("training.sbatch", *TWO_RANKS, EPOCHS="60")
+    log = tmp_path / f"training-{job}.out"
+    deadline = time.monotonic() + 120
+    while not (log.exists() and "epoch   5" in log.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    interrupt(job, tmp_path)
+    text = succeeds(job, log)
+    assert says in text and "resuming from training/checkpoint" in text
+    records = json.loads(read(tmp_path / "training" / f"epochs-{job}.json"))["records"]
+    assert records[0]["epoch"] > 5 and records[-1]["epoch"] == 60 and records[-1]["accuracy"] >= 0.95
+    numbers = [int(number) for number in re.findall(r"^epoch +(\d+):", text, re.MULTILINE)]
+    assert sorted(set(numbers)) == [*range(1, 61)] and len(numbers) <= 61, "at most one epoch is repeated"
 
 
 @pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")

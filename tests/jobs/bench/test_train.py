@@ -32,6 +32,33 @@ def test_all_drivers_equal_one_process_over_50_steps(ranks, tmp_path):
         assert abs(record["sent"] - record["predicted"]) <= 0.05 * record["predicted"]
 
 
+STOPPED = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from mpi4py import MPI
+from bench.train.__main__ import main
+
+def stop():
+    while not Path(sys.argv[2]).exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+if MPI.COMM_WORLD.rank == 1:
+    threading.Thread(target=stop).start()
+sys.exit(main(["--save", sys.argv[1], "--epochs", "1000", "--steps", "2", "--json", sys.argv[3]]))
+"""
+
+
+def test_a_signal_to_one_rank_stops_all_after_an_epoch(tmp_path):
+    folder, results = tmp_path / "checkpoint", tmp_path / "results.json"
+    job = run(2, ["-c", STOPPED, str(folder), str(folder / "manifest.json"), str(results)])
+    assert job.code == 0 and f"stopped after SIGUSR1; continue with --resume {folder}" in job.output
+    epochs = [record["epoch"] for record in json.loads(results.read_text())["records"]]
+    assert epochs == [*range(1, len(epochs) + 1)] and len(epochs) < 1000
+    more, _ = train(2, results, "--resume", str(folder), "--steps", "2", "--epochs", str(len(epochs) + 1))
+    assert [record["epoch"] for record in more] == [len(epochs) + 1]
+
+
 @pytest.mark.slow
 def test_fsdp_keeps_its_share_of_the_state_and_the_server_sends_most(tmp_path):
     model = ["--synthetic", "64", "--hidden", "256", "--layers", "4", "--dtype", "float32", "--steps", "2"]

@@ -68,7 +68,7 @@ SlurmctldHost=ctl($network.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$cluster/munge/socket
+AuthInfo=socket=$cluster/munge/socket,cred_expire=5
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 StateSaveLocation=$cluster/state
 SlurmdSpoolDir=$cluster/spool/%n
@@ -83,6 +83,8 @@ SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 SlurmdParameters=config_overrides
 MailProg=/bin/true
 KillWait=3
+SlurmdTimeout=5
+ReturnToService=2
 MpiDefault=none
 GresTypes=gpu
 NodeName=DEFAULT CPUs=4 CoresPerSocket=4 Gres=gpu:4
