@@ -79,7 +79,7 @@ from .api.requests import (
 )
 from .arguments.ops import AVG
 from .base.counters import traffic
-from .base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError
+from .base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, RankFailed
 from .primitives.names import AlgorithmName
 from .runtime.attach import attach
 from .runtime.gpu.select import select_device
@@ -120,6 +120,7 @@ __all__ = [
     "Comm",
     "MismatchError",
     "Persistent",
+    "RankFailed",
     "Request",
     "abort_on_exception",
     "algorithms",

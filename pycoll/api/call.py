@@ -12,7 +12,7 @@ from ..arguments.arrays import IN_PLACE
 from ..arguments.mpi_arguments import read_varying
 from ..arguments.signature import INSIDE, NONE, Key, kind_of
 from ..base import settings
-from ..base.errors import CollectiveInterrupted, MismatchError
+from ..base.errors import MismatchError
 from ..runtime.attach import attach, channels, is_new
 from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, prepare
@@ -102,5 +102,7 @@ def _run_parts(prepared: Prepared, parts: Iterable[Runs]) -> None:
 
 
 def _abandon(channel: Channel, name: str, error: BaseException, *kept: object) -> None:
-    """Make the communicator unusable, because messages of this rank may still be pending."""
-    channel.abandon(CollectiveInterrupted(f"{name} was interrupted by {error!r}"), *kept)
+    """Make the communicator unusable, because messages of this rank may still be pending; raise RankFailed if it is."""
+    failure = channel.interrupted(name, error, *kept)
+    if failure is not error:
+        raise failure from error

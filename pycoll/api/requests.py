@@ -17,6 +17,7 @@ from ..arguments.check_buffers import check_buffers
 from ..arguments.memory_kinds import HOST
 from ..arguments.signature import kind_of
 from ..base import settings
+from ..base.errors import RankFailed
 from ..runtime import progress
 from ..runtime.attach import attach, attached, channels, check_communicator, is_new
 from ..runtime.channel import Channel
@@ -283,13 +284,15 @@ class Persistent(_Waited, Task):
         return True
 
     def _end_early(self, error: BaseException) -> None:
-        """End after an error; if messages may be pending, make the communicator unusable."""
+        """End after an error; if messages may be pending, make the communicator unusable.  Raises only RankFailed."""
         self._fresh = False
         if self._fixed and self._fixed.failed:
             self._fail(error)
         else:
             self._complete()
-        self.error = None  # it is raised now, and only once
+        failure, self.error = self.error, None  # it is raised now, and only once
+        if isinstance(failure, RankFailed):
+            raise failure from error
 
     def advance(self, wait: bool = False) -> bool:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""

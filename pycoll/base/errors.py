@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mpi4py import MPI
 
 
@@ -41,6 +43,25 @@ class TruncatedMessage(_ExplainedError):
     """A message of a collective was longer than its receiver expected."""
 
     code = MPI.ERR_TRUNCATE
+
+
+class RankFailed(_ExplainedError):
+    """Processes of other ranks have died; the communicator is unusable afterwards, and can be shrunk.
+
+    It is raised by MPI libraries with user-level failure mitigation (ULFM), for example with
+    ``mpiexec --with-ft ulfm`` of Open MPI.  Programs catch it as RankFailed or as MPI.Exception (ERR_PROC_FAILED).
+
+    Attributes
+    ----------
+    ranks : tuple of int
+        The ranks of the communicator that are known to have failed.
+    """
+
+    code = MPI.ERR_PROC_FAILED
+
+    def __init__(self, text: str, ranks: Iterable[int] = ()) -> None:
+        super().__init__(text)
+        self.ranks = tuple(ranks)
 
 
 class GPUError(RuntimeError):

@@ -21,6 +21,7 @@ from ..selection.choices import Choices, unknown_variables
 from ..selection.select import CommFacts
 from . import native
 from .channel import Channel
+from .failures import failures_named
 from .garbage import free_dropped
 from .gpu import cuda_aware
 from .interruptions import interruptions_delayed
@@ -73,10 +74,11 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     check_communicator(comm)
     if channel := attached(comm):
         return channel
-    with interruptions_delayed():
+    what = "the first call of pycoll on this communicator"
+    with interruptions_delayed(), failures_named(comm, what):
         with limit_explained():
             private, request = MPI.Intracomm(comm).Idup()  # not Dup, so that collectives in flight progress meanwhile
-            until(request.Test, "the first call of pycoll on this communicator", partial(_missing, comm, "made it"))
+            until(request.Test, what, partial(_missing, comm, "made it"))
         return _register(comm, private, _facts(private))
 
 
@@ -97,7 +99,12 @@ def meet(comm: MPI.Intracomm, what: str, group: MPI.Group | None = None) -> None
     before it returns.
     """
     private = attach(comm).comm
-    state = partial(_missing, comm if group is None else group, "called it")
+    with failures_named(private, what):
+        _meet(private, what, group)
+
+
+def _meet(private: MPI.Intracomm, what: str, group: MPI.Group | None) -> None:
+    state = partial(_missing, private if group is None else group, "called it")
     if group is None:
         until(private.Ibarrier().Test, what, state)
     elif group.rank != MPI.UNDEFINED:  # a dissemination barrier

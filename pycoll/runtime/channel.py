@@ -20,13 +20,14 @@ from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST, Memory
 from ..arguments.ops import Operation
 from ..base import hooks
-from ..base.errors import CollectiveInterrupted
+from ..base.errors import CollectiveInterrupted, RankFailed
 from ..compiler.program import BLOCKING, Program
 from ..selection.choices import Choices
 from ..selection.select import CommFacts
 from ..selection.tuning_file import Tuned
 from .bind import bind, lowered
 from .executable import Executable, freed_at_its_end
+from .failures import rank_failed
 from .plan import Plan
 from .registered import Registered
 from .sharing import Meeting
@@ -84,6 +85,8 @@ class Channel:
     def check_usable(self) -> None:
         """Raise the error that made the communicator unusable, if there was one."""
         if self.broken:
+            if isinstance(self.broken, RankFailed):
+                raise RankFailed(f"this communicator cannot be used any more: {self.broken}", self.broken.ranks)
             if self.comm.Is_revoked():
                 raise MPI.Exception(MPI.ERR_REVOKED)
             raise type(self.broken)(f"this communicator cannot be used any more: {self.broken}")
@@ -257,8 +260,10 @@ class Channel:
         except ValueError:  # on all ranks
             raise
         except BaseException as error:
-            self.abandon(CollectiveInterrupted(f"{what} was interrupted by {error!r}"))
-            raise
+            failure = self.interrupted(what, error)
+            if failure is error:
+                raise
+            raise failure from error
 
     def stage(self, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
         """Two areas of `nbytes` bytes, through which short send and receive buffers are copied."""
@@ -293,6 +298,19 @@ class Channel:
         self.comm.Revoke()
         self.broken = RuntimeError("it was revoked")
         self.forget_plans()
+
+    def interrupted(self, what: str, error: BaseException, *kept: object) -> BaseException:
+        """Make the communicator unusable because `what` ended early, and return the error to raise.
+
+        If processes have died, that is RankFailed, and the communicator is revoked, so that no other rank waits for a
+        rank that has left its collective.  For `kept`, see `abandon`.
+        """
+        if failure := rank_failed(self.comm, what, error):
+            self.comm.Revoke()
+            self.abandon(failure, *kept)
+            return failure
+        self.abandon(CollectiveInterrupted(f"{what} was interrupted by {error!r}"), *kept)
+        return error
 
     def abandon(self, reason: RuntimeError, *kept: object) -> None:
         """Make the communicator unusable, because messages may still be pending.

@@ -28,6 +28,7 @@ from ..selection.select import SHORT, Choice, SelectionKey, select
 from . import consistency, native
 from .channel import Channel
 from .executable import Executable, freed_at_its_end
+from .failures import TOLERANT
 from .gpu.memory import memory_of
 from .plan import Plan, make_plan
 from .progress import Task
@@ -335,8 +336,9 @@ def _algorithm(
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in, registered)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
-    # not while tracing, which records calls; not with measurements, which decide; other operations may be freed
-    at_once = choice.reason == SHORT and channel.tuned is None and not recorder.current
+    # not while tracing, which records calls; not with measurements, which decide; other operations may be freed; not if
+    # ranks may fail, because MPI raises other errors, and not on all ranks
+    at_once = choice.reason == SHORT and channel.tuned is None and not recorder.current and not TOLERANT
     if at_once and (operation is None or id(call.op) in _CONSTANTS):
         channel.add_short(
             (primitive, id(call.op)) if operation else primitive,

@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
-from ..base.errors import CollectiveInterrupted, CollectiveTimeout, GPUError, MismatchError, with_hint
+from ..base.errors import CollectiveTimeout, GPUError, MismatchError, with_hint
 from ..compiler.program import Collective, Message, Program, Start, is_native
 from .executable import Executable
 from .interruptions import interruptions_delayed
@@ -109,8 +109,7 @@ class Task:
         error = with_hint(error)
         # a mismatch is raised on all ranks, after the last message
         if self._executable is not _NOTHING and not isinstance(error, MismatchError):
-            reason = CollectiveInterrupted(f"{self.name} was interrupted by {error!r}")
-            self.channel.abandon(reason, self, self._executable)
+            error = self.channel.interrupted(self.name, error, self, self._executable)
         self.error = self.error or error
         self._complete()
 

@@ -1,0 +1,57 @@
+"""Which ranks have died, as the MPI library knows it with user-level failure mitigation (ULFM)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+
+from mpi4py import MPI
+
+from ..base.errors import RankFailed
+
+# ``mpiexec --with-ft ulfm`` of Open MPI sets it
+TOLERANT = os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112
+PATIENCE = 0.5  # seconds until MPI knows the rank that another rank has found dead
+_FAILURES = MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED
+
+
+def rank_failed(comm: MPI.Intracomm, what: str, error: BaseException) -> RankFailed | None:
+    """Return the error that names the failed ranks of a communicator, if `error` comes from their failure, or None.
+
+    A communicator can also be revoked by the program: then no rank has failed.
+    """
+    if not isinstance(error, MPI.Exception) or isinstance(error, RankFailed):
+        return None
+    by_failure = error.Get_error_class() in _FAILURES
+    if not (by_failure or TOLERANT):
+        return None
+    deadline = time.monotonic() + PATIENCE * by_failure
+    while not (ranks := _known(comm)) and time.monotonic() < deadline:
+        MPI.COMM_SELF.Iprobe(0)  # lets MPI progress
+        os.sched_yield()
+    if not ranks:
+        return None
+    who = f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} have"
+    return RankFailed(f"{what}: {who} failed; Shrink gives a communicator of the other ranks", ranks)
+
+
+@contextlib.contextmanager
+def failures_named(comm: MPI.Intracomm, what: str) -> Iterator[None]:
+    """In a ``with`` block, raise RankFailed instead of the error of MPI if ranks have failed."""
+    try:
+        yield
+    except MPI.Exception as error:
+        if failure := rank_failed(comm, what, error):
+            raise failure from error
+        raise
+
+
+def _known(comm: MPI.Intracomm) -> list[int]:
+    failed, everyone = comm.Get_failed(), comm.Get_group()
+    try:
+        return sorted(MPI.Group.Translate_ranks(failed, None, everyone)) if failed.size else []
+    finally:
+        failed.Free()
+        everyone.Free()
