@@ -168,6 +168,9 @@ def errors() -> None:
     """Catch the exceptions that collectives raise."""
     try:
         pycoll.allreduce(A)
+    except pycoll.RankFailed as error:
+        ranks: tuple[int, ...] = error.ranks
+        sys.exit(f"{ranks} have failed: {error}")
     except (pycoll.CollectiveInterrupted, pycoll.CollectiveTimeout, pycoll.MismatchError) as error:
         sys.exit(str(error))
     if "--gpu" in sys.argv:
