@@ -83,7 +83,7 @@ SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 SlurmdParameters=config_overrides
 MailProg=/bin/true
 KillWait=3
-SlurmdTimeout=5
+SlurmdTimeout=15
 ReturnToService=2
 MpiDefault=none
 GresTypes=gpu
