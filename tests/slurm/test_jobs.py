@@ -182,6 +182,11 @@ def ask_to_stop(job, folder):
     subprocess.run(["scancel", "--signal=USR1", job], check=True, timeout=240)
 
 
+def requeue(job, folder):
+    """Requeue the job, as preemption does with PreemptMode=REQUEUE."""
+    subprocess.run(["scontrol", "requeue", job], check=True, timeout=240)
+
+
 def kill_a_rank(job, folder):
     """Kill one of the processes that write to the folder."""
     for status in Path("/proc").glob("[0-9]*/cmdline"):
@@ -228,6 +233,7 @@ LOCAL = pytest.mark.skipif(not (CLUSTER / "on").exists(), reason="the cluster is
     "interrupt, says",
     [
         (ask_to_stop, "stopped after SIGUSR1; continue with --resume training/checkpoint"),
+        (requeue, "resuming from training/checkpoint"),
         pytest.param(kill_a_rank, "requeueing after epoch", marks=LOCAL),
         pytest.param(kill_a_node, "resuming from training/checkpoint", marks=LOCAL),
     ],
