@@ -13,6 +13,8 @@ from types import TracebackType
 from mpi4py import MPI
 
 from ..base.command_line import PAUSE
+from ..runtime.attach import channels
+from ..runtime.failures import TOLERANT
 
 last_acts: list[Callable[[], object]] = []  # called before the job ends
 
@@ -59,4 +61,9 @@ def end_job(message: str, comm: MPI.Comm) -> None:
         with contextlib.suppress(Exception):  # the job must end in any case
             act()
     time.sleep(max(0.0, PAUSE - (time.monotonic() - start)))
+    if TOLERANT:  # then, MPI_Abort of Open MPI ends this process only; the others leave their calls with an error
+        with contextlib.suppress(MPI.Exception):
+            comm.Revoke()
+            for channel in list(channels.values()):
+                channel.revoke()
     comm.Abort(1)

@@ -23,6 +23,7 @@ from ..runtime.attach import attach, attached, channels, check_communicator, is_
 from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
 from ..runtime.executable import Executable
+from ..runtime.failures import TOLERANT
 from ..runtime.garbage import collect_later, free_dropped
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import Task, background, tasks
@@ -408,8 +409,11 @@ def concerned(requests: Sequence[AnyRequest]) -> list[Any]:
 
 
 def is_complete(request: AnyRequest) -> bool:
-    """Whether a request is complete; it stays as it is."""
-    return bool(request.Get_status())
+    """Whether a request is complete; it stays as it is, except that with ULFM a complete message may be released.
+
+    In Open MPI, only MPI_Test notices that a message will not come because a rank has failed.
+    """
+    return bool(request.Get_status()) or (TOLERANT and isinstance(request, MPIRequest) and request.Test())
 
 
 def is_active(request: AnyRequest) -> bool:

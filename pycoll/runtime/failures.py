@@ -15,6 +15,7 @@ from ..base.errors import RankFailed
 TOLERANT = os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112
 PATIENCE = 0.5  # seconds until MPI knows the rank that another rank has found dead
 _FAILURES = MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED
+_UNCLEAR = MPI.ERR_INTERN  # that of a nonblocking collective of Open MPI in which a rank has failed
 
 
 def rank_failed(comm: MPI.Intracomm, what: str, error: BaseException) -> RankFailed | None:
@@ -24,17 +25,22 @@ def rank_failed(comm: MPI.Intracomm, what: str, error: BaseException) -> RankFai
     """
     if not isinstance(error, MPI.Exception) or isinstance(error, RankFailed):
         return None
-    by_failure = error.Get_error_class() in _FAILURES
-    if not (by_failure or TOLERANT):
+    kind = error.Get_error_class()
+    if not (kind in _FAILURES or TOLERANT):
         return None
-    deadline = time.monotonic() + PATIENCE * by_failure
-    while not (ranks := _known(comm)) and time.monotonic() < deadline:
-        MPI.COMM_SELF.Iprobe(0)  # lets MPI progress
-        os.sched_yield()
+    ranks = _known(comm, PATIENCE if kind in (*_FAILURES, _UNCLEAR) else 0.0)
     if not ranks:
         return None
     who = f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} have"
     return RankFailed(f"{what}: {who} failed; Shrink gives a communicator of the other ranks", ranks)
+
+
+def is_failure(comm: MPI.Intracomm, error: BaseException) -> bool:
+    """Whether an error of MPI has its cause in processes that have failed, or in a communicator that was revoked."""
+    if not (TOLERANT and isinstance(error, MPI.Exception)):
+        return False
+    kind = error.Get_error_class()
+    return kind in _FAILURES or comm.Is_revoked() or bool(_known(comm, PATIENCE if kind == _UNCLEAR else 0.0))
 
 
 @contextlib.contextmanager
@@ -48,7 +54,16 @@ def failures_named(comm: MPI.Intracomm, what: str) -> Iterator[None]:
         raise
 
 
-def _known(comm: MPI.Intracomm) -> list[int]:
+def _known(comm: MPI.Intracomm, patience: float) -> list[int]:
+    """The failed ranks; if none is known yet, wait for up to `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while not (ranks := _known_now(comm)) and time.monotonic() < deadline:
+        MPI.COMM_SELF.Iprobe(0)  # lets MPI progress
+        os.sched_yield()
+    return ranks
+
+
+def _known_now(comm: MPI.Intracomm) -> list[int]:
     try:
         failed, everyone = comm.Get_failed(), comm.Get_group()
     except (MPI.Exception, NotImplementedError):  # an MPI library with parts of ULFM

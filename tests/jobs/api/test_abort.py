@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.jobs.runtime.test_attach_revoke import ULFM, fault_tolerant
 from tests.launch import run
 from tests.quick import quick
 
@@ -76,8 +77,8 @@ print("came to its end", flush=True)
 """
 
 
-def ends_soon(arguments, *expected, ranks=3):
-    job = run(ranks, arguments)
+def ends_soon(arguments, *expected, ranks=3, options=()):
+    job = run(ranks, arguments, options=options)
     assert not job.timed_out and job.code != 0 and job.left == []
     for text in expected:
         assert text in job.output
@@ -86,6 +87,12 @@ def ends_soon(arguments, *expected, ranks=3):
 
 def test_an_uncaught_exception_aborts_the_job():
     ends_soon(["-c", FAILING_PROGRAM], "rank 1 of 3 failed", "RuntimeError: the second rank has had enough")
+
+
+def test_with_fault_tolerance_too():
+    if not fault_tolerant():
+        pytest.skip("mpiexec has no --with-ft ulfm")
+    ends_soon(["-c", FAILING_PROGRAM], "RuntimeError: the second rank has had enough", options=ULFM)
 
 
 def test_a_bad_argument_on_one_rank_aborts_the_job():
