@@ -14,10 +14,13 @@ Drivers for data-parallel training:
 - `ExpertParallel`: a mixture of experts, which are divided over ranks.
 - `Pipeline`: layers divided over ranks, with micro-batches.
 
+`elastic.run` trains so that the other ranks go on when ranks fail.
+
 The drivers communicate only through the public functions of pycoll.  They also use the checks of arrays in
 `pycoll.arguments`, and `pycoll.runtime.progress`, which waits while collectives in flight make progress.
 """
 
+from . import elastic
 from .attention import Attention, RingAttention, UlyssesAttention
 from .buckets import Bucket, average_gradients
 from .checkpoint import load, save
@@ -69,6 +72,7 @@ __all__ = [
     "VocabularyParallelEmbedding",
     "average_gradients",
     "clip_by_global_norm",
+    "elastic",
     "enter_region",
     "leave_region",
     "load",

@@ -8,13 +8,14 @@ complete previous checkpoint or the complete new one.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -23,8 +24,9 @@ import pycoll
 
 from ..base.files import write_atomically
 from .checkpoint_files import FORMAT, GENERATION, MANIFEST, Part, part_path, read_manifest
+from .contents import Contents
 from .driver import Driver
-from .flat import Array, Piece, copy, fill
+from .flat import Array
 from .optimizers import Optimizer
 
 
@@ -54,8 +56,7 @@ def save(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     RuntimeError
         On all other ranks, if one rank fails.
     """
-    optimizer = getattr(driver, "optimizer", None) or optimizer
-    directory, comm = Path(path), driver.comm
+    contents, directory, comm = Contents(driver, optimizer), Path(path), driver.comm
     generation = _new_generation(comm)
     document = {"format": FORMAT, "generation": generation, "ranks": comm.size, "extra": extra}
     with _together(comm, "make the directory"):
@@ -63,7 +64,7 @@ def save(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
             directory.mkdir(parents=True, exist_ok=True)
     try:
         with _together(comm, "write its part"):
-            _write_part(part_path(directory, generation, comm.rank), driver, optimizer)
+            _write_part(part_path(directory, generation, comm.rank), contents)
         with _together(comm, "write the manifest"):
             if comm.rank == 0:
                 text = json.dumps(document, indent=1)
@@ -105,16 +106,17 @@ def _together(comm: MPI.Intracomm, what: str) -> Iterator[None]:
         raise RuntimeError(f"checkpoint: rank {int(failed.argmax())} could not {what}")
 
 
-def _write_part(path: Path, driver: Driver, optimizer: Optimizer | None) -> None:
-    entries = list(_entries(driver, optimizer)) if driver.saves else []
-    arrays = {str(i): _host(piece.values) for i, (_, _, piece) in enumerate(entries)}
+def _write_part(path: Path, contents: Contents) -> None:
+    driver = contents.driver
+    pieces = list(contents.pieces()) if driver.saves else []
+    arrays = {str(i): _host(piece.values) for i, (_, _, piece) in enumerate(pieces)}
     arrays |= {f"private/{name}": _host(array) for name, array in driver.private.items()}
     about = {
         "index": [
-            [kind, name, piece.start, piece.stop, piece.shape, str(piece.values.dtype)] for kind, name, piece in entries
+            [kind, name, piece.start, piece.stop, piece.shape, str(piece.values.dtype)] for kind, name, piece in pieces
         ],
         "private": {name: str(array.dtype) for name, array in driver.private.items()},
-        "steps": _steps(driver, optimizer) if optimizer and driver.saves else {},
+        "steps": contents.steps() if driver.saves else {},
     }
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type, unused-ignore]
@@ -155,63 +157,23 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     All ranks read all their arrays before any rank changes its own.  So if one rank cannot read the checkpoint, nothing
     changes on any rank.  Meanwhile each rank needs memory for the arrays that it reads.
     """
-    optimizer = getattr(driver, "optimizer", None) or optimizer
-    directory = Path(path)
+    contents, directory = Contents(driver, optimizer), Path(path)
     with _together(driver.comm, "read it"):
         manifest = read_manifest(directory)
         with contextlib.ExitStack() as stack:
             paths = (part_path(directory, manifest.generation, rank) for rank in range(manifest.ranks))
-            content = _read(driver, optimizer, [stack.enter_context(Part(path)) for path in paths])
+            parts = [stack.enter_context(Part(path)) for path in paths]
+            private = parts[driver.comm.rank].private() if len(parts) == driver.comm.size else {}
+            driver.check_private(private)
+            steps = {name: count for part in parts for name, count in part.steps.items()}
+            values = contents.read(
+                lambda *wanted: itertools.chain.from_iterable(part.find(*wanted) for part in parts), steps
+            )
     generations = pycoll.allgather(np.array([int(manifest.generation, 16)], np.uint64), comm=driver.comm)
     if (generations != generations[0]).any():
         raise ValueError(f"{directory}: the ranks have read different checkpoints")
-    for piece, values in content.arrays:
-        copy(piece.values, values)
-    if optimizer:
-        optimizer.steps.update(content.steps)
-    driver.load_private(content.private)
-    driver.loaded()
+    contents.put(values, private)
     return manifest.extra
-
-
-class _Content(NamedTuple):
-    """The part of a checkpoint that a rank has read."""
-
-    arrays: list[tuple[Piece, np.ndarray]]  # the new values of each piece, with the dtype of the piece
-    steps: dict[str, int]
-    private: dict[str, np.ndarray]
-
-
-def _read(driver: Driver, optimizer: Optimizer | None, parts: list[Part]) -> _Content:
-    """Read the arrays that this rank needs, and check that they fit."""
-    content = _Content([], {}, parts[driver.comm.rank].private() if len(parts) == driver.comm.size else {})
-    driver.check_private(content.private)
-    for kind, name, piece in _entries(driver, optimizer):
-        described = name if kind == "parameters" else f"{name} ({kind})"
-        values = np.empty(len(piece.values), piece.values.dtype)
-        found = [found for part in parts for found in part.find(kind, name, piece)]
-        fill(piece._replace(values=values), described, found)
-        content.arrays.append((piece, values))
-    if optimizer:
-        steps = {name: count for part in parts for name, count in part.steps.items()}
-        named = ((key, name) for key, name, _ in driver.pieces(driver.saved["parameters"]))
-        content.steps.update((key, steps.get(name, 0)) for key, name in named if key in optimizer.steps)
-    return content
-
-
-def _entries(driver: Driver, optimizer: Optimizer | None) -> Iterator[tuple[str, str, Piece]]:
-    """Yield all arrays that a checkpoint holds, as (kind, name of the parameter, piece)."""
-    groups = dict(driver.saved)
-    if optimizer:
-        groups |= {f"optimizer.{kept}": arrays for kept, arrays in optimizer.state.items()}
-    for kind, arrays in groups.items():
-        for _, name, piece in driver.pieces(arrays):
-            yield kind, name, piece
-
-
-def _steps(driver: Driver, optimizer: Optimizer) -> dict[str, int]:
-    named = ((key, name) for key, name, _ in driver.pieces(driver.saved["parameters"]))
-    return {name: optimizer.steps[key] for key, name in named if key in optimizer.steps}
 
 
 def _host(array: Array) -> np.ndarray:

@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 import pycoll
 
+from ..runtime.failures import is_failure
 from ..runtime.progress import until
 from ..schedule.registry import find_schedule
 from .flat import Array, Arrays, Piece, whole_pieces
@@ -34,9 +35,19 @@ def own_communicator(comm: MPI.Intracomm | None) -> Iterator[MPI.Intracomm]:
     pycoll.attach(duplicate)
     try:
         yield duplicate
-    except BaseException:
-        duplicate.Free()
+    except BaseException as error:
+        if is_failure(duplicate, error):
+            revoke(duplicate)  # no other rank waits for this one
+        else:
+            duplicate.Free()
         raise
+
+
+def revoke(comm: MPI.Intracomm) -> None:
+    """Revoke a communicator and its private duplicate, so that all ranks leave their calls."""
+    from ..runtime import attach  # not before MPI is initialized
+
+    attach.revoke(comm)
 
 
 def check_algorithm(algorithm: str | None, *primitives: str) -> None:
@@ -83,6 +94,31 @@ class Driver:
 
     def loaded(self) -> None:
         """React to a checkpoint that has been loaded into the arrays."""
+
+    @property
+    def replicated(self) -> bool:
+        """Whether each rank that `holds_state` has all of it; otherwise each has a part of its own."""
+        return True
+
+    @property
+    def holds_state(self) -> bool:
+        """Whether the arrays in `saved` are up to date on this rank after each step."""
+        return True
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether the arrays of all ranks must be those after the same step."""
+        return True
+
+    def communicators(self) -> Iterator[MPI.Intracomm]:
+        """Yield the communicators of this driver."""
+        yield self.comm
+
+    def revoke(self) -> None:
+        """Make all ranks leave their calls of this driver with an error; it is unusable afterwards."""
+        for comm in self.communicators():
+            if comm != MPI.COMM_NULL:
+                revoke(comm)
 
     def free(self) -> None:
         """Free the requests and the communicators.  The end of a ``with`` block calls this too."""

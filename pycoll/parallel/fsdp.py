@@ -339,6 +339,11 @@ class FullyShardedDataParallel(Driver):
         """Whether the arrays of this rank go into a checkpoint: always, because each rank has other shards."""
         return True
 
+    @property
+    def replicated(self) -> bool:
+        """False: each rank has a part of the state."""
+        return False
+
     def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
         """Split arrays with the keys and shapes of `shards` into (number of the unit, name of the parameter, piece)."""
         for number, shard in arrays.items():

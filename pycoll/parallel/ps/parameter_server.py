@@ -11,6 +11,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.trace import now, phase, since_last
 
+from ...runtime.failures import TOLERANT
 from ...runtime.interruptions import interruptions_delayed
 from ...runtime.progress import until
 from ..agreement import check_same_arrays
@@ -259,7 +260,7 @@ class ParameterServer(Driver):
 
     @contextlib.contextmanager
     def _usable(self) -> Iterator[None]:
-        """Reject calls after one has timed out, because its messages are still pending."""
+        """Reject calls after one has timed out or ranks have failed, because its messages are still pending."""
         channel = pycoll.attach(self.comm)
         channel.check_usable()
         try:
@@ -267,6 +268,13 @@ class ParameterServer(Driver):
         except pycoll.CollectiveTimeout as timeout:
             channel.abandon(timeout, self, self._link)
             raise
+        except MPI.Exception as error:
+            failure = channel.interrupted(f"the parameter server on rank {self.comm.rank}", error, self, self._link)
+            if TOLERANT:  # ranks that wait for this one leave their calls too
+                self.revoke()
+            if failure is error:
+                raise
+            raise failure from error
 
     def _spread(self, steps: int) -> None:
         """Give all ranks the parameters."""
@@ -383,6 +391,36 @@ class ParameterServer(Driver):
     def loaded(self) -> None:
         """Give all ranks the parameters of the checkpoint that has been loaded."""
         self._spread(0)
+
+    @property
+    def replicated(self) -> bool:
+        """Whether the workers update, so that each has all of the state; otherwise each server has a part."""
+        return not self._server_updates
+
+    @property
+    def holds_state(self) -> bool:
+        """Whether this rank updates parameters."""
+        return self._server is not None if self._server_updates else self.roles.leads
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether all servers do the same steps."""
+        return self._link.in_step
+
+    @property
+    def steps(self) -> int:
+        """On a server, the number of steps of the slowest worker whose gradients have been applied; otherwise 0."""
+        return self._server.steps if self._server else 0
+
+    def on_update(self, function: Callable[[], object]) -> None:
+        """Call a function on this rank after each update of its server, before workers get the answer."""
+        if self._server:
+            self._server.updated = function
+
+    def communicators(self) -> Iterator[MPI.Intracomm]:
+        """Yield the communicators of this driver."""
+        yield self.roles.group
+        yield self.comm
 
     def free(self) -> None:
         """Free the communicators.  The end of a ``with`` block calls this too."""

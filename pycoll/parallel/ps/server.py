@@ -9,7 +9,7 @@ References: Ho et al., "More Effective Distributed ML via a Stale Synchronous Pa
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -46,7 +46,8 @@ class Server:
     `values` are the parameters in its range, one vector for each dtype.  Without an `optimizer` they do not change, and
     workers get averaged gradients.  `workers` lists the ranks of each worker; the first rank pushes and pulls.
     `clocks` counts the steps of each worker whose gradients have been received.  Gradients in memory that this rank can
-    see are not received, and the answers are written to their place.
+    see are not received, and the answers are written to their place.  `steps` counts the steps of the slowest worker
+    whose gradients have been applied, also those before the workers left.  `updated` is called after each update.
     """
 
     def __init__(
@@ -55,6 +56,8 @@ class Server:
         self.values, self.optimizer = values, optimizer
         self._workers, self._comm = workers, comm
         self.clocks = np.zeros(len(workers), np.int64)
+        self.steps = 0
+        self.updated: Callable[[], object] = lambda: None
         self._header = np.empty(1 + len(values), np.int64)  # the number of the step, and the positions of the vectors
         self._transfer = Transfer(comm)
         self._borrowed: dict[int, Vectors] = {}  # by worker, until it is answered
@@ -86,13 +89,16 @@ class Server:
                 ranks += len(self._workers[worker])
             if working:
                 self.clocks[working] += 1
-                self._reply(working, self._applied(gradient, ranks, total), total)
+                answer = self._applied(gradient, ranks, total)
+                self.steps += 1
+                self.updated()
+                self._reply(working, answer, total)
         yield from self._last_replies()
 
     def at_once(self) -> Waiting:
         """Serve asynchronously: apply each gradient when it arrives, and answer with the parameters."""
         numbers = {ranks[0]: number for number, ranks in enumerate(self._workers)}
-        working, pushes = set(numbers.values()), 0
+        working, pushes, before = set(numbers.values()), 0, self.steps
         while working:
             leaders = " or ".join(str(self._workers[worker][0]) for worker in sorted(working))
             awaited = self._receive(
@@ -107,14 +113,22 @@ class Server:
             if self._header[0] == LEAVES:
                 working.remove(worker)
                 self.clocks[worker] = LEFT
+                self._count(before, working)
                 continue
             mean = self._free_vectors()
             state = f"it waits for rank {source} (worker) to finish its push"
             gradient = yield from self._gradient(mean, worker, state)
             self.clocks[worker] += 1
             pushes += 1
-            self._reply([worker], self._applied(gradient, len(self._workers[worker]), mean), mean)
+            answer = self._applied(gradient, len(self._workers[worker]), mean)
+            self._count(before, working)
+            self.updated()
+            self._reply([worker], answer, mean)
         yield from self._last_replies()
+
+    def _count(self, before: int, working: Collection[int]) -> None:
+        if working:
+            self.steps = before + int(min(self.clocks[worker] for worker in working))
 
     def _receive(self, into: Array, source: int, tag: int, state: str) -> Awaited:
         return Awaited(pycoll.irecv(into, source, tag, comm=self._comm), MPI.Status(), state)

@@ -65,6 +65,11 @@ class Link:
         self.step = 0
 
     @property
+    def in_step(self) -> bool:
+        """Whether no step begins before the updates of all workers in the last one have arrived."""
+        return self._bound == 0
+
+    @property
     def staleness(self) -> int:
         """The number of steps before this one whose updates from the slowest worker have not arrived."""
         return max(0, self.step - int(self._clocks.min()))

@@ -1,0 +1,151 @@
+"""In-memory replicas of shards: the next rank has copies of the state of each rank, while training goes on.
+
+The state of a rank that fails is then on its neighbor.  Compare Wang et al., "GEMINI: Fast Failure Recovery in
+Distributed Training with In-Memory Checkpoints", SOSP 2023.  https://doi.org/10.1145/3600006.3613145
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+
+from ...runtime.progress import until
+from ..driver import own_communicator, revoke
+from ..ps.transfer import Transfer
+from .copies import Copier, Copy, Frame, Label, mark, step_of
+
+OWN = 3  # copies of its own that a rank keeps, because others may be a step behind, and the newest may be incomplete
+
+
+class Neighbors:
+    """Copies of the state of this rank for the next of the `owners`, and those of the previous one.
+
+    All ranks of `comm` create it together.  `copier` is None on ranks without a part of the state.
+
+    Inside a host, the copies are in registered memory, where the neighbor finds them even if this rank has died.
+    Between hosts, they are sent.  With `lockstep`, all ranks take copies at the same steps, and each waits until the
+    copy before has arrived; otherwise an owner leaves out a copy rather than wait.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, copier: Copier | None, every: int, lockstep: bool, build: int) -> None:
+        self._copier, self._every, self._lockstep, self._build = copier, every, lockstep, build
+        self._last = -1  # the step of the last copy of this rank, or that it expects
+        with own_communicator(comm) as self._comm:
+            nbytes = copier.frame.nbytes if copier else 0
+            self._own = list(pycoll.empty((OWN, nbytes), np.uint8, comm=self._comm)) if nbytes else []
+            if not nbytes:
+                pycoll.empty(0, comm=self._comm)
+            for memory in self._own:
+                mark(memory, -1)
+            self._takes = [(memory, copier.into(memory)) for memory in self._own if copier]
+            self._transfer = Transfer(self._comm)
+            about = (copier.frame, self._transfer.positions(self._own)) if copier else None
+            everyone = MPI.Intracomm(self._comm).allgather(about)
+        copied: dict[int, tuple[Frame, list[int]]] = {rank: one for rank, one in enumerate(everyone) if one}
+        hosts, me = pycoll.attach(self._comm).facts.hosts, comm.rank
+        self._owners = tuple(copied)
+        receivers = neighbors(self._owners, hosts)
+        self._to = receivers.get(me, me)
+        self._from = next((owner for owner, to in receivers.items() if to == me != owner), me)
+        self._sends = self._to != me and (hosts[self._to] != hosts[me] or min(copied[me][1]) < 0)
+        self._frame: Frame | None = None  # of the copies of the other rank
+        self._theirs: list[np.ndarray] = []  # these copies
+        self._arriving: np.ndarray | None = None
+        self._receive: MPI.Request | None = None
+        self._send: MPI.Request | None = None
+        if self._from != me:
+            self._frame, positions = copied[self._from]
+            memory = np.zeros(self._frame.nbytes, np.uint8)
+            mark(memory, -1)
+            if hosts[self._from] == hosts[me]:
+                self._theirs = self._transfer.borrowed(self._from, positions, [memory] * OWN) or []
+            if not self._theirs:
+                self._theirs, self._arriving = [memory], memory.copy()
+                self._post()
+
+    def _post(self) -> None:
+        self._receive = pycoll.irecv(self._arriving, self._from, comm=self._comm)
+
+    def take(self, step: int) -> None:
+        """Take a copy after `step` if it is time."""
+        if self._last >= 0 and step - self._last < self._every:
+            self.progress()
+            return
+        if self._lockstep:
+            self.wait()
+        elif not self.progress():
+            return
+        self._last = step
+        if self._copier:
+            memory, copy_state = min(self._takes, key=lambda one: step_of(one[0]))
+            copy_state(step)
+            if self._sends:
+                self._send = pycoll.isend(memory, self._to, comm=self._comm)
+        self.progress()
+
+    def progress(self) -> bool:
+        """Advance the messages; return whether the last copy of this rank has been sent."""
+        if self._receive and self._receive.Test():
+            assert self._arriving is not None
+            [self._arriving], self._theirs = self._theirs, [self._arriving]
+            self._post()
+        if self._send and self._send.Test():
+            self._send = None
+        return self._send is None
+
+    def wait(self) -> None:
+        """Wait until the last copies have been sent and received."""
+
+        def done() -> bool:
+            return self.progress() and (self._arriving is None or step_of(self._theirs[0]) >= self._last)
+
+        until(done, f"copying the state on rank {self._comm.rank}", lambda: f"rank {self._to} or {self._from} is late")
+
+    def copies(self) -> Iterator[Copy]:
+        """Yield the copies on this rank: its own, and those of the other rank."""
+        with contextlib.suppress(MPI.Exception):
+            self.progress()  # the newest one may have arrived since
+        for owner, memories in ((self._comm.rank, self._own), (self._from, self._theirs)):
+            frame = self._copier.frame if self._copier and owner == self._comm.rank else self._frame
+            for memory in memories:
+                if frame and (step := step_of(memory)) >= 0:
+                    yield Copy(Label(self._build, step, owner, self._owners), frame, memory)
+
+    def finish(self) -> None:
+        """Wait for all messages; all ranks call this together after the last step."""
+        until(self.progress, f"copying the state on rank {self._comm.rank}")
+        met = MPI.Intracomm(self._comm).Ibarrier()
+        until(lambda: self.progress() and met.Test(), "the end of training")
+
+    def free(self) -> None:
+        """Free the communicator, after `finish`."""
+        if self._receive:
+            self._receive.Cancel()
+            self._receive.Wait()
+        self._comm.Free()
+
+    def revoke(self) -> None:
+        """Make all ranks leave their calls, because a rank has failed."""
+        revoke(self._comm)
+
+
+def neighbors(owners: Sequence[int], hosts: Sequence[int]) -> dict[int, int]:
+    """Return the rank that has the copies of each owner: the next one, on another host if possible.
+
+    A single owner has the next rank of the communicator as its neighbor, even if that is no owner.
+    """
+    if len(owners) == 1:
+        return {owners[0]: (owners[0] + 1) % len(hosts)}
+    seen: Counter[int] = Counter()
+    places = {}  # hosts take turns in the order
+    for owner in owners:
+        places[owner] = seen[hosts[owner]], owner
+        seen[hosts[owner]] += 1
+    order = sorted(owners, key=places.__getitem__)
+    return dict(zip(order, [*order[1:], *order[:1]]))
