@@ -25,6 +25,7 @@ from ..usage import typed
 from .compare import COLUMNS, compare
 from .cores import share_cores
 from .data import CLASSES, digits, synthetic
+from .elastic import train_elastic
 from .epochs import train
 from .gpt.run import main as gpt
 from .model import Perceptron
@@ -51,6 +52,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help="write a checkpoint to DIR after each epoch; SIGUSR1 and SIGTERM then stop the program after an epoch",
     )
     parser.add_argument("--resume", metavar="DIR", help="start from the checkpoint in DIR")
+
+    elastic = parser.add_argument_group("elastic training (needs mpiexec --with-ft ulfm, of Open MPI)")
+    elastic.add_argument(
+        "--elastic", action="store_true", help="go on without ranks that fail, and from the checkpoint in --save DIR"
+    )
+    elastic.add_argument(
+        "--copy-every", type=positive, default=1, metavar="K", help="steps between copies of shards (%(default)s)"
+    )
+    elastic.add_argument("--replace", action="store_true", help="start new processes in place of ranks that fail")
 
     what = parser.add_argument_group("model and data")
     what.add_argument("--epochs", type=positive, default=20, help="passes over the data (%(default)s)")
@@ -138,6 +148,10 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         parser.error(f"--driver local cannot be combined with --save {options.save}: an epoch may end between averages")
     if options.compress and options.driver != "ddp":
         parser.error(f"--compress {options.compress} needs --driver ddp, not --driver {options.driver}")
+    if options.elastic and (options.compare or options.resume or options.driver == "local"):
+        parser.error("--elastic cannot be combined with --compare, --resume or --driver local")
+    if options.replace and not options.elastic:
+        parser.error("--replace needs --elastic")
     if options.mode != "bounded" and options.staleness:
         parser.error(f"--staleness {options.staleness} needs --mode bounded, not --mode {options.mode}")
 
@@ -179,6 +193,11 @@ def main(argv: list[str]) -> int:
             if comm.rank == 0 and options.json:  # first, because printing may fail
                 write_json(options.json, document(options, where, records))
             return report(records, options, comm)
+        if options.elastic:
+            result, first = train_elastic(model, training, test, options)
+            if first and options.json:
+                write_json(options.json, document(options, where, [result._asdict()]))
+            return 0
         trainer = DRIVERS[options.driver](model, options, comm)
         first = 0
         if options.resume:

@@ -291,14 +291,17 @@ class WithServer(Trainer):
         """Create the driver, and the optimizer if workers update the parameters."""
         options = self.options
         colocated = options.colocated or self.comm.size == 1
-        self._computing = self.comm.size - (0 if colocated else options.servers)
+        servers = options.servers
+        if options.elastic:  # the others go on with fewer servers
+            servers = min(servers, max(1, self.comm.size - (not colocated)))
+        self._computing = self.comm.size - (0 if colocated else servers)
         self.driver = self.ps = parallel.ParameterServer(
             self.start,
             optimizer=self.make_optimizer,
             update=options.update,
             mode=options.mode,
             staleness=options.staleness,
-            servers=options.servers,
+            servers=servers,
             colocated=colocated,
             ranks_per_worker=options.ranks_per_worker,
             comm=self.comm,
