@@ -35,9 +35,11 @@ def rank_failed(comm: MPI.Intracomm, what: str, error: BaseException) -> RankFai
     return RankFailed(f"{what}: {who} failed; Shrink gives a communicator of the other ranks", ranks)
 
 
-def is_failure(comm: MPI.Intracomm, error: BaseException) -> bool:
-    """Whether an error of MPI has its cause in processes that have failed, or in a communicator that was revoked."""
-    if not (TOLERANT and isinstance(error, MPI.Exception)):
+def is_failure(comm: MPI.Intracomm, error: BaseException | None) -> bool:
+    """Whether an error, or the one it was raised from, has its cause in failed ranks or a revoked communicator."""
+    while error is not None and not isinstance(error, MPI.Exception):
+        error = error.__cause__
+    if error is None or not TOLERANT:
         return False
     kind = error.Get_error_class()
     return kind in _FAILURES or comm.Is_revoked() or bool(_known(comm, PATIENCE if kind == _UNCLEAR else 0.0))

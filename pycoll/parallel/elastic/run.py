@@ -50,8 +50,9 @@ def run(train: Callable[[State], T], state: State) -> T:
     ``mpiexec --with-ft ulfm`` of Open MPI.  Otherwise a failure ends the job; started again, it goes on from the
     checkpoint.
 
-    When a call of pycoll or MPI raises an error because a rank has failed, all ranks leave `train`.  They agree on the
-    newest step from which they can go on, make a new driver, and exchange the state:
+    When `train` raises an error of pycoll or MPI because a rank has failed, or an error raised ``from`` such an error,
+    all ranks leave `train`.  They agree on the newest step from which they can go on, make a new driver, and exchange
+    the state:
 
     - `DistributedDataParallel`: the parameters and the state of the optimizer are those of the most advanced replica.
     - `FullyShardedDataParallel`, and `ParameterServer` with updates on servers: ranks also have copies of the shards of

@@ -113,7 +113,12 @@ def train(state):
         while state.step < until:
             if moment == "bug" and world in victims and state.step == AT:
                 raise LookupError("a bug")
-            step(state)
+            try:
+                step(state)
+            except MPI.Exception as error:
+                if options.get("own_error"):
+                    raise OSError("a step has failed") from error
+                raise
             die("update", state.step)
             state.commit()
         if kind == "ps":
@@ -242,6 +247,10 @@ def test_copies_that_are_sent(kind, moment, victim):
 
 def test_workers_that_update():
     recoveries(train("ps", "backward", [1], update="worker"), 3)
+
+
+def test_errors_that_the_program_raises_from_those_of_mpi():
+    recoveries(train("ddp", "forward", [1], own_error=True), 3)
 
 
 def test_the_result_is_that_of_the_other_ranks_alone(tmp_path):
