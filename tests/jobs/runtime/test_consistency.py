@@ -32,6 +32,7 @@ def raises(error, texts, *args, **kwargs):
         return str(problem)
     raise AssertionError(f"no {error.__name__}")
 
+world.Barrier()  # ranks may start seconds apart
 pycoll.attach(world)
 """
 
