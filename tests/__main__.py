@@ -6,8 +6,8 @@ on one machine.  Then run tests/mpi and tests/gpu under mpiexec on several numbe
 uses a stand-in for CuPy.
 
 Without --all, tests marked `slow` are skipped, Hypothesis generates fewer examples, and fewer numbers of ranks are
-used; with more than two ranks, only the collectives are tested.  Arguments after ``--`` are passed to pytest.
-tests/README.md describes the directories.
+used; with more than two ranks, only the collectives are tested.  With --all, this is so with more than five ranks.
+Arguments after ``--`` are passed to pytest.  tests/README.md describes the directories.
 """
 
 import argparse
@@ -27,6 +27,8 @@ LIMIT = 3600.0  # seconds per number of ranks; each test has its own limit as we
 QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
 # the maximum number of ranks for drivers, for PyTorch and for GPU buffers, with --all
 MOST = {"tests/mpi/parallel": 4, "tests/mpi/torch": 4, "tests/gpu": 3}
+ALL_FOLDERS = 5  # with more ranks, only the collectives are tested even with --all
+COLLECTIVES = "test_collectives*", "test_nonblocking*", "test_registered*", "test_requests_persistent*"
 
 
 def on_one(folder: str, arguments: list[str], more: Sequence[str] = ()) -> bool:
@@ -40,8 +42,9 @@ def on_ranks(ranks: int, arguments: list[str], everything: bool) -> bool:
     """Run the tests of tests/mpi and tests/gpu under mpiexec; return True if they failed."""
     skipped = {folder for folder, most in MOST.items() if ranks > most}
     folders = [folder for folder in ("tests/mpi", "tests/gpu") if folder not in skipped]  # pytest does not ignore these
-    if ranks > 2 and not everything:
-        folders = sorted(map(str, Path("tests/mpi/api").glob("test_collectives*.py")))
+    if ranks > (ALL_FOLDERS if everything else 2):
+        patterns = COLLECTIVES if everything else COLLECTIVES[:1]
+        folders = sorted(str(path) for pattern in patterns for path in Path("tests/mpi/api").glob(f"{pattern}.py"))
     ignored = [f"--ignore={folder}" for folder in skipped]
     command = ["-m", "pytest", "-q", "--with-mpi", *folders, *ignored, *arguments]
     job = run(ranks, command, LIMIT, show=True)
@@ -56,7 +59,7 @@ def main() -> int:
     parser.add_argument("-n", "--ranks", help=f"numbers of ranks ({QUICK}; with --all {ALL})")
     parser.add_argument("--no-pure", action="store_true", help="skip tests that do not depend on the MPI library")
     parser.add_argument(
-        "--quick-jobs", action="store_true", help="skip slow tests that launch MPI jobs, even with --all"
+        "--quick-jobs", action="store_true", help="skip slow tests that launch MPI or Slurm jobs, even with --all"
     )
     parser.add_argument("pytest", nargs="*", help="arguments for pytest")
     options = parser.parse_args()
@@ -69,7 +72,8 @@ def main() -> int:
     folders += ["jobs", "slurm"] if options.all else ["jobs"]
     runs = {folder: (on_one, folder) for folder in folders}
     if options.quick_jobs:
-        runs["jobs"] = partial(on_one, more=["-m", " and ".join({*skipped, "not slow"})]), "jobs"
+        quickly = partial(on_one, more=["-m", " and ".join({*skipped, "not slow"})])
+        runs |= {folder: (quickly, folder) for folder in ("jobs", "slurm") if folder in runs}
     for ranks in map(int, (options.ranks or (ALL if options.all else QUICK)).split(",")):
         runs[f"{ranks} rank{'s' * (ranks > 1)}"] = (partial(on_ranks, everything=options.all), ranks)
 
@@ -91,5 +95,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
     sys.exit(main())

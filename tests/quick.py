@@ -9,8 +9,12 @@ from pycoll.schedule.registry import Algorithm
 
 
 def quick(*values: Any) -> list[Any]:
-    """Return the values, all but the first marked `slow`, for tests that take long with each value."""
-    return [values[0], *(pytest.param(value, marks=pytest.mark.slow) for value in values[1:])]
+    """Return the values, all but the first marked `slow`, for tests that take long with each value.
+
+    A tuple holds the values of several parameters.
+    """
+    sets = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [values[0], *(pytest.param(*each, marks=pytest.mark.slow) for each in sets[1:])]
 
 
 _ALIKE = re.compile(

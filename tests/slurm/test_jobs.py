@@ -111,6 +111,7 @@ def test_collectives(submit, tmp_path):
     check_report(tmp_path / f"collectives-{job}" / "report")
 
 
+@pytest.mark.slow
 def test_settings_by_option(submit, tmp_path):
     """Check the job name, the folder for the results, and the use of Python from the active virtual environment."""
     settings = ",".join(f"{name}={value}" for name, value in {**TINY, "OUT": "here/and there"}.items())
@@ -121,6 +122,7 @@ def test_settings_by_option(submit, tmp_path):
     check_results(tmp_path / "here" / "and there" / "results.json", 2)
 
 
+@pytest.mark.slow
 def test_a_failing_bench_fails_the_job(submit, tmp_path):
     job = submit("collectives.sbatch", *TWO_RANKS, **{**TINY, "PRIMITIVES": "allredcue"})
     text = fails(job, tmp_path / f"collectives-{job}.out")
@@ -128,6 +130,7 @@ def test_a_failing_bench_fails_the_job(submit, tmp_path):
     assert not (tmp_path / f"collectives-{job}" / "report").exists()
 
 
+@pytest.mark.slow
 def test_ranks_that_are_not_one_job_fail(submit, tmp_path):
     job = submit("collectives.sbatch", *TWO_RANKS, **TINY, MPI_PLUGIN="none")
     text = fails(job, tmp_path / f"collectives-{job}.out")
@@ -135,6 +138,7 @@ def test_ranks_that_are_not_one_job_fail(submit, tmp_path):
     assert not list((tmp_path / f"collectives-{job}").iterdir())
 
 
+@pytest.mark.slow
 def test_no_mpi4py(submit, tmp_path):
     job = submit("tune.sbatch", *TWO_RANKS, PYTHON="/bin/false")
     text = fails(job, tmp_path / f"tune-{job}.out")
@@ -155,11 +159,13 @@ def test_scaling_and_its_report(submit, tmp_path):
     check_report(folder / "report")
 
 
+@pytest.mark.slow
 def test_scaling_to_more_nodes_than_there_are(submit, tmp_path):
     job = submit("scaling.sbatch", "--array=2", "--nodes=1", "--ntasks-per-node=1", **TINY)
     assert "error: --array requests 2 nodes, but --nodes only 1" in fails(job, tmp_path / f"scaling-{job}_2.out")
 
 
+@pytest.mark.slow
 def test_report_without_results(submit, tmp_path):
     job = submit("report.sbatch", RESULTS="nowhere")
     assert "error: there are no results (*.json) in nowhere" in fails(job, tmp_path / f"report-{job}.out")
@@ -233,9 +239,9 @@ LOCAL = pytest.mark.skipif(not (CLUSTER / "on").exists(), reason="the cluster is
     "interrupt, says",
     [
         (ask_to_stop, "stopped after SIGUSR1; continue with --resume training/checkpoint"),
-        (requeue, "resuming from training/checkpoint"),
+        pytest.param(requeue, "resuming from training/checkpoint", marks=pytest.mark.slow),
         pytest.param(kill_a_rank, "requeueing after epoch", marks=LOCAL),
-        pytest.param(kill_a_node, "resuming from training/checkpoint", marks=LOCAL),
+        pytest.param(kill_a_node, "resuming from training/checkpoint", marks=[LOCAL, pytest.mark.slow]),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -255,6 +261,7 @@ def test_training_goes_on_after_an_interruption(nodes_come_back, submit, tmp_pat
     assert sorted(set(numbers)) == [*range(1, 61)] and len(numbers) <= 61, "at most one epoch is repeated"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 def test_torch(submit, tmp_path):
     """Run an example, and a program with another backend and an option."""
@@ -272,6 +279,7 @@ def test_torch(submit, tmp_path):
     assert "pycoll 2 ['--epochs', '3']" in succeeds(job, tmp_path / f"torch-{job}.out")
 
 
+@pytest.mark.slow
 def test_torch_without_a_program(submit, tmp_path):
     job = submit("torch.sbatch", *TWO_RANKS, PROGRAM="nowhere.py")
     message = "PROGRAM=nowhere.py is not a file" if find_spec("torch") else "cannot import torch"
@@ -282,6 +290,7 @@ def has_gpus():
     return "gpu" in subprocess.run(["sinfo", "--noheader", "--format=%G"], capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", [False, True])
 def test_gpu(submit, tmp_path, gpu):
     """Run with the CuPy stand-in of the GPU tests, or without CuPy: Slurm is only configured as if there were GPUs."""
@@ -315,6 +324,7 @@ for gap in gaps:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["", DENSE_MEMORY], ids=["any memory", "dense memory"])
 def test_tune(submit, tmp_path, memory):
     """Check that messages fit into the limit of Slurm: MPICH publishes its addresses with the memory behind them."""

@@ -49,12 +49,12 @@ def test_training_steps(tmp_path):
 
 @pytest.mark.parametrize(
     "options, problem",
-    [
+    quick(
         (["all_redcue"], "'all_redcue' is not one of: all_reduce, "),
         (["--budget", "0"], "--budget 0.0 is not positive"),
         (["--plot", "a.svg", "--sizes", "8"], "--plot needs at least two --sizes"),
         (["--sizes", "8,many"], "many"),
-    ],
+    ),
 )
 def test_wrong_options(options, problem):
     job = run(1, ["-m", "bench.torch", *options])

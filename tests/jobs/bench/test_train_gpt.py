@@ -107,7 +107,8 @@ def test_training_continues_on_another_mesh(others, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [["--mesh", "dp=2", "--experts", "4"], ["--mesh", "fsdp=2"], ["--mesh", "sp=2", "--sequence", "ring"]]
+    "options",
+    quick(["--mesh", "dp=2", "--experts", "4"], ["--mesh", "fsdp=2"], ["--mesh", "sp=2", "--sequence", "ring"]),
 )
 def test_it_learns(options):
     job = run(2, [*TRAIN, *options, *SMALL, "--length", "32", "--steps", "60", "--every", "30", "--rate", "0.01"])
@@ -118,7 +119,7 @@ def test_it_learns(options):
 
 @pytest.mark.parametrize(
     "options, error",
-    [
+    quick(
         (["--mesh", "dp=3"], "dp=3 is 3, but the communicator has 2 ranks"),
         (["--mesh", "dq=2"], "'dq=2' is not AXIS=N with an axis of dp, fsdp, ep, pp, sp, tp"),
         (["--mesh", "tp=2", "--heads", "3", "--width", "48"], "3 heads cannot be divided over tp=2"),
@@ -134,7 +135,7 @@ def test_it_learns(options):
         (["--resume", "nowhere"], "--resume nowhere: no such directory"),
         (["--compare", "--mesh", "sp=2", "--experts", "2"], "with experts, sp must be 1"),
         (["--compare", "--save", "d"], "--compare cannot be combined with --save, --resume or --stop"),
-    ],
+    ),
 )
 def test_wrong_options(options, error):
     job = run(2, [*TRAIN, *options])

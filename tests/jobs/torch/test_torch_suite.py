@@ -7,7 +7,7 @@ import pytest
 
 from tests.torch_suite.__main__ import names_of_tests, run, unexpected
 
-RANKS = 4  # with fewer ranks, torch skips some of its tests
+RANKS = 2  # with four ranks, few more tests run, but on two cores they take several times as long
 VERSIONS = "2.13", "2.15"  # of torch; tests/torch_suite/known.py lists the failures of their tests
 
 SECONDS = 120.0  # that a test may take; it takes less than 1, but 10 if ranks disagree
@@ -43,4 +43,4 @@ def test_told_that_the_backend_is_gloo():
 
 
 def test_told_that_the_backend_is_mpi():
-    check(run(RANKS, names_of_tests(["test_all_to_all"]), SECONDS, "mpi"))
+    check(run(3, names_of_tests(["test_all_to_all"]), SECONDS, "mpi"))
