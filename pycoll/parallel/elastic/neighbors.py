@@ -31,6 +31,9 @@ class Neighbors:
     Inside a host, the copies are in registered memory, where the neighbor finds them even if this rank has died.
     Between hosts, they are sent.  With `lockstep`, all ranks take copies at the same steps, and each waits until the
     copy before has arrived; otherwise an owner leaves out a copy rather than wait.
+
+    Other owners may be a step behind a copy that has just arrived.  Then the copy before it is needed as well: it is
+    kept until this rank takes its own copy after a later step, for which all others must have done the one before.
     """
 
     def __init__(self, comm: MPI.Intracomm, copier: Copier | None, every: int, lockstep: bool, build: int) -> None:
@@ -55,10 +58,12 @@ class Neighbors:
         self._from = next((owner for owner, to in receivers.items() if to == me != owner), me)
         self._sends = self._to != me and (hosts[self._to] != hosts[me] or min(copied[me][1]) < 0)
         self._frame: Frame | None = None  # of the copies of the other rank
-        self._theirs: list[np.ndarray] = []  # these copies
-        self._arriving: np.ndarray | None = None
+        self._theirs: list[np.ndarray] = []  # these copies; if they are sent, the newest one is the last
+        self._arriving: np.ndarray | None = None  # memory for the next message
+        self._receives = False
         self._receive: MPI.Request | None = None
         self._send: MPI.Request | None = None
+        self._keeps = lockstep and len(self._owners) > 1  # the copy before the newest one
         if self._from != me:
             self._frame, positions = copied[self._from]
             memory = np.zeros(self._frame.nbytes, np.uint8)
@@ -66,11 +71,15 @@ class Neighbors:
             if hosts[self._from] == hosts[me]:
                 self._theirs = self._transfer.borrowed(self._from, positions, [memory] * OWN) or []
             if not self._theirs:
-                self._theirs, self._arriving = [memory], memory.copy()
-                self._post()
+                self._theirs, self._receives = [memory, memory.copy()], True
+                if not self._keeps:
+                    self._expect()
 
-    def _post(self) -> None:
-        self._receive = pycoll.irecv(self._arriving, self._from, comm=self._comm)
+    def _expect(self) -> None:
+        """Post the receive of the next copy, in place of the oldest one."""
+        if self._receives and self._receive is None:
+            self._arriving = self._theirs.pop(0)
+            self._receive = pycoll.irecv(self._arriving, self._from, comm=self._comm)
 
     def take(self, step: int) -> None:
         """Take a copy after `step` if it is time."""
@@ -81,6 +90,7 @@ class Neighbors:
             self.wait()
         elif not self.progress():
             return
+        self._expect()
         self._last = step
         if self._copier:
             memory, copy_state = min(self._takes, key=lambda one: step_of(one[0]))
@@ -93,8 +103,10 @@ class Neighbors:
         """Advance the messages; return whether the last copy of this rank has been sent."""
         if self._receive and self._receive.Test():
             assert self._arriving is not None
-            [self._arriving], self._theirs = self._theirs, [self._arriving]
-            self._post()
+            self._theirs.append(self._arriving)
+            self._receive = None
+            if not self._keeps:
+                self._expect()
         if self._send and self._send.Test():
             self._send = None
         return self._send is None
@@ -103,7 +115,7 @@ class Neighbors:
         """Wait until the last copies have been sent and received."""
 
         def done() -> bool:
-            return self.progress() and (self._arriving is None or step_of(self._theirs[0]) >= self._last)
+            return self.progress() and (not self._receives or step_of(self._theirs[-1]) >= self._last)
 
         until(done, f"copying the state on rank {self._comm.rank}", lambda: f"rank {self._to} or {self._from} is late")
 

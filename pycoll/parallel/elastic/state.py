@@ -120,7 +120,7 @@ class State:
         self.comm = join() or pycoll.Comm(MPI.Intracomm(MPI.COMM_WORLD if comm is None else comm).Dup())
         self._build = 0  # counts the drivers
         self._copies: list[Copy] = []  # from which training goes on, until the driver has the state
-        self._ready = self._began = False  # whether the driver, or one before it, has the state
+        self._ready = self._began = False  # whether the driver has the state; whether all ranks had it once
         self._copier: Copier | None = None
         self._neighbors: Neighbors | None = None
         self._failed: tuple[float, int, int] | None = None  # when, how many ranks, after which step
@@ -157,16 +157,16 @@ class State:
 
     def begin(self) -> None:
         """Make a driver and give it the newest state that the ranks have; `run` calls this on all ranks."""
-        if self._size and self.comm.size < self._size and self._build:
+        if self._size and self.comm.size < self._size and self._failed:
             self.comm = replace(self.comm, self._size - self.comm.size)
         labels = [copy.label for copy in self._copies]
         builds, began, found = zip(*self.comm.allgather((self._build, self._began, labels)))
         self._build = 1 + max(builds)
         self.driver, self.optimizer = _checked(self._make(self.comm))
         self._restore(Contents(self.driver, self.optimizer), [*itertools.chain(*found)], any(began))
-        self._ready = self._began = True
+        self._ready = True
         self.comm.Barrier()
-        self._copies = []  # all ranks have the state
+        self._began, self._copies = True, []  # all ranks have the state
         if self._failed:
             at, failed, step = self._failed
             seconds = time.monotonic() - at
@@ -180,12 +180,22 @@ class State:
             contents.put(redistribute(self.comm, copies, contents), {})
             self.step = choice.step
         elif self._checkpoint and (self._checkpoint / MANIFEST).exists():
-            self.step = load(self._checkpoint, self.driver, self.optimizer)["step"]
+            self.step = self._load(self._checkpoint)
         elif began:
             lost = missing(found)
             whose = f" of rank{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}" if lost else ""
             raise RuntimeError(f"all copies of the state{whose} are lost, and there is no checkpoint")
         self._keep_copies(contents)
+
+    def _load(self, checkpoint: Path) -> int:
+        """Load a checkpoint; return the number of its step."""
+        extra = load(checkpoint, self.driver, self.optimizer)
+        if not (isinstance(extra, dict) and "step" in extra):
+            raise ValueError(
+                f"{checkpoint}: this checkpoint has no number of steps, because State.save did not write it"
+            )
+        step: int = extra["step"]
+        return step
 
     def _keep_copies(self, contents: Contents) -> None:
         """Prepare for the next failure."""
