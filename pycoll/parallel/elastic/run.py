@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import signal
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -18,6 +19,8 @@ from .state import State
 T = TypeVar("T")
 
 FINISHED, FAILED, BROKEN = 0b11, 0b01, 0b00  # the last one: with an error that has nothing to do with failed ranks
+NOT_TOLERANT = "MPI cannot go on without it (Open MPI can, with mpiexec --with-ft ulfm)"
+HEAD_START = 1.0  # seconds for a rank to report its error before other ranks end the job
 PATIENCE = 10.0  # seconds until the end of a process that hangs in MPI_Finalize
 
 
@@ -43,6 +46,8 @@ def run(train: Callable[[State], T], state: State) -> T:
     RuntimeError
         On all ranks, if all copies of a part of the state are lost and there is no checkpoint.  On the other ranks, if
         `train` raises an exception on a rank that does not come from a failed rank.
+    CollectiveTimeout
+        If a rank hangs for more than ``PYCOLL_TIMEOUT`` seconds.
 
     Notes
     -----
@@ -94,16 +99,18 @@ def run(train: Callable[[State], T], state: State) -> T:
 
         weight = elastic.run(train, elastic.State(make))
     """
-    if TOLERANT:
-        _end_together(state)
-    elif state.comm.size > 1 and state.comm.rank == 0:
-        warn("a rank that fails ends this job: MPI cannot go on without it (Open MPI can, with mpiexec --with-ft ulfm)")
     if not TOLERANT:
+        if state.comm.size > 1 and state.comm.rank == 0:
+            warn(f"a rank that fails ends this job: {NOT_TOLERANT}")
         return _trained(train, state)
+    _end_together(state)
     while True:
         try:
             result = _trained(train, state)
             how = _agreed(state.comm, FINISHED)
+        except pycoll.CollectiveTimeout:  # the ranks that hang would not agree
+            _states.clear()
+            raise
         except BaseException as error:
             failed = is_failure(state.comm, error)
             state.revoke()
@@ -114,12 +121,13 @@ def run(train: Callable[[State], T], state: State) -> T:
             state.end()
             return result
         if how == BROKEN:
+            time.sleep(HEAD_START)
             raise RuntimeError("training has ended with an error on another rank")
         state.recover()
 
 
 def _trained(train: Callable[[State], T], state: State) -> T:
-    state.begin()
+    state.begin(copies=TOLERANT)
     result = train(state)
     state.finish()
     return result
@@ -127,24 +135,28 @@ def _trained(train: Callable[[State], T], state: State) -> T:
 
 def _agreed(comm: pycoll.Comm, how: int) -> int:
     """How training has ended: the worst of all ranks; the same on all ranks, even if some fail meanwhile."""
-    try:
-        return comm.Agree(how)
-    except MPI.Exception:  # a rank has failed
-        return FAILED
+    while True:
+        try:
+            return comm.Agree(how)
+        except MPI.Exception as error:  # on all ranks, unless all know the failed ranks
+            if error.Get_error_class() != MPI.ERR_PROC_FAILED:
+                raise
+            comm.Ack_failed()
+            how &= FAILED
 
 
-_states: list[State] = []  # the last one of this process
+_states: list[State] = []  # the last one of this process, unless other ranks hang
 
 
 def _end_together(state: State) -> None:
     """End this process even if it hangs in MPI_Finalize, as it may after a failure (Open MPI issue 11404)."""
-    if not _states:
-        atexit.register(_end)
+    atexit.unregister(_end)
+    atexit.register(_end)
     _states[:] = [state]
 
 
 def _end() -> None:
-    how = _agreed(_states[0].comm, FINISHED)  # until then, other ranks may have work to do
+    how = _agreed(_states[0].comm, FINISHED) if _states else FAILED  # until then, other ranks may have work to do
     if how != FINISHED or _states[0].recoveries:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, PATIENCE)

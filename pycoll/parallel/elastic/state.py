@@ -155,8 +155,15 @@ class State:
             raise RuntimeError("save: State was created without a directory for a checkpoint")
         save(self._checkpoint, self.driver, self.optimizer, {**extra, "step": self.step})
 
-    def begin(self) -> None:
-        """Make a driver and give it the newest state that the ranks have; `run` calls this on all ranks."""
+    def begin(self, copies: bool = True) -> None:
+        """Make a driver and give it the newest state that the ranks have; `run` calls this on all ranks.
+
+        Parameters
+        ----------
+        copies : bool
+            Whether to keep copies of shards on other ranks.  They are useless if MPI cannot go on without failed ranks.
+        """
+        self._copying = copies
         if self._size and self.comm.size < self._size and self._failed:
             self.comm = replace(self.comm, self._size - self.comm.size)
         labels = [copy.label for copy in self._copies]
@@ -206,7 +213,7 @@ class State:
             self.driver.on_update(self._served)
         self._copier = Copier(contents) if self.driver.holds_state else None
         self._neighbors = None
-        if not self.driver.replicated:
+        if self._copying and not self.driver.replicated:
             self._neighbors = Neighbors(self.comm, self._copier, self._every, self.driver.lockstep, self._build)
             self._neighbors.take(self.step)
             self._neighbors.wait()

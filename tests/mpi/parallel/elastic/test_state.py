@@ -9,6 +9,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.parallel import DistributedDataParallel, FullyShardedDataParallel, LocalSGD, elastic, save
 from pycoll.parallel.elastic.neighbors import Neighbors, Transfer
+from pycoll.runtime.failures import TOLERANT
 from tests.mpi.native import RANK, SIZE
 from tests.mpi.parallel.test_checkpoint import KINDS, alone, assert_close, assert_equal, model
 
@@ -248,6 +249,12 @@ def test_copies_have_the_arrays_and_the_counters(dtype):
         piece = found["parameters", name]
         assert (piece.start, piece.shape) == (0, array.shape) and piece.values.dtype == array.dtype
         np.testing.assert_array_equal(piece.values, array.ravel())
+
+
+def test_copies_are_kept_only_if_they_can_be_used():
+    training = Training("fsdp")
+    assert elastic.run(lambda state: state._neighbors is not None, training.state) == TOLERANT
+    training.state.driver.free()
 
 
 @pytest.mark.parametrize("option", [{"every": 0}, {"size": 0}])
