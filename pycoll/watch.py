@@ -29,12 +29,15 @@ from .runtime.recording.roll_call import (
     FIELDS,
     STACKS,
     birth,
+    condition,
     now,
     places_path,
     stacks_path,
 )
 
 PAUSE = 0.5  # seconds between two looks at a job, and until stacks are written
+
+ALIVE = "running", "stopped"
 
 
 class Place(NamedTuple):
@@ -55,7 +58,7 @@ class Rank(NamedTuple):
     ranks: int  # of the job
     host: str
     pid: int
-    state: str  # "running", "ended" by itself, "killed", or "unknown" on another host
+    state: str  # "running", "stopped" by a signal, "ended" by itself, "killed", or "unknown" on another host
     places: dict[str, Place]  # by the names of communicators; "" for those before their first call is complete
     members: dict[str, tuple[int, ...]]  # the ranks of communicators, in COMM_WORLD
 
@@ -106,7 +109,10 @@ def _state(about: dict[str, object], written: int) -> str:
         return "ended"
     if about["host"] != socket.gethostname():
         return "unknown"
-    return "running" if birth(int(str(about["pid"]))) == about["born"] else "killed"
+    pid = int(str(about["pid"]))
+    if birth(pid) != about["born"]:
+        return "killed"
+    return {"T": "stopped", "Z": "killed"}.get(condition(pid), "running")
 
 
 def report(ranks: Sequence[Rank], at: int) -> str:
@@ -177,17 +183,22 @@ def _listed(ranks: Iterable[int]) -> str:
 
 
 def stacks(directory: Path, ranks: Sequence[Rank]) -> str:
-    """Return the Python stacks of the running ranks of this host."""
+    """Return the Python stacks of the ranks of this host that have not ended."""
     before = {}
-    for rank in (each for each in ranks if each.state == "running"):
+    for rank in (each for each in ranks if each.state in ALIVE):
         before[rank.rank] = stacks_path(directory, rank.rank).stat().st_size
-        os.kill(rank.pid, STACKS)
+        _signal(rank, STACKS)
     time.sleep(PAUSE)
     texts = []
     for number, size in before.items():
         text = stacks_path(directory, number).read_bytes()[size:].decode(errors="replace")
         texts.append(f"Rank {number}:\n{text.rstrip() or 'no answer: the process is stopped'}")
     return "\n\n".join(texts)
+
+
+def _signal(rank: Rank, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        os.kill(rank.pid, number)
 
 
 def supervise(directory: Path, seconds: float) -> int:
@@ -214,9 +225,8 @@ def supervise(directory: Path, seconds: float) -> int:
     print(f"\nNo rank has moved for {seconds:g} s: the job is ended.", flush=True)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for rank in read(directory):
-            if rank.state == "running":
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(rank.pid, number)
+            if rank.state in ALIVE:
+                _signal(rank, number)
         time.sleep(PAUSE)
     return 1
 

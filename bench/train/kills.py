@@ -156,6 +156,8 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--hidden", type=int, default=64, help="width of the hidden layers (%(default)s)")
     parser.add_argument("--layers", type=int, default=2, help="number of hidden layers (%(default)s)")
     options, others = parser.parse_known_args(argv)
+    if not 1 <= options.together < options.ranks:
+        parser.error(f"--together {options.together}: at least one of {options.ranks} ranks must die, and one go on")
     for name in ("epochs", "hidden", "layers"):
         others += [f"--{name}", str(getattr(options, name))]
     parse_training(["--elastic", "--driver", options.driver, *others])  # ends the program if options are wrong

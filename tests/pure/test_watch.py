@@ -1,11 +1,14 @@
 import os
 import re
+import signal
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from pycoll import watch
-from pycoll.runtime.recording.roll_call import CALL, ENTERED, MOST, SINCE, WAITS, RollCall
+from pycoll.runtime.recording.roll_call import CALL, ENTERED, MOST, SINCE, WAITS, RollCall, birth
 
 SECOND = 10**9
 
@@ -82,6 +85,23 @@ def test_ranks_that_ended_were_killed_or_wrote_nothing(tmp_path, rolls):
     text = watch.report(watch.read(tmp_path), 105 * SECOND)
     assert "ended: rank 0, killed: rank 1" in text
     assert "No files of rank 2" in text
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_stopped_and_dead_processes(tmp_path, rolls):
+    with subprocess.Popen(["sleep", "5"]) as child:
+        names = tmp_path / "rank-1.names"
+        text = names.read_text().replace(f'"pid":{os.getpid()}', f'"pid":{child.pid}')
+        names.write_text(text.replace(birth(os.getpid()), birth(child.pid)))
+        assert watch.read(tmp_path)[1].state == "running"
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        ranks = watch.read(tmp_path)
+        assert "running: ranks 0, 2, stopped: rank 1" in watch.report(ranks, 105 * SECOND)
+        assert "Rank 1:\nno answer: the process is stopped" in watch.stacks(tmp_path, ranks[1:2])
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # its parent has not yet asked for its status
+        assert watch.read(tmp_path)[1].state == "killed"
 
 
 def test_more_communicators_than_there_is_space_for(tmp_path):

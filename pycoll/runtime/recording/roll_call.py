@@ -115,7 +115,16 @@ class RollCall:
 
 def birth(pid: int) -> str:
     """When a process of this host began, so that another one with its number is not taken for it; "" if unknown."""
+    return "".join(_stat(pid)[19:20])
+
+
+def condition(pid: int) -> str:
+    """The state of a process of this host as a letter, see proc(5): T if it is stopped, Z if it has died."""
+    return "".join(_stat(pid)[:1])
+
+
+def _stat(pid: int) -> list[str]:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ""
+        return []

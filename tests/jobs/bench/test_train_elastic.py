@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from bench.train import kills
 from tests.jobs.runtime.test_attach_revoke import fault_tolerant
 from tests.launch import ENVIRONMENT, run
 from tests.quick import quick
@@ -47,6 +48,12 @@ def test_options_of_training_are_checked(command):
         [sys.executable, "-m", f"bench.train.{command}", "--budgte"], capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 2 and done.stderr == "python -m bench.train: unrecognized arguments: --budgte\n"
+
+
+def test_some_ranks_must_go_on(capsys):
+    with pytest.raises(SystemExit):
+        kills.parse(["-n", "2", "--together", "2"])
+    assert "--together 2: at least one of 2 ranks must die, and one go on" in capsys.readouterr().err
 
 
 def test_cost(tmp_path):

@@ -251,6 +251,7 @@ def test_copies_have_the_arrays_and_the_counters(dtype):
         np.testing.assert_array_equal(piece.values, array.ravel())
 
 
+@pytest.mark.filterwarnings("ignore:a rank that fails ends this job")
 def test_copies_are_kept_only_if_they_can_be_used():
     training = Training("fsdp")
     assert elastic.run(lambda state: state._neighbors is not None, training.state) == TOLERANT
