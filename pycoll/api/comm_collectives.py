@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 from mpi4py import MPI
 
-from ..arguments.arrays import IN_PLACE
 from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.mpi_arguments import read
 from ..arguments.ops import OpName
@@ -17,31 +16,63 @@ from ..arguments.signature import Key
 from ..base.settings import logger
 from ..primitives import names
 from ..runtime.attach import attached, channels
-from ..runtime.channel import Channel
 from ..runtime.dispatch import Call
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.progress import drain, tasks, until
+from ..runtime.limits import Limits
+from ..runtime.progress import drain, until
 from ..selection.choices import primitive_called
 from .call import run, run_carefully
 from .collectives import allgather
 from .comm_derived import DerivedMethods
-from .derived import derived
+from .derived import derived, with_body
 from .requests import initialize, start
-from .short import Limits, Longest, gathered, moved, moved_to_or_from_root, nonblocking, reduced, varying
+from .short import first_lines
 from .watched import watch
 
-_mpi, _SUM, ndarray = MPI.Intracomm, MPI.SUM, np.ndarray
-_NONE: dict[Any, Any] = {}
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+P = ParamSpec("P")
+_UNKNOWN = Limits()
+
+
+def _carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> None:
+    """Check the arguments of a method and run it; leave it to MPI if pycoll does not support it."""
+    method = call.primitive
+    comm: Any = call.comm
+    try:
+        run_carefully(call._replace(primitive=primitive_called(method), read=read), kind, send, recv)
+        comm._limits = channels[comm.handle].limits
+    except NeedsNativeMPI as why:
+        why.check_algorithm(call.algorithm)
+        _native(comm, method, why, call._asdict() | {"buf": call.recvbuf})
+
+
+def _collective(method: Callable[P, None]) -> Callable[P, None]:
+    """Give a method with this signature its body."""
+    name = method.__name__
+    signature = inspect.signature(method)
+    lines, names = first_lines(primitive_called(name), name)
+    names |= {"run": run, "carefully": _carefully}
+    given = {"sendbuf": None, "recvbuf": "buf" if "buf" in signature.parameters else None, "op": None, "root": 0}
+    arguments = ", ".join(one if one in signature.parameters else str(default) for one, default in given.items())
+    last = f"run({name!r}, {arguments}, self, algorithm, None, carefully)"
+    return with_body(method, name, signature, [*lines, last], **names)
 
 
 class CollectiveMethods(DerivedMethods):
     """The methods of `pycoll.Comm` for collectives."""
 
-    _limits: Limits = _NONE  # up to how many bytes calls go to MPI directly; taken from the channel at first use
-    _sums: Longest = _NONE  # the same for Allreduce with MPI.SUM, by dtype or identity of a datatype
-    _private: Any = None  # the communicator of these calls
-    _ranks: int = 1
+    __slots__ = ("_limits",)  # an attribute in a slot is read fastest
+    _limits: Limits  # of its calls that go to MPI directly
 
+    def __new__(cls, comm: MPI.Intracomm | None = None) -> Self:
+        """Wrap the communicator; the limits of its channel are known at first use."""
+        made = super().__new__(cls, comm)
+        made._limits = _UNKNOWN
+        return made
+
+    @_collective
     def Barrier(self, *, algorithm: names.Barrier | None = None) -> None:
         """Wait until all ranks have called, as in mpi4py.
 
@@ -50,10 +81,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.barrier`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and "barrier" in self._limits and not tasks:
-            return _mpi.Barrier(self._private)
-        run("Barrier", None, None, None, 0, self, algorithm, None, _carefully)
 
+    @_collective
     def Bcast(self, buf: Any, root: int = 0, *, algorithm: names.Bcast | None = None) -> None:
         """Copy `buf` from the root to all ranks, as in mpi4py.
 
@@ -66,14 +95,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.bcast`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and not tasks:
-            if type(buf) is ndarray:  # inline: see Allreduce
-                if buf.nbytes <= self._limits.get("bcast", _NONE).get(buf.dtype, -1) and buf.flags.aligned:
-                    return _mpi.Bcast(self._private, buf, root)
-            elif moved(self._limits, "bcast", buf):
-                return _mpi.Bcast(self._private, buf, root)
-        run("Bcast", None, buf, None, root, self, algorithm, None, _carefully)
 
+    @_collective
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatter | None = None) -> None:
         """Send block r of `sendbuf` at the root to rank r, as in mpi4py.
 
@@ -88,10 +111,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.scatter`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and moved_to_or_from_root(self._limits, "scatter", recvbuf, sendbuf, self._ranks):
-            return _mpi.Scatter(self._private, sendbuf, recvbuf, root)
-        run("Scatter", sendbuf, recvbuf, None, root, self, algorithm, None, _carefully)
 
+    @_collective
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatterv | None = None) -> None:
         """Send blocks of different lengths from the root, block r to rank r, as in mpi4py.
 
@@ -106,10 +127,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.scatterv`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and varying(self._limits, "scatterv", sendbuf, recvbuf):
-            return _mpi.Scatterv(self._private, sendbuf, recvbuf, root)
-        run("Scatterv", sendbuf, recvbuf, None, root, self, algorithm, None, _carefully)
 
+    @_collective
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gather | None = None) -> None:
         """Collect a block from each rank in `recvbuf` at the root, as in mpi4py.
 
@@ -124,10 +143,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.gather`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and moved_to_or_from_root(self._limits, "gather", sendbuf, recvbuf, self._ranks):
-            return _mpi.Gather(self._private, sendbuf, recvbuf, root)
-        run("Gather", sendbuf, recvbuf, None, root, self, algorithm, None, _carefully)
 
+    @_collective
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gatherv | None = None) -> None:
         """Collect blocks of different lengths in `recvbuf` at the root, as in mpi4py.
 
@@ -142,10 +159,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.gatherv`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and varying(self._limits, "gatherv", sendbuf, recvbuf):
-            return _mpi.Gatherv(self._private, sendbuf, recvbuf, root)
-        run("Gatherv", sendbuf, recvbuf, None, root, self, algorithm, None, _carefully)
 
+    @_collective
     def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgather | None = None) -> None:
         """Collect a block from each rank in `recvbuf` on all ranks, as in mpi4py.
 
@@ -158,10 +173,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.allgather`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and moved(self._limits, "allgather", recvbuf, self._ranks, sendbuf):
-            return _mpi.Allgather(self._private, sendbuf, recvbuf)
-        run("Allgather", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
+    @_collective
     def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgatherv | None = None) -> None:
         """Collect blocks of different lengths in `recvbuf` on all ranks, as in mpi4py.
 
@@ -174,10 +187,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.allgatherv`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and gathered(self._limits, sendbuf, recvbuf, self._ranks):
-            return _mpi.Allgatherv(self._private, sendbuf, recvbuf)
-        run("Allgatherv", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
+    @_collective
     def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoall | None = None) -> None:
         """Exchange blocks: block j of rank i becomes block i of rank j, as in mpi4py.
 
@@ -190,10 +201,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.alltoall`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and moved(self._limits, "alltoall", recvbuf, self._ranks, sendbuf):
-            return _mpi.Alltoall(self._private, sendbuf, recvbuf)
-        run("Alltoall", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
+    @_collective
     def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallv | None = None) -> None:
         """Exchange blocks of different lengths between all pairs of ranks, as in mpi4py.
 
@@ -206,10 +215,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.alltoallv`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and varying(self._limits, "alltoallv", sendbuf, recvbuf):
-            return _mpi.Alltoallv(self._private, sendbuf, recvbuf)
-        run("Alltoallv", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
+    @_collective
     def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallw | None = None) -> None:
         """Exchange blocks of different lengths and datatypes between all pairs of ranks, as in mpi4py.
 
@@ -222,10 +229,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.alltoallw`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and "alltoallw" in self._limits and not tasks:
-            return _mpi.Alltoallw(self._private, sendbuf, recvbuf)
-        run("Alltoallw", sendbuf, recvbuf, None, 0, self, algorithm, None, _carefully)
 
+    @_collective
     def Reduce(
         self,
         sendbuf: Any,
@@ -250,10 +255,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.reduce`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and reduced(self._limits, "reduce", recvbuf if sendbuf is IN_PLACE else sendbuf, op):
-            return _mpi.Reduce(self._private, sendbuf, recvbuf, op, root)  # type: ignore[arg-type]  # no name
-        run("Reduce", sendbuf, recvbuf, op, root, self, algorithm, None, _carefully)
 
+    @_collective
     def Allreduce(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Allreduce | None = None
     ) -> None:
@@ -270,21 +273,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.allreduce`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and not tasks:
-            # inline for the most frequent calls, because a function call would take as long again
-            if op is _SUM and type(recvbuf) is ndarray:
-                short = recvbuf.nbytes <= self._sums.get(recvbuf.dtype, -1) and sendbuf is not recvbuf
-            elif op is _SUM and type(recvbuf) is list and len(recvbuf) == 2 and type(recvbuf[0]) is ndarray:
-                short = recvbuf[0].nbytes <= self._sums.get(id(recvbuf[1]), -1)
-            else:
-                short = reduced(self._limits, "allreduce", recvbuf, op)
-            if short:
-                try:
-                    return _mpi.Allreduce(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
-                except KeyError:  # mpi4py does not know the format of an unaligned array
-                    pass
-        run("Allreduce", sendbuf, recvbuf, op, 0, self, algorithm, None, _carefully)
 
+    @_collective
     def Reduce_scatter_block(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.ReduceScatter | None = None
     ) -> None:
@@ -301,11 +291,6 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.reduce_scatter`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and reduced(
-            self._limits, "reduce_scatter", recvbuf, op, self._ranks if sendbuf is IN_PLACE else 1
-        ):
-            return _mpi.Reduce_scatter_block(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
-        run("Reduce_scatter_block", sendbuf, recvbuf, op, 0, self, algorithm, None, _carefully)
 
     def Reduce_scatter(
         self,
@@ -339,6 +324,7 @@ class CollectiveMethods(DerivedMethods):
         else:
             run("Reduce_scatter", sendbuf, recvbuf, op, 0, self, algorithm, recvcounts, _carefully)
 
+    @_collective
     def Scan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Scan | None = None
     ) -> None:
@@ -355,10 +341,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.scan`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and reduced(self._limits, "scan", recvbuf, op):
-            return _mpi.Scan(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
-        run("Scan", sendbuf, recvbuf, op, 0, self, algorithm, None, _carefully)
 
+    @_collective
     def Exscan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Exscan | None = None
     ) -> None:
@@ -375,26 +359,6 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.exscan`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is None and reduced(self._limits, "exscan", recvbuf, op):
-            return _mpi.Exscan(self._private, sendbuf, recvbuf, op)  # type: ignore[arg-type]  # no name
-        run("Exscan", sendbuf, recvbuf, op, 0, self, algorithm, None, _carefully)
-
-    def _know(self, channel: Channel) -> None:
-        self._limits, self._sums = channel.short, channel.short_sums
-        self._private, self._ranks = channel.comm, channel.size
-
-
-def _carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> None:
-    """Check the arguments of a method and run it; leave it to MPI if pycoll does not support it."""
-    method = call.primitive
-    comm: Any = call.comm
-    try:
-        run_carefully(call._replace(primitive=primitive_called(method), read=read), kind, send, recv)
-        if comm._limits is _NONE:
-            comm._know(channels[comm.handle])
-    except NeedsNativeMPI as why:
-        why.check_algorithm(call.algorithm)
-        _native(comm, method, why, call._asdict() | {"buf": call.recvbuf})
 
 
 @interruptions_delayed()
@@ -443,8 +407,7 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more:
         except NeedsNativeMPI as why:
             why.check_algorithm(given["algorithm"])
             return _native(self, name, why, given | {"buf": given.get("recvbuf")})
-        if self._limits is _NONE:
-            self._know(channels[self.handle])
+        self._limits = channels[self.handle].limits
         under_way.forget_result()
         return under_way
 
@@ -458,10 +421,8 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more:
             return begun(self, **given)
 
     way = begun_with_counts if more or method == "Reduce_scatter" else begun
-    at_once = None
-    if kind == "Nonblocking" and method != "Reduce_scatter":
-        at_once = nonblocking(getattr(_mpi, name), primitive)
-    setattr(CollectiveMethods, name, derived(getattr(CollectiveMethods, method), way, name, kind, more, at_once))
+    lines, names = first_lines(primitive, name) if kind == "Nonblocking" and way is begun else ([], {})
+    setattr(CollectiveMethods, name, derived(getattr(CollectiveMethods, method), way, name, kind, more, lines, **names))
 
 
 for _method in (*_BLOCKING, *_REDUCING):

@@ -1,15 +1,16 @@
-"""Decides which calls of `pycoll.Comm` go directly to MPI, with the arguments of the caller.
+"""The first lines of the methods of `pycoll.Comm`: they pass short calls on to MPI, with the arguments of the caller.
 
 These calls name no algorithm and are so short that MPI takes less time than Python overhead.  The first call of a kind
-is checked like any other; then `Channel.short` has the limit for later calls.  The functions here decide as
-`pycoll.selection.select` does, so that all ranks decide alike.
+is checked like any other; then the `Limits` of the channel have the limit for later calls.  The lines decide as
+`pycoll.selection.select` does, so that all ranks decide alike.  They are source text that becomes a part of each
+method, because a call of a Python function takes a tenth of the time of the collective.
 """
 
 from __future__ import annotations
 
 import array
 import mmap
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -23,135 +24,164 @@ from ..selection.rules import UNLIMITED
 from .requests import NativeRequest
 
 ndarray = np.ndarray
-Longest = dict[Hashable, int]  # the bytes of a block by dtype, or by the identity of a datatype
-Limits = dict[Hashable, Longest]  # by primitive, or by primitive and identity of the operation
-_ON_HOST = frozenset((ndarray, bytes, bytearray, memoryview, array.array, mmap.mmap, MPI.buffer))
-_BYTE = id(MPI.BYTE)
 OTHER_FORM = 1 << 63  # more bytes than any limit: the form is not read here
+ON_HOST = frozenset((ndarray, bytes, bytearray, memoryview, array.array, mmap.mmap, MPI.buffer))
 
 
-def moved(limits: Limits, primitive: str, buffer: Any, blocks: int = 1, other: Any = None) -> bool:
-    """Whether a call that moves data is short, judged by a buffer of `blocks` blocks; mpi4py must know both dtypes."""
-    longest = limits.get(primitive)
-    if longest is None or tasks:
-        return False
+def first_lines(primitive: str, method: str) -> tuple[list[str], dict[str, Any]]:
+    """The first lines of a method of `pycoll.Comm`, and the names that they use."""
+    buffers = _BUFFERS.get(primitive, "sendbuf, recvbuf")
+    arguments = buffers + ", op" * PRIMITIVES[primitive].reduces + ", root" * PRIMITIVES[primitive].rooted
+    call = f"native(limits.comm, {arguments})"
+    if nonblocking := method.startswith("I"):
+        call = f"NativeRequest({call})"
+    lines = [
+        f"if algorithm is None and not tasks{' and not background' * nonblocking}:",  # the thread advances tasks only
+        "    limits = self._limits",
+        *(f"    {line}" for line in _decision(primitive).strip().splitlines()),
+        "    if short:",
+        "        try:",
+        f"            return {call}",
+        "        except (BufferError, KeyError, ValueError):",  # mpi4py does not know the dtype of an array
+        f"            if are_known({buffers}):",
+        "                raise",
+    ]
+    return lines, _NAMES | {"native": getattr(MPI.Intracomm, method)}
+
+
+_BUFFERS = {"barrier": "", "bcast": "buf"}
+
+
+def _decision(primitive: str) -> str:
+    """The lines that set `short`."""
+    limit = f"limits.{primitive}"
+    if primitive in ("barrier", "alltoallw"):
+        return f"short = {limit} >= 0"
+    on_host = f" and {_ON_HOST.replace('BUFFER', 'sendbuf')} and {_ON_HOST.replace('BUFFER', 'recvbuf')}"
+    if primitive == "allgatherv":
+        return f"short = ({limit} == UNLIMITED or mean_length(recvbuf, limits.ranks) <= {limit}){on_host}"
+    if PRIMITIVES[primitive].varies:
+        return f"short = {limit} >= 0{on_host}"
+    before, buffer, blocks, other = _JUDGED_BY.get(primitive, ("", "recvbuf", "1", ""))
+    lines = before + (_REDUCES if PRIMITIVES[primitive].reduces else _MOVES)
+    if other:
+        lines += f"short = short and {_ON_HOST.replace('BUFFER', other)}"
+    for name, value in {"LIMIT": limit, "BUFFER": buffer, "BLOCKS": blocks}.items():
+        lines = lines.replace(name, value)
+    return lines.replace(" * 1:", ":").replace(" * 1\n", "\n").replace(" * 1 ", " ")
+
+
+# lines before, the buffer whose length all ranks know, its blocks, and another buffer that MPI reads or writes
+_JUDGED_BY = {
+    "bcast": ("", "buf", "1", ""),
+    "scatter": (
+        "given, blocks = (sendbuf, limits.ranks) if recvbuf is IN_PLACE else (recvbuf, 1)",
+        *("given", "blocks", "sendbuf"),
+    ),
+    "gather": (
+        "given, blocks = (recvbuf, limits.ranks) if sendbuf is IN_PLACE else (sendbuf, 1)",
+        *("given", "blocks", "recvbuf"),
+    ),
+    "allgather": ("", "recvbuf", "limits.ranks", "sendbuf"),
+    "alltoall": ("", "recvbuf", "limits.ranks", "sendbuf"),
+    "reduce": ("given = recvbuf if sendbuf is IN_PLACE else sendbuf", "given", "1", ""),
+    "reduce_scatter": ("blocks = limits.ranks if sendbuf is IN_PLACE else 1", "recvbuf", "blocks", ""),
+}
+_ON_HOST = (
+    "(type(BUFFER) is ndarray or BUFFER is IN_PLACE"
+    " or (type(BUFFER) is list and BUFFER and type(BUFFER[0]) in ON_HOST) or is_on_host(BUFFER))"
+)
+# the most frequent datatypes come first, because a comparison takes less time than looking up an identity
+_ITEMSIZE = "(8 if datatype is DOUBLE else 4 if datatype is FLOAT else ITEMSIZES.get(id(datatype), OTHER_FORM))"
+_MOVES = f"""
+kind = type(BUFFER)
+if kind is ndarray:
+    short = BUFFER.nbytes <= LIMIT * BLOCKS
+elif kind is list and len(BUFFER) == 3:
+    memory, count, datatype = BUFFER
+    short = type(count) is int and (count if datatype is BYTE else count * {_ITEMSIZE}) <= LIMIT
+    short = short and type(memory) in ON_HOST
+elif kind is list and len(BUFFER) == 2 and type(BUFFER[0]) is ndarray:
+    memory, datatype = BUFFER
+    short = memory.nbytes <= LIMIT * BLOCKS and {_ITEMSIZE} < OTHER_FORM
+else:
+    short = listed(BUFFER, BLOCKS)[0] <= LIMIT * BLOCKS
+"""
+_REDUCES = """
+longest = LIMIT if op is SUM else LIMIT_by.get(id(op), NONE)
+kind = type(BUFFER)
+if kind is ndarray:
+    short = BUFFER.nbytes <= longest.get(BUFFER.dtype, -1) * BLOCKS and sendbuf is not recvbuf
+elif kind is list and len(BUFFER) == 2 and type(BUFFER[0]) is ndarray:
+    short = BUFFER[0].nbytes <= longest.get(id(BUFFER[1]), -1) * BLOCKS
+else:
+    nbytes, name = listed(BUFFER, BLOCKS)
+    short = 0 <= nbytes <= longest.get(name, -1) * BLOCKS
+"""
+
+
+def listed(buffer: Any, blocks: int) -> tuple[int, Hashable]:
+    """The bytes of a buffer of `blocks` blocks, and the identity of its datatype; `OTHER_FORM` for unusual forms."""
     kind = type(buffer)
-    if kind is list and len(buffer) == 3:
-        memory, count, datatype = buffer
-        known = id(datatype)
-        if type(count) is not int or count * ITEMSIZES.get(known, OTHER_FORM) > longest.get(known, -1):
-            return False
-        if type(memory) not in _ON_HOST:
-            return False
-        if type(other) is list and len(other) == 3 and other[2] is datatype and type(other[0]) in _ON_HOST:
-            return True
-    elif kind is ndarray:
-        if buffer.nbytes > longest.get(buffer.dtype, -1) * blocks or not buffer.flags.aligned:
-            return False
-    else:
-        nbytes, name = _listed(buffer, blocks)
-        if nbytes > longest.get(name, -1) * blocks:
-            return False
-    return other is None or is_known(other)
-
-
-def moved_to_or_from_root(limits: Limits, primitive: str, buffer: Any, whole: Any, ranks: int) -> bool:
-    """As `moved`, for scatter and gather: judged by the block of this rank, or by `whole` with MPI.IN_PLACE."""
-    if buffer is IN_PLACE:
-        return moved(limits, primitive, whole, ranks)
-    return moved(limits, primitive, buffer, 1, whole)
-
-
-def varying(limits: Limits, primitive: str, sendbuf: Any, recvbuf: Any) -> bool:
-    """Whether a call with counts that not all ranks know goes to MPI; mpi4py must know the dtypes."""
-    return primitive in limits and not tasks and is_known(sendbuf) and is_known(recvbuf)
-
-
-def gathered(limits: Limits, sendbuf: Any, recvbuf: Any, ranks: int) -> bool:
-    """As `varying`, for all-gather, where all ranks know all counts: judged by the mean length of a block."""
-    longest = limits.get("allgatherv")
-    if longest is None or tasks:
-        return False
-    limit = longest[_BYTE]
-    if limit < UNLIMITED:
-        if type(recvbuf) not in (list, tuple) or len(recvbuf) < 2 or type(recvbuf[0]) is not ndarray:
-            return False
-        counts, itemsize = recvbuf[1], ITEMSIZES.get(id(recvbuf[-1])) or recvbuf[0].itemsize
-        if type(counts) is not list or len(counts) != ranks:
-            return False
-        try:
-            total = sum(counts)
-        except TypeError:  # other lists than of numbers
-            return False
-        if type(total) is not int or total * itemsize // ranks > limit:
-            return False
-    return is_known(sendbuf) and is_known(recvbuf)
-
-
-def is_known(buffer: Any) -> bool:
-    """Whether a buffer has a usual form, is in host memory, and has a dtype that mpi4py knows."""
-    kind = type(buffer)
-    if kind is ndarray:
-        return buffer.dtype in BASIC and buffer.flags.aligned
-    if kind is list or kind is tuple:
-        if len(buffer) < 2:
-            return False
-        memory = buffer[0]
-        if id(buffer[-1]) in BASIC:
-            return type(memory) in _ON_HOST
-        return type(memory) is ndarray and memory.dtype in BASIC and memory.flags.aligned
-    return buffer is None or buffer is IN_PLACE
-
-
-def reduced(limits: Limits, primitive: str, buffer: Any, op: Any, blocks: int = 1) -> bool:
-    """Whether a reduction is short, judged by a buffer of `blocks` blocks."""
-    longest = limits.get((primitive, id(op)))
-    if longest is None or tasks:
-        return False
-    if type(buffer) is ndarray:
-        return buffer.nbytes <= longest.get(buffer.dtype, -1) * blocks and bool(buffer.flags.aligned)
-    nbytes, name = _listed(buffer, blocks)
-    return nbytes <= longest.get(name, -1) * blocks
-
-
-def _listed(spec: Any, blocks: int) -> tuple[int, Hashable]:
-    """The bytes and the type of ``[array, type]`` or ``[array, count, type]``; `OTHER_FORM` for other forms."""
-    if (type(spec) is list or type(spec) is tuple) and len(spec) > 1 and type(spec[0]) in _ON_HOST:
-        if len(spec) == 2 and type(spec[0]) is ndarray:
-            return spec[0].nbytes, id(spec[1])
-        if len(spec) == 3 and type(spec[1]) is int:
-            return spec[1] * ITEMSIZES.get(id(spec[2]), OTHER_FORM) * blocks, id(spec[2])
+    if kind in ON_HOST:
+        return _nbytes(buffer), None
+    if (kind is list or kind is tuple) and 2 <= len(buffer) <= 3 and type(buffer[0]) in ON_HOST:
+        datatype = id(buffer[-1])
+        itemsize = ITEMSIZES.get(datatype, OTHER_FORM)
+        if len(buffer) == 2 and itemsize < OTHER_FORM:
+            return _nbytes(buffer[0]), datatype
+        if len(buffer) == 3 and type(buffer[1]) is int:
+            return buffer[1] * itemsize * blocks, datatype
     return OTHER_FORM, None
 
 
-def nonblocking(native: Callable[..., MPI.Request], primitive: str) -> Callable[..., NativeRequest | None]:
-    """Return a function that begins a short nonblocking call of `pycoll.Comm` by this method of mpi4py."""
-    varies, reduces = PRIMITIVES[primitive].varies, PRIMITIVES[primitive].reduces
+def _nbytes(memory: Any) -> int:
+    return memory.nbytes if type(memory) is ndarray else memoryview(memory).nbytes
 
-    def begin(comm: Any, *args: Any) -> NativeRequest | None:
-        if background:  # the progress thread advances tasks only
-            return None
-        limits, ranks = comm._limits, comm._ranks
-        if primitive == "barrier":
-            short = primitive in limits and not tasks
-        elif primitive == "bcast":
-            short = moved(limits, primitive, args[0])
-        elif primitive == "allgatherv":
-            short = gathered(limits, args[0], args[1], ranks)
-        elif varies:
-            short = varying(limits, primitive, args[0], args[1])
-        elif reduces:
-            inside = args[0] is IN_PLACE
-            deciding = args[0] if primitive == "reduce" and not inside else args[1]
-            short = reduced(
-                limits, primitive, deciding, args[2], ranks if inside and primitive == "reduce_scatter" else 1
-            )
-        elif primitive == "gather":
-            short = moved_to_or_from_root(limits, primitive, args[0], args[1], ranks)
-        elif primitive == "scatter":
-            short = moved_to_or_from_root(limits, primitive, args[1], args[0], ranks)
-        else:
-            short = moved(limits, primitive, args[1], ranks, args[0])
-        return NativeRequest(native(comm._private, *args)) if short else None
 
-    return begin
+def mean_length(spec: Any, ranks: int) -> int:
+    """The mean length of a block, in bytes; `OTHER_FORM` for other forms than ``[array, list of int]``."""
+    if type(spec) is list and 2 <= len(spec) <= 4 and type(spec[0]) is ndarray:
+        counts = spec[1]
+        if type(counts) is list and len(counts) == ranks:
+            itemsize = spec[0].itemsize if len(spec) == 2 else ITEMSIZES.get(id(spec[-1]), OTHER_FORM)
+            try:
+                total = sum(counts)
+            except TypeError:  # other lists than of numbers
+                return OTHER_FORM
+            if type(total) is int and total >= 0:
+                return total * itemsize // ranks
+    return OTHER_FORM
+
+
+def is_on_host(buffer: Any) -> bool:
+    """Whether a buffer is in memory of a usual type, or absent."""
+    memory = buffer[0] if (type(buffer) is list or type(buffer) is tuple) and buffer else buffer
+    return type(memory) in ON_HOST or buffer is IN_PLACE or buffer is None
+
+
+def are_known(*buffers: Any) -> bool:
+    """Whether mpi4py knows the dtypes of all buffers, so that it has raised another error."""
+    return all(map(_is_known, buffers))
+
+
+def _is_known(buffer: Any) -> bool:
+    if (type(buffer) is list or type(buffer) is tuple) and len(buffer) > 1:
+        if id(buffer[-1]) in BASIC:
+            return True
+        buffer = buffer[0]
+    if type(buffer) is ndarray:
+        return buffer.dtype in BASIC and bool(buffer.flags.aligned)
+    return buffer is None or buffer is IN_PLACE
+
+
+_NAMES: dict[str, Any] = {
+    "BYTE": MPI.BYTE,
+    "FLOAT": MPI.FLOAT,
+    "DOUBLE": MPI.DOUBLE,
+    "SUM": MPI.SUM,
+    "NONE": {},
+    **{"IN_PLACE": IN_PLACE, "ITEMSIZES": ITEMSIZES, "ON_HOST": ON_HOST, "OTHER_FORM": OTHER_FORM},
+    **{"UNLIMITED": UNLIMITED, "NativeRequest": NativeRequest, "are_known": are_known, "background": background},
+    **{"is_on_host": is_on_host, "listed": listed, "mean_length": mean_length, "ndarray": ndarray, "tasks": tasks},
+}

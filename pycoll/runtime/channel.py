@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from ..selection.tuning_file import Tuned
 from .bind import bind, lowered
 from .executable import Executable, freed_at_its_end
 from .failures import rank_failed
+from .limits import Limits
 from .plan import Plan
 from .registered import Registered
 from .sharing import Meeting
@@ -35,7 +36,6 @@ from .sharing import Meeting
 KEPT = 256  # executables kept for each communicator
 KEPT_REQUESTS = 8192  # the most requests that they have together
 KEPT_SCRATCH = 1 << 28  # the most bytes of scratch that they have together
-_SUMS = "allreduce", id(MPI.SUM)
 SMALL = 1 << 16  # bytes of scratch that are never freed
 
 
@@ -48,9 +48,7 @@ class Channel:
         self.choices = choices
         choices.changed = self.forget_plans
         self.plans: dict[Any, Plan] = {}  # by the kinds of calls
-        # the longest calls of `pycoll.Comm` that go to MPI directly: kind of call -> name of dtype -> bytes
-        self.short: dict[Hashable, dict[Hashable, int]] = {}
-        self.short_sums: dict[Hashable, int] = {}  # those of all-reduce with MPI.SUM
+        self.limits = Limits(private, facts.size)  # of calls of `pycoll.Comm` that go to MPI directly
         self.broken: RuntimeError | None = None  # why it is unusable
         self.place = 0  # its position in the roll call
         self.registered = Registered(private, facts.on_host_of(private.rank))
@@ -228,16 +226,9 @@ class Channel:
     def forget_plans(self) -> None:
         """Drop all plans and limits, so that the arguments of later calls are checked again."""
         self.plans.clear()
-        self.short.clear()
-        self.short_sums.clear()
+        self.limits.clear()
         for executable in list(self._executables.values()):
             executable.known.clear()
-
-    def add_short(self, kind: Hashable, names: Iterable[Hashable], nbytes: int) -> None:
-        """Let calls of this kind with up to `nbytes` bytes of the named dtypes go to MPI directly."""
-        longest = self.short_sums if kind == _SUMS else self.short.get(kind, {})
-        longest |= dict.fromkeys(names, nbytes)
-        self.short[kind] = longest
 
     def register(self, nbytes: int) -> tuple[Any, int]:
         """Allocate registered memory, and return it with an offset in it; all ranks call this together."""

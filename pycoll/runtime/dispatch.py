@@ -17,7 +17,7 @@ from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import address, is_host
 from ..arguments.mpi_arguments import read
 from ..arguments.ops import Operation, resolve
-from ..arguments.signature import BASIC, names_of
+from ..arguments.signature import names_of
 from ..base import settings
 from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
@@ -339,12 +339,10 @@ def _algorithm(
     # not while tracing, which records calls; not with measurements, which decide; other operations may be freed; not if
     # ranks may fail, because MPI raises other errors, and not on all ranks
     at_once = choice.reason == SHORT and channel.tuned is None and not recorder.current and not TOLERANT
-    if at_once and (operation is None or id(call.op) in _CONSTANTS):
-        channel.add_short(
-            (primitive, id(call.op)) if operation else primitive,
-            names_of(buffers.dtype) if operation else BASIC,
-            longest,
-        )
+    if at_once and operation is None:
+        channel.limits.add(primitive, longest)
+    elif at_once and id(call.op) in _CONSTANTS:
+        channel.limits.add_reduction(primitive, id(call.op), names_of(buffers.dtype), longest)
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
         raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")

@@ -336,15 +336,17 @@ def has_algorithm(primitive: str, name: str) -> bool:
     """Return whether `find` accepts this name for a primitive."""
     try:
         find(primitive, name)
-    except ValueError:
+    except (TypeError, ValueError):
         return False
     return True
 
 
 def _found(catalogue: dict[str, Algorithm], primitive: str, name: str, valid: list[str]) -> Algorithm:
-    if isinstance(name, str) and name in catalogue:
+    if not isinstance(name, str):
+        raise TypeError(f"algorithm={name!r} is not the name of an algorithm")
+    if name in catalogue:
         return catalogue[name]
-    base, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
+    base, _, number = name.partition(":")
     if family := PRIMITIVES[primitive].families.get(base):
         return _member_named(family, name, number)
     why = "has no schedule, because it is the collective of the MPI library; it " if name == NATIVE else ""

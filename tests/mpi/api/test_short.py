@@ -1,6 +1,5 @@
 """Calls of `pycoll.Comm` so short that they are passed on to MPI with the arguments of the caller."""
 
-import mmap
 import sys
 from dataclasses import replace
 from functools import partial
@@ -10,7 +9,6 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.api.short import moved
 from pycoll.runtime.attach import attach
 from pycoll.selection.rules import native_up_to
 from tests.mpi.native import RANK, SIZE, WORLD
@@ -258,15 +256,3 @@ def test_a_count_that_is_less_than_the_array(comm, name):
         elif RANK == 0:
             assert (blocks[:, :count] == 7).all() and (blocks[:, count:] == -1).all()
         blocks[:], block[:] = -1, -1
-
-
-def test_memory_of_mpi_goes_to_mpi_at_once(comm):
-    """Short calls on memory from MPI.Alloc_mem or mmap, as in the demos of mpi4py, are passed on to MPI."""
-    room = MPI.Alloc_mem(16)
-    assert moved({"bcast": {id(MPI.BYTE): 16}}, "bcast", [mmap.mmap(-1, 16), 16, MPI.BYTE])
-    comm.Bcast(np.zeros(2))  # determines the limit
-    assert moved(comm._limits, "bcast", [room, 16, MPI.BYTE])
-    room[:] = bytes([RANK + 1]) * 16
-    comm.Bcast([room, 16, MPI.BYTE], root=SIZE - 1)
-    assert bytes(room) == bytes([SIZE]) * 16
-    MPI.Free_mem(room)
