@@ -1,15 +1,17 @@
 """Time calls as in user programs, and print time of MPI / time of pycoll: ``mpiexec -n 2 python -m bench.calls``.
 
-Each call is made in three ways: with the communicator of mpi4py, with `pycoll.Comm` and the algorithm that the rules
-select, and with `pycoll.Comm` and no named algorithm.  The three ways alternate; each makes the call many times in a
-row, as in a loop of a program.  The reported time is that of the slowest rank.  A view ``a[i:j]`` is one of 32 windows,
-which are used in turn, as in a program that processes blocks.  A view ``a[k:l]`` begins at a different address in each
-call, and there are more addresses than pycoll caches.
+Each call is made in four ways: with the communicator of mpi4py, with `pycoll.Comm` and the algorithm that the rules
+select, with `pycoll.Comm` and no named algorithm, and with an empty Python class, whose methods only call those of
+mpi4py.  No method written in Python is faster than the last one.  The ways alternate; each makes the call many times in
+a row, as in a loop of a program.  The reported time is that of the slowest rank.  A view ``a[i:j]`` is one of 32
+windows, which are used in turn, as in a program that processes blocks.  A view ``a[k:l]`` begins at a different address
+in each call, and there are more addresses than pycoll caches.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +22,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.api.derived import with_body
 from pycoll.base.command_line import Parser, printed_once
 from pycoll.base.files import write_json
 from pycoll.selection.choices import primitive_called
@@ -86,19 +89,29 @@ class Program:
         return found
 
 
+def empty(method: str) -> type[MPI.Intracomm]:
+    """Return a class of communicators whose method only calls the one of mpi4py."""
+    native = getattr(MPI.Intracomm, method)
+    signature = inspect.signature(native)
+    body = [f"return native({', '.join(signature.parameters)})"]
+    return type("Empty", (MPI.Intracomm,), {method: with_body(native, method, signature, body, native=native)})
+
+
 COLUMNS = {
     "call": ("call", ""),
     "bytes": ("bytes", ""),
     "mpi": ("mpi (us)", ".2f"),
     "named": ("named (us)", ".2f"),
     "comm": ("Comm (us)", ".2f"),
+    "empty": ("empty (us)", ".2f"),
     "mpi_named": ("mpi / named", ".2f"),
     "mpi_comm": ("mpi / Comm", ".2f"),
+    "mpi_empty": ("mpi / empty", ".2f"),
 }
 
 
 def measure(comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, seconds: float) -> dict[str, Any]:
-    """Return the record of one call: its median time in microseconds in each of the three ways, and the ratios."""
+    """Return the record of one call: its median time in microseconds in each way, and the ratios."""
     method = call.split("(")[0]
     primitive = primitive_called(method[1:].capitalize() if method.startswith("I") else method)
     chosen_by = size // comm.size if primitive == "reduce_scatter" else size
@@ -107,6 +120,7 @@ def measure(comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, second
         "mpi": program.loop(comm, call, None),
         "named": program.loop(ours, call, choose(primitive, chosen_by, comm.size)),
         "comm": program.loop(ours, call, None),
+        "empty": program.loop(empty(method)(comm), call, None),
     }
     times = {name: _in_a_row(comm, loop) for name, loop in loops.items()}
     spent: dict[str, list[float]] = {name: [] for name in loops}
@@ -120,7 +134,7 @@ def measure(comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, second
             spent[name].append((time.perf_counter() - start) / times[name])
     slowest = {name: np.array(comm.allgather(found)).max(axis=0) for name, found in spent.items()}
     medians = {name: float(np.median(found)) * 1e6 for name, found in slowest.items()}
-    ratios = {f"mpi_{name}": medians["mpi"] / medians[name] for name in ("named", "comm")}
+    ratios = {f"mpi_{name}": medians["mpi"] / medians[name] for name in loops if name != "mpi"}
     nbytes = 0 if primitive == "barrier" else program.count * 4
     return {"call": call, "bytes": nbytes, **medians, **ratios}
 

@@ -57,11 +57,13 @@ def _decision(primitive: str) -> str:
     limit = f"limits.{primitive}"
     if primitive in ("barrier", "alltoallw"):
         return f"short = {limit} >= 0"
-    on_host = f" and {_ON_HOST.replace('BUFFER', 'sendbuf')} and {_ON_HOST.replace('BUFFER', 'recvbuf')}"
+    gives, gets = _ON_HOST.replace("BUFFER", "sendbuf"), _ON_HOST.replace("BUFFER", "recvbuf")
     if primitive == "allgatherv":
-        return f"short = ({limit} == UNLIMITED or mean_length(recvbuf, limits.ranks) <= {limit}){on_host}"
+        return (
+            f"short = ({gets} if {limit} == UNLIMITED else mean_length(recvbuf, limits.ranks) <= {limit}) and {gives}"
+        )
     if PRIMITIVES[primitive].varies:
-        return f"short = {limit} >= 0{on_host}"
+        return f"short = {limit} >= 0 and {gives} and {gets}"
     before, buffer, blocks, other = _JUDGED_BY.get(primitive, ("", "recvbuf", "1", ""))
     lines = before + (_REDUCES if PRIMITIVES[primitive].reduces else _MOVES)
     if other:
@@ -91,7 +93,8 @@ _ON_HOST = (
     "(type(BUFFER) is ndarray or BUFFER is IN_PLACE"
     " or (type(BUFFER) is list and BUFFER and type(BUFFER[0]) in ON_HOST) or is_on_host(BUFFER))"
 )
-# the most frequent datatypes come first, because a comparison takes less time than looking up an identity
+# the most frequent datatypes come first, because a comparison takes less time than calling `id`
+_IDENTITY = "(DOUBLE_ID if datatype is DOUBLE else FLOAT_ID if datatype is FLOAT else id(datatype))"
 _ITEMSIZE = "(8 if datatype is DOUBLE else 4 if datatype is FLOAT else ITEMSIZES.get(id(datatype), OTHER_FORM))"
 _MOVES = f"""
 kind = type(BUFFER)
@@ -107,13 +110,14 @@ elif kind is list and len(BUFFER) == 2 and type(BUFFER[0]) is ndarray:
 else:
     short = listed(BUFFER, BLOCKS)[0] <= LIMIT * BLOCKS
 """
-_REDUCES = """
+_REDUCES = f"""
 longest = LIMIT if op is SUM else LIMIT_by.get(id(op), NONE)
 kind = type(BUFFER)
 if kind is ndarray:
     short = BUFFER.nbytes <= longest.get(BUFFER.dtype, -1) * BLOCKS and sendbuf is not recvbuf
 elif kind is list and len(BUFFER) == 2 and type(BUFFER[0]) is ndarray:
-    short = BUFFER[0].nbytes <= longest.get(id(BUFFER[1]), -1) * BLOCKS
+    memory, datatype = BUFFER
+    short = memory.nbytes <= longest.get({_IDENTITY}, -1) * BLOCKS
 else:
     nbytes, name = listed(BUFFER, BLOCKS)
     short = 0 <= nbytes <= longest.get(name, -1) * BLOCKS
@@ -140,15 +144,15 @@ def _nbytes(memory: Any) -> int:
 
 
 def mean_length(spec: Any, ranks: int) -> int:
-    """The mean length of a block, in bytes; `OTHER_FORM` for other forms than ``[array, list of int]``."""
-    if type(spec) is list and 2 <= len(spec) <= 4 and type(spec[0]) is ndarray:
-        counts = spec[1]
-        if type(counts) is list and len(counts) == ranks:
-            itemsize = spec[0].itemsize if len(spec) == 2 else ITEMSIZES.get(id(spec[-1]), OTHER_FORM)
+    """The mean length of a block, in bytes; `OTHER_FORM` for other forms than ``[array, list of int, ...]``."""
+    if type(spec) is list and len(spec) > 1:
+        memory, counts = spec[0], spec[1]
+        if type(memory) is ndarray and type(counts) is list and len(counts) == ranks:
             try:
                 total = sum(counts)
             except TypeError:  # other lists than of numbers
                 return OTHER_FORM
+            itemsize = memory.itemsize if len(spec) == 2 else ITEMSIZES.get(id(spec[-1]), OTHER_FORM)
             if type(total) is int and total >= 0:
                 return total * itemsize // ranks
     return OTHER_FORM
@@ -179,6 +183,8 @@ _NAMES: dict[str, Any] = {
     "BYTE": MPI.BYTE,
     "FLOAT": MPI.FLOAT,
     "DOUBLE": MPI.DOUBLE,
+    "FLOAT_ID": id(MPI.FLOAT),
+    "DOUBLE_ID": id(MPI.DOUBLE),
     "SUM": MPI.SUM,
     "NONE": {},
     **{"IN_PLACE": IN_PLACE, "ITEMSIZES": ITEMSIZES, "ON_HOST": ON_HOST, "OTHER_FORM": OTHER_FORM},
