@@ -77,12 +77,12 @@ def _decision(primitive: str) -> str:
 _JUDGED_BY = {
     "bcast": ("", "buf", "1", ""),
     "scatter": (
-        "given, blocks = (sendbuf, limits.ranks) if recvbuf is IN_PLACE else (recvbuf, 1)",
-        *("given", "blocks", "sendbuf"),
+        "given = sendbuf if recvbuf is IN_PLACE else recvbuf",
+        *("given", "(limits.ranks if recvbuf is IN_PLACE else 1)", "sendbuf"),
     ),
     "gather": (
-        "given, blocks = (recvbuf, limits.ranks) if sendbuf is IN_PLACE else (sendbuf, 1)",
-        *("given", "blocks", "recvbuf"),
+        "given = recvbuf if sendbuf is IN_PLACE else sendbuf",
+        *("given", "(limits.ranks if sendbuf is IN_PLACE else 1)", "recvbuf"),
     ),
     "allgather": ("", "recvbuf", "limits.ranks", "sendbuf"),
     "alltoall": ("", "recvbuf", "limits.ranks", "sendbuf"),
@@ -90,7 +90,7 @@ _JUDGED_BY = {
     "reduce_scatter": ("blocks = limits.ranks if sendbuf is IN_PLACE else 1", "recvbuf", "blocks", ""),
 }
 _ON_HOST = (
-    "(type(BUFFER) is ndarray or BUFFER is IN_PLACE"
+    "(type(BUFFER) is ndarray or BUFFER is IN_PLACE or BUFFER is None"
     " or (type(BUFFER) is list and BUFFER and type(BUFFER[0]) in ON_HOST) or is_on_host(BUFFER))"
 )
 # the most frequent datatypes come first, because a comparison takes less time than calling `id`
