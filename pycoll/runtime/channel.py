@@ -29,9 +29,9 @@ from .bind import bind, lowered
 from .executable import Executable, freed_at_its_end
 from .failures import rank_failed
 from .limits import Limits
+from .meeting import BoardMeeting, Meeting, MessageMeeting
 from .plan import Plan
 from .registered import Registered
-from .sharing import Meeting
 
 KEPT = 256  # executables kept for each communicator
 KEPT_REQUESTS = 8192  # the most requests that they have together
@@ -177,10 +177,13 @@ class Channel:
         """A meeting for a collective on registered buffers; without `tag`, for a blocking one."""
         if tag is None:
             if width not in self._meetings:
-                self._meetings[width] = Meeting(self, width, in_flight=False)
+                board = self.registered.board
+                self._meetings[width] = (
+                    BoardMeeting(self, width, board) if board else MessageMeeting(self, width, in_flight=False)
+                )
             return self._meetings[width]
         idle = self._idle[width]
-        meeting = idle.pop() if idle else Meeting(self, width, in_flight=True)
+        meeting = idle.pop() if idle else MessageMeeting(self, width, in_flight=True)
         meeting.opening.tag[:] = meeting.closing.tag[:] = (tag,)
         return meeting
 

@@ -7,6 +7,8 @@ of exactly these addresses, lengths and dtypes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mpi4py import MPI
@@ -77,11 +79,15 @@ class Executable:
         except BaseException as error:
             self._finish(rest, call, error)
 
-    def _finish(self, rest: Iterator[Callable[[], object]], call: object, error: BaseException) -> None:
+    def _finish(self, rest: Iterator[Callable[[], object]], call: Any, error: BaseException) -> None:
         self.interrupted += 1
         self.failed = True  # unless all calls are made
-        caught = error
-        while not _broke_off(call, caught):
+        caught, repeated = error, None
+        while True:
+            if _broke_off(call, caught):
+                if call is repeated or not _is_repeatable(call, caught):
+                    break
+                rest, repeated = chain([call], rest), call
             try:
                 for call in rest:
                     call()
@@ -120,6 +126,14 @@ class Message:
 
     def Free(self) -> None:
         """Do nothing: the request frees itself when it is complete."""
+
+
+# The code of calls that are made once more if a signal handler has ended them, unless it ends them again.
+REPEATABLE: set[CodeType] = set()
+
+
+def _is_repeatable(call: Any, error: BaseException) -> bool:
+    return getattr(call, "__code__", None) in REPEATABLE and not isinstance(error, MPI.Exception)
 
 
 def _broke_off(call: Any, error: BaseException) -> bool:

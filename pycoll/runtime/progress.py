@@ -21,7 +21,7 @@ from mpi4py import MPI
 from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
 from ..base.errors import CollectiveTimeout, GPUError, MismatchError, with_hint
-from ..compiler.program import Collective, Message, Program, Start, is_native
+from ..compiler.program import Collective, Message, Program, Start, Wait, is_native
 from .executable import Executable
 from .interruptions import interruptions_delayed
 
@@ -194,8 +194,8 @@ class Task:
         program = self._executable.program
         if program.steps and type(program.steps[0]) is Collective:
             return "the native collective has not completed"
-        started = [step.message for step in program.steps[: self._at] if type(step) is Start]
-        open_ones = [number for number in started if not self._executable.requests[number].Test()]
+        begun = {step.message for step in program.steps[: self._at + 1] if isinstance(step, Start | Wait)}
+        open_ones = [number for number in sorted(begun) if not self._executable.requests[number].Test()]
         now = min((program.messages[number].round for number in open_ones), default=0)
         waits = [program.messages[number] for number in open_ones if program.messages[number].round == now]
         if not waits:

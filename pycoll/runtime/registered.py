@@ -20,6 +20,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..base import settings
+from .board import USABLE, Board
 from .progress import until
 
 GROWTH = 1 << 20  # the least bytes of the part of a rank in an area; each area is as large as all before together
@@ -94,6 +95,7 @@ class Registered:
         self.live = 0  # allocations; the same on the ranks of all hosts
         self._ordinary: dict[int, bytearray] = {}  # by the number of the allocation
         self._made = self._allocated = 0
+        self.board: Board | None = None  # made with the first area
         self._spans: list[tuple[int, int, int]] = []  # of the parts of this rank: begin, end, and code minus address
         self.shifts: dict[int, list[int]] = {}  # address minus code, for each area by number and each place
 
@@ -120,8 +122,21 @@ class Registered:
         if len(self.here) == 1:
             return None
         had = [sum(area.parts[place].nbytes for area in self.areas.values()) for place in range(len(self.here))]
-        parts = [max(size, GROWTH, min(before, KEPT)) for size, before in zip(sizes, had)]
-        parts = [part + -part % mmap.PAGESIZE for part in parts]
+        maps = self._share([max(size, GROWTH, min(before, KEPT)) for size, before in zip(sizes, had)])
+        if maps is None:
+            return None
+        if USABLE and not self._made:
+            most = 1 + 3 * self.comm.size  # see `pycoll.runtime.sharing_varying`
+            rows = self._share([Board.nbytes(most)] * len(self.here))
+            self.board = Board(self.comm, self.place, rows, most) if rows else None
+        self._made += 1
+        area = self.areas[self._made] = Area(self.place, maps)
+        self._note_spans()
+        return area
+
+    def _share(self, sizes: list[int]) -> list[mmap.mmap] | None:
+        """Map memory of these sizes, one for each rank of this host; return None on all of them if one cannot."""
+        parts = [size + -size % mmap.PAGESIZE for size in sizes]
         name = ""
         problem: OSError | None = None
         try:
@@ -145,10 +160,7 @@ class Registered:
                 "registered arrays are in ordinary memory: %s", problem or "another rank cannot share any"
             )
             return None
-        self._made += 1
-        area = self.areas[self._made] = Area(self.place, maps)
-        self._note_spans()
-        return area
+        return maps
 
     def give_back(self, address: int) -> None:
         """Free the memory that `allocate` returned; all ranks call this together.

@@ -13,26 +13,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-import numpy as np
 from mpi4py import MPI
 
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address, overlap
 from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
-from ..base import hooks
 from ..compiler.align import LINE
-from ..compiler.blocks import ProgramKey, compiled
-from ..compiler.program import INPUT, OUTPUT, Program
 from ..compiler.shared import SharedProgram
-from ..schedule.registry import find
 from .bind import Template, template
 from .executable import Calls, Executable, Runs, run_in_turn
 from .interruptions import interruptions_delayed
+from .meeting import Meeting, Rows
 from .plan import Plan
 from .recording import recorder
 from .registered import AREA
@@ -42,49 +38,9 @@ if TYPE_CHECKING:
 
 get_address = MPI.Get_address
 MOST_KNOWN = 1 << 14  # the most calls that a plan keeps for buffers in known positions
-_KIND = 2  # the column of the table with the length of the call, and whether the rank works in place
-_ANY = 1 << 30  # longer than any message here
-_Key = tuple[int, int, bytes]  # the addresses of the buffers of this rank, and the positions of those of all ranks
-
-
-class Meeting:
-    """The two synchronizations of a collective on registered buffers, and the table of the positions of all buffers.
-
-    The table has a row of `width` numbers for each rank of this host.
-    """
-
-    def __init__(self, channel: Channel, width: int, in_flight: bool) -> None:
-        here, rank = channel.registered.here, channel.registered.place
-        size = len(here)
-        self.epoch, self.width = hooks.epoch, width
-        self.table = np.zeros((size, width), np.int64)
-        self.mine = memoryview(self.table[rank])
-        rows = CheckedBuffers(None, self.table, width, self.table.dtype, True, None)
-        nothing = CheckedBuffers(None, None, 0, np.dtype(np.uint8), False, None)
-        self.opening, self.closing = (
-            channel.bind_anew(
-                _among(
-                    here, compiled(ProgramKey(find(name, algorithm), rank, size, 0, length, 8, length > 0, 1, _ANY))
-                ),
-                *(buffers, (0, address(buffers.recv)), None, in_flight),
-            )
-            for name, algorithm, length, buffers in [
-                ("allgather", "tree", width, rows),
-                ("barrier", "dissemination", 0, nothing),
-            ]
-        )
-
-    def free(self) -> None:
-        """Free the requests."""
-        self.opening.free()
-        self.closing.free()
-
-
-def _among(ranks: list[int], program: Program) -> Program:
-    """The program with these ranks as its peers."""
-    if ranks == list(range(len(ranks))):
-        return program
-    return replace(program, messages=[message._replace(peer=ranks[message.peer]) for message in program.messages])
+MOST_SEEN = 1 << 12  # the most positions that it remembers
+_KIND = 2  # the column of the rows with the length of the call, and whether the rank works in place
+_Key = tuple[int, int, Rows]  # the addresses of the buffers of this rank, and the positions of those of all ranks
 
 
 @dataclass
@@ -99,11 +55,11 @@ class Sharing(ABC):
     width: int = field(default=3, init=False)  # of the rows of the table
 
     @abstractmethod
-    def enter(self, meeting: Meeting, send: int, recv: int) -> None:
-        """Write the positions of the buffers of this rank to its row of the table."""
+    def row(self, send: int, recv: int) -> tuple[int, ...]:
+        """Where the buffers of this rank are, and how they are used, for the other ranks."""
 
     @abstractmethod
-    def peers(self, meeting: Meeting) -> list[int] | None:
+    def peers(self, rows: Rows) -> list[int] | None:
         """The addresses of the peer buffers of the program; None on all ranks if they cannot be accessed."""
 
     def parts(self, send: int, recv: int, tag: int | None, messages: Callable[[], Iterable[Runs]]) -> Iterator[Any]:
@@ -112,9 +68,9 @@ class Sharing(ABC):
         Without `tag`, it is a blocking collective.
         """
         channel, meeting = self.channel, self.channel.meeting(self.width, tag)
-        self.enter(meeting, send, recv)
+        meeting.enter(self.row(send, recv))
         yield meeting.opening
-        peers = self.peers(meeting)
+        peers = self.peers(meeting.rows())
         if peers is None:
             yield from messages()
         else:
@@ -145,28 +101,29 @@ class EvenSharing(Sharing):
         if self.program.has_messages:  # it reads blocks from the output of other ranks too, so all must use one layout
             self._kind = crc32(repr((self.nbytes, inside, self.like.extents(self.channel.size))).encode())
 
-    def enter(self, meeting: Meeting, send: int, recv: int) -> None:
-        """Write the positions of the buffers of this rank to its row of the table."""
-        code, row = self.channel.registered.code, meeting.mine
-        row[OUTPUT] = output = code(recv, self.sizes[1])
+    def row(self, send: int, recv: int) -> tuple[int, ...]:
+        """The positions of the buffers of this rank, and the kind of its call."""
+        code = self.channel.registered.code
+        output = code(recv, self.sizes[1])
         if send:
-            row[INPUT] = code(send, self.sizes[0])
-        else:
-            row[INPUT] = output + (self.own_block or 0) if output >= 0 else -1
-        row[_KIND] = self._kind
+            return code(send, self.sizes[0]), output, self._kind
+        return output + (self.own_block or 0) if output >= 0 else -1, output, self._kind
 
-    def peers(self, meeting: Meeting) -> list[int] | None:
+    def peers(self, rows: Rows) -> list[int] | None:
         """The addresses of the buffers of all ranks.
 
         It is None if a buffer that others access is not registered, or if the calls of the ranks differ.
         """
-        rows, found, shifts = meeting.table.tolist(), self._nowhere[:], self.channel.registered.shifts
+        found, shifts = self._nowhere[:], self.channel.registered.shifts
         for rank, which, place in self._needed:
             code = rows[rank][which]
             if code < 0:
                 return None
             found[place] = code + shifts[code >> AREA][rank]
-        return found if all(row[_KIND] == self._kind for row in rows) else None
+        for row in rows:
+            if row[_KIND] != self._kind:
+                return None
+        return found
 
 
 @dataclass(kw_only=True)
@@ -180,8 +137,9 @@ class SharedPlan(Plan):
     meeting: Meeting
     scratch_address: int
     rest: Executable  # runs the calls that follow the first synchronization
-    known: dict[_Key, Calls | None] = field(default_factory=dict)
+    known: dict[_Key, Calls] = field(default_factory=dict)
     count: int = 0  # of these calls
+    seen: set[int] = field(default_factory=set)  # the hashes of keys without calls
     ran: bool = False  # the last call has run with messages
     templates: dict[tuple[int, ...], tuple[Template, Template]] = field(default_factory=dict)  # by offsets in lines
 
@@ -209,7 +167,7 @@ class SharedPlan(Plan):
             parts = self.sharing.parts(*places, None, lambda: [_ByMessages(self.messages, send, recv)])
             run_in_turn(parts, self._broken)
             return True
-        self.sharing.enter(self.meeting, *places)
+        self.meeting.enter(self.sharing.row(*places))
         opening = self.running = self.meeting.opening
         interrupted, delayed = opening.interrupted, None
         try:
@@ -252,14 +210,8 @@ class SharedPlan(Plan):
 
     def _run_rest(self, places: tuple[int, int], send: Any, recv: Any) -> None:
         """Run what follows the first synchronization."""
-        key = *places, self.meeting.table.tobytes()
-        if key not in self.known:
-            if self.count > MOST_KNOWN:
-                self.known.clear()
-                self.count = 0
-            self.known[key] = found = self._bind(key)
-            self.count += len(found or ()) + 1
-        calls = self.known[key]
+        key = *places, self.meeting.rows()
+        calls = self.known[key] if key in self.known else self._bind(key)
         if calls is None:
             with interruptions_delayed():
                 self.messages.run(send, recv)
@@ -269,9 +221,9 @@ class SharedPlan(Plan):
             self.rest.run(calls)
 
     def _bind(self, key: _Key) -> Calls | None:
-        """The calls for buffers at these addresses, or None for messages."""
-        sharing, (send, recv, _) = self.sharing, key
-        peers = sharing.peers(self.meeting)
+        """The calls for buffers in these positions, or None for messages; they are kept from the second time on."""
+        sharing, (send, recv, rows) = self.sharing, key
+        peers = sharing.peers(rows)
         if peers is None:
             return None
         if sharing.program.has_messages:
@@ -279,7 +231,25 @@ class SharedPlan(Plan):
                 sharing.program.program, sharing.like, (send, recv), sharing.operation, peers
             )
             executable.known.append((self, key))
-            return executable.calls
+            calls = self.known[key] = executable.calls
+            return calls
+        calls = self._calls(send, recv, peers)
+        if (number := hash(key)) in self.seen:
+            self.seen.discard(number)
+            self.count += len(calls)
+            if self.count > MOST_KNOWN:
+                self.known.clear()
+                self.count = len(calls)
+            self.known[key] = calls
+        else:
+            if len(self.seen) == MOST_SEEN:
+                self.seen.clear()
+            self.seen.add(number)
+        return calls
+
+    def _calls(self, send: int, recv: int, peers: list[int]) -> Calls:
+        """The calls between the two synchronizations, in the second one, and after it."""
+        sharing = self.sharing
         bases = send, recv, self.scratch_address, *peers
         offsets = tuple([base % LINE for base in bases]) if sharing.operation else ()
         if offsets not in self.templates:

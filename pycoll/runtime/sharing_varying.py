@@ -8,9 +8,11 @@ import numpy as np
 
 from ..compiler.blocks import Extents
 from ..compiler.program import OUTPUT
+from .meeting import Rows
 from .registered import AREA
-from .sharing import Meeting, Sharing
+from .sharing import Sharing
 
+_Places = tuple[int, ...]  # of the blocks of a rank: offsets, and lengths to and from each rank
 _Found = tuple[list[int], list[tuple[int, int]]]
 
 
@@ -30,28 +32,26 @@ class VaryingSharing(Sharing):
     def __post_init__(self) -> None:
         starts = [start for start, _ in (self.sends, self.recvs)[self.which]]
         lengths = [nbytes for _, nbytes in (*self.sends, *self.recvs)]
-        self._row = np.array([-1, *starts, *lengths], np.int64)
-        self.width = self._row.size
-        self._last: tuple[bytes, _Found | None] = b"", None  # the offsets and lengths of a call, and what they mean
+        self._places = *starts, *lengths
+        self.width = 1 + len(self._places)
+        self._last: tuple[list[_Places], _Found | None] = [], None  # those of a call, and what they mean
 
-    def enter(self, meeting: Meeting, send: int, recv: int) -> None:
-        """Write the places of the blocks of this rank to its row of the table."""
+    def row(self, send: int, recv: int) -> tuple[int, ...]:
+        """The position of the buffer of this rank, and the places of its blocks."""
         which = self.which if send else OUTPUT  # the input of a rank that works in place is in the receive buffer
-        meeting.mine[:] = self._row.data
-        meeting.mine[0] = self.channel.registered.code((send, recv)[which], self.sizes[which])
+        return self.channel.registered.code((send, recv)[which], self.sizes[which]), *self._places
 
-    def peers(self, meeting: Meeting) -> list[int] | None:
+    def peers(self, rows: Rows) -> list[int] | None:
         """The addresses of the blocks of all ranks that this rank accesses.
 
         It is None if a buffer that others access is not registered, if the blocks are short, or if the lengths of a
         sender and its receiver differ.
         """
-        places = meeting.table[:, 1:].tobytes()
+        codes, places = [row[0] for row in rows], [row[1:] for row in rows]
         last = self._last  # calls in a loop often differ in the positions of buffers only
         if places != last[0]:
-            last = self._last = places, self._read(meeting.table)
+            last = self._last = places, self._read(np.array(places))
         found = last[1]
-        codes = meeting.table[:, 0].tolist()
         if found is None or any(codes[rank] < 0 for rank in found[0]):
             return None
         peers, shifts = [0] * (2 * self.channel.size), self.channel.registered.shifts
@@ -61,7 +61,7 @@ class VaryingSharing(Sharing):
 
     def _read(self, table: np.ndarray) -> _Found | None:
         """The ranks whose buffers others access, and the ranks and offsets of the blocks that this rank accesses."""
-        starts, sends, recvs = np.split(table[:, 1:], 3, axis=1)
+        starts, sends, recvs = np.split(table, 3, axis=1)
         if (sends != recvs.T).any() or sends.sum() < self.least:
             return None
         lengths = recvs.copy() if self.which == OUTPUT else sends.copy()

@@ -1,0 +1,142 @@
+"""The two synchronizations of a collective on registered buffers, in which the ranks also exchange a row of numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from struct import Struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..arguments.check_buffers import CheckedBuffers
+from ..arguments.memory import address
+from ..base import hooks
+from ..compiler.blocks import ProgramKey, compiled
+from ..compiler.program import EMPTY, Message, Program, Start, Wait
+from ..schedule.registry import find
+from .board import Board, Seen
+from .executable import REPEATABLE, Executable
+from .recording import recorder
+from .recording.steps import Tracer
+
+if TYPE_CHECKING:
+    from .channel import Channel
+
+Rows = tuple[tuple[int, ...], ...]  # of the ranks of this host
+_ANY = 1 << 30  # longer than any message here
+
+
+class Meeting(ABC):
+    """The two synchronizations, and a table with a row of `width` numbers for each rank of this host."""
+
+    opening: Executable
+    closing: Executable
+
+    def __init__(self, width: int) -> None:
+        self.epoch, self.width = hooks.epoch, width
+
+    @abstractmethod
+    def enter(self, row: tuple[int, ...]) -> None:
+        """Set the row of this rank, which the others get in the first synchronization."""
+
+    @abstractmethod
+    def rows(self) -> Rows:
+        """Return the rows of all ranks, after the first synchronization."""
+
+    def free(self) -> None:
+        """Free the requests."""
+        self.opening.free()
+        self.closing.free()
+
+
+class MessageMeeting(Meeting):
+    """A meeting by messages."""
+
+    def __init__(self, channel: Channel, width: int, in_flight: bool) -> None:
+        here, rank = channel.registered.here, channel.registered.place
+        size = len(here)
+        super().__init__(width)
+        table = self._table = np.zeros((size, width), np.int64)
+        self._mine = table[rank]
+        rows = CheckedBuffers(None, table, width, table.dtype, True, None)
+        nothing = CheckedBuffers(None, None, 0, np.dtype(np.uint8), False, None)
+        self.opening, self.closing = (
+            channel.bind_anew(
+                _among(
+                    here, compiled(ProgramKey(find(name, algorithm), rank, size, 0, length, 8, length > 0, 1, _ANY))
+                ),
+                *(buffers, (0, address(buffers.recv)), None, in_flight),
+            )
+            for name, algorithm, length, buffers in [
+                ("allgather", "tree", width, rows),
+                ("barrier", "dissemination", 0, nothing),
+            ]
+        )
+
+    def enter(self, row: tuple[int, ...]) -> None:
+        """Set the row of this rank, which the others get in the first synchronization."""
+        self._mine[:] = row
+
+    def rows(self) -> Rows:
+        """Return the rows of all ranks, after the first synchronization."""
+        return tuple(map(tuple, self._table.tolist()))
+
+
+def _among(ranks: list[int], program: Program) -> Program:
+    """The program with these ranks as its peers."""
+    if ranks == list(range(len(ranks))):
+        return program
+    return replace(program, messages=[message._replace(peer=ranks[message.peer]) for message in program.messages])
+
+
+class BoardMeeting(Meeting):
+    """A meeting of blocking collectives on the board of a host."""
+
+    def __init__(self, channel: Channel, width: int, board: Board) -> None:
+        super().__init__(width)
+        self._board, self._row = board, (0,) * width
+        self._pack = Struct(f"{width + 1}q").pack_into  # in this order: the number of the collective is last
+        self._unpack = Struct(f"{width}q").unpack_from
+        self._starts = tuple(8 * (at - width) for at in board.starts)
+        self.opening = self._synchronization(channel, "allgather", self.begin, board.starts)
+        self.closing = self._synchronization(channel, "barrier", board.finish, (board.end, board.end))
+
+    def enter(self, row: tuple[int, ...]) -> None:
+        """Set the row of this rank, which the others get in the first synchronization."""
+        self._row, self._board.number = row, self._board.posted + 1
+
+    def begin(self) -> None:
+        """Write the row of this rank."""
+        board = self._board
+        self._pack(board.mine, self._starts[board.number & 1], *self._row, board.number)
+        board.posted = board.number
+
+    def rows(self) -> Rows:
+        """Return the rows of all ranks, after the first synchronization."""
+        board, unpack = self._board, self._unpack
+        start = self._starts[board.number & 1]
+        return tuple([unpack(row, start) for row in board.rows])
+
+    def _synchronization(
+        self, channel: Channel, name: str, write: Callable[[], None], at: tuple[int, int]
+    ) -> Executable:
+        """An executable that writes and waits for the others; in traces, it sends empty messages."""
+        board, here, place = self._board, channel.registered.here, channel.registered.place
+        messages: list[Message] = []
+        requests: list[Seen] = []
+        for other, peer in enumerate(here):
+            if other != place:
+                messages += [Message(True, peer, EMPTY, 0), Message(False, peer, EMPTY, 0)]
+                requests += [Seen(board, place, here[place], at), Seen(board, other, peer, at)]
+        starts, waits = range(0, len(messages), 2), range(1, len(messages), 2)
+        program = Program([*map(Start, starts), *map(Wait, waits)], messages, 0, f"{name}.board")
+        idle = [int] * (len(starts) - 1)  # all others see what is written once
+        executable = Executable(program, [write, *idle, *[one.Wait for one in requests[1::2]]], requests, None)
+        if recorder.current:
+            executable.record(Tracer(recorder.current, channel.comm, program, 0, 0))
+        return executable
+
+
+REPEATABLE.add(BoardMeeting.begin.__code__)
