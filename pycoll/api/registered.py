@@ -42,8 +42,9 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.In
     Notes
     -----
     Collectives on `comm` use registered memory by themselves, also for slices and other views of the array.  If only
-    some of the buffers in a call are registered, or if shared memory is not available, they use messages.  Do not use
-    the array after `pycoll.free`.  It stays valid after the communicator is freed.
+    some of the buffers in a call are registered, or if shared memory is not available, they use messages.  The array is
+    registered for `comm` only: in collectives on other communicators it is an ordinary buffer, even if they were
+    created from `comm`.  Do not use the array after `pycoll.free`.  It stays valid after the communicator is freed.
     """
     dtype = np.dtype(dtype)
     lengths = (shape,) if isinstance(shape, SupportsIndex) else tuple(shape)

@@ -21,11 +21,12 @@ class _Delay:
 
     def begin(self) -> None:
         """Replace all handlers that are Python functions."""
-        for number in _SIGNALS:
-            handler = _signal.getsignal(number)
-            if callable(handler):
-                self._handlers[number] = handler
-                _signal.signal(number, self._handle)
+        handlers = list(map(_signal.getsignal, _SIGNALS))
+        if handlers != _last[0]:  # they rarely change
+            _last[:] = handlers, [at for at, handler in enumerate(handlers) if callable(handler)]
+        for at in _last[1]:
+            self._handlers[_SIGNALS[at]] = handlers[at]
+            _signal.signal(_SIGNALS[at], self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         try:
@@ -49,6 +50,7 @@ class _Delay:
 
 
 _SIGNALS = sorted(map(int, signal.valid_signals()))
+_last: list[list[Any]] = [[], []]  # the handlers of all signals, and the positions of those that are functions
 _delays: list[_Delay] = []  # at most one
 
 

@@ -43,9 +43,10 @@ def native_up_to(primitive: str, library: str = "", registered: bool = False) ->
 def registered_from(primitive: str) -> int:
     """The smallest size, counted as in `choose`, for which registered buffers are used.
 
-    For shorter ones, telling the positions of the buffers takes longer than messages.
+    For shorter ones, exchanging the positions of the buffers takes longer than messages, if buffers are in new
+    positions in each call.
     """
-    return _REGISTERED.get(primitive, 16 * KIB)
+    return _REGISTERED.get(primitive, 32 * KIB)
 
 
 def _bcast(nbytes: int, size: int) -> str:
@@ -113,7 +114,8 @@ _NATIVE = {
     **dict.fromkeys(("scatter", "gather", "allgather", "alltoall"), 64 * KIB),
     "bcast": 1024 * KIB,
 }
-_REGISTERED: dict[str, int] = {}
+_NATIVE_WITH_REGISTERED = dict.fromkeys(("bcast", "scatter", "gather", "allgather", "alltoall"), 128 * KIB)
+_REGISTERED = dict.fromkeys(("bcast", "scatter", "gather"), 64 * KIB)
 _ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",
     "allreduce": lambda nbytes: "recursive_doubling" if nbytes <= 64 * KIB else "double_tree",

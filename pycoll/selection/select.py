@@ -100,7 +100,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
         if shared:
             reason += f" without native; registered buffers were measured to be faster from {limit} bytes"
         return Choice(best.algorithm, reason, best.segment)
-    if drop_in and nbytes <= native_up_to(primitive, facts.library):
+    if drop_in and nbytes <= native_up_to(primitive, facts.library, registered):
         return Choice(NATIVE, SHORT)
     reason = "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
     return Choice(name, reason)

@@ -24,7 +24,7 @@ from tests.quick import quick
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")]
 
-COUNT = 5 * 1024 + 3  # float32 elements in the block of a rank, which are more bytes than the least for any primitive
+COUNT = 17 * 1024 + 3  # float32 elements in the block of a rank, which are more bytes than the least for any primitive
 SHARED = [name for name, primitive in PRIMITIVES.items() if name != "barrier" and not primitive.varies]
 PAIRS = [(name, algorithm) for name in SHARED for algorithm in algorithms_of(name)]
 IN_PLACE = ("allgather", "allreduce", "alltoall", "reduce_scatter", "scan", "exscan")
@@ -114,7 +114,7 @@ def test_calls_in_any_order_at_any_address(comm, memory, data):
         primitive, algorithm = data.draw(st.sampled_from(PAIRS), "pair")
         call = Call(
             *(comm, primitive, algorithm, number),
-            count=data.draw(st.sampled_from((1, 100, 4096, COUNT)), "count"),
+            count=data.draw(st.sampled_from((1, 100, 9000, COUNT)), "count"),
             in_place=data.draw(st.booleans(), "in place"),
             starts=(data.draw(st.integers(0, 63), "send"), data.draw(st.integers(0, 63), "recv")),
         )

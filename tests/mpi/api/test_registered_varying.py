@@ -16,7 +16,7 @@ from tests.mpi.native import RANK, SIZE
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")]
 
-COUNT = 6 * 1024 + 3  # float32 elements of a block, more bytes than the least for any primitive
+COUNT = 12 * 1024 + 3  # float32 elements of a block, more bytes than the least for any primitive
 LENGTH = 2 * SIZE * (COUNT + 8) + 64  # elements of the buffers
 VARYING = ["scatterv", "gatherv", "alltoallv", "alltoallw"]
 PAIRS = [(name, algorithm) for name in VARYING for algorithm in algorithms_of(name)]
@@ -147,7 +147,7 @@ def test_calls_in_any_order_at_any_address(comm, memory, data):
         primitive, algorithm = data.draw(st.sampled_from(PAIRS), "pair")
         call = Call(
             *(comm, primitive, algorithm, number),
-            count=data.draw(st.sampled_from((1, 100, 4096, COUNT)), "count"),
+            count=data.draw(st.sampled_from((1, 100, 9000, COUNT)), "count"),
             in_place=data.draw(st.booleans(), "in place"),
             starts=(data.draw(st.integers(0, 63), "send"), data.draw(st.integers(0, 63), "recv")),
         )

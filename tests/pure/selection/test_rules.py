@@ -1,7 +1,9 @@
 import pytest
 
 from pycoll.schedule.registry import PRIMITIVES, find
-from pycoll.selection.rules import choose
+from pycoll.selection.choices import Choices
+from pycoll.selection.rules import choose, native_up_to, registered_from
+from pycoll.selection.select import SHORT, CommFacts, SelectionKey, select
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)
@@ -14,3 +16,15 @@ def test_every_choice_exists_and_keeps_order_where_it_must(primitive):
 
 def test_long_vectors_go_round_the_ring():
     assert choose("allreduce", 64 << 20, 4) == "ring" and choose("allreduce", 8, 4) == "recursive_doubling"
+
+
+@pytest.mark.parametrize("registered", [False, True])
+@pytest.mark.parametrize("primitive", ["bcast", "scatter", "gather", "allgather", "alltoall", "allreduce"])
+def test_short_calls_of_comm_are_left_to_mpi(primitive, registered):
+    """Check the limit, which registered memory changes."""
+    longest = native_up_to(primitive, registered=registered)
+    assert longest >= registered_from(primitive) or primitive == "allreduce"
+    for nbytes, native in ((longest, True), (longest + 1, False)):
+        key = SelectionKey(primitive, nbytes, drop_in=True, registered=registered)
+        choice = select(None, key, CommFacts((0, 0)), Choices(), None)
+        assert (choice.reason == SHORT) == native
