@@ -46,7 +46,7 @@ def registered_from(primitive: str) -> int:
     For shorter ones, exchanging the positions of the buffers takes longer than messages, if buffers are in new
     positions in each call.
     """
-    return _REGISTERED.get(primitive, 32 * KIB)
+    return _REGISTERED.get(primitive, 64 * KIB)
 
 
 def _bcast(nbytes: int, size: int) -> str:
@@ -115,7 +115,9 @@ _NATIVE = {
     "bcast": 1024 * KIB,
 }
 _NATIVE_WITH_REGISTERED = dict.fromkeys(("bcast", "scatter", "gather", "allgather", "alltoall"), 128 * KIB)
-_REGISTERED = dict.fromkeys(("bcast", "scatter", "gather"), 64 * KIB)
+_REGISTERED = dict.fromkeys(
+    ("allgather", "alltoall", "reduce_scatter", "allgatherv", "alltoallv", "alltoallw"), 32 * KIB
+)
 _ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",
     "allreduce": lambda nbytes: "recursive_doubling" if nbytes <= 64 * KIB else "double_tree",
