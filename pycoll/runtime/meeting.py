@@ -108,9 +108,11 @@ class BoardMeeting(Meeting):
         self._row, self._board.number = row, self._board.posted + 1
 
     def begin(self) -> None:
-        """Write the row of this rank."""
+        """Write the row of this rank, once: writing clears it first, and others may be reading it."""
         board = self._board
-        self._pack(board.mine, self._starts[board.number & 1], *self._row, board.number)
+        odd = board.number & 1
+        if board.mine[board.starts[odd]] != board.number:
+            self._pack(board.mine, self._starts[odd], *self._row, board.number)
         board.posted = board.number
 
     def rows(self) -> Rows:

@@ -108,3 +108,17 @@ def test_the_most_numbers(comm):
     for _ in range(3):
         pycoll.alltoallv((send, counts), (recv, counts), comm=comm)
         np.testing.assert_array_equal(recv, np.repeat(np.arange(SIZE), COUNT))
+
+
+def test_a_row_is_written_once(comm):
+    """Check that a call that a signal has interrupted, and that is repeated, does not change what others read."""
+    meeting = attach(comm).meeting(3, None)
+    meeting.enter((1, 2, RANK))
+    meeting.opening.run()
+    found = meeting.rows()
+    assert found == tuple((1, 2, rank) for rank in range(SIZE))
+    WORLD.Barrier()
+    meeting.enter((3, 4, RANK))
+    meeting._board.number -= 1
+    meeting.begin()
+    assert meeting.rows() == found
