@@ -16,6 +16,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.arguments.device_arrays import cupy
+from pycoll.base import settings
 from pycoll.base.command_line import Parser, in_words
 from pycoll.base.files import write_json
 from pycoll.runtime.gpu.cuda_aware import support
@@ -59,9 +60,10 @@ def gpu_environment() -> dict[str, object]:
 
 
 def path_environment() -> dict[str, object]:
-    """Return the path that buffers in GPU memory take, direct or staged, and the reason."""
+    """Return the path that buffers in GPU memory take, direct or staged (or CUDA IPC), and the reason."""
     found = support()
-    return {"path": "direct" if found.aware else "staged", "because": found.reason}
+    path = "direct" if found.aware else "staged"
+    return {"path": f"CUDA IPC or {path}" if settings.CUDA_IPC else path, "because": found.reason}
 
 
 def copy_bandwidth(nbytes: int, repeats: int = 20) -> float:

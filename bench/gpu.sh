@@ -17,7 +17,7 @@
 #   LIMIT                           maximum time of a step in seconds (570)
 set -euo pipefail
 
-steps="host info protocol bench-direct bench-segment bench-get bench-staged
+steps="host info protocol bench-direct bench-segment bench-get bench-staged bench-ipc tests-ipc
        tests-collectives tests-pending tests-others tests-4 summary"
 
 # download_wheels DIR: all packages, without their dependencies; at most 64 MiB
@@ -109,11 +109,12 @@ bench() {
   run 2 "$@" -m bench allreduce --device cuda -a ring,recursive_doubling "${sizes[@]}" --json "$file.json"
 }
 
-# tests RANKS ARGUMENTS...: 400 s per test, since the first ones compile the kernels
+# tests RANKS [NAME=VALUE ...] ARGUMENTS...: 400 s per test, since the first ones compile the kernels
 tests() {
-  local ranks=$1
+  local ranks=$1 settings=()
   shift
-  run "$ranks" -m pytest -q -rs --color=no -m gpu -o timeout=400 --with-mpi "$@"
+  while [[ ${1:-} == [A-Z]*=* ]]; do settings+=("$1"); shift; done
+  run "$ranks" "${settings[@]}" -m pytest -q -rs --color=no -m gpu -o timeout=400 --with-mpi "$@"
 }
 
 step_host() {
@@ -143,6 +144,23 @@ step_bench-segment() { # the maximum length of a message: as on the host, half o
 }
 step_bench-get() { bench "$out/bench-get" UCX_CUDA_IPC_ENABLE_GET_ZCOPY=on; }
 step_bench-staged() { bench "$out/bench-staged" PYCOLL_CUDA_AWARE=0; }
+one=${CUDA_VISIBLE_DEVICES:-0} # both ranks on one GPU, in the steps that use its memory from two processes
+ipc=(PYCOLL_CUDA_IPC=1 CUDA_VISIBLE_DEVICES="${one%%,*}")
+step_bench-ipc() { # kernels that access the memory of the other rank; launches and waits; a copy of the same bytes
+  local sizes=(-b 64M -e 256M -f 4 --budget "${BUDGET:-40}")
+  run 2 "${ipc[@]}" -m pycoll.info || return
+  LIMIT=$((${LIMIT:-570} / 2)) bench "$out/bench-ipc" "${ipc[@]}" || return
+  rm -rf "$out/trace-ipc"
+  LIMIT=$((${LIMIT:-570} / 4)) run 2 "${ipc[@]}" PYCOLL_TRACE="$out/trace-ipc" -c '
+import cupy, pycoll
+send, recv = cupy.ones(64 << 20, "f4"), cupy.empty(64 << 20, "f4")
+for _ in range(20):
+    pycoll.allreduce(send, recv)
+print(pycoll.explain("allreduce", nbytes=send.nbytes))' || return
+  python3 -m pycoll.trace "$out/trace-ipc" || return
+  CUDA_VISIBLE_DEVICES="${one%%,*}" python3 -m bench.gpu "$out/bench-ipc.json"
+}
+step_tests-ipc() { tests 2 "${ipc[@]}" tests/gpu/runtime/test_sharing_device.py; }
 step_tests-collectives() { tests 2 tests/gpu/api/test_collectives.py; }
 step_tests-pending() { tests 2 tests/gpu/api/test_api_pending.py -k 'not messages'; }
 step_tests-others() { tests 2 tests/gpu/arguments tests/gpu/parallel; } # with messages, which may end the job

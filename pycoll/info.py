@@ -16,9 +16,12 @@ from mpi4py import MPI
 
 import pycoll
 
+from .arguments.device_arrays import UnreadableMemory, cupy
+from .base import settings
 from .base.command_line import Parser, printed_once
 from .runtime import native
 from .runtime.gpu import cuda_aware
+from .runtime.gpu.ipc import NotShareable, export
 from .selection.choices import unknown_variables
 
 THREADS = {
@@ -42,11 +45,11 @@ def versions() -> dict[str, str]:
 def transports(facts: cuda_aware.Facts) -> str:
     """The transports of messages, as far as the library, its settings and loaded modules show them."""
     found = re.findall(r"MPICH Device:\s*(.*)", facts.library)
-    settings = (
+    names = (
         *("OMPI_MCA_pml", "OMPI_MCA_btl", "MPIR_CVAR_CH4_NETMOD", "MPIR_CVAR_NOLOCAL", "FI_PROVIDER"),
         *("UCX_TLS", "UCX_NET_DEVICES", "UCX_CUDA_IPC_ENABLE_GET_ZCOPY"),
     )
-    found += [f"{name}={facts.environment[name]}" for name in settings if name in facts.environment]
+    found += [f"{name}={facts.environment[name]}" for name in names if name in facts.environment]
     modules = sorted(name.removeprefix("libuct_").partition(".")[0] for name in facts.loaded if "libuct_" in name)
     if any(name.startswith("libucp") for name in facts.loaded):
         found.append(f"UCX is loaded, with the modules {', '.join(modules) or 'none'}")
@@ -77,6 +80,19 @@ def gpu() -> str:
     return f"{number} of {count}: {name}, {free >> 20} of {total >> 20} MiB free, {runtime.deviceGetPCIBusId(number)}"
 
 
+def ipc() -> str:
+    """Whether other ranks of the host can access the GPU memory of this process, and why not."""
+    if not settings.CUDA_IPC:
+        return "off (PYCOLL_CUDA_IPC is 0)"
+    try:
+        xp = cupy("CUDA IPC")
+        array = xp.empty(1)
+        export(array.data.ptr, array.nbytes, array.device.id)
+    except (NotShareable, UnreadableMemory, RuntimeError) as error:  # RuntimeError: there is no GPU
+        return f"no: {error}"
+    return "yes, if they can open it"
+
+
 def of_this_rank() -> dict[str, str]:
     """The facts that may differ between ranks; empty values are not printed."""
     facts = cuda_aware.facts()
@@ -91,6 +107,7 @@ def of_this_rank() -> dict[str, str]:
         **protocols(facts),
         "transports": transports(facts),
         "GPU": gpu(),
+        "GPU memory for other ranks of the host": ipc(),
         "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "not set"),
         "warning": unknown_variables(),
     }

@@ -3,8 +3,10 @@
 | variable | meaning |
 |---|---|
 | ``PYCOLL_CUDA_AWARE`` | 0 or 1: whether to pass GPU addresses to MPI (see `pycoll.runtime.gpu.cuda_aware`) |
+| ``PYCOLL_CUDA_IPC`` | 1: kernels access the GPU memory of other ranks of the host (0; see `pycoll.runtime.gpu.ipc`) |
 | ``PYCOLL_SEGMENT`` | the longest message, in bytes (4 MiB; 56 KiB between hosts) |
 | ``PYCOLL_DEVICE_SEGMENT`` | the longest message between buffers in GPU memory (64 MiB; 4 MiB between hosts) |
+| ``PYCOLL_DEVICE_STAGED`` | the longest buffers in GPU memory that are always staged, in bytes (0) |
 | ``PYCOLL_PIPELINE`` | the segment size of pipelined algorithms, in bytes (128 KiB; 16 KiB between hosts) |
 | ``PYCOLL_ALLREDUCE``, ... | the algorithm of a primitive, if neither the call nor its communicator names one |
 | ``PYCOLL_NATIVE`` | 0: `pycoll.Comm` leaves only those calls to MPI that pycoll does not support (1) |
@@ -30,16 +32,16 @@ from . import hooks
 # the variables that are read here; each primitive has another one
 VARIABLES = (
     *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
-    *("PYCOLL_NATIVE", "PYCOLL_REGISTERED", "PYCOLL_DEVICE_SEGMENT"),
+    *("PYCOLL_NATIVE", "PYCOLL_REGISTERED", "PYCOLL_DEVICE_SEGMENT", "PYCOLL_DEVICE_STAGED", "PYCOLL_CUDA_IPC"),
     *("PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_WATCH", "PYCOLL_LOG"),
 )
 
 
-def _number_from(variable: str, of: str = "bytes") -> int | None:
+def _number_from(variable: str, of: str = "bytes", least: int = 1) -> int | None:
     text = os.environ.get(variable)
     if text is None:
         return None
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal() or int(text) < least:
         raise ValueError(f"environment variable {variable}={text!r} is not a positive number of {of}")
     return int(text)
 
@@ -73,9 +75,11 @@ DEFAULT_SEGMENTS = 4 << 20, 56 << 10
 # memory, and a network of 400 Gbit/s transmits 2 to 3 MiB.  No GPU has been measured.
 DEVICE_SEGMENT = _number_from("PYCOLL_DEVICE_SEGMENT")
 DEFAULT_DEVICE_SEGMENTS = 64 << 20, 4 << 20
+DEVICE_STAGED = _number_from("PYCOLL_DEVICE_STAGED", least=0) or 0  # not measured; ranks may differ
 DEFAULT_PIPELINES = 128 << 10, 16 << 10
 CHECK = _switch_from("PYCOLL_CHECK")
 NATIVE = _switch_from("PYCOLL_NATIVE", "1")
+CUDA_IPC = _switch_from("PYCOLL_CUDA_IPC")  # off by default, because it has not been run on a GPU
 REGISTERED = _switch_from("PYCOLL_REGISTERED", "1")
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
 TRACE = os.environ.get("PYCOLL_TRACE")

@@ -26,9 +26,11 @@ from .program import (
     Program,
     Ready,
     Region,
+    Spread,
     Start,
     Step,
     Wait,
+    peer_of,
 )
 from .storage import ALIGNMENT
 
@@ -40,6 +42,44 @@ _ALL = 1 << 62
 def direct(program: Program) -> Program:
     """Return the program for buffers in GPU memory that MPI reads and writes directly."""
     return _synchronised(replace(program, steps=[Ready(), *program.steps]), {SEND, RECV, SCRATCH})
+
+
+READY = Program([Ready(), Finish(0)], [], 0, "ready")  # waits for the work on the buffers that the caller has queued
+
+
+@lru_cache(maxsize=512)
+def mapped(program: Program) -> Program:
+    """Return the program for buffers of all ranks in GPU memory, without messages; it ends when the GPU is done.
+
+    A combination is stored in all its places at once, so that the GPU does not read the result again.
+    """
+    steps: list[Step] = []
+    for step in program.steps:
+        last = steps[-1] if steps else None
+        if isinstance(last, Apply | Spread) and isinstance(step, CopyBytes) and _is_stored_by(last, step):
+            steps[-1] = Spread(*last[:2], (*_outs(last), step.to))
+        else:
+            steps.append(step)
+    return replace(program, steps=[*steps, Finish(len(steps) - 1)]) if steps else program
+
+
+def _outs(step: Apply | Spread) -> tuple[Region, ...]:
+    return step.outs if isinstance(step, Spread) else (step.out,)
+
+
+def _is_stored_by(step: Apply | Spread, copy: CopyBytes) -> bool:
+    """Return whether the combination can also store its result where this copy does.
+
+    The place must not overlap other elements of an operand: the input and the output of a rank may be one buffer.
+    """
+    return copy.source == _outs(step)[0] and all(
+        _owner(operand) != _owner(copy.to) or operand.start == copy.to.start for operand in step[:2]
+    )
+
+
+def _owner(region: Region) -> int:
+    """Return the rank that a buffer belongs to; -1 for scratch, -2 for the own buffers."""
+    return {SCRATCH: -1, SEND: -2, RECV: -2}.get(region.buffer, peer_of(region.buffer)[0])
 
 
 @lru_cache(maxsize=512)

@@ -85,6 +85,14 @@ class Apply(NamedTuple):
     out: Region
 
 
+class Spread(NamedTuple):
+    """Compute ``left (op) right``, and store it in several regions; only on a GPU."""
+
+    left: Region
+    right: Region
+    outs: tuple[Region, ...]
+
+
 class CopyBytes(NamedTuple):
     """Copy bytes."""
 
@@ -122,7 +130,7 @@ class Collective(NamedTuple):
     recvs: tuple[tuple[int, int], ...] | None
 
 
-Step = Start | Wait | Apply | CopyBytes | Divide | Ready | Finish | Collective
+Step = Start | Wait | Apply | Spread | CopyBytes | Divide | Ready | Finish | Collective
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,11 +65,14 @@ def has_shared_programs(primitive: Primitive) -> bool:
 
 
 @lru_cache(maxsize=512)
-def shared(key: ProgramKey, mean: bool = False) -> SharedProgram:
-    """Return the program of one rank on registered buffers; with `mean`, it divides by the number of ranks."""
+def shared(key: ProgramKey, mean: bool = False, piece: int = PIECE) -> SharedProgram:
+    """Return the program of one rank on registered buffers; with `mean`, it divides by the number of ranks.
+
+    `piece` is the most bytes that are combined and stored at a time.
+    """
     plan = Plan(key)
     works = [plan.work(rank) for rank in range(key.size)]
-    return SharedProgram(*_Emitter(plan, mean).programs(works[key.rank]), _needed(works))
+    return SharedProgram(*_Emitter(plan, mean).programs(works[key.rank], piece), _needed(works))
 
 
 def _needed(works: Sequence[Work]) -> tuple[tuple[int, int], ...]:
@@ -109,9 +112,9 @@ class _Emitter:
         # in a reduce-scatter in place, results must not replace blocks that other ranks read
         self.late = self.key.in_place and plan.primitive.takes_all and plan.primitive.reduces
 
-    def programs(self, work: Work) -> tuple[Program, Program]:
-        """Return the programs before and after the second synchronization."""
-        piece = max(1, PIECE // self.key.itemsize) * self.key.itemsize
+    def programs(self, work: Work, most: int) -> tuple[Program, Program]:
+        """Return the programs before and after the second synchronization; pieces have at most `most` bytes."""
+        piece = max(1, most // self.key.itemsize) * self.key.itemsize
         for one in work:
             if isinstance(one, Move):
                 self.move(one)

@@ -273,7 +273,16 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     digest = file.digest if file else 0
     on_gpu = gpu_possible()
     direct = on_gpu and cuda_aware.found().aware
-    mine = np.array([int.from_bytes(name, "little", signed=True), digest, on_gpu, may_be_native, direct])
+    mine = np.array(
+        [
+            int.from_bytes(name, "little", signed=True),
+            digest,
+            on_gpu,
+            may_be_native,
+            direct,
+            on_gpu and settings.CUDA_IPC,
+        ]
+    )
     table = np.empty((private.size, len(mine)), np.int64)
     exchange = private.Iallgather(mine, table)
     until(exchange.Test, "the first call of pycoll on this communicator", partial(_missing, private, "taken part"))
@@ -285,6 +294,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
         not table[:, 2].any(),
         native.library(),
         bool(table[:, 4].all()),
+        bool(table[:, 5].all()) and len(numbers) == 1 < private.size,
         bool(table[:, 3].all()),
     )
     _warn(unknown_variables())

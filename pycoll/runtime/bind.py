@@ -169,7 +169,7 @@ def bind(
             requests.append(Message(comm.Isend if outgoing else comm.Irecv, memory, peer, tags))
         else:
             requests.append((comm.Send_init if outgoing else comm.Recv_init)(memory, peer, tag))
-    marks = None
+    marks = launcher = None
     if is_native(program):
         calls = [_native_call(comm, program, buffers, operation, requests)]
         calls += Template(program, buffers.dtype, operation, comm.size, program.steps[1:]).calls(bases, requests)
@@ -183,7 +183,8 @@ def bind(
         calls = template.calls(bases, requests)
     executable = Executable(program, calls, requests, scratch, marks, tags)
     if recorder.current:
-        executable.record(Tracer(recorder.current, comm, program, buffers.mean_size(comm.size), tag or 0))
+        launches = [launcher.does] if launcher else []
+        executable.record(Tracer(recorder.current, comm, program, buffers.mean_size(comm.size), tag or 0, *launches))
     return executable
 
 

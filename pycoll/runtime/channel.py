@@ -28,6 +28,7 @@ from ..selection.tuning_file import Tuned
 from .bind import bind, lowered
 from .executable import Executable, freed_at_its_end
 from .failures import rank_failed
+from .gpu.ipc import Opened
 from .limits import Limits
 from .meeting import BoardMeeting, Meeting, MessageMeeting
 from .plan import Plan
@@ -52,6 +53,7 @@ class Channel:
         self.broken: RuntimeError | None = None  # why it is unusable
         self.place = 0  # its position in the roll call
         self.registered = Registered(private, facts.on_host_of(private.rank))
+        self.opened = Opened()  # GPU memory of the other ranks of this host
         self._meetings: dict[int, Meeting] = {}  # of blocking collectives, by the width of their tables
         # of completed collectives, for the next ones in flight
         self._idle: dict[int, list[Meeting]] = defaultdict(list)
@@ -165,9 +167,16 @@ class Channel:
         operation: Operation | None,
         tag: int | None,
     ) -> list[Executable]:
-        """Bind programs that use the same scratch to own buffers and to those of other ranks, for a single run."""
+        """Bind programs that use the same scratch to own buffers and to those of other ranks.
+
+        Only those of blocking calls on GPU memory are kept for later calls.
+        """
+        memory = buffers.memory
+        if tag is None and memory is not HOST:
+            self.renew()
+            return [self.bind_for_long(program, buffers, addresses, operation, peers) for program in programs]
         nbytes = max(program.scratch for program in programs)
-        scratch = HOST.allocate(nbytes) if tag else self.shared_scratch(HOST, nbytes)
+        scratch = memory.allocate(nbytes) if tag else self.shared_scratch(memory, nbytes)
         return [
             freed_at_its_end(bind(self.comm, program, buffers, addresses, operation, scratch, tag or BLOCKING, peers))
             for program in programs
@@ -177,7 +186,8 @@ class Channel:
         """A meeting for a collective on registered buffers; without `tag`, for a blocking one."""
         if tag is None:
             if width not in self._meetings:
-                board = self.registered.board
+                # with GPU memory, rows are longer than those of the board, and two meetings may be open at a time
+                board = None if self.facts.cuda_ipc else self.registered.board
                 self._meetings[width] = (
                     BoardMeeting(self, width, board) if board else MessageMeeting(self, width, in_flight=False)
                 )
@@ -321,6 +331,7 @@ class Channel:
         if not any(channel is self for channel, *_ in _abandoned):
             self.clear()
             self.forget_plans()  # plans refer to the channel
+            self.opened.close()
             self.comm.Free()
 
 

@@ -35,6 +35,7 @@ from .progress import Task
 from .recording import recorder
 from .sharing import SharedPlan, Sharing
 from .sharing_choice import can_share, find_sharing
+from .sharing_device import DevicePlan, DeviceSharing
 
 # (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> CheckedBuffers
 Reader = Callable[[Primitive, Any, Any, int, int, int, Any], CheckedBuffers]
@@ -141,7 +142,8 @@ class Prepared:
         """A plan for calls like this one, or None; `executable` is the executable of a blocking call."""
         buffers, operation = self.buffers, self.operation
         on_host = is_host(buffers.send) and is_host(buffers.recv)
-        if (operation and not operation.predefined) or not (on_host or executable):
+        ipc = self.sharing if isinstance(self.sharing, DeviceSharing) and self.sharing.memory else None
+        if (operation and not operation.predefined) or not (on_host or executable or ipc):
             return None
         allocates = call.recvbuf is None and buffers.recv is not None
         if allocates:
@@ -157,6 +159,8 @@ class Prepared:
             if not (buffers.result is None or buffers.result is recv or self._ends_in_block()):
                 return None
             plan.answer = _answer(buffers.result, recv)
+        if ipc:
+            return DevicePlan.around(plan, ipc)
         if self.sharing:
             return SharedPlan.around(plan, self.sharing) if on_host else None
         if executable:

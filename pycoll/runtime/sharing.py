@@ -12,7 +12,7 @@ a rank stored before it sent a message is visible to a rank that has received it
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -40,6 +40,7 @@ get_address = MPI.Get_address
 MOST_KNOWN = 1 << 14  # the most calls that a plan keeps for buffers in known positions
 MOST_SEEN = 1 << 12  # the most positions that it remembers
 _KIND = 2  # the column of the rows with the length of the call, and whether the rank works in place
+_ELSEWHERE = -1  # in this column, of ranks with buffers in GPU memory
 _Key = tuple[int, int, Rows]  # the addresses of the buffers of this rank, and the positions of those of all ranks
 
 
@@ -74,14 +75,26 @@ class Sharing(ABC):
         if peers is None:
             yield from messages()
         else:
-            programs = [self.program.program, self.program.after]
-            work, after = channel.bind_shared(programs, self.like, (send, recv), peers, self.operation, tag)
-            yield work
-            if not self.program.has_messages:
-                yield meeting.closing
-                if self.program.after.steps:
-                    yield after
+            yield from self.work(meeting, self.program, self.like, (send, recv), peers, tag)
         channel.end_meeting(meeting, tag)
+
+    def work(
+        self,
+        meeting: Meeting,
+        program: SharedProgram,
+        like: CheckedBuffers,
+        places: tuple[int, int],
+        peers: Sequence[int],
+        tag: int | None,
+    ) -> Iterator[Executable]:
+        """The parts after the first synchronization, if the buffers of all ranks can be accessed."""
+        programs = [program.program, program.after]
+        work, after = self.channel.bind_shared(programs, like, places, peers, self.operation, tag)
+        yield work
+        if not program.has_messages:
+            yield meeting.closing
+            if program.after.steps:
+                yield after
 
 
 @dataclass
@@ -100,6 +113,8 @@ class EvenSharing(Sharing):
         self._kind = 2 * self.nbytes + inside
         if self.program.has_messages:  # it reads blocks from the output of other ranks too, so all must use one layout
             self._kind = crc32(repr((self.nbytes, inside, self.like.extents(self.channel.size))).encode())
+        if self.like.memory is not HOST:  # even if no other rank accesses its buffers: the CPU cannot access them
+            self._kind = _ELSEWHERE
 
     def row(self, send: int, recv: int) -> tuple[int, ...]:
         """The positions of the buffers of this rank, and the kind of its call."""
@@ -120,6 +135,8 @@ class EvenSharing(Sharing):
             if code < 0:
                 return None
             found[place] = code + shifts[code >> AREA][rank]
+        if self._kind == _ELSEWHERE:
+            return None
         for row in rows:
             if row[_KIND] != self._kind:
                 return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.ops import Operation
+from ..base import settings
 from ..compiler.blocks import ProgramKey
 from ..compiler.pulled import pulled
 from ..compiler.shared import has_shared_programs, shared
@@ -11,8 +12,12 @@ from ..compiler.shared_varying import accessed, blocks_by_rank, has_varying_prog
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm
 from ..selection.select import registered_limit
 from .channel import Channel
+from .gpu.memory import mapped_memory
 from .sharing import EvenSharing, Sharing
+from .sharing_device import DeviceSharing, on_gpu
 from .sharing_varying import VaryingSharing
+
+CUDA_IPC_FROM = 1 << 16  # bytes; below, the ranks would take longer to exchange positions, by estimate: not measured
 
 
 def can_share(channel: Channel, primitive: str, operation: Operation | None) -> bool:
@@ -32,6 +37,27 @@ def uses_registered(channel: Channel, algorithm: Algorithm, nbytes: int, operati
     return channel.facts.host_count == 1 or pulled(key, hosts) is not None
 
 
+def uses_ipc(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
+    """Whether kernels may access the GPU memory of other ranks in a call; the same on all ranks."""
+    return not why_no_ipc(channel, algorithm, nbytes, operation)
+
+
+def why_no_ipc(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> str:
+    """Why kernels do not access the GPU memory of other ranks; empty if they do, unless it turns out to be impossible.
+
+    The answer is the same on all ranks.
+    """
+    if channel.facts.host_count > 1 or channel.size == 1:
+        return "the ranks are on several hosts" if channel.size > 1 else "there is only one rank"
+    if not channel.facts.cuda_ipc:
+        return "PYCOLL_CUDA_IPC is not 1 on all ranks, or some have no CuPy"
+    if algorithm.name == NATIVE or not has_shared_programs(algorithm.primitive):
+        return f"there is no program for {algorithm}"
+    if operation is not None and not operation.predefined:
+        return "a user-defined operation cannot run on a GPU"
+    return "" if nbytes >= CUDA_IPC_FROM else f"the least size is {CUDA_IPC_FROM} bytes"
+
+
 def _may_share(channel: Channel, algorithm: Algorithm, nbytes: int | None, operation: Operation | None) -> bool:
     """Whether a call may use its buffers directly if they are registered; the same on all ranks.
 
@@ -49,7 +75,8 @@ def find_sharing(
     primitive, mean = key.algorithm.primitive, bool(operation and operation.mean)
     varying, nbytes = has_varying_programs(primitive), buffers.mean_size(channel.size)
     may = _may_share(channel, key.algorithm, None if varying else nbytes, operation)
-    if not (may and channel.registered.areas):
+    ipc, may = uses_ipc(channel, key.algorithm, nbytes, operation), may and bool(channel.registered.areas)
+    if not (may or ipc):
         return None
     send, recv = (0 if array is None else int(array.nbytes) for array in (buffers.send, buffers.recv))
     like, sizes = buffers.at(None, None), (send, recv)
@@ -64,4 +91,8 @@ def find_sharing(
     own_block = 0 if buffers.in_place else None
     if buffers.in_place and primitive.holds_in_place:
         own_block = buffers.recvs[key.rank][0] if buffers.recvs else key.rank * key.length * key.itemsize
-    return EvenSharing(channel, program, like, sizes, operation, nbytes, own_block, uniform=not primitive.rooted)
+    common = channel, program, like, sizes, operation, nbytes, own_block, not primitive.rooted
+    if not ipc:
+        return EvenSharing(*common)
+    memory = mapped_memory(buffers.send, buffers.recv, buffers.dtype, operation, channel.size)
+    return DeviceSharing(*common, on_gpu(key, mean, settings.longest_on_gpu(several)), memory)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..arguments.memory_kinds import HOST
 from ..compiler.blocks import Extents
 from ..compiler.program import OUTPUT
 from .meeting import Rows
@@ -39,13 +40,15 @@ class VaryingSharing(Sharing):
     def row(self, send: int, recv: int) -> tuple[int, ...]:
         """The position of the buffer of this rank, and the places of its blocks."""
         which = self.which if send else OUTPUT  # the input of a rank that works in place is in the receive buffer
+        if self.like.memory is not HOST:  # the CPU cannot copy from or to the buffers of this rank
+            return (-1,) * self.width
         return self.channel.registered.code((send, recv)[which], self.sizes[which]), *self._places
 
     def peers(self, rows: Rows) -> list[int] | None:
         """The addresses of the blocks of all ranks that this rank accesses.
 
-        It is None if a buffer that others access is not registered, if the blocks are short, or if the lengths of a
-        sender and its receiver differ.
+        It is None if a buffer that others access is not registered, if a buffer is in GPU memory, if the blocks are
+        short, or if the lengths of a sender and its receiver differ.
         """
         codes, places = [row[0] for row in rows], [row[1:] for row in rows]
         last = self._last  # calls in a loop often differ in the positions of buffers only
@@ -62,7 +65,7 @@ class VaryingSharing(Sharing):
     def _read(self, table: np.ndarray) -> _Found | None:
         """The ranks whose buffers others access, and the ranks and offsets of the blocks that this rank accesses."""
         starts, sends, recvs = np.split(table, 3, axis=1)
-        if (sends != recvs.T).any() or sends.sum() < self.least:
+        if (sends < 0).any() or (sends != recvs.T).any() or sends.sum() < self.least:
             return None
         lengths = recvs.copy() if self.which == OUTPUT else sends.copy()
         np.fill_diagonal(lengths, 0)

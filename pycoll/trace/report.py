@@ -9,7 +9,7 @@ from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
 from .events import Rank, Trace
 from .intervals import length, union
-from .summary import lateness, overlap, uses, waited_for
+from .summary import gpu_use, lateness, overlap, uses, waited_for
 
 
 def report(trace: Trace) -> str:
@@ -27,6 +27,7 @@ def _parts(trace: Trace) -> Iterator[str]:
     yield from _uses(trace)
     yield from _phases(trace)
     yield from _waits(trace)
+    yield from _gpus(trace)
     yield from _overlap(trace)
     yield from _clocks(trace)
 
@@ -69,6 +70,19 @@ def _waits(trace: Trace) -> Iterator[str]:
     if compared := sum(one.last for one in late.values()):
         slowest = max(late, key=lambda number: late[number].late)
         yield f"slowest: rank {slowest}, entered {late[slowest].last} of {compared} collectives last"
+
+
+def _gpus(trace: Trace) -> Iterator[str]:
+    rows = []
+    for number, rank in trace.ranks.items():
+        launches, launching, waiting, total = gpu_use(rank)
+        if total:
+            shares = [f"{part / total:.0%}" for part in (launching, waiting)]
+            rows.append((number, launches, launching / 1e6, waiting / 1e6, total / 1e6, *shares))
+    if rows:
+        headings = ["GPU\nrank", "\nlaunches", "launching\n(ms)", "waiting\n(ms)", "total\n(ms)"]
+        headings += ["share of\nlaunches", "\nwaits"]
+        yield _table(rows, headings, floatfmt=".3f", colalign=("right",) * 7)
 
 
 def _overlap(trace: Trace) -> Iterator[str]:

@@ -105,6 +105,25 @@ def lateness(trace: Trace) -> dict[int, Lateness]:
     return found
 
 
+class GpuUse(NamedTuple):
+    """The time of collectives on buffers in GPU memory; times in ns."""
+
+    launches: int  # kernels, copies, and orders of streams
+    launching: int
+    waiting: int  # for the GPU
+    total: int  # of these collectives; while they wait for messages, the GPU may work
+
+
+def gpu_use(rank: Rank) -> GpuUse:
+    """Measure how much time of its collectives a rank spent with launches, and with waiting for its GPU."""
+    used = [one for one in rank.collectives if any(step.what == "finish" for step in one.steps)]
+    launches, waits = (
+        [step.end - step.begin for one in used for step in one.steps if step.what.startswith(what)]
+        for what in ("launch", "finish")
+    )
+    return GpuUse(len(launches), sum(launches), sum(waits), sum(one.end - one.begin for one in used))
+
+
 class Overlap(NamedTuple):
     """The overlap of communication in flight with computation, in ns."""
 

@@ -17,10 +17,11 @@ import numpy as np
 from mpi4py import MPI
 
 from .standin_arrays import Device, MemoryPointer, UnownedMemory, asarray, filled, memory_at, ndarray, take
-from .standin_memory import alloc_pinned_memory
+from .standin_ipc import Driver, ipc
+from .standin_memory import DEFAULT, Pool, alloc_pinned_memory, using_allocator
 from .standin_streams import CUDARuntimeError, Event, Stream, faults, get_current_stream, launch
 
-__all__ = ["faults", "forget", "installed", "module", "ndarray"]
+__all__ = ["faults", "forget", "installed", "ipc", "launches", "module", "ndarray"]
 
 UFUNCS = ["add", "subtract", "multiply", "true_divide", "divide", "minimum", "maximum", "sqrt", "square"]
 UFUNCS += ["logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"]
@@ -44,7 +45,7 @@ class ElementwiseKernel:
     """The elementwise kernels of pycoll, implemented with NumPy."""
 
     def __init__(self, inputs, outputs, code, name, options=()):
-        self._function = _KERNELS[name]
+        self._function = _KERNELS[name.rstrip("0123456789")]
 
     def __call__(self, *arrays, stream=None):
         hosts, function = [array._host for array in arrays], self._function
@@ -65,15 +66,20 @@ def _product(left, right, out):
 
 
 def _of_ufunc(ufunc):
-    return lambda left, right, out: ufunc(left, right, out=out)
+    def compute(left, right, *outs):
+        result = ufunc(left, right)
+        for out in outs:
+            out[...] = result
+
+    return compute
 
 
 _KERNELS = {
     "pycoll_minloc": _better(np.less),
     "pycoll_maxloc": _better(np.greater),
     "pycoll_complex_product": _product,
-    "pycoll_add": _of_ufunc(np.add),
-    "pycoll_multiply": _of_ufunc(np.multiply),
+    "pycoll_add_": _of_ufunc(np.add),
+    "pycoll_multiply_": _of_ufunc(np.multiply),
 }
 
 
@@ -124,6 +130,9 @@ def module():
         getDeviceProperties=lambda device: {"name": b"a stand-in"},
         memGetInfo=lambda: (1 << 30, 1 << 30),
         runtimeGetVersion=lambda: 0,
+        ipcGetMemHandle=ipc.get,
+        ipcOpenMemHandle=ipc.open,
+        ipcCloseMemHandle=ipc.close,
         eventQuery=lambda event: Event._all[event].query(),
         eventRecord=lambda event, stream: Event._all[event].record(Stream._all[stream]),
     )
@@ -136,22 +145,34 @@ def module():
         get_current_stream=get_current_stream,
         get_elapsed_time=lambda begin, end: max(1e-6, 1e3 * (end.time() - begin.time())),
         alloc_pinned_memory=alloc_pinned_memory,
+        using_allocator=using_allocator,
+        MemoryAsyncPool=lambda: Pool("cudaMallocAsync"),
+        ManagedPool=lambda: Pool("cudaMallocManaged"),  # cupy.cuda.MemoryPool(cupy.cuda.malloc_managed)
         runtime=runtime,
     )
+    cupy.get_default_memory_pool = lambda: DEFAULT
     cupy.__version__ = "0 (a stand-in)"
     return cupy
+
+
+def launches():
+    """Return the number of kernels and copies that were launched."""
+    return faults.launches
 
 
 @contextlib.contextmanager
 def installed():
     """Install the stand-in as the module `cupy`, and clear the GPU caches of pycoll before and after."""
-    before = sys.modules.get("cupy")
-    sys.modules["cupy"] = module()
+    from pycoll.runtime.gpu import ipc as ours
+
+    before, driver = sys.modules.get("cupy"), ours.driver
+    sys.modules["cupy"], ours.driver = module(), Driver
     forget()
     try:
         yield sys.modules["cupy"]
     finally:
         forget()
+        ours.driver = driver
         del sys.modules["cupy"]
         if before is not None:
             sys.modules["cupy"] = before
@@ -160,15 +181,18 @@ def installed():
 def forget():
     """Clear everything that pycoll has cached for a GPU."""
     from pycoll.arguments import streams
+    from pycoll.runtime import sharing_device
     from pycoll.runtime.attach import channels
     from pycoll.runtime.gpu import combine, cuda_aware, memory
 
     faults.clear()
+    ipc.refuses = False
     for channel in channels.values():
+        channel.forget_plans()
         channel.clear()
         channel._scratch.clear()
     for function in (
         *(streams.own_stream, combine._arithmetic, combine._better, combine._complex_product, combine._compile),
-        *(memory._warn, cuda_aware.support),
+        *(memory._warn, cuda_aware.support, sharing_device._warn),
     ):
         function.cache_clear()

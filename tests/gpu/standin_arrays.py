@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .standin_memory import Block, is_pinned
+from .standin_memory import Block, is_pinned, memory_at
 from .standin_streams import get_current_stream, launch
 
 
@@ -41,12 +41,6 @@ class MemoryPointer:
 class _Flags:
     def __init__(self, flags):
         self.c_contiguous, self.f_contiguous = flags.c_contiguous, flags.f_contiguous
-
-
-def memory_at(ptr, nbytes):
-    from mpi4py import MPI
-
-    return np.frombuffer(MPI.buffer.fromaddress(ptr, nbytes), np.uint8)
 
 
 def _host(value):

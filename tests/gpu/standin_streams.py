@@ -26,6 +26,7 @@ class Faults:
     """
 
     def __init__(self):
+        self.launches = 0
         self.clear()
 
     def clear(self):
@@ -38,6 +39,7 @@ class Faults:
 
     def launched(self):
         self.check()
+        self.launches += 1
         if self.launch is not None:
             self.launch -= 1
             if self.launch < 0:

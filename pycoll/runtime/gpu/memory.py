@@ -15,9 +15,10 @@ from ...arguments.memory import address, is_host
 from ...arguments.memory_kinds import Memory
 from ...arguments.ops import Operation
 from ...arguments.streams import follow, own_stream_is_current
+from ...base import settings
 from ...base.user_warnings import warn
-from ...compiler.device import direct, staged
-from ...compiler.program import RECV, SCRATCH, SEND, Program
+from ...compiler.device import direct, mapped, staged
+from ...compiler.program import RECV, SCRATCH, SEND, Program, peer_buffer
 from . import cuda_aware
 from .combine import is_combined
 from .launch import Launcher
@@ -61,6 +62,19 @@ class Direct(OnDevice):
             return cupy().empty(nbytes, np.uint8)
 
 
+class Mapped(Direct):
+    """Buffers of all ranks of a host in GPU memory, which a GPU accesses (see `pycoll.runtime.gpu.ipc`)."""
+
+    def __init__(self, device: int, ranks: int) -> None:
+        super().__init__(device, ())
+        self.device = device
+        self._on_device = set(range(peer_buffer(ranks, 0)))
+
+    def lowered(self, program: Program) -> Program:
+        """Add a wait for the GPU at the end of the program."""
+        return mapped(program)
+
+
 class Staged(OnDevice):
     """Buffers with at least one in GPU memory, mirrored in pinned host memory, where NumPy combines."""
 
@@ -85,17 +99,40 @@ def memory_of(
 
     `buffers` are the objects that the caller passed.
     The direct path requires that all buffers are in GPU memory, that MPI is CUDA-aware, and that the GPU can combine.
+    Short buffers may be staged all the same: the messages are the same, so each rank decides for itself.
     """
+    device = _device_of(send, recv)
+    short = max(array.nbytes for array in (send, recv) if array is not None) <= settings.DEVICE_STAGED
+    if _all_on_gpu(send, recv) and not short and is_direct() and _can_combine(send, recv, dtype, operation):
+        return Direct(device, buffers)
+    return Staged(device, buffers, *(None if is_host(array) else array.nbytes for array in (send, recv)))
+
+
+def mapped_memory(send: Any, recv: Any, dtype: np.dtype, operation: Operation | None, ranks: int) -> Mapped | None:
+    """The kind of memory for a call whose buffers other ranks may open; None if the GPU cannot do all its work."""
+    if _all_on_gpu(send, recv) and _can_combine(send, recv, dtype, operation):
+        return Mapped(_device_of(send, recv), ranks)
+    return None
+
+
+def _device_of(send: Any, recv: Any) -> int:
+    """The GPU of the arrays; ValueError if there are several."""
     arrays = {name: array for name, array in (("sendbuf", send), ("recvbuf", recv)) if not is_host(array)}
     devices = {name: array.device.id for name, array in arrays.items()}
     if len(set(devices.values())) > 1:
         raise ValueError(" and ".join(f"{name} is on GPU {device}" for name, device in devices.items()))
-    device = next(iter(devices.values()))
-    in_one_memory = all(array is None or not is_host(array) for array in (send, recv))
-    aligned = operation is None or all(address(array) % dtype.alignment == 0 for array in arrays.values())
-    if in_one_memory and is_direct() and aligned and (operation is None or is_combined(operation, dtype)):
-        return Direct(device, buffers)
-    return Staged(device, buffers, *(None if is_host(array) else array.nbytes for array in (send, recv)))
+    return int(next(iter(devices.values())))
+
+
+def _all_on_gpu(send: Any, recv: Any) -> bool:
+    return all(array is None or not is_host(array) for array in (send, recv))
+
+
+def _can_combine(send: Any, recv: Any, dtype: np.dtype, operation: Operation | None) -> bool:
+    """Whether the GPU supports the reduction, if it is one; the arrays are in its memory."""
+    if operation is None:
+        return True
+    return all(address(array) % dtype.alignment == 0 for array in (send, recv)) and is_combined(operation, dtype)
 
 
 def packs_in_mpi() -> bool:

@@ -19,6 +19,7 @@ from ...compiler.program import (
     Finish,
     Program,
     Ready,
+    Spread,
     Start,
     Step,
     Wait,
@@ -32,12 +33,21 @@ Call = Callable[[], object]
 class Tracer:
     """Records the runs of one bound program; the numbers of its steps follow the number of the program.
 
-    `nbytes` is the size of the vector, or of the block of one rank.
+    `nbytes` is the size of the vector, or of the block of one rank.  `launches` says which steps only start work on a
+    GPU.
     """
 
-    def __init__(self, to: Recorder, comm: MPI.Intracomm, program: Program, nbytes: int, tag: int) -> None:
+    def __init__(
+        self,
+        to: Recorder,
+        comm: MPI.Intracomm,
+        program: Program,
+        nbytes: int,
+        tag: int,
+        launches: Callable[[Step], bool] = lambda step: False,
+    ) -> None:
         known, first = identity(comm), tag << TAG_BITS
-        self._record, self._number = to.record, _number(to, program, nbytes, comm.size, known)
+        self._record, self._number = to.record, _number(to, program, nbytes, comm.size, known, launches)
         # the next run of another program with this tag has another number
         self._runs = to.runs.setdefault((known.name, tag), count(first)) if tag else count(first)
         self._run = self._began = self.last = 0
@@ -126,7 +136,9 @@ def ranks_in(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...]:
     return ranks
 
 
-def _number(to: Recorder, program: Program, nbytes: int, size: int, comm: _Identity) -> int:
+def _number(
+    to: Recorder, program: Program, nbytes: int, size: int, comm: _Identity, launches: Callable[[Step], bool]
+) -> int:
     """The number of a program on a communicator; the first time, the meanings of its steps are written."""
     numbers = to.programs.setdefault(program, {})
     key = (comm.name, nbytes)
@@ -136,15 +148,17 @@ def _number(to: Recorder, program: Program, nbytes: int, size: int, comm: _Ident
         if primitive and (primitive.takes_all or primitive.gives_all):
             nbytes *= size
         about = {"collective": program.name, "comm": comm.name, "size": size, "bytes": nbytes, "messages": messages}
-        numbers[key] = to.number(1 + len(program.steps), **about, steps=_meanings(program))
+        numbers[key] = to.number(1 + len(program.steps), **about, steps=_meanings(program, launches))
     return numbers[key]
 
 
-def _meanings(program: Program) -> list[tuple[str, int, int | None]]:
+def _meanings(program: Program, launches: Callable[[Step], bool]) -> list[tuple[str, int, int | None]]:
     """(action, round, message or bytes) for each step."""
     found, now_in = [], 0
     for step in program.steps:
         what, concerns = _meaning(step)
+        if launches(step):
+            what = f"launch {what}"
         if isinstance(step, Start | Wait):
             if step.message < len(program.messages):
                 now_in = program.messages[step.message].round
@@ -162,6 +176,8 @@ def _meaning(step: Step) -> tuple[str, int | None]:
             return "wait", message
         case Apply(_, _, out):
             return "combine", out.size
+        case Spread(left):
+            return "combine", left.size
         case CopyBytes(source, _):
             return "copy", source.size
         case Divide(region):

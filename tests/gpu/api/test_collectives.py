@@ -8,6 +8,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll.base import settings
 from pycoll.base.settings import configure
 from pycoll.schedule.registry import PRIMITIVES
 from tests.mpi.api import test_collectives
@@ -286,6 +287,19 @@ def test_large(xp, way, primitive):
         recv = xp.empty(count, "int64") if primitive == "scatter" and RANK else None
         ours = getattr(pycoll, primitive)(send, recv, **arguments(primitive, op))
     check(ours if theirs is not None else None, theirs, primitive, host, op)
+
+
+def test_short_buffers_are_staged_on_ranks_that_choose_so(xp, way, monkeypatch):
+    monkeypatch.setattr(settings, "DEVICE_STAGED", 800 if RANK == 0 else 0)
+    comm = MPI.COMM_WORLD.Dup()
+    for count in (100, 101):
+        send = produced(xp, np.arange(float(count)))
+        with pycoll.traffic() as sent:
+            result = pycoll.allreduce(send, comm=comm)
+        np.testing.assert_array_equal(result.get(), np.arange(float(count)) * SIZE)
+        if way == "direct":
+            assert (sent.staged > 0) == (RANK == 0 and count == 100)
+    comm.Free()
 
 
 def test_longer_segments_in_gpu_memory(xp, way):

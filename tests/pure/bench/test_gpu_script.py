@@ -37,7 +37,7 @@ def script(tmp_path):
 
 def test_steps_that_have_results_are_skipped(script, tmp_path):
     out, steps = tmp_path / "out", script("-n").stdout.splitlines()
-    assert len(steps) == 12 and all(line.endswith(": to do") for line in steps)
+    assert len(steps) == 14 and all(line.endswith(": to do") for line in steps)
     (out / "info.txt").touch()
     assert [line for line in script("-n").stdout.splitlines() if "to do" not in line] == [
         f"== info: done, see {out}/info.txt"

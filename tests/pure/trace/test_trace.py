@@ -16,7 +16,8 @@ from pycoll.trace.clocks import Measurement, fitted
 from pycoll.trace.events import InvalidTrace
 from pycoll.trace.intervals import common, union
 from pycoll.trace.reading import read
-from pycoll.trace.summary import lateness, overlap, uses, waited_for
+from pycoll.trace.report import report
+from pycoll.trace.summary import gpu_use, lateness, overlap, uses, waited_for
 from pycoll.trace.training_steps import interval
 from tests.tracing import arrows, ids, named, sent, whole
 
@@ -194,6 +195,24 @@ def test_waiting_for_a_persistent_collective_is_no_overlap(tmp_path):
     ranks.phase(0, "forward", 0, 20)
     flying, computing, waited = overlap(ranks.read().ranks[0])
     assert flying == 20 * MS and computing + waited == flying and waited >= 8 * MS
+
+
+def test_launches_and_waits_of_a_gpu(tmp_path):
+    """A collective that launches two kernels, which run while it waits for a message and then for the GPU."""
+    ranks = Ranks(tmp_path)
+    launches = [("launch follow", 0, None), ("launch combine", 0, 80)]
+    steps = [("start", 0, 0), *launches, ("wait", 0, 0), ("finish", 0, None)]
+    about = {"collective": "allreduce.ring", "comm": "c", "size": 2, "bytes": 80, "messages": [(False, 1, 80, 0)]}
+    program = ranks.recorders[0].number(1 + len(steps), **about, steps=steps)
+    for step, (begin, end) in enumerate(itertools.pairwise([9, 10, 11, 13, 16, 20])):
+        ranks.record(0, program + 1 + step, begin, end, BLOCKING)
+    ranks.record(0, program, 9, 20, BLOCKING)
+    ranks.allreduce(1, [10, 11, 12, 17, 18, 19], BLOCKING)
+    trace = ranks.read()
+    assert gpu_use(trace.ranks[0]) == (2, 3 * MS, 4 * MS, 11 * MS)
+    assert gpu_use(trace.ranks[1]) == (0, 0, 0, 0)
+    row = next(line for line in report(trace).splitlines() if "%" in line)
+    assert row.split() == ["0", "2", "3.000", "4.000", "11.000", "27%", "36%"]
 
 
 def test_a_phase_within_itself(tmp_path, monkeypatch):
