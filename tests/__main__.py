@@ -34,7 +34,8 @@ COLLECTIVES = "test_collectives*", "test_nonblocking*", "test_registered*", "tes
 def on_one(folder: str, arguments: list[str], more: Sequence[str] = ()) -> bool:
     """Run the tests of a directory without mpiexec, on all cores if they need no MPI; return True if they failed."""
     spread = ["-n", "auto"] if folder == "pure" and find_spec("xdist") else []
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", *spread, f"tests/{folder}", *arguments, *more]
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "--durations=15", *spread, f"tests/{folder}"]
+    command += [*arguments, *more]
     return subprocess.run(command, stdin=subprocess.DEVNULL).returncode != 0
 
 
@@ -46,7 +47,7 @@ def on_ranks(ranks: int, arguments: list[str], everything: bool) -> bool:
         patterns = COLLECTIVES if everything else COLLECTIVES[:1]
         folders = sorted(str(path) for pattern in patterns for path in Path("tests/mpi/api").glob(f"{pattern}.py"))
     ignored = [f"--ignore={folder}" for folder in skipped]
-    command = ["-m", "pytest", "-q", "--with-mpi", *folders, *ignored, *arguments]
+    command = ["-m", "pytest", "-q", "--durations=15", "--with-mpi", *folders, *ignored, *arguments]
     job = run(ranks, command, LIMIT, show=True)
     return job.code != 0 or job.timed_out or bool(job.left)
 

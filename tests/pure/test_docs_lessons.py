@@ -1,11 +1,12 @@
-"""The lessons in Chinese have the programs, outputs and links of those in English."""
+"""The pages in Chinese have the programs, outputs and links of those in English."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-LESSONS = Path(__file__).resolve().parents[2] / "docs/lessons"
+ROOT = Path(__file__).resolve().parents[2]
+LESSONS = ROOT / "docs/lessons"
 NAMES = sorted(page.name for page in (LESSONS / "en").iterdir())
 
 
@@ -18,6 +19,18 @@ def blocks(language, name):
 
 def test_each_language_has_all_lessons():
     assert NAMES == sorted(page.name for page in (LESSONS / "zh").iterdir()) and len(NAMES) == 6
+
+
+def test_the_blocks_of_the_readme_are_the_same():
+    """Only their comments are translated."""
+    english, chinese = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md"))
+
+    def code(text):
+        found = re.findall(r"^<!-- .*?-->$|^```\w*\n.*?^```$|^    [^\n]+$", text, re.DOTALL | re.MULTILINE)
+        return [re.sub(r" *# .*", "", block) for block in found]
+
+    assert code(english) == code(chinese)
+    assert sum("<!-- run" in block for block in code(english)) > 2
 
 
 @pytest.mark.parametrize("name", NAMES)
