@@ -5,7 +5,6 @@ from functools import cache
 import pytest
 
 from tests.launch import run
-from tests.quick import quick
 
 ULFM = ("--with-ft", "ulfm")
 
@@ -113,7 +112,7 @@ def _ulfm():
         pytest.skip("this MPI cannot go on after a rank has died (mpiexec has no --with-ft ulfm)")
 
 
-@pytest.mark.parametrize("form", quick("blocking", "nonblocking", "persistent", "several"))
+@pytest.mark.parametrize("form", ["blocking", "nonblocking", "persistent", "several"])
 def test_the_others_go_on(tmp_path, form):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
@@ -124,7 +123,7 @@ def test_the_others_go_on(tmp_path, form):
         assert f"rank {rank} went on" in job.output
 
 
-@pytest.mark.parametrize("ranks", quick(3, 1))
+@pytest.mark.parametrize("ranks", [3, 1])
 def test_a_communicator_that_is_revoked_while_all_live(tmp_path, ranks):
     path = tmp_path / "program.py"
     path.write_text(ALIVE)

@@ -7,7 +7,6 @@ import pytest
 
 from tests.jobs.runtime.test_attach_revoke import ULFM, fault_tolerant
 from tests.launch import run
-from tests.quick import quick
 
 PROGRAM = """
 import json, os, signal, sys, threading, time
@@ -191,14 +190,14 @@ def test_killed_again_and_again(kind, tmp_path):
         assert recovery["ranks"] != 3 or recovery["step"] == 50
 
 
-@pytest.mark.parametrize("kind", quick("fsdp", "ddp"))
+@pytest.mark.parametrize("kind", ["fsdp", "ddp"])
 def test_killed_in_the_middle_of_a_collective(kind):
     found = recoveries(train(kind, {"middle": [[2, 5]]}, more=2_000_000, steps=8), 3, error=9)
     assert {recovery["step"] for recovery in found} <= {5, 6}
     assert max(recovery["repeated"] for recovery in found) <= 1
 
 
-@pytest.mark.parametrize("kind", quick("fsdp", "ddp", "ps"))
+@pytest.mark.parametrize("kind", ["fsdp", "ddp", "ps"])
 def test_killed_after_the_last_step(kind):
     job = train(kind, {"end": [[1, 100]]}, exits=False)
     assert job.code == 0 and "ends with 3 ranks" in job.output, job.output
@@ -210,7 +209,7 @@ def test_two_neighbors_at_once_fall_back_on_the_checkpoint(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [*quick({"servers": 2}, {"servers": 2, "colocated": True}, {"mode": "bounded", "staleness": 1}), {"mode": "async"}],
+    [{"servers": 2}, {"servers": 2, "colocated": True}, {"mode": "bounded", "staleness": 1}, {"mode": "async"}],
     ids=str,
 )
 def test_killed_server(options):
@@ -222,7 +221,7 @@ def test_killed_server(options):
         assert max(recovery["repeated"] for recovery in found) <= 2 + options.get("staleness", 0)
 
 
-@pytest.mark.parametrize("kind", quick("fsdp", "ps"))
+@pytest.mark.parametrize("kind", ["fsdp", "ps"])
 def test_copies_that_are_sent(kind):
     """As between hosts."""
     dying = {"update": [[0, 50]]} if kind == "fsdp" else {"server": [[3, 50]]}
@@ -239,7 +238,7 @@ def test_the_result_is_that_of_the_other_ranks_alone(tmp_path):
     recoveries(train("ddp", {"forward": [[1, 50]]}, then=str(tmp_path)), 3)
 
 
-@pytest.mark.parametrize("kind", quick("ddp", "ps"))
+@pytest.mark.parametrize("kind", ["ddp", "ps"])
 def test_an_error_of_the_program_ends_training_on_all_ranks(kind):
     """Even if a rank fails at the same time, and the program does not end at exceptions."""
     job = train(kind, {"bug": [[1, 50]], "update": [[2, 49]]}, abort=False)
@@ -252,7 +251,7 @@ def test_a_rank_that_hangs_is_named():
     assert job.code != 0 and "rank 1" in job.output, job.output
 
 
-@pytest.mark.parametrize("kind", quick("fsdp", "ddp"))
+@pytest.mark.parametrize("kind", ["fsdp", "ddp"])
 def test_new_processes_take_the_place_of_failed_ones(kind):
     found = recoveries(train(kind, {"forward": [[2, 50]]}, size=4, exits=False), 4)
     assert [(recovery["failed"], recovery["ranks"]) for recovery in found] == [(1, 4)] * 3

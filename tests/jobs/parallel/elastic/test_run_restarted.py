@@ -5,7 +5,6 @@ import json
 import pytest
 
 from tests.launch import run
-from tests.quick import quick
 
 from .test_run import PROGRAM
 
@@ -14,7 +13,7 @@ def train(kind, dying, folder, ranks):
     return run(ranks, ["-c", PROGRAM, kind, str(folder), json.dumps(dying), json.dumps({"exits": False})])
 
 
-@pytest.mark.parametrize("kind", quick("fsdp", "ddp", "ps"))
+@pytest.mark.parametrize("kind", ["fsdp", "ddp", "ps"])
 def test_goes_on_from_the_checkpoint(kind, tmp_path):
     killed = train(kind, {"forward": [[1, 60]]}, tmp_path, 3)
     assert killed.code != 0 and not killed.timed_out and killed.left == [], killed.output
