@@ -105,10 +105,10 @@ class Job:
             for process in (job.pid, *_processes(token).values()):
                 os.kill(process, signal.SIGKILL)
             rest, _ = job.communicate()
-            return Outcome(f"it hangs: {rest[-500:]}\n{roll}", started, LIMIT, {})
+            return Outcome(f"it hangs: {''.join([*lines, rest])[-500:]}\n{roll}", started, LIMIT, {})
         ended = time.monotonic() - begun
         if job.returncode or not self.json.exists():
-            return Outcome(f"exit status {job.returncode}: {rest[-1500:]}", started, ended, {})
+            return Outcome(f"exit status {job.returncode}: {''.join([*lines, rest])[-1500:]}", started, ended, {})
         result = json.loads(self.json.read_text())["records"][0]
         return Outcome(self.damaged(), started, ended, result)
 
