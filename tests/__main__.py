@@ -16,11 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 from .launch import COUNTS, run
 
@@ -63,9 +62,6 @@ def main() -> int:
     parser.add_argument(
         "--quick-jobs", action="store_true", help="skip slow tests that launch MPI or Slurm jobs, even with --all"
     )
-    parser.add_argument(
-        "--again", action="store_true", help="repeat MPI jobs with failures once, and report whether they fail again"
-    )
     parser.add_argument("pytest", nargs="*", help="arguments for pytest")
     options = parser.parse_args()
     if find_spec("pytest") is None:
@@ -83,41 +79,20 @@ def main() -> int:
         runs[f"{ranks} rank{'s' * (ranks > 1)}"] = (partial(on_ranks, everything=options.all), ranks)
 
     passed, failed, lines = 0, 0, []
-    for name, (function, what) in runs.items():
-        print(f"\n{name}:", flush=True)
-        tests = partial(function, what, [*quick, *options.pytest])
-        result = timed(tests)
-        if result.failed and options.again and name != "pure":
-            lines.append(f"{name}, the first time: {result}")
-            print(f"\n{name}, again:", flush=True)
-            result = timed(tests)
-        lines.append(f"{name}: {result}")
-        passed, failed = passed + result.passed, failed + result.failed
+    with tempfile.TemporaryDirectory() as directory:
+        for name, (function, what) in runs.items():
+            print(f"\n{name}:", flush=True)
+            counts = Path(directory) / name
+            os.environ[COUNTS] = str(counts)
+            start = time.perf_counter()
+            wrong = function(what, [*quick, *options.pytest])
+            seconds = time.perf_counter() - start
+            right, bad = map(int, counts.read_text().split()) if counts.exists() else (0, 0)
+            bad = max(bad, int(wrong))  # a job that was killed has written no counts
+            passed, failed = passed + right, failed + bad
+            lines.append(f"{name}: {right} passed, {bad} failed in {seconds:.0f} s")
     print("", *lines, f"{passed} passed, {failed} failed", sep="\n")
     return int(failed > 0)
-
-
-class Result(NamedTuple):
-    """How many tests have passed and failed, and how long they took."""
-
-    passed: int
-    failed: int
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.passed} passed, {self.failed} failed in {self.seconds:.0f} s"
-
-
-def timed(tests: Callable[[], bool]) -> Result:
-    """Run tests, which return True if they failed; they write their counts to a file."""
-    with tempfile.TemporaryDirectory() as directory:
-        counts = Path(directory) / "counts"
-        os.environ[COUNTS] = str(counts)
-        start = time.perf_counter()
-        wrong = tests()
-        seconds = time.perf_counter() - start
-        passed, failed = map(int, counts.read_text().split()) if counts.exists() else (0, 0)
-    return Result(passed, max(failed, int(wrong)), seconds)  # a job that was killed has written no counts
 
 
 if __name__ == "__main__":
