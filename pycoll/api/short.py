@@ -118,6 +118,10 @@ if kind is ndarray:
 elif kind is list and len(BUFFER) == 2 and type(BUFFER[0]) is ndarray:
     memory, datatype = BUFFER
     short = memory.nbytes <= longest.get({_IDENTITY}, -1) * BLOCKS
+elif kind is list and len(BUFFER) == 3:
+    memory, count, datatype = BUFFER
+    short = type(count) is int and 0 <= count * {_ITEMSIZE} <= longest.get({_IDENTITY}, -1)
+    short = short and type(memory) in ON_HOST
 else:
     nbytes, name = listed(BUFFER, BLOCKS)
     short = 0 <= nbytes <= longest.get(name, -1) * BLOCKS

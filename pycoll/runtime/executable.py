@@ -7,6 +7,7 @@ of exactly these addresses, lengths and dtypes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import chain
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -43,16 +44,14 @@ class Executable:
         self.known: list[tuple[Plan, Any]] = []  # the plans that refer to it, with their keys
         self.failed = False  # a run ended early, so that messages may be pending
         self.interrupted = 0  # the number of runs that raised an exception after they had begun
-        self._waits: list[Any] | None = None
 
-    @property
-    def waits(self) -> list[MPI.Prequest | Mark | None]:
+    @cached_property
+    def waits(self) -> list[Any]:
         """The request or mark that each call waits for, or None."""
-        if self._waits is None:
-            waits = [self._awaited(step) for step in self.program.steps]
-            self._waits = self.tracer.waits(waits) if self.tracer else waits
-            self._waits += [None] * (len(self.calls) - len(self._waits))
-        return self._waits
+        waits: list[Any] = [self._awaited(step) for step in self.program.steps]
+        if self.tracer:
+            waits = self.tracer.waits(waits)
+        return waits + [None] * (len(self.calls) - len(waits))
 
     def _awaited(self, step: Step) -> MPI.Prequest | Mark | None:
         if type(step) is Wait:

@@ -36,19 +36,21 @@ class Task:
     which takes longer, an exception of a signal handler is delayed until it has.
     """
 
+    # in the class, so that a task is created faster
+    error: BaseException | None = None
+    done = False
+    _limit = _deadline = 0.0  # in seconds; 0 means that `settings.TIMEOUT` holds
+    _executable: Executable | None = None
+    _at = 0
+    _working = False  # in the middle of a step, which cannot be repeated
+
     def __init__(
         self, parts: Iterable[Executable], name: str, channel: Channel, memory: Memory = HOST, binds: bool = False
     ) -> None:
         self.name, self._binds = name, binds  # the name in error messages
         self.channel, self.memory = channel, memory
         self.thread = threading.get_ident()
-        self.error: BaseException | None = None
-        self.done = False
-        self._limit, self._deadline = 0.0, 0.0  # in seconds; 0 means that `settings.TIMEOUT` holds
         self._parts = iter(parts)
-        self._executable: Executable | None = None
-        self._at = 0
-        self._working = False  # in the middle of a step, which cannot be repeated
 
     def set_timeout(self, seconds: float) -> None:
         """Let `poll` and `finish` raise CollectiveTimeout if the task is not complete in this time from now."""
@@ -71,8 +73,8 @@ class Task:
     def advance(self, wait: bool = False) -> bool:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
         try:
-            while self._executable:
-                calls, waits = self._executable.calls, self._executable.waits
+            while executable := self._executable:
+                calls, waits = executable.calls, executable.waits
                 while self._at < len(calls):
                     request = waits[self._at]
                     if request is None:
@@ -87,10 +89,11 @@ class Task:
                         return False
                     self._at += 1
                     self._working = False
-                with interruptions_delayed() if self._binds else _NO_DELAY:
-                    self._working = True
+                if self._binds:
+                    with interruptions_delayed():
+                        self._next_part()
+                else:
                     self._next_part()
-                    self._working = False
         except BaseException as error:
             if not self._working and not isinstance(error, MPI.Exception | GPUError):
                 raise  # a signal handler raised it between two steps, and the task can continue
@@ -100,9 +103,11 @@ class Task:
         return True
 
     def _next_part(self) -> None:
+        self._working = True
         self._executable, self._at = next(self._parts, None), 0
         if self._executable is None:
             self._complete()
+        self._working = False
 
     def _fail(self, error: BaseException) -> None:
         """End with an error, which is raised by the call that waits for the task."""
@@ -215,7 +220,6 @@ def _in_words(messages: list[Message]) -> str:
     return ", ".join(wants)
 
 
-_NO_DELAY = contextlib.nullcontext()
 _NOTHING = Executable(Program([], [], 0), [], [], np.empty(0, np.uint8))  # the part before the first
 
 INTERVAL = 20e-6  # seconds between two checks by a thread of the tasks in flight
