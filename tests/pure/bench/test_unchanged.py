@@ -1,0 +1,28 @@
+"""Times in the output of a program."""
+
+from bench.unchanged import values
+
+OSU = """# MPI Bcast Latency Test
+# Size [B]        Latency [us]
+         0                0.29
+         1                1.54
+   1048576               98.11
+"""
+PINGPONG = """# Size [B]  Bandwidth [MB/s] | Time Mean [s] ± StdDev [s]  Samples
+       128             21.23 | 6.0302197e-06 ± 4.5934e-05    10000
+"""
+RING = "time for 1 loops = 0.000911701 seconds (2 processes, 1 bytes)\nHello, World! I am process 0 of 2 on vm2.\n"
+
+
+def test_sizes_and_times_of_osu_demos():
+    assert values(OSU, 2) == {"0": 0.29, "1": 1.54, "1048576": 98.11}
+
+
+def test_times_of_pingpong_are_the_third_number():
+    assert values(PINGPONG, 3) == {"128": 6.0302197e-06}
+
+
+def test_lines_with_too_few_numbers_are_skipped():
+    assert values(RING, 3) == {"1": 2.0}
+    assert values(RING, 5) == {}
+    assert values(RING, 2)["1"] == 0.000911701
