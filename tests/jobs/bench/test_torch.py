@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from tests.jobs.bench.refused import refusals
-from tests.launch import run
+from tests.launch import ENVIRONMENT, run
 from tests.quick import quick
 
 pytestmark = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
@@ -42,7 +42,8 @@ def test_collectives(ranks, tmp_path):
 
 
 @pytest.mark.slow
-def test_training_steps(tmp_path):
+def test_training_steps(tmp_path, monkeypatch):
+    monkeypatch.delitem(ENVIRONMENT, "OMP_NUM_THREADS")  # the benchmark divides the cores among the ranks
     document, _ = bench(2, tmp_path / "results.json", "ddp_mlp", "ddp_transformer", "fully_shard_mlp")
     assert [record["call"] for record in document["records"]] == ["ddp_mlp", "ddp_transformer", "fully_shard_mlp"]
     assert document["records"][0]["bytes"] == 4 * 6 * (1024 + 1) * 1024
