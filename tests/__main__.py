@@ -24,6 +24,7 @@ from pathlib import Path
 from .launch import COUNTS, run
 
 LIMIT = 3600.0  # seconds per number of ranks; each test has its own limit as well
+FOLDERS = "pure", "jobs", "slurm", "mpi"  # in this order
 QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
 # the maximum number of ranks for drivers, for PyTorch and for GPU buffers, with --all
 MOST = {"tests/mpi/parallel": 4, "tests/mpi/torch": 4, "tests/gpu": 3}
@@ -52,12 +53,20 @@ def on_ranks(ranks: int, arguments: list[str], everything: bool) -> bool:
     return job.code != 0 or job.timed_out or bool(job.left)
 
 
+def folders(text: str) -> list[str]:
+    """Return the directories in a list separated by commas; raise ArgumentTypeError for other names."""
+    if unknown := set(text.split(",")) - {*FOLDERS}:
+        raise argparse.ArgumentTypeError(f"{min(unknown)!r} is not one of {', '.join(FOLDERS)}")
+    return text.split(",")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--all", action="store_true", help="run all tests")
     parser.add_argument("-n", "--ranks", help=f"numbers of ranks ({QUICK}; with --all {ALL})")
+    parser.add_argument("--only", metavar="FOLDERS", type=folders, help=f"some of {', '.join(FOLDERS)}; gpu is in mpi")
     parser.add_argument("--no-pure", action="store_true", help="skip tests that do not depend on the MPI library")
     parser.add_argument(
         "--quick-jobs", action="store_true", help="skip slow tests that launch MPI or Slurm jobs, even with --all"
@@ -69,13 +78,14 @@ def main() -> int:
     skipped = ["not slow"] * (not options.all) + ["not once"] * options.no_pure
     quick = ["-m", " and ".join(skipped)] if skipped else []
     quick += [] if options.all else ["--hypothesis-profile=quick"]
-    folders = [] if options.no_pure else ["pure"]
-    folders += ["jobs", "slurm"] if options.all else ["jobs"]
-    runs = {folder: (on_one, folder) for folder in folders}
+    left_out = ["pure"] * options.no_pure + ["slurm"] * (not options.all)
+    chosen = options.only or [folder for folder in FOLDERS if folder not in left_out]
+    runs = {folder: (on_one, folder) for folder in chosen if folder != "mpi"}
     if options.quick_jobs:
         quickly = partial(on_one, more=["-m", " and ".join({*skipped, "not slow"})])
         runs |= {folder: (quickly, folder) for folder in ("jobs", "slurm") if folder in runs}
-    for ranks in map(int, (options.ranks or (ALL if options.all else QUICK)).split(",")):
+    numbers = (options.ranks or (ALL if options.all else QUICK)).split(",") if "mpi" in chosen else []
+    for ranks in map(int, numbers):
         runs[f"{ranks} rank{'s' * (ranks > 1)}"] = (partial(on_ranks, everything=options.all), ranks)
 
     passed, failed, lines = 0, 0, []

@@ -25,6 +25,7 @@ ENVIRONMENT = {
     # libfabric searches for network cards for a second in each job
     "OMPI_MCA_btl": os.environ.get("OMPI_MCA_btl", "^ofi"),  # noqa: SIM112
     "PYTHONUNBUFFERED": "",  # buffer the output, so that lines are written whole
+    "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # threads of ranks that share cores hinder one another
 }
 
 LIMIT = 240.0  # seconds per job, less than the limit per test; a job takes a few seconds

@@ -12,6 +12,7 @@ from numbers import Integral
 
 from .moves import AFTER, BEFORE, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send
 
+MESSAGES = Send, Recv, Reduce
 MOST = 8  # the most ranks that are explained individually
 
 
@@ -25,9 +26,22 @@ def incoming(moves: Round | None, source: int) -> list[Blocks]:
     return [list(move.blocks) for move in moves or () if isinstance(move, Recv | Reduce) and move.source == source]
 
 
+def messages(moves: Round | None) -> tuple[dict[int, list[Blocks]], dict[int, list[Blocks]]]:
+    """Return the blocks of each message that a round sends, by receiver, and that it receives, by sender."""
+    sends: dict[int, list[Blocks]] = {}
+    receives: dict[int, list[Blocks]] = {}
+    for move in moves or ():
+        match move:
+            case Send(rank, blocks):
+                sends.setdefault(rank, []).append(list(blocks))
+            case Recv(rank, blocks) | Reduce(rank, blocks):
+                receives.setdefault(rank, []).append(list(blocks))
+    return sends, receives
+
+
 def peers(moves: Round | None) -> list[int]:
     """Return the ranks that a round sends to or receives from."""
-    return list(dict.fromkeys(move[0] for move in moves or () if isinstance(move, Send | Recv | Reduce)))
+    return list(dict.fromkeys(move[0] for move in moves or () if isinstance(move, MESSAGES)))
 
 
 def listed(items: Sequence[object]) -> str:
@@ -47,15 +61,15 @@ def wrong_form(moves: object, size: int) -> str | None:
 
 
 def _wrong_move(move: Move, size: int) -> str | None:
-    if isinstance(move, Reduce | Combine) and move.order not in (BEFORE, AFTER):
+    if isinstance(move, (Reduce, Combine)) and move.order not in (BEFORE, AFTER):
         return f"{move} has order={move.order!r}, which is neither BEFORE nor AFTER"
-    if isinstance(move, Send | Recv | Reduce):
-        if not isinstance(move[0], Integral) or not 0 <= move[0] < size:
+    if isinstance(move, MESSAGES):
+        if not isinstance(move[0], (int, Integral)) or not 0 <= move[0] < size:
             return f"{move} names rank {move[0]!r}, but the ranks are 0 to {size - 1}"
-        if isinstance(move.blocks, str) or not isinstance(move.blocks, Sequence):
+        if isinstance(move.blocks, str) or not isinstance(move.blocks, (list, tuple, range, Sequence)):
             return f"{move} has blocks={move.blocks!r}, which is not a sequence of blocks"
-    blocks = [move[0], move[1]] if isinstance(move, Copy | Combine) else move.blocks
-    unhashable = [block for block in blocks if not isinstance(block, Hashable)]
+    blocks = [move[0], move[1]] if isinstance(move, (Copy, Combine)) else move.blocks
+    unhashable = [block for block in blocks if not isinstance(block, (int, Hashable))]
     return f"{move} has block {unhashable[0]!r}, which is not hashable" if unhashable else None
 
 

@@ -109,18 +109,20 @@ class Combine(NamedTuple):
 
 
 Move = Send | Recv | Reduce | Copy | Combine
+RECEIVES = Recv, Reduce
 Round = tuple[Move, ...]
 Schedule = Iterator[Round]
 
 
 def check_round(moves: Round) -> None:
     """Raise ValueError unless one round may have these moves."""
-    local = [move for move in moves if isinstance(move, Copy | Combine)]
+    local = [move for move in moves if isinstance(move, (Copy, Combine))]
     if local and len(local) < len(moves):
         raise ValueError(f"a round has both local moves and messages: {moves}")
     written: dict[Block, Blocks] = {}
     for move in moves:
-        if isinstance(move, Recv | Reduce):
+        if isinstance(move, RECEIVES):
             for block in move.blocks:
-                if list(written.setdefault(block, move.blocks)) != list(move.blocks):
+                others = written.setdefault(block, move.blocks)
+                if others is not move.blocks and list(others) != list(move.blocks):
                     raise ValueError(f"block {block} is written by moves with different blocks: {moves}")

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from .diagnosis import Stuck, incoming, listed, outgoing, peers, ranks_named, wrong_contributions, wrong_form
-from .moves import AFTER, Block, Combine, Copy, Move, Recv, Reduce, Round, Send, check_round
+from .diagnosis import Stuck, listed, messages, peers, ranks_named, wrong_contributions, wrong_form
+from .moves import AFTER, RECEIVES, Block, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send, check_round
 from .registry import Algorithm, Hosts, counts_of
 from .symbols import Expression, Value, Values
 
@@ -66,7 +66,10 @@ class _Rank:
 
     held: dict[Block, int]
     rounds: list[Round]
-    at: int = 0
+    at: int = -1  # before its first round
+    round: Round | None = None  # the current one; None if the rank has finished
+    outgoing: dict[int, list[Blocks]] = field(default_factory=dict)  # its messages, by receiver
+    incoming: dict[int, list[Blocks]] = field(default_factory=dict)  # by sender
     heard: int = 0  # bit set of the ranks that it has heard of, directly or through others; for barriers
     clock: list[float] = field(default_factory=lambda: [0.0] * 4)
     messages: int = 0
@@ -74,9 +77,14 @@ class _Rank:
     received: float = 0.0
     combined: float = 0.0
 
-    @property
-    def round(self) -> Round | None:
-        return self.rounds[self.at] if self.at < len(self.rounds) else None
+    def __post_init__(self) -> None:
+        self.advance()
+
+    def advance(self) -> None:
+        """Go to the next round."""
+        self.at += 1
+        self.round = self.rounds[self.at] if self.at < len(self.rounds) else None
+        self.outgoing, self.incoming = messages(self.round)
 
 
 # by sender and receiver: the values of each message, and the ranks that the sender has heard of
@@ -106,12 +114,12 @@ class _Run:
                 why = f"the schedule is not a generator, because it has no yield: it returns {schedule!r}"
                 raise ProofError(f"rank {rank}: {why}")
             rounds = list(islice(schedule, MOST_ROUNDS + 1))
-            self.ranks.append(_Rank(held, rounds, heard=1 << rank))
             if len(rounds) > MOST_ROUNDS:
                 raise ProofError(f"rank {rank} has more than {MOST_ROUNDS} rounds: does its schedule ever end?")
             for step, moves in enumerate(rounds):
                 if wrong := wrong_form(moves, size):
                     raise ProofError(f"rank {rank}, round {step + 1}: {wrong}")
+            self.ranks.append(_Rank(held, rounds, heard=1 << rank))
 
     def execute(self) -> None:
         """Run components of matching rounds until no rank has a round left."""
@@ -133,7 +141,7 @@ class _Run:
         found, frontier = {start}, [start]
         while frontier:
             rank = frontier.pop()
-            for peer in peers(self.ranks[rank].round):
+            for peer in self.ranks[rank].outgoing.keys() | self.ranks[rank].incoming.keys():
                 if not self.match(rank, peer):
                     return None
                 if peer not in found:
@@ -143,10 +151,8 @@ class _Run:
 
     def match(self, a: int, b: int) -> bool:
         """Return whether the current rounds of two ranks list the same messages between them."""
-        return all(
-            outgoing(self.ranks[source].round, to) == incoming(self.ranks[to].round, source)
-            for source, to in ((a, b), (b, a))
-        )
+        one, other = self.ranks[a], self.ranks[b]
+        return one.outgoing.get(b) == other.incoming.get(a) and one.incoming.get(b) == other.outgoing.get(a)
 
     def error(self, rank: int, text: str) -> ProofError:
         """Return an error about the current round of a rank."""
@@ -172,7 +178,7 @@ class _Run:
                 self.apply(rank, move, in_flight)
             moves = self.ranks[rank].round or ()
             self.show(rank, moves, _written(moves))
-            self.ranks[rank].at += 1
+            self.ranks[rank].advance()
 
     def show(self, rank: int, moves: Round, blocks: Iterable[Block]) -> None:
         """Pass the state of a rank and the values of these blocks to `watch`, if it is given."""
@@ -230,8 +236,7 @@ class _Run:
         state = self.ranks[rank]
         moves = state.round or ()
         sent = {block for move in moves if isinstance(move, Send) for block in move.blocks}
-        written = {block for move in moves if isinstance(move, Recv | Reduce) for block in move.blocks}
-        if sent & written:
+        if any(isinstance(move, RECEIVES) and not sent.isdisjoint(move.blocks) for move in moves):
             self.hazards.append((rank, state.at))
 
     def pass_time(self, ranks: set[int]) -> None:
@@ -248,15 +253,22 @@ class _Run:
 
     def durations(self, moves: Round) -> tuple[float, float, float, float]:
         """Return the costs of a round on one rank: rounds, messages, bytes sent or received, bytes combined."""
-        sends = [move for move in moves if isinstance(move, Send)]
-        receives = [move for move in moves if isinstance(move, Recv | Reduce)]
-        sent, received = (
-            sum(self.nbytes(block) for move in side for block in move.blocks) for side in (sends, receives)
-        )
-        combined = sum(self.nbytes(block) for move in moves if isinstance(move, Reduce) for block in move.blocks)
-        combined += sum(self.nbytes(move.into) for move in moves if isinstance(move, Combine))
-        messages = max(len(sends), len(receives))
-        return float(messages > 0), float(messages), max(sent, received), combined
+        sends = receives = 0
+        sent = received = combined = 0.0
+        for move in moves:
+            match move:
+                case Send(_, blocks):
+                    sends += 1
+                    sent += sum(map(self.nbytes, blocks))
+                case Recv(_, blocks) | Reduce(_, blocks):
+                    nbytes = sum(map(self.nbytes, blocks))
+                    receives += 1
+                    received += nbytes
+                    combined += nbytes if isinstance(move, Reduce) else 0
+                case Combine(_, into, _):
+                    combined += self.nbytes(into)
+        most = max(sends, receives)
+        return float(most > 0), float(most), max(sent, received), combined
 
 
 def _written(moves: Round) -> Iterator[Block]:

@@ -10,6 +10,7 @@ import pytest
 from bench.train.gpt.compare import ALLOWED, kinds
 from bench.train.gpt.model import Plan
 from bench.train.gpt.weights import Size, initial
+from tests.jobs.bench.refused import refusals
 from tests.launch import run
 from tests.quick import quick
 
@@ -117,28 +118,35 @@ def test_it_learns(options):
     assert second < first < math.log(128) - 1
 
 
-@pytest.mark.parametrize(
-    "options, error",
-    quick(
-        (["--mesh", "dp=3"], "dp=3 is 3, but the communicator has 2 ranks"),
-        (["--mesh", "dq=2"], "'dq=2' is not AXIS=N with an axis of dp, fsdp, ep, pp, sp, tp"),
-        (["--mesh", "tp=2", "--heads", "3", "--width", "48"], "3 heads cannot be divided over tp=2"),
-        (["--heads", "3"], "width=128 is not a multiple of 3 heads"),
-        (["--mesh", "pp=2", "--layers", "1"], "1 layers are too few for 2 pieces of the pipeline; use at least 2"),
-        (["--mesh", "ep=2"], "axis ep needs experts"),
-        (["--mesh", "ep=2", "--experts", "3"], "3 experts cannot be divided over 2 ranks"),
-        (["--mesh", "sp=2", "--sequence", "ring", "--length", "6"], "6 positions cannot be divided into 4 equal"),
-        (["--mesh", "sp=2", "--heads", "1", "--width", "16"], "1 heads of a rank cannot be divided over sp=2; change"),
-        (["--mesh", "dp=2", "--batch", "3"], "3 sequences cannot be divided over 2 ranks"),
-        (["--sequence", "ring"], "--sequence ring divides positions over sp, which is not in the mesh"),
-        (["--steps", "0"], "--steps 0 is not positive"),
-        (["--resume", "nowhere"], "--resume nowhere: no such directory"),
-        (["--compare", "--mesh", "sp=2", "--experts", "2"], "with experts, sp must be 1"),
-        (["--compare", "--save", "d"], "--compare cannot be combined with --save, --resume or --stop"),
-    ),
-)
-def test_wrong_options(options, error):
+WRONG = [
+    (["--mesh", "dp=3"], "dp=3 is 3, but the communicator has 2 ranks"),
+    (["--mesh", "dq=2"], "'dq=2' is not AXIS=N with an axis of dp, fsdp, ep, pp, sp, tp"),
+    (["--mesh", "tp=2", "--heads", "3", "--width", "48"], "3 heads cannot be divided over tp=2"),
+    (["--heads", "3"], "width=128 is not a multiple of 3 heads"),
+    (["--mesh", "pp=2", "--layers", "1"], "1 layers are too few for 2 pieces of the pipeline; use at least 2"),
+    (["--mesh", "ep=2"], "axis ep needs experts"),
+    (["--mesh", "ep=2", "--experts", "3"], "3 experts cannot be divided over 2 ranks"),
+    (["--mesh", "sp=2", "--sequence", "ring", "--length", "6"], "6 positions cannot be divided into 4 equal"),
+    (["--mesh", "sp=2", "--heads", "1", "--width", "16"], "1 heads of a rank cannot be divided over sp=2; change"),
+    (["--mesh", "dp=2", "--batch", "3"], "3 sequences cannot be divided over 2 ranks"),
+    (["--sequence", "ring"], "--sequence ring divides positions over sp, which is not in the mesh"),
+    (["--steps", "0"], "--steps 0 is not positive"),
+    (["--resume", "nowhere"], "--resume nowhere: no such directory"),
+    (["--compare", "--mesh", "sp=2", "--experts", "2"], "with experts, sp must be 1"),
+    (["--compare", "--save", "d"], "--compare cannot be combined with --save, --resume or --stop"),
+]
+
+
+def test_wrong_options_end_the_job():
+    options, error = WRONG[0]
     job = run(2, [*TRAIN, *options])
     assert job.code != 0
     assert error in " ".join(job.output.split())
     assert "Traceback" not in job.output
+
+
+@pytest.mark.slow
+def test_wrong_options():
+    texts = refusals(2, "bench.train", [["--model", "gpt", *options] for options, _ in WRONG[1:]])
+    for (options, error), text in zip(WRONG[1:], texts):
+        assert error in text, options

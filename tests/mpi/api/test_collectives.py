@@ -10,7 +10,7 @@ import pycoll
 from pycoll.base import settings
 from pycoll.base.settings import configure
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
-from tests.mpi.native import KINDS, OPERATIONS, RANK, SIZE, WORLD, assert_same, inputs, native
+from tests.mpi.native import KINDS, MANY, OPERATIONS, RANK, SIZE, WORLD, assert_same, inputs, native
 
 pytestmark = pytest.mark.mpi
 
@@ -22,7 +22,6 @@ MOVING = [
 ]
 REDUCING = [(name, a) for name, p in PRIMITIVES.items() if p.reduces for a in [*algorithms_of(name), "native"]]
 SEGMENT = 256  # bytes; 1009 elements span several segments
-MANY = SIZE > 4  # run fewer cases, because more ranks than cores are slow
 COUNTS = [0, SIZE - 1, 37] if MANY else sorted({0, 1, SIZE - 1, SIZE, 37, 1009})
 SOME = ["sum", "max", "lxor", "avg"]
 SOME_AND_MORE = [SOME, pytest.param([op for op in OPERATIONS if op not in SOME], marks=pytest.mark.slow)]

@@ -13,7 +13,7 @@ from pycoll.base import settings as pycoll_settings
 from pycoll.base.settings import configure
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 from tests.drawn import examples
-from tests.mpi.native import KINDS, OPERATIONS, SIZE
+from tests.mpi.native import KINDS, MANY, OPERATIONS, SIZE
 
 from .test_collectives import check_movement, check_reduction
 
@@ -37,7 +37,7 @@ def cases(draw):
     return primitive, algorithm, op, dtype, count, root, segment, pipeline
 
 
-@examples(300 if SIZE < 5 else 60)
+@examples(60 if MANY else 300)
 @given(case=cases())
 def test_drawn(together, case):
     together(check, *case)

@@ -9,7 +9,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.base import settings
 from pycoll.base.settings import configure
-from tests.mpi.native import KINDS, RANK, SIZE, WORLD
+from tests.mpi.native import KINDS, MANY, RANK, SIZE, WORLD
 from tests.mpi.varying import compose
 
 pytestmark = pytest.mark.mpi
@@ -19,7 +19,7 @@ UFUNCS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maxim
 UFUNCS |= {"l" + name: getattr(np, "logical_" + name) for name in ("and", "or", "xor")}
 UFUNCS |= {"b" + name: getattr(np, "bitwise_" + name) for name in ("and", "or", "xor")}
 DTYPES = ["i1", "u2", "i4", "u8", "f2", "f4", "f8", "g", "F", "D", "?", ">i4", ">f8"]
-DTYPES = DTYPES if SIZE < 5 else ["u2", "f2", "D", "?"]
+DTYPES = ["u2", "f2", "D", "?"] if MANY else DTYPES
 
 
 @pytest.fixture(autouse=True)
@@ -65,8 +65,8 @@ def test_every_dtype_and_operation(primitive, algorithm):
 
 @pytest.mark.parametrize("primitive, algorithm", PAIRS)
 def test_sizes_and_segments(primitive, algorithm):
-    for count in (0, 1, SIZE, 1000) if SIZE < 5 else (SIZE, 1000):
-        for segment in (8, 400, 1 << 16) if SIZE < 5 else (400,):
+    for count in (SIZE, 1000) if MANY else (0, 1, SIZE, 1000):
+        for segment in (400,) if MANY else (8, 400, 1 << 16):
             configure(segment=segment, pipeline=segment)
             send = drawn("i8", count, seed=count)
             expected = expected_of(primitive, send, np.add)
@@ -100,7 +100,7 @@ def test_operations_of_the_user_keep_rank_order(primitive, algorithm):
 @pytest.mark.parametrize("primitive, algorithm", PAIRS)
 def test_above_every_eager_limit(primitive, algorithm):
     configure(segment=1 << 20, pipeline=1 << 20)
-    send = drawn("i8", 1 << (19 if SIZE < 5 else 17))
+    send = drawn("i8", 1 << (17 if MANY else 19))
     expected = expected_of(primitive, send, np.add)
     for inside in (False, True):
         arguments = (MPI.IN_PLACE, send.copy()) if inside else (send,)

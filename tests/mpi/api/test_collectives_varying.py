@@ -9,7 +9,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.schedule.registry import PRIMITIVES
 from tests.drawn import examples
-from tests.mpi.native import RANK, SIZE, WORLD
+from tests.mpi.native import MANY, RANK, SIZE, WORLD
 from tests.mpi.varying import FILL, FORMS, PAIRS, STYLES, TABLES, VARYING, check, compose, cut, lay, wrong
 
 pytestmark = pytest.mark.mpi
@@ -25,7 +25,7 @@ def short_segments():
 @pytest.mark.parametrize("primitive, algorithm", PAIRS)
 def test_every_algorithm_and_root(primitive, algorithm):
     for root in range(SIZE if PRIMITIVES[primitive].rooted else 1):
-        for table in list(TABLES.values())[: None if SIZE < 5 else 3]:
+        for table in list(TABLES.values())[: 3 if MANY else None]:
             for inside in (False, True):
                 check(primitive, algorithm, table, root, inside=inside)
 
@@ -49,7 +49,7 @@ def cases(draw):
     return segment, primitive, algorithm, np.reshape(table, (SIZE, SIZE)), root, style, form, inside, dtype
 
 
-@examples(150 if SIZE < 5 else 30)
+@examples(30 if MANY else 150)
 @hypothesis.given(case=cases())
 def test_drawn(together, case):
     together(check_cut, *case)
@@ -63,7 +63,7 @@ def check_cut(segment, *case):
 @pytest.mark.parametrize("primitive", VARYING)
 def test_above_every_eager_limit(primitive):
     """Blocks of megabytes, for which schedules that depend on buffering would hang; one rank has an empty block."""
-    count = 1 << (18 if SIZE < 5 else 16)
+    count = 1 << (16 if MANY else 18)
     table = np.full((SIZE, SIZE), count)
     table[:, 0], table[0, -1] = 0, count + 5
     with cut(2 * count):

@@ -14,7 +14,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.selection.choices import primitive_called
 from tests.drawn import examples
-from tests.mpi.native import RANK, SIZE
+from tests.mpi.native import MANY, RANK, SIZE
 
 from .specifications import FORMS, INT, METHODS, MOVES, OURS, THEIRS, TYPED, TYPES, call_of, check, run, styles_of
 
@@ -162,7 +162,7 @@ def drawn_calls(draw):
     return method, style, types, root, counts, gap, inside, draw(st.sampled_from(FORMS)), algorithm
 
 
-@examples(150 if SIZE < 5 else 50)
+@examples(50 if MANY else 150)
 @given(case=drawn_calls())
 def test_drawn(together, case):
     together(check_drawn, *case)

@@ -366,13 +366,17 @@ def test_arrays_outlive_their_communicator():
 
 @pytest.mark.slow
 def test_nothing_leaks():
-    """Check that memory is given back: 10,000 arrays, and 1,000 communicators with an array that is not freed."""
+    """Check that memory is given back: 10,000 arrays, and 1,000 communicators with an array that is not freed.
+
+    With more than two ranks, which take much longer, there are fewer.
+    """
+    fewer = 1 if SIZE < 3 else 20
     comm = WORLD.Dup()
-    for _ in range(10_000):
+    for _ in range(10_000 // fewer):
         pycoll.free(pycoll.empty(1000, comm=comm), comm=comm)
     assert len(attach(comm).registered.areas) == 1
     comm.Free()
-    for _ in range(1000):
+    for _ in range(1000 // fewer):
         comm = WORLD.Dup()
         array = pycoll.zeros(COUNT, np.float32, comm=comm)
         array[:] = RANK

@@ -9,7 +9,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 from tests.mpi.api.test_collectives_scan import UFUNCS
-from tests.mpi.native import KINDS, RANK, SIZE, WORLD
+from tests.mpi.native import KINDS, MANY, RANK, SIZE, WORLD
 from tests.mpi.varying import cut
 
 pytestmark = pytest.mark.mpi
@@ -19,7 +19,7 @@ NUMBERS = ["?", *INTEGERS, "f2", "f4", "f8", "g", "F", "D", "G", ">i2", ">u8", "
 OTHERS = ["S5", "U3", "M8[s]", "m8[ms]", "V7", [("x", "f4"), ("y", "S3")], [("a", ">i2", (2, 2)), ("b", "?")]]
 ML_FLOATS = ["bfloat16", "float8_e4m3fn", "float8_e5m2"]
 REDUCING = [name for name, p in PRIMITIVES.items() if p.reduces and name not in ("scan", "exscan")]
-OPERATIONS = ["sum", "prod", "max", "lxor", "bor"] if SIZE < 5 else ["sum"]
+OPERATIONS = ["sum"] if MANY else ["sum", "prod", "max", "lxor", "bor"]
 COUNT = 11  # number of elements, in total or for each rank
 
 
@@ -71,7 +71,7 @@ def test_moved_by_ml_dtypes(name):
 
 def check_combined(dtype, ops):
     """Compare every algorithm of the reductions with NumPy on the gathered vectors."""
-    sends = {n: drawn(dtype, n, high=3 if SIZE < 5 else 2) for n in (COUNT, COUNT * SIZE)}
+    sends = {n: drawn(dtype, n, high=2 if MANY else 3) for n in (COUNT, COUNT * SIZE)}
     vectors = {n: WORLD.allgather(send) for n, send in sends.items()}
     for op in ops:
         for primitive in REDUCING:
@@ -147,14 +147,14 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("datatype, value", PAIRS if SIZE < 5 else PAIRS[1:3])
+@pytest.mark.parametrize("datatype, value", PAIRS[1:3] if MANY else PAIRS)
 @pytest.mark.parametrize("op", ["minloc", "maxloc"])
 def test_pairs(datatype, value, op):
     """Ties go to the smallest index; the values are few, so that ties occur, and the index is random or the rank."""
     handle, dtype = getattr(MPI, op.upper()), np.dtype([("value", value), ("index", "i")], align=True)
     assert dtype.itemsize == datatype.extent
     numbers = np.random.default_rng([8, RANK])
-    for indices in (numbers.integers(-50, 50, COUNT * SIZE), RANK)[: 2 if SIZE < 5 else 1]:
+    for indices in (numbers.integers(-50, 50, COUNT * SIZE), RANK)[: 1 if MANY else 2]:
         send, expected = np.zeros((2, COUNT * SIZE), dtype)
         send["value"], send["index"] = numbers.integers(-1, 2, send.size), indices
         WORLD.Allreduce([send, datatype], [expected, datatype], handle)
