@@ -31,12 +31,13 @@ def native_up_to(primitive: str, library: str = "", registered: bool = False) ->
 
     Latency decides for small messages, and pycoll adds Python overhead.  If counts are not known on all ranks, calls of
     all sizes are left to MPI.  `library` is the name of the MPI library; `registered` is True if the communicator has
-    registered memory, which is faster than MPI for shorter calls already.
+    registered memory, which is used for longer calls.
     """
     if registered and (primitive in _NATIVE or primitive == "allgatherv"):
-        return min(native_up_to(primitive, library), 64 * KIB)
-    if primitive == "allgatherv" and library.startswith("MPICH"):
-        return 16 * KIB
+        return _NATIVE_WITH_REGISTERED.get(primitive, min(native_up_to(primitive, library), 64 * KIB))
+    for name, limits in _NATIVE_BY_LIBRARY.items():
+        if library.startswith(name) and primitive in limits:
+            return limits[primitive]
     return _NATIVE.get(primitive, UNLIMITED)
 
 
@@ -114,6 +115,7 @@ _NATIVE = {
     **dict.fromkeys(("scatter", "gather", "allgather", "alltoall"), 64 * KIB),
     "bcast": 1024 * KIB,
 }
+_NATIVE_BY_LIBRARY = {"MPICH": {"allgatherv": 16 * KIB}, "Open MPI": {"reduce": 256 * KIB}}
 _NATIVE_WITH_REGISTERED = dict.fromkeys(("bcast", "scatter", "gather", "allgather", "alltoall"), 128 * KIB)
 _REGISTERED = dict.fromkeys(
     ("allgather", "alltoall", "reduce_scatter", "allgatherv", "alltoallv", "alltoallw"), 32 * KIB

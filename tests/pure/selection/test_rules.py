@@ -18,6 +18,14 @@ def test_long_vectors_go_round_the_ring():
     assert choose("allreduce", 64 << 20, 4) == "ring" and choose("allreduce", 8, 4) == "recursive_doubling"
 
 
+def test_limits_of_calls_for_mpi_depend_on_the_library_and_on_registered_memory():
+    assert native_up_to("reduce", "MPICH 5") < native_up_to("reduce", "Open MPI 5") == 256 << 10
+    assert native_up_to("allgatherv", "MPICH 5") == 16 << 10 < native_up_to("allgatherv", "Open MPI 5")
+    assert native_up_to("reduce", "Open MPI 5", registered=True) == 64 << 10
+    for primitive in "bcast", "scatter", "gather", "allgather", "alltoall":
+        assert native_up_to(primitive, "MPICH 5", registered=True) == 128 << 10
+
+
 @pytest.mark.parametrize("registered", [False, True])
 @pytest.mark.parametrize("primitive", ["bcast", "scatter", "gather", "allgather", "alltoall", "allreduce"])
 def test_short_calls_of_comm_are_left_to_mpi(primitive, registered):
