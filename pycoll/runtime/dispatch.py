@@ -322,7 +322,8 @@ def _longest(channel: Channel, buffers: CheckedBuffers, chosen: Algorithm, choic
     several = channel.facts.host_count > 1
     usual = settings.longest(several, None if chosen.pipelined else choice.segment)
     on_host = is_host(buffers.send) and is_host(buffers.recv)
-    if on_host or chosen.primitive.rooted or nbytes <= usual or not channel.facts.direct:
+    on_gpu = channel.facts.direct or (several and channel.facts.cuda_ipc)
+    if on_host or chosen.primitive.rooted or nbytes <= usual or not on_gpu:
         return usual
     return settings.longest_on_gpu(several)
 

@@ -110,11 +110,11 @@ class EvenSharing(Sharing):
         self._nowhere = [0] * (2 * len(self.channel.registered.here))
         # blocks of other lengths would lie elsewhere; and if only some ranks work in place, they would be overwritten
         inside = self.uniform and self.own_block is not None
-        self._kind = 2 * self.nbytes + inside
+        self.call = 2 * self.nbytes + inside  # the same on all ranks that may use one program
         if self.program.has_messages:  # it reads blocks from the output of other ranks too, so all must use one layout
-            self._kind = crc32(repr((self.nbytes, inside, self.like.extents(self.channel.size))).encode())
-        if self.like.memory is not HOST:  # even if no other rank accesses its buffers: the CPU cannot access them
-            self._kind = _ELSEWHERE
+            self.call = crc32(repr((self.nbytes, inside, self.like.extents(self.channel.size))).encode())
+        # even if no other rank accesses its buffers: the CPU cannot access them
+        self._kind = self.call if self.like.memory is HOST else _ELSEWHERE
 
     def row(self, send: int, recv: int) -> tuple[int, ...]:
         """The positions of the buffers of this rank, and the kind of its call."""

@@ -14,7 +14,7 @@ from ..selection.select import registered_limit
 from .channel import Channel
 from .gpu.memory import mapped_memory
 from .sharing import EvenSharing, Sharing
-from .sharing_device import DeviceSharing, on_gpu
+from .sharing_device import DeviceSharing
 from .sharing_varying import VaryingSharing
 
 CUDA_IPC_FROM = 1 << 16  # bytes; below, the ranks would take longer to exchange positions, by estimate: not measured
@@ -31,24 +31,31 @@ def uses_registered(channel: Channel, algorithm: Algorithm, nbytes: int, operati
     """Whether a call out of place, with root 0, uses its buffers directly on this host if they are registered."""
     if not (_may_share(channel, algorithm, nbytes, operation) and channel.registered.areas):
         return False
+    return _has_program(channel, algorithm, nbytes)
+
+
+def _has_program(channel: Channel, algorithm: Algorithm, nbytes: int) -> bool:
+    """Whether there is a program for such a call on this host."""
     hosts, rank = channel.facts.hosts, channel.comm.rank
     known = hosts if algorithm.knows_hosts else None
     key = ProgramKey(*(algorithm, rank, channel.size, 0, nbytes, 1, False, 1, max(nbytes, 1)), hosts=known)
     return channel.facts.host_count == 1 or pulled(key, hosts) is not None
 
 
-def uses_ipc(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
-    """Whether kernels may access the GPU memory of other ranks in a call; the same on all ranks."""
-    return not why_no_ipc(channel, algorithm, nbytes, operation)
-
-
 def why_no_ipc(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> str:
-    """Why kernels do not access the GPU memory of other ranks; empty if they do, unless it turns out to be impossible.
+    """Why kernels do not access the GPU memory of the other ranks of this host, in a call out of place, with root 0.
 
-    The answer is the same on all ranks.
+    Empty if they do, unless they cannot open it.
     """
-    if channel.facts.host_count > 1 or channel.size == 1:
-        return "the ranks are on several hosts" if channel.size > 1 else "there is only one rank"
+    if why := _why_no_ipc(channel, algorithm, nbytes, operation):
+        return why
+    return "" if _has_program(channel, algorithm, nbytes) else f"{algorithm} needs messages inside this host"
+
+
+def _why_no_ipc(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> str:
+    """Why no rank accesses the GPU memory of others; empty if they may.  The answer is the same on all ranks."""
+    if channel.size == 1:
+        return "there is only one rank"
     if not channel.facts.cuda_ipc:
         return "PYCOLL_CUDA_IPC is not 1 on all ranks, or some have no CuPy"
     if algorithm.name == NATIVE or not has_shared_programs(algorithm.primitive):
@@ -75,7 +82,8 @@ def find_sharing(
     primitive, mean = key.algorithm.primitive, bool(operation and operation.mean)
     varying, nbytes = has_varying_programs(primitive), buffers.mean_size(channel.size)
     may = _may_share(channel, key.algorithm, None if varying else nbytes, operation)
-    ipc, may = uses_ipc(channel, key.algorithm, nbytes, operation), may and bool(channel.registered.areas)
+    ipc = not _why_no_ipc(channel, key.algorithm, nbytes, operation)
+    may = may and bool(channel.registered.areas)
     if not (may or ipc):
         return None
     send, recv = (0 if array is None else int(array.nbytes) for array in (buffers.send, buffers.recv))
@@ -94,5 +102,6 @@ def find_sharing(
     common = channel, program, like, sizes, operation, nbytes, own_block, not primitive.rooted
     if not ipc:
         return EvenSharing(*common)
-    memory = mapped_memory(buffers.send, buffers.recv, buffers.dtype, operation, channel.size)
-    return DeviceSharing(*common, on_gpu(key, mean, settings.longest_on_gpu(several)), memory)
+    here = len(channel.registered.here)
+    memory = mapped_memory(buffers.send, buffers.recv, buffers.dtype, operation, here, several)
+    return DeviceSharing(*common, program if several else shared(key, mean, settings.longest_on_gpu(False)), memory)

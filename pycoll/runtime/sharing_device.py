@@ -1,4 +1,4 @@
-"""Collectives on buffers in GPU memory of one host: kernels of each rank access the buffers of the others.
+"""Collectives on buffers in GPU memory: kernels of each rank access the buffers of the others of its host.
 
 They run the same programs as on registered buffers, in longer pieces.  Before the ranks exchange the positions of their
 buffers, each waits for the pending work on its own; before the barrier, for its kernels.  So no rank accesses a buffer
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache, lru_cache
+from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -22,10 +22,9 @@ from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address, overlap
 from ..base.errors import GPUError
 from ..base.user_warnings import warn
-from ..compiler.blocks import ProgramKey
-from ..compiler.device import READY, mapped
+from ..compiler.device import READY
 from ..compiler.program import INPUT, OUTPUT
-from ..compiler.shared import SharedProgram, shared
+from ..compiler.shared import SharedProgram
 from .executable import Executable, Runs, run_in_turn
 from .gpu.ipc import HANDLE, Export, NotShareable, export
 from .gpu.memory import Mapped
@@ -64,13 +63,6 @@ class _Position(NamedTuple):
 _Positions = list[tuple[int, int, _Position]]  # each with its rank, and its place among the peer buffers
 
 
-@lru_cache(maxsize=512)
-def on_gpu(key: ProgramKey, mean: bool, piece: int) -> SharedProgram:
-    """The program of one rank on buffers in GPU memory."""
-    found = shared(key, mean, piece)
-    return replace(found, program=mapped(found.program), after=mapped(found.after))
-
-
 @dataclass
 class DeviceSharing(EvenSharing):
     """Calls of one kind, on a communicator whose ranks may have buffers in GPU memory.
@@ -78,14 +70,18 @@ class DeviceSharing(EvenSharing):
     The table decides whether they use registered memory, GPU memory, or messages, so that all ranks do the same.
     """
 
-    on_gpu: SharedProgram
+    on_gpu: SharedProgram  # for buffers in GPU memory
     memory: Mapped | None  # None if a buffer of this rank is in host memory, or if its GPU cannot combine
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.width = _BUFFERS + 2 * _COLUMNS
-        self._call = 2 * self.nbytes + (self.uniform and self.own_block is not None) if self.memory else -1
-        self._accessed = {which for rank, which, _ in self._needed if rank == self.channel.comm.rank}
+        self._call = self.call if self.memory else -1
+        self._mine = self.channel.registered.place
+        self._accessed = {which for rank, which, _ in self._needed if rank == self._mine}
+        if self.memory:
+            lowered = self.memory.lowered
+            self.on_gpu = replace(self.on_gpu, program=lowered(self.on_gpu.program), after=lowered(self.on_gpu.after))
 
     def parts(self, send: int, recv: int, tag: int | None, messages: Callable[[], Iterable[Runs]]) -> Iterator[Any]:
         """The parts of a collective on buffers at these addresses."""
@@ -163,7 +159,7 @@ class DeviceSharing(EvenSharing):
         succeeded = all(row[0] for row in outcomes.rows())
         channel.end_meeting(outcomes, tag)
         if succeeded:
-            channel.opened.agreed |= {one.export.number for rank, _, one in positions if rank == channel.comm.rank}
+            channel.opened.agreed |= {one.export.number for rank, _, one in positions if rank == self._mine}
         else:
             channel.opened.refusal = problem or "another rank cannot open the memory of the others"
             problems.append(channel.opened.refusal)
@@ -172,9 +168,9 @@ class DeviceSharing(EvenSharing):
     def _addresses(self, positions: _Positions) -> list[int]:
         """The addresses of the peer buffers; raises NotShareable if one cannot be opened."""
         assert self.memory
-        found, rank, opened = self._nowhere[:], self.channel.comm.rank, self.channel.opened
+        found, opened = self._nowhere[:], self.channel.opened
         for owner, place, (allocation, offset, _) in positions:
-            base = allocation.base if owner == rank else opened.address(allocation, self.memory.device)
+            base = allocation.base if owner == self._mine else opened.address(allocation, self.memory.device)
             found[place] = base + offset
         return found
 

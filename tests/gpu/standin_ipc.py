@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import struct
 
-from .standin_memory import Allocation, map_file, unmap
+from .standin_memory import Allocation, map_file, opened, unmap
 from .standin_streams import CUDARuntimeError
 
 INVALID_VALUE = 1
@@ -19,7 +19,7 @@ class Ipc:
     """Handles and mappings; tests can let the next ones fail."""
 
     def __init__(self):
-        self.opened = {}  # length and handle by address
+        self.opened = opened
         self.opens = 0  # calls of ipcOpenMemHandle
         self.refuses = False  # as if GPUs could not access the memory of each other
 
