@@ -10,75 +10,50 @@ others access, they try, and exchange the outcome; if one of them fails, all use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..arguments.check_buffers import CheckedBuffers
-from ..arguments.memory import address, overlap
 from ..base.errors import GPUError
 from ..base.user_warnings import warn
 from ..compiler.device import READY
 from ..compiler.program import INPUT, OUTPUT
 from ..compiler.shared import SharedProgram
-from .executable import Executable, Runs, run_in_turn
-from .gpu.ipc import HANDLE, Export, NotShareable, export
+from .executable import Executable, Runs
+from .gpu.ipc import COLUMNS, NotShareable, Position, export
 from .gpu.memory import Mapped
-from .interruptions import interruptions_delayed
 from .meeting import Rows
-from .plan import Plan
-from .sharing import EvenSharing
-
-_CALL = 3  # the column with the length of the call, and whether the rank works in place, of ranks that can take part
-_BUFFERS = 4  # the first column of the positions
-_COLUMNS = 4 + HANDLE // 8  # of each position
-
+from .sharing import Accessed, Sharing
+from .sharing_varying import VaryingSharing
 
 _NOTHING = CheckedBuffers(None, None, 0, np.dtype(np.uint8), False, None)
-
-
-class _Position(NamedTuple):
-    """Where a buffer is: its allocation, the offset in it, and whether all ranks have opened the allocation."""
-
-    export: Export
-    offset: int
-    agreed: bool
-
-    def numbers(self) -> list[int]:
-        """The position as a part of a row of the table."""
-        number, base, handle = self.export
-        return [number, base, self.offset, self.agreed, *memoryview(handle).cast("q")]
-
-    @classmethod
-    def read(cls, numbers: Sequence[int]) -> _Position | None:
-        """The position with these numbers; None if the buffer cannot be opened."""
-        number, base, offset, agreed, *handle = numbers
-        return cls(Export(number, base, np.array(handle, np.int64).tobytes()), offset, bool(agreed)) if number else None
-
-
-_Positions = list[tuple[int, int, _Position]]  # each with its rank, and its place among the peer buffers
+_Positions = list[tuple[int, int, int, Position]]  # each with its rank, its place among the peer buffers, and a shift
 
 
 @dataclass
-class DeviceSharing(EvenSharing):
+class DeviceSharing(Sharing):
     """Calls of one kind, on a communicator whose ranks may have buffers in GPU memory.
 
-    The table decides whether they use registered memory, GPU memory, or messages, so that all ranks do the same.
+    The table decides whether they use registered memory, GPU memory, or messages, so that all ranks do the same.  Its
+    rows begin with those of `shared`, which are for registered memory.  Then come a number that is the same on all
+    ranks that can take part, and positions in GPU memory.
     """
 
+    shared: Sharing
     on_gpu: SharedProgram  # for buffers in GPU memory
     memory: Mapped | None  # None if a buffer of this rank is in host memory, or if its GPU cannot combine
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self.width = _BUFFERS + 2 * _COLUMNS
-        self._call = self.call if self.memory else -1
-        self._mine = self.channel.registered.place
-        self._accessed = {which for rank, which, _ in self._needed if rank == self._mine}
+        varying = self.shared if isinstance(self.shared, VaryingSharing) else None
+        self._columns = [varying.which] if varying else [INPUT, OUTPUT]  # the buffers with positions in the rows
+        self._begin = 1 + self.shared.width
+        self.width = self._begin + len(self._columns) * COLUMNS
+        self._call = self.shared.call if self.memory else -1
         if self.memory:
             lowered = self.memory.lowered
             self.on_gpu = replace(self.on_gpu, program=lowered(self.on_gpu.program), after=lowered(self.on_gpu.after))
@@ -104,25 +79,30 @@ class DeviceSharing(EvenSharing):
         for problem in problems:  # not before, since the caller may turn warnings into errors
             _warn(problem)
 
+    def peers(self, rows: Rows) -> list[int] | None:
+        """The addresses of the peer buffers in registered memory; None on all ranks if they cannot be accessed."""
+        return self.shared.peers(rows)
+
+    def accessed(self, rows: Rows) -> Accessed | None:
+        """The buffers that other ranks access, if all are in GPU memory; None on all ranks if they use messages."""
+        return self.shared.accessed(rows)
+
     def row(self, send: int, recv: int, problems: list[str] | None = None) -> tuple[int, ...]:
         """The positions of the buffers of this rank, and the kind of its call."""
-        positions = [self._position(which, send, recv, problems) for which in (INPUT, OUTPUT)]
-        return *super().row(send, recv), self._call, *chain(*positions)
+        positions = [self._position(which, send, recv, problems) for which in self._columns]
+        return *self.shared.row(send, recv), self._call, *chain(*positions)
 
     def _position(self, which: int, send: int, recv: int, problems: list[str] | None) -> list[int]:
         """The position of a buffer of this rank as a part of its row; only zeros if others do not open it."""
-        opened, inside = self.channel.opened, which == INPUT and not send
-        if self.memory and which in self._accessed and not opened.refusal:
-            start, nbytes = (recv, self.sizes[1]) if inside or which == OUTPUT else (send, self.sizes[0])
+        opened = self.channel.opened
+        if self.memory and which in self.shared.exported and not opened.refusal:
             try:
-                found, offset = export(start, nbytes, self.memory.device)
+                found, offset = export(*self.shared.buffer(which, send, recv), self.memory.device)
+                return Position(found, offset, found.number in opened.agreed).numbers()
             except NotShareable as error:
                 if problems is not None:
                     problems.append(str(error))
-            else:
-                shift = self.own_block or 0 if inside else 0
-                return _Position(found, offset + shift, found.number in opened.agreed).numbers()
-        return [0] * _COLUMNS
+        return [0] * COLUMNS
 
     def _positions(self, rows: Rows) -> _Positions | None:
         """The positions of the buffers that others access.
@@ -130,14 +110,17 @@ class DeviceSharing(EvenSharing):
         It is None if one of them cannot be opened, or if the calls of the ranks differ.
         """
         found: _Positions = []
-        if self._call < 0 or any(row[_CALL] != self._call for row in rows):
+        if self._call < 0 or any(row[self._begin - 1] != self._call for row in rows):
             return None
-        for rank, which, place in self._needed:
-            begin = _BUFFERS + which * _COLUMNS
-            position = _Position.read(rows[rank][begin : begin + _COLUMNS])
+        accessed = self.shared.accessed(rows)
+        if accessed is None:
+            return None
+        for rank, which, shift in accessed:
+            begin = self._begin + self._columns.index(which) * COLUMNS
+            position = Position.read(rows[rank][begin : begin + COLUMNS])
             if position is None:
                 return None
-            found.append((rank, place, position))
+            found.append((rank, 2 * rank + which, shift, position))
         return found
 
     def _are_open(
@@ -159,7 +142,8 @@ class DeviceSharing(EvenSharing):
         succeeded = all(row[0] for row in outcomes.rows())
         channel.end_meeting(outcomes, tag)
         if succeeded:
-            channel.opened.agreed |= {one.export.number for rank, _, one in positions if rank == self._mine}
+            mine = channel.registered.place
+            channel.opened.agreed |= {one.export.number for rank, *_, one in positions if rank == mine}
         else:
             channel.opened.refusal = problem or "another rank cannot open the memory of the others"
             problems.append(channel.opened.refusal)
@@ -168,60 +152,12 @@ class DeviceSharing(EvenSharing):
     def _addresses(self, positions: _Positions) -> list[int]:
         """The addresses of the peer buffers; raises NotShareable if one cannot be opened."""
         assert self.memory
-        found, opened = self._nowhere[:], self.channel.opened
-        for owner, place, (allocation, offset, _) in positions:
-            base = allocation.base if owner == self._mine else opened.address(allocation, self.memory.device)
-            found[place] = base + offset
+        here, opened = self.channel.registered, self.channel.opened
+        found = [0] * (2 * len(here.here))
+        for rank, place, shift, (allocation, offset, _) in positions:
+            base = allocation.base if rank == here.place else opened.address(allocation, self.memory.device)
+            found[place] = base + offset + shift
         return found
-
-
-@dataclass(kw_only=True)
-class DevicePlan(Plan):
-    """A plan for calls with buffers in GPU memory that other ranks may open."""
-
-    sharing: DeviceSharing
-
-    @classmethod
-    def around(cls, plan: Plan, sharing: DeviceSharing) -> DevicePlan:
-        """A plan for the same calls as `plan`."""
-        return cls(**{one.name: getattr(plan, one.name) for one in fields(Plan)}, sharing=sharing)
-
-    def run(self, send: Any, recv: Any) -> bool:
-        """Run on these buffers; return False if they need a full check."""
-        arrays = [array for array, used in ((send, self.gives), (recv, self.gets)) if used]
-        if not all(map(self._is_usual, arrays)):
-            return False
-        places = address(send) if self.gives else 0, address(recv) if self.gets else 0
-        if len(arrays) == 2 and overlap(places[0], send.nbytes, places[1], recv.nbytes):
-            return False
-        with interruptions_delayed():  # programs are bound between two synchronizations
-            run_in_turn(self.sharing.parts(*places, None, lambda: [self._by_messages(send, recv)]), self._broken)
-        return True
-
-    def _is_usual(self, array: Any) -> bool:
-        """Whether an array is contiguous, aligned, and on the same GPU as in the first call of this kind."""
-        memory = self.sharing.memory
-        on_gpu = memory is not None and array.device.id == memory.device
-        return on_gpu and array.flags.c_contiguous and array.data.ptr % self.like.dtype.alignment == 0
-
-    def _by_messages(self, send: Any, recv: Any) -> Executable:
-        return self.channel.bind(self.program, self.buffers(send, recv), self.operation)
-
-    def _broken(self, error: BaseException, part: Executable) -> None:
-        """Report that the collective ended early in this part."""
-        self.running, part.failed = part, True
-
-    def parts(self, send: Any, recv: Any) -> None:
-        """None: collectives in flight need a full check."""
-
-    def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
-        raise NotImplementedError
-
-    def keep(self, executable: Executable, places: tuple[int, int]) -> None:
-        """Do nothing: the channel keeps the executables."""
-
-    def forget(self, key: Any) -> None:
-        """Do nothing: the channel keeps the executables."""
 
 
 @cache

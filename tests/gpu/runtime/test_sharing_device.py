@@ -16,39 +16,18 @@ from pycoll import info
 from pycoll.arguments.device_arrays import cupy
 from pycoll.arguments.streams import own_stream
 from pycoll.base import settings
-from pycoll.runtime import sharing_choice, sharing_device
+from pycoll.runtime import sharing_device
 from tests.drawn import examples
 from tests.gpu import standin
 from tests.gpu.api.test_collectives import is_real
 from tests.mpi.api import test_registered
 from tests.mpi.native import RANK, SIZE
 
+from .conftest import LEAST
+
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")]
 COUNT, PAIRS, SHARED = test_registered.COUNT, test_registered.PAIRS, test_registered.SHARED
 FORMS = ("nonblocking", "persistent")
-LEAST = 256  # bytes from which the GPU memory of others is accessed here
-
-
-@pytest.fixture(params=["staged"])
-def way(request, xp, monkeypatch):
-    """Yield the path of buffers that other ranks cannot access."""
-    monkeypatch.setenv("PYCOLL_CUDA_AWARE", "1" if request.param == "direct" else "0")
-    standin.forget()
-    yield request.param
-    standin.forget()
-
-
-@pytest.fixture
-def ipc(xp, way, monkeypatch):
-    """Yield a communicator on which ranks access the GPU memory of each other."""
-    monkeypatch.setattr(settings, "CUDA_IPC", True)
-    monkeypatch.setattr(sharing_choice, "CUDA_IPC_FROM", LEAST)
-    comm = MPI.COMM_WORLD.Dup()
-    assert pycoll.attach(comm).facts.cuda_ipc
-    yield comm
-    comm.Free()
-    if not is_real(xp):
-        assert not standin.ipc.opened
 
 
 def memory(xp, count=SIZE * COUNT + 64):
@@ -62,20 +41,26 @@ class Call(test_registered.Call):
     def place(self, memory):
         if isinstance(memory[0], np.ndarray):  # the reference
             return super().place(memory)
-        host, found = [np.zeros(one.size, "f4") for one in memory], []
-        for argument in super().place(host):
-            if isinstance(argument, np.ndarray):
-                which = int(np.shares_memory(argument, host[1]))
-                start = (argument.ctypes.data - host[which].ctypes.data) // 4
-                argument, contents = memory[which][start : start + argument.size], argument
-                argument[...] = cupy().asarray(contents)
-            found.append(argument)
-        return found
+        host = [np.zeros(one.size, "f4") for one in memory]
+        return [on_gpu(argument, host, memory) for argument in super().place(host)]
 
     def check(self, memory, form="blocking"):
         """Run the call, and compare the result with the result of messages in host memory, bit for bit."""
         expected = self.reference()
         np.testing.assert_array_equal(on_host(self.run(memory, form)), expected)
+
+
+def on_gpu(argument, host, memory):
+    """Return the part of GPU memory for a part of host memory, with the same contents; other objects as they are."""
+    if isinstance(argument, list | tuple):
+        return type(argument)(on_gpu(one, host, memory) for one in argument)
+    if not isinstance(argument, np.ndarray):
+        return argument
+    which = int(np.shares_memory(argument, host[1]))
+    start = (argument.ctypes.data - host[which].ctypes.data) // 4
+    found = memory[which][start : start + argument.size]
+    found[...] = cupy().asarray(argument)
+    return found
 
 
 def on_host(array):
@@ -248,13 +233,13 @@ def test_no_rank_returns_while_another_one_reads_its_buffer(xp, ipc, monkeypatch
     np.testing.assert_array_equal(result.get(), expected)
 
 
-def unshareable(xp, kind):
+def unshareable(xp, kind, count=SIZE * COUNT + 64):
     if is_real(xp):
         pool = xp.cuda.MemoryAsyncPool() if kind == "asynchronous" else xp.cuda.MemoryPool(xp.cuda.malloc_managed)
     else:
         pool = xp.cuda.MemoryAsyncPool() if kind == "asynchronous" else xp.cuda.ManagedPool()
     with xp.cuda.using_allocator(pool.malloc):
-        return memory(xp)
+        return memory(xp, count)
 
 
 @pytest.mark.parametrize("way", ["direct", "staged"], indirect=True)
@@ -328,6 +313,7 @@ def test_explain(xp, ipc):
     """It says when kernels access the memory of other ranks, and why not."""
     given = {"comm": ipc, "nbytes": LEAST}
     assert "GPU memory of other ranks: accessed by kernels" in str(pycoll.explain("allreduce", **given))
-    assert "there is no program for alltoallv" in pycoll.explain("alltoallv", **given).gpu
+    assert "accessed by kernels" in pycoll.explain("alltoallv", algorithm="naive", **given).gpu
+    assert "there is no program for barrier" in pycoll.explain("barrier", comm=ipc, nbytes=0).gpu
     assert f"the least size is {LEAST} bytes" in pycoll.explain("bcast", comm=ipc, nbytes=LEAST - 1).gpu
     assert info.ipc() == "yes, if they can open it"

@@ -5,7 +5,6 @@ import pytest
 
 import pycoll
 from pycoll.base import settings
-from pycoll.runtime import sharing_choice
 from pycoll.runtime.attach import attach
 from tests.gpu import standin
 from tests.gpu.api.test_collectives import is_real
@@ -14,9 +13,13 @@ from tests.mpi.api.test_registered_hosts import ALONE, EVEN, HOSTS, TWO_LEVEL, p
 from tests.mpi.native import RANK, SIZE
 from tests.quick import repeats
 
-from .test_sharing_device import LEAST, Call, memory, on_host, unshareable, warned
+from .test_sharing_device import Call, memory, on_host, unshareable, warned
 
-pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE < 3, reason="no two ranks are on one of two hosts")]
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(SIZE < 3, reason="no two ranks are on one of two hosts"),
+    pytest.mark.parametrize("way", ["direct", "staged"], indirect=True),
+]
 COUNT, PAIRS = test_registered.COUNT, test_registered.PAIRS
 FORMS = ("nonblocking", "persistent")
 CALLS = [(*pair, "blocking") for pair in PAIRS if not repeats(*pair)]
@@ -24,10 +27,8 @@ CALLS += [(primitive, "two_level", form) for primitive in TWO_LEVEL for form in 
 
 
 @pytest.fixture
-def hosts(xp, way, monkeypatch):
+def hosts(xp, way, access):
     """Yield a communicator of ranks on two hosts; inside a host, ranks access the GPU memory of each other."""
-    monkeypatch.setattr(settings, "CUDA_IPC", True)
-    monkeypatch.setattr(sharing_choice, "CUDA_IPC_FROM", LEAST)
     comm = placed(HOSTS)
     assert attach(comm).facts.cuda_ipc
     yield comm
