@@ -78,8 +78,8 @@ READY = Program([Ready(), Finish(0)], [], 0, "ready")  # waits for the work on t
 
 
 @lru_cache(maxsize=512)
-def mapped(program: Program) -> Program:
-    """Return the program for buffers of all ranks in GPU memory, without messages; it ends when the GPU is done.
+def mapped(program: Program, waits: bool = True) -> Program:
+    """Return the program for buffers of all ranks in GPU memory, without messages; with `waits`, it waits for the GPU.
 
     A combination is stored in all its places at once, so that the GPU does not read the result again.
     """
@@ -90,7 +90,9 @@ def mapped(program: Program) -> Program:
             steps[-1] = Spread(*last[:2], (*_outs(last), step.to))
         else:
             steps.append(step)
-    return replace(program, steps=[*steps, Finish(len(steps) - 1)]) if steps else program
+    if waits and steps:
+        steps.append(Finish(len(steps) - 1))
+    return replace(program, steps=steps)
 
 
 def _outs(step: Apply | Spread) -> tuple[Region, ...]:

@@ -6,7 +6,7 @@ of exactly these addresses, lengths and dtypes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,10 +18,19 @@ from ..compiler.program import Finish, Program, Step, Wait
 from .recording.steps import RECORDING, Tracer
 
 if TYPE_CHECKING:
-    from ..arguments.streams import Mark
     from .plan import Plan
 
 Calls = list[Callable[[], object]]
+
+
+class Awaited(Protocol):
+    """Work on a GPU that can be waited for like a request."""
+
+    def Test(self) -> bool:
+        """Whether it is complete."""
+
+    def Wait(self) -> None:
+        """Wait until it is complete."""
 
 
 class Executable:
@@ -33,7 +42,7 @@ class Executable:
         calls: Calls,
         requests: list[Any],
         scratch: Any,
-        marks: dict[int, Mark] | None = None,
+        marks: Mapping[int, Awaited] | None = None,
         tag: list[int] | None = None,
     ) -> None:
         self.program, self.calls, self.requests, self.scratch = program, calls, requests, scratch
@@ -46,7 +55,7 @@ class Executable:
         self._waits: list[Any] | None = None
 
     @property
-    def waits(self) -> list[MPI.Prequest | Mark | None]:
+    def waits(self) -> list[MPI.Prequest | Awaited | None]:
         """The request or mark that each call waits for, or None."""
         if self._waits is None:
             waits = [self._awaited(step) for step in self.program.steps]
@@ -54,7 +63,7 @@ class Executable:
             self._waits += [None] * (len(self.calls) - len(self._waits))
         return self._waits
 
-    def _awaited(self, step: Step) -> MPI.Prequest | Mark | None:
+    def _awaited(self, step: Step) -> MPI.Prequest | Awaited | None:
         if type(step) is Wait:
             request: MPI.Prequest = self.requests[step.message]
             return request

@@ -1,8 +1,11 @@
 """Collectives on buffers in GPU memory: kernels of each rank access the buffers of the others of its host.
 
-They run the same programs as on registered buffers, in longer pieces.  Before the ranks exchange the positions of their
-buffers, each waits for the pending work on its own; before the barrier, for its kernels.  So no rank accesses a buffer
-too early, and no buffer is accessed after the call.
+They run the same programs as on registered buffers, in longer pieces.  On one host, kernels wait for the pending work
+on the buffers of others, by events that the processes share (`pycoll.runtime.gpu.signals`).  At the end of the call,
+after the barrier, each rank waits for the kernels of all.  So no rank accesses a buffer too early, no buffer is
+accessed after the call, and the exchange and the barrier take place while the GPU works.  If ranks may fail, the host
+waits for its GPU before the exchange and before the barrier instead: a stream might wait forever for the event of a
+process that has died.
 
 A position contains the handle of the allocation, by which other ranks open it.  If not all ranks have opened one that
 others access, they try, and exchange the outcome; if one of them fails, all use messages, now and in later calls.
@@ -14,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,17 +25,36 @@ from ..arguments.check_buffers import CheckedBuffers
 from ..base.errors import GPUError
 from ..base.user_warnings import warn
 from ..compiler.device import READY
-from ..compiler.program import INPUT, OUTPUT
+from ..compiler.program import INPUT, OUTPUT, Finish, Program, Ready, Step
 from ..compiler.shared import SharedProgram
 from .executable import Executable, Runs
+from .failures import TOLERANT
+from .gpu import signals
 from .gpu.ipc import COLUMNS, NotShareable, Position, export
 from .gpu.memory import Mapped
-from .meeting import Rows
+from .gpu.signals import AllDone, Signal, SignalHandle
+from .meeting import Meeting, Rows
+from .recording import recorder
+from .recording.steps import Tracer
 from .sharing import Accessed, Sharing
 from .sharing_varying import VaryingSharing
 
+_NOW, _WHEN = (Program([step], [], 0, "events") for step in (Ready(), Finish(0)))
+_NO_SIGNAL = [0] * signals.COLUMNS
 _NOTHING = CheckedBuffers(None, None, 0, np.dtype(np.uint8), False, None)
 _Positions = list[tuple[int, int, int, Position]]  # each with its rank, its place among the peer buffers, and a shift
+
+
+class _Found(NamedTuple):
+    """What a rank needs to know of the other ranks."""
+
+    positions: _Positions
+    signals: list[SignalHandle]
+
+    def all(self) -> Iterator[Position | SignalHandle]:
+        """All that a rank opens."""
+        yield from (position for *_, position in self.positions)
+        yield from self.signals
 
 
 @dataclass
@@ -52,30 +74,41 @@ class DeviceSharing(Sharing):
         varying = self.shared if isinstance(self.shared, VaryingSharing) else None
         self._columns = [varying.which] if varying else [INPUT, OUTPUT]  # the buffers with positions in the rows
         self._begin = 1 + self.shared.width
-        self.width = self._begin + len(self._columns) * COLUMNS
+        self._end = self.width = self._begin + len(self._columns) * COLUMNS
+        self._signals = not (self.program.has_messages or TOLERANT)
+        if self._signals:
+            self.width += signals.COLUMNS
         self._call = self.shared.call if self.memory else -1
         if self.memory:
-            lowered = self.memory.lowered
-            self.on_gpu = replace(self.on_gpu, program=lowered(self.on_gpu.program), after=lowered(self.on_gpu.after))
+            lowered, ended = self.memory.lowered, self.memory.ended
+            begin = lowered if self.program.has_messages or self._signals else ended
+            self.on_gpu = replace(self.on_gpu, program=begin(self.on_gpu.program), after=ended(self.on_gpu.after))
 
     def parts(self, send: int, recv: int, tag: int | None, messages: Callable[[], Iterable[Runs]]) -> Iterator[Any]:
         """The parts of a collective on buffers at these addresses."""
         channel, places, problems = self.channel, (send, recv), list[str]()
         meeting, like = channel.meeting(self.width, tag), self.like.at(None, None)
+        signal = self._signal(problems)
         if self.memory:
             like.memory = self.memory
+        if signal:
+            yield self._now(signal.announce)
+        elif self.memory and not (self.program.has_messages or self._signals):
             yield from channel.bind_shared([READY], replace(_NOTHING, memory=self.memory), (0, 0), (), None, tag)
-        meeting.enter(self.row(send, recv, problems))
+        meeting.enter(self.row(send, recv, problems, signal))
         yield meeting.opening
         rows = meeting.rows()
-        peers, positions = self.peers(rows), self._positions(rows)
+        peers, found = self.peers(rows), self._found(rows)
         if peers is not None:
             yield from self.work(meeting, self.program, self.like, places, peers, tag)
-        elif positions is not None and (yield from self._are_open(positions, tag, problems)):
-            yield from self.work(meeting, self.on_gpu, like, places, self._addresses(positions), tag)
+        elif found is not None and (yield from self._are_open(found, tag, problems, signal)):
+            work = self.work(meeting, self.on_gpu, like, places, self._addresses(found.positions), tag)
+            yield from self._between_signals(work, meeting, signal, found.signals) if signal else work
         else:
             yield from messages()
         channel.end_meeting(meeting, tag)
+        if signal:
+            signals.give_back(signal)
         for problem in problems:  # not before, since the caller may turn warnings into errors
             _warn(problem)
 
@@ -87,10 +120,50 @@ class DeviceSharing(Sharing):
         """The buffers that other ranks access, if all are in GPU memory; None on all ranks if they use messages."""
         return self.shared.accessed(rows)
 
-    def row(self, send: int, recv: int, problems: list[str] | None = None) -> tuple[int, ...]:
-        """The positions of the buffers of this rank, and the kind of its call."""
+    def _signal(self, problems: list[str]) -> Signal | None:
+        """A signal for this call, if it needs one."""
+        if self.memory and self._signals and not self.channel.opened.refusal:
+            try:
+                return signals.take(self.memory.device)
+            except NotShareable as error:
+                problems.append(str(error))
+        return None
+
+    def _between_signals(
+        self, work: Iterator[Executable], meeting: Meeting, signal: Signal, others: list[SignalHandle]
+    ) -> Iterator[Executable]:
+        """The parts of a program after those of other ranks have been announced, and until all are complete."""
+        yield self._now(signal.after(others))
+        yield next(work)
+        yield self._now(signal.finish)
+        yield next(work)  # the barrier
+        yield self._when(AllDone(signal, others))
+        yield from work
+
+    def _now(self, call: Callable[[], object]) -> Executable:
+        """A part that makes a call to the GPU, which does not wait."""
+        return self._recorded(Executable(_NOW, [call], [], None))
+
+    def _when(self, done: AllDone) -> Executable:
+        """A part that waits for the GPU."""
+        return self._recorded(Executable(_WHEN, [done.Wait], [], None, {0: done}))
+
+    def _recorded(self, part: Executable) -> Executable:
+        if recorder.current:
+            part.record(Tracer(recorder.current, self.channel.comm, part.program, 0, 0, _launches))
+        return part
+
+    def row(
+        self, send: int, recv: int, problems: list[str] | None = None, signal: Signal | None = None
+    ) -> tuple[int, ...]:
+        """The positions of the buffers of this rank, the kind of its call, and its signal."""
         positions = [self._position(which, send, recv, problems) for which in self._columns]
-        return *self.shared.row(send, recv), self._call, *chain(*positions)
+        row = *self.shared.row(send, recv), self._call, *chain(*positions)
+        if not self._signals:
+            return row
+        agreed = self.channel.opened.agreed
+        mine = SignalHandle(signal.number, signal.handles, signal.number in agreed).numbers() if signal else _NO_SIGNAL
+        return *row, *mine
 
     def _position(self, which: int, send: int, recv: int, problems: list[str] | None) -> list[int]:
         """The position of a buffer of this rank as a part of its row; only zeros if others do not open it."""
@@ -104,12 +177,12 @@ class DeviceSharing(Sharing):
                     problems.append(str(error))
         return [0] * COLUMNS
 
-    def _positions(self, rows: Rows) -> _Positions | None:
-        """The positions of the buffers that others access.
+    def _found(self, rows: Rows) -> _Found | None:
+        """The positions of the buffers that others access, and the signals of the other ranks.
 
         It is None if one of them cannot be opened, or if the calls of the ranks differ.
         """
-        found: _Positions = []
+        found = _Found([], [])
         if self._call < 0 or any(row[self._begin - 1] != self._call for row in rows):
             return None
         accessed = self.shared.accessed(rows)
@@ -120,19 +193,28 @@ class DeviceSharing(Sharing):
             position = Position.read(rows[rank][begin : begin + COLUMNS])
             if position is None:
                 return None
-            found.append((rank, 2 * rank + which, shift, position))
+            found.positions.append((rank, 2 * rank + which, shift, position))
+        for rank, row in enumerate(rows if self._signals else ()):
+            signal = SignalHandle.read(row[self._end : self.width])
+            if signal is None:
+                return None
+            if rank != self.channel.registered.place:
+                found.signals.append(signal)
         return found
 
     def _are_open(
-        self, positions: _Positions, tag: int | None, problems: list[str]
+        self, found: _Found, tag: int | None, problems: list[str], mine: Signal | None
     ) -> Generator[Executable, Any, bool]:
-        """Open the allocations of other ranks; return whether all ranks have opened all of them."""
+        """Open the allocations and signals of other ranks; return whether all ranks have opened all of them."""
         channel, problem = self.channel, ""
+        assert self.memory
         try:
-            self._addresses(positions)
+            self._addresses(found.positions)
+            for other in found.signals:
+                signals.opened(other, self.memory.device)
         except NotShareable as error:
             problem = str(error)
-        if all(position.agreed for *_, position in positions):
+        if all(one.agreed for one in found.all()) and (mine is None or mine.number in channel.opened.agreed):
             if problem:
                 raise GPUError(problem)
             return True
@@ -142,8 +224,9 @@ class DeviceSharing(Sharing):
         succeeded = all(row[0] for row in outcomes.rows())
         channel.end_meeting(outcomes, tag)
         if succeeded:
-            mine = channel.registered.place
-            channel.opened.agreed |= {one.export.number for rank, *_, one in positions if rank == mine}
+            place = channel.registered.place
+            channel.opened.agreed |= {one.export.number for rank, *_, one in found.positions if rank == place}
+            channel.opened.agreed |= {mine.number} if mine else set()
         else:
             channel.opened.refusal = problem or "another rank cannot open the memory of the others"
             problems.append(channel.opened.refusal)
@@ -158,6 +241,10 @@ class DeviceSharing(Sharing):
             base = allocation.base if rank == here.place else opened.address(allocation, self.memory.device)
             found[place] = base + offset + shift
         return found
+
+
+def _launches(step: Step) -> bool:
+    return isinstance(step, Ready)
 
 
 @cache

@@ -73,8 +73,17 @@ def _attribute(address: int, which: int) -> int:
     return found.value
 
 
-_exports: dict[int, tuple[int, Export]] = {}  # by the address of the allocation, with its identifier
 _made = 0
+
+
+def new_number() -> int:
+    """A number that no process uses again."""
+    global _made
+    _made += 1
+    return _PROCESS | _made
+
+
+_exports: dict[int, tuple[int, Export]] = {}  # by the address of the allocation, with its identifier
 
 
 def export(address: int, nbytes: int, device: int) -> tuple[Export, int]:
@@ -82,7 +91,6 @@ def export(address: int, nbytes: int, device: int) -> tuple[Export, int]:
 
     Raises NotShareable if it cannot be exported.
     """
-    global _made
     xp = cupy()
     with xp.cuda.Device(device):
         base, length = ctypes.c_ulonglong(), ctypes.c_size_t()
@@ -101,8 +109,7 @@ def export(address: int, nbytes: int, device: int) -> tuple[Export, int]:
                 handle = xp.cuda.runtime.ipcGetMemHandle(start)
             except xp.cuda.runtime.CUDARuntimeError as error:
                 raise NotShareable(f"ipcGetMemHandle failed: {error}") from None
-            _made += 1
-            found = Export(_PROCESS | _made, start, bytes(handle))
+            found = Export(new_number(), start, bytes(handle))
             _exports[start] = identifier, found
     return found, address - start
 

@@ -71,8 +71,12 @@ class Mapped(Direct):
         self._on_device = set(range(peer_buffer(ranks, 0)))
 
     def lowered(self, program: Program) -> Program:
-        """Add waits for the GPU to the program."""
-        return direct(program, self._ranks) if program.messages else mapped(program)
+        """Add waits for the GPU to the program; without messages, its caller waits."""
+        return direct(program, self._ranks) if program.messages else mapped(program, waits=False)
+
+    def ended(self, program: Program) -> Program:
+        """Add a wait for the GPU at the end of a program without messages."""
+        return mapped(program)
 
 
 class MappedHosted(Mapped):

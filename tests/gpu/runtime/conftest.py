@@ -31,9 +31,10 @@ def access(monkeypatch):
 @pytest.fixture
 def ipc(xp, way, access):
     """Yield a communicator on which ranks access the GPU memory of each other."""
+    before = set(standin.ipc.opened)  # by communicators that failed
     comm = MPI.COMM_WORLD.Dup()
     assert pycoll.attach(comm).facts.cuda_ipc
     yield comm
     comm.Free()
     if not is_real(xp):
-        assert not standin.ipc.opened
+        assert set(standin.ipc.opened) <= before

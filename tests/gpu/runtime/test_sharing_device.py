@@ -171,7 +171,7 @@ def test_operations(xp, ipc, op, dtype):
     with pycoll.traffic() as sent:
         found = pycoll.allreduce(xp.asarray(host), op=op, comm=ipc)
     np.testing.assert_array_equal(found.get(), expected)
-    assert sent.nbytes < 1000
+    assert sent.nbytes < 2000
 
 
 def test_pairs(xp, ipc):
@@ -181,7 +181,7 @@ def test_pairs(xp, ipc):
     comm, found, expected = pycoll.Comm(ipc), xp.zeros(8000, "u1"), np.zeros(8000, "u1")
     with pycoll.traffic() as sent:
         comm.Allreduce([xp.asarray(host.view("u1")), MPI.FLOAT_INT], [found, MPI.FLOAT_INT], MPI.MINLOC)
-    assert sent.nbytes < 1000
+    assert sent.nbytes < 2000
     comm.Allreduce([host.view("u1"), MPI.FLOAT_INT], [expected, MPI.FLOAT_INT], MPI.MINLOC)
     np.testing.assert_array_equal(found.get(), expected)
 
