@@ -89,26 +89,29 @@ class Sharing(ABC):
         if peers is None:
             yield from messages()
         else:
-            yield from self.work(meeting, self.program, self.like, (send, recv), peers, tag)
+            bound = self.bound(self.program, self.like, (send, recv), peers, tag)
+            yield from self.work(meeting, self.program, bound)
         channel.end_meeting(meeting, tag)
 
-    def work(
+    def bound(
         self,
-        meeting: Meeting,
         program: SharedProgram,
         like: CheckedBuffers,
         places: tuple[int, int],
         peers: Sequence[int],
         tag: int | None,
-    ) -> Iterator[Executable]:
-        """The parts after the first synchronization, if the buffers of all ranks can be accessed."""
+    ) -> list[Executable]:
+        """The programs before and after the second synchronization, bound to buffers at these addresses."""
         programs = [program.program, program.after]
-        work, after = self.channel.bind_shared(programs, like, places, peers, self.operation, tag)
-        yield work
+        return self.channel.bind_shared(programs, like, places, peers, self.operation, tag)
+
+    def work(self, meeting: Meeting, program: SharedProgram, executables: list[Executable]) -> Iterator[Executable]:
+        """The parts after the first synchronization, if the buffers of all ranks can be accessed."""
+        yield executables[0]
         if not program.has_messages:
             yield meeting.closing
             if program.after.steps:
-                yield after
+                yield executables[1]
 
 
 @dataclass

@@ -14,7 +14,7 @@ others access, they try, and exchange the outcome; if one of them fails, all use
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
@@ -33,7 +33,8 @@ from .gpu import signals
 from .gpu.ipc import COLUMNS, NotShareable, Position, export
 from .gpu.memory import Mapped
 from .gpu.signals import AllDone, Signal, SignalHandle
-from .meeting import Meeting, Rows
+from .meeting import Rows
+from .plan import MOST_IDLE, MOST_SCRATCH
 from .recording import recorder
 from .recording.steps import Tracer
 from .sharing import Accessed, Sharing
@@ -42,6 +43,7 @@ from .sharing_varying import VaryingSharing
 _NOW, _WHEN = (Program([step], [], 0, "events") for step in (Ready(), Finish(0)))
 _NO_SIGNAL = [0] * signals.COLUMNS
 _NOTHING = CheckedBuffers(None, None, 0, np.dtype(np.uint8), False, None)
+_Key = tuple[tuple[int, int], tuple[int, ...]]  # the addresses of the own buffers, and of those of all ranks
 _Positions = list[tuple[int, int, int, Position]]  # each with its rank, its place among the peer buffers, and a shift
 
 
@@ -69,6 +71,8 @@ class DeviceSharing(Sharing):
     shared: Sharing
     on_gpu: SharedProgram  # for buffers in GPU memory
     memory: Mapped | None  # None if a buffer of this rank is in host memory, or if its GPU cannot combine
+    # of completed collectives, for the next ones in flight, by the addresses of the buffers of all ranks
+    idle: dict[_Key, list[list[Executable]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         varying = self.shared if isinstance(self.shared, VaryingSharing) else None
@@ -86,7 +90,7 @@ class DeviceSharing(Sharing):
 
     def parts(self, send: int, recv: int, tag: int | None, messages: Callable[[], Iterable[Runs]]) -> Iterator[Any]:
         """The parts of a collective on buffers at these addresses."""
-        channel, places, problems = self.channel, (send, recv), list[str]()
+        channel, problems = self.channel, list[str]()
         meeting, like = channel.meeting(self.width, tag), self.like.at(None, None)
         signal = self._signal(problems)
         if self.memory:
@@ -100,10 +104,14 @@ class DeviceSharing(Sharing):
         rows = meeting.rows()
         peers, found = self.peers(rows), self._found(rows)
         if peers is not None:
-            yield from self.work(meeting, self.program, self.like, places, peers, tag)
+            bound = self.bound(self.program, self.like, (send, recv), peers, tag)
+            yield from self.work(meeting, self.program, bound)
         elif found is not None and (yield from self._are_open(found, tag, problems, signal)):
-            work = self.work(meeting, self.on_gpu, like, places, self._addresses(found.positions), tag)
-            yield from self._between_signals(work, meeting, signal, found.signals) if signal else work
+            key = (send, recv), tuple(self._addresses(found.positions))
+            executables = self._take(like, key, tag)
+            work = self.work(meeting, self.on_gpu, executables)
+            yield from self._between_signals(work, signal, found.signals) if signal else work
+            self._keep(executables, key, tag)
         else:
             yield from messages()
         channel.end_meeting(meeting, tag)
@@ -130,7 +138,7 @@ class DeviceSharing(Sharing):
         return None
 
     def _between_signals(
-        self, work: Iterator[Executable], meeting: Meeting, signal: Signal, others: list[SignalHandle]
+        self, work: Iterator[Executable], signal: Signal, others: list[SignalHandle]
     ) -> Iterator[Executable]:
         """The parts of a program after those of other ranks have been announced, and until all are complete."""
         yield self._now(signal.after(others))
@@ -139,6 +147,22 @@ class DeviceSharing(Sharing):
         yield next(work)  # the barrier
         yield self._when(AllDone(signal, others))
         yield from work
+
+    def _take(self, like: CheckedBuffers, key: _Key, tag: int | None) -> list[Executable]:
+        """The programs for buffers at these addresses; they may have been bound for a collective that is complete."""
+        known = self.idle.get(key) if tag is not None else None
+        found = known.pop() if known else self.bound(self.on_gpu, like, *key, tag)
+        if tag is not None:
+            for executable in found:
+                executable.tag[:] = (tag,)
+        return found
+
+    def _keep(self, executables: list[Executable], key: _Key, tag: int | None) -> None:
+        """Keep the executables of a collective in flight that is complete, if they have little scratch."""
+        if tag is not None and self.on_gpu.program.scratch <= MOST_SCRATCH:
+            if len(self.idle) == MOST_IDLE and key not in self.idle:
+                self.idle.clear()
+            self.idle.setdefault(key, []).append(executables)
 
     def _now(self, call: Callable[[], object]) -> Executable:
         """A part that makes a call to the GPU, which does not wait."""

@@ -13,10 +13,12 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import info
+from pycoll.api import call as api_call
+from pycoll.api import requests
 from pycoll.arguments.device_arrays import cupy
 from pycoll.arguments.streams import own_stream
 from pycoll.base import settings
-from pycoll.runtime import sharing_device
+from pycoll.runtime import channel, sharing_device
 from tests.drawn import examples
 from tests.gpu import standin
 from tests.gpu.api.test_collectives import is_real
@@ -153,6 +155,43 @@ def test_collectives_in_flight(xp, ipc):
     Call(ipc, "allgather", None).check(memory(xp))
     for call, request in reversed(list(zip(calls, requests))):
         np.testing.assert_array_equal(on_host(request.wait()), call.reference())
+
+
+@pytest.mark.parametrize("form", ["blocking", "nonblocking"])
+def test_calls_in_a_loop_are_checked_and_bound_once(xp, ipc, monkeypatch, form):
+    """Nonblocking calls on the same buffers use the executables of complete ones."""
+    call, where = Call(ipc, "alltoall", None), memory(xp)
+    expected = call.reference()
+    for _ in range(3):
+        call.run(where, form)
+    for module, name in [(api_call, "prepare"), (requests, "prepare"), (channel, "bind")]:
+        monkeypatch.setattr(module, name, None)
+    for _ in range(2):
+        np.testing.assert_array_equal(on_host(call.run(where, form)), expected)
+
+
+def test_persistent_calls_are_bound_once(xp, ipc, monkeypatch):
+    call, where = Call(ipc, "alltoall", None), memory(xp)
+    with pycoll.alltoall_init(*call.place(where), **call.given) as request, monkeypatch.context() as patch:
+        for turn in range(3):
+            call.place(where)
+            request.Start()
+            request.Wait()
+            if turn == 0:
+                patch.setattr(channel, "bind", None)
+        result = on_host(where[1][: SIZE * COUNT])
+    np.testing.assert_array_equal(result, call.reference())
+
+
+def test_pending_work_of_nonblocking_calls_with_a_plan(xp, ipc):
+    """They follow the stream that is current when they are called, even if it is not when they are completed."""
+    call, where = Call(ipc, "allreduce", None), memory(xp)
+    expected, stream = call.reference(), xp.cuda.Stream()
+    xp.cuda.get_current_stream().synchronize()
+    for _ in range(2):
+        with stream:
+            request = pycoll.iallreduce(*call.place(where), **call.given)
+        np.testing.assert_array_equal(on_host(request.wait()), expected)
 
 
 def test_blocks_of_different_lengths(xp, ipc):
