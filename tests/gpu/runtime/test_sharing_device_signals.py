@@ -1,6 +1,7 @@
 """Events that ranks share, so that kernels wait for the work of other ranks: order, agreement, failures."""
 
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from pycoll.arguments.streams import own_stream
 from pycoll.base import settings
 from pycoll.runtime import sharing_device
 from pycoll.runtime.gpu import signals
+from pycoll.trace.reading import read
+from pycoll.trace.summary import gpu_use
 from tests.gpu import standin
 from tests.gpu.api.test_collectives import is_real
 from tests.gpu.standin_streams import Imported, faults
@@ -169,3 +172,14 @@ def test_kernels_of_one_rank_fail(xp, way, access, simulated, monkeypatch, form)
     expected = "work on the GPU failed" if RANK == 0 else "it waits for the GPU"
     assert expected in str(caught.value)
     MPI.COMM_WORLD.Barrier()
+
+
+def test_traces(xp, ipc, tmp_path):
+    """They contain the launches and the waits for the GPU of every rank."""
+    directory = ipc.bcast(str(tmp_path))
+    with pycoll.trace(directory):
+        for form in ("blocking", "nonblocking", "persistent"):
+            Call(ipc, "allreduce", "ring").run(memory(xp), form)
+    ipc.Barrier()
+    use = gpu_use(read(Path(directory)).ranks[RANK])
+    assert use.launches >= 4 * (SIZE - 1) and use.waiting > 0
