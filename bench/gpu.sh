@@ -160,7 +160,7 @@ print(pycoll.explain("allreduce", nbytes=send.nbytes))' || return
   python3 -m pycoll.trace "$out/trace-ipc" || return
   CUDA_VISIBLE_DEVICES="${one%%,*}" python3 -m bench.gpu "$out/bench-ipc.json"
 }
-step_tests-ipc() { tests 2 "${ipc[@]}" tests/gpu/runtime/test_sharing_device.py; }
+step_tests-ipc() { tests 2 "${ipc[@]}" tests/gpu/runtime; }
 step_tests-collectives() { tests 2 tests/gpu/api/test_collectives.py; }
 step_tests-pending() { tests 2 tests/gpu/api/test_api_pending.py -k 'not messages'; }
 step_tests-others() { tests 2 tests/gpu/arguments tests/gpu/parallel; } # with messages, which may end the job

@@ -20,7 +20,7 @@ from .arguments.device_arrays import UnreadableMemory, cupy
 from .base import settings
 from .base.command_line import Parser, printed_once
 from .runtime import native
-from .runtime.gpu import cuda_aware
+from .runtime.gpu import cuda_aware, signals
 from .runtime.gpu.ipc import NotShareable, export
 from .selection.choices import unknown_variables
 
@@ -88,6 +88,7 @@ def ipc() -> str:
         xp = cupy("CUDA IPC")
         array = xp.empty(1)
         export(array.data.ptr, array.nbytes, array.device.id)
+        signals.give_back(signals.take(array.device.id))
     except (NotShareable, UnreadableMemory, RuntimeError) as error:  # RuntimeError: there is no GPU
         return f"no: {error}"
     return "yes, if they can open it"

@@ -524,7 +524,7 @@ def start(
         if plan.allocates:
             recv = np.empty(*plan.allocates)
         if parts := plan.parts(send, recv):
-            task = Task(parts, plan.name, channel, binds=plan.binds)
+            task = Task(parts, plan.name, channel, plan.like.memory, plan.binds)
             task.start()
             result = recv if plan.allocates else recvbuf
             return Request(task, result if plan.answer is None else plan.answer(recv))

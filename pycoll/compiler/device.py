@@ -1,8 +1,9 @@
 """Programs for buffers in GPU memory: where they wait for the GPU, and how they are staged through host memory.
 
 A GPU combines and copies asynchronously, in the order of the launches.  `direct` programs pass GPU memory to MPI.
-`staged` programs mirror it in host memory, and send, receive and combine there.  Both wait for the GPU only where they
-must: one segment is copied or combined while the next one is being received.
+`staged` programs mirror it in host memory, and send, receive and combine there.  `hosted` programs combine on the GPU,
+and send and receive in host memory; `mapped` ones need no messages.  All wait for the GPU only where they must: one
+segment is copied or combined while the next one is being received.
 
 This module knows neither MPI nor CUDA.
 """
@@ -30,26 +31,55 @@ from .program import (
     Start,
     Step,
     Wait,
+    peer_buffer,
     peer_of,
 )
-from .storage import ALIGNMENT
+from .storage import ALIGNMENT, Scratch
 
 PIECE = 1 << 20  # contiguous bytes that are copied at once between host and device
 _ALL = 1 << 62
 
 
 @lru_cache(maxsize=512)
-def direct(program: Program) -> Program:
-    """Return the program for buffers in GPU memory that MPI reads and writes directly."""
-    return _synchronised(replace(program, steps=[Ready(), *program.steps]), {SEND, RECV, SCRATCH})
+def direct(program: Program, ranks: int = 0) -> Program:
+    """Return the program for buffers in GPU memory that MPI reads and writes directly.
+
+    It may also access those of `ranks` ranks of this host (see `pycoll.compiler.pulled`).
+    """
+    return _synchronised(replace(program, steps=[Ready(), *program.steps]), set(range(peer_buffer(ranks, 0))))
+
+
+@lru_cache(maxsize=512)
+def hosted(program: Program, ranks: int) -> Program:
+    """Return the program for buffers of `ranks` ranks in GPU memory, with scratch in host memory, where messages are.
+
+    The GPU copies what is sent from a buffer, or received for one, to or from a slot in scratch.
+    """
+    slots, steps, messages = Scratch(program.scratch), list[Step]([Ready()]), list(program.messages)
+    for step in program.steps:
+        if not isinstance(step, Start | Wait) or program.messages[step.message].region.buffer == SCRATCH:
+            steps.append(step)
+            continue
+        outgoing, _, region, _ = message = program.messages[step.message]
+        if isinstance(step, Start):
+            slot = slots.allocate(region.size, [step.message])
+            messages[step.message] = message._replace(region=slot)
+            steps += [CopyBytes(region, slot), step] if outgoing else [step]
+        else:
+            slot = messages[step.message].region
+            steps += [step] if outgoing else [step, CopyBytes(slot, region)]
+            slots.evict(step.message)
+            slots.sweep()
+    found = Program(steps, messages, slots.top, program.name)
+    return _synchronised(found, {SEND, RECV, *range(peer_buffer(0, 0), peer_buffer(ranks, 0))})
 
 
 READY = Program([Ready(), Finish(0)], [], 0, "ready")  # waits for the work on the buffers that the caller has queued
 
 
 @lru_cache(maxsize=512)
-def mapped(program: Program) -> Program:
-    """Return the program for buffers of all ranks in GPU memory, without messages; it ends when the GPU is done.
+def mapped(program: Program, waits: bool = True) -> Program:
+    """Return the program for buffers of all ranks in GPU memory, without messages; with `waits`, it waits for the GPU.
 
     A combination is stored in all its places at once, so that the GPU does not read the result again.
     """
@@ -60,7 +90,9 @@ def mapped(program: Program) -> Program:
             steps[-1] = Spread(*last[:2], (*_outs(last), step.to))
         else:
             steps.append(step)
-    return replace(program, steps=[*steps, Finish(len(steps) - 1)]) if steps else program
+    if waits and steps:
+        steps.append(Finish(len(steps) - 1))
+    return replace(program, steps=steps)
 
 
 def _outs(step: Apply | Spread) -> tuple[Region, ...]:
@@ -180,13 +212,19 @@ def _final_writes(program: Program) -> dict[int, list[Region]]:
 
 
 def _synchronised(program: Program, on_device: set[int]) -> Program:
-    """Return the program with a `Finish` wherever a message or the host must wait for the GPU."""
+    """Return the program with a `Finish` wherever a message or the host must wait for the GPU.
+
+    A message without data says that blocks may be read, or have been, so it is sent after all work on the buffers.
+    """
+    everything = [Region(buffer, 0, _ALL) for buffer in (SEND, RECV, SCRATCH)]
     steps: list[Step] = []
     pending: list[tuple[int, list[Region], list[Region]]] = []
     for step in program.steps:
         reads, writes = _accesses(step, program.messages)
         if isinstance(step, Ready):  # stands for all earlier work of the GPU, including the work of the caller
             writes = [Region(buffer, 0, _ALL) for buffer in on_device]
+        elif type(step) is Start and program.messages[step.message].outgoing and not reads[0].size:
+            reads = everything
         touched = not isinstance(step, Start | Wait) and any(r.buffer in on_device for r in [*reads, *writes])
         if touched or isinstance(step, Ready):
             pending.append((len(steps), reads, writes))

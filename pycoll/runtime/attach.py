@@ -294,7 +294,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
         not table[:, 2].any(),
         native.library(),
         bool(table[:, 4].all()),
-        bool(table[:, 5].all()) and len(numbers) == 1 < private.size,
+        bool(table[:, 5].all()),
         bool(table[:, 3].all()),
     )
     _warn(unknown_variables())

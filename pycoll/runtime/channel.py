@@ -169,13 +169,18 @@ class Channel:
     ) -> list[Executable]:
         """Bind programs that use the same scratch to own buffers and to those of other ranks.
 
-        Only those of blocking calls on GPU memory are kept for later calls.
+        On GPU memory, those of blocking calls are kept, and those with a `tag` can run again with other tags.
         """
         memory = buffers.memory
         if tag is None and memory is not HOST:
             self.renew()
             return [self.bind_for_long(program, buffers, addresses, operation, peers) for program in programs]
         nbytes = max(program.scratch for program in programs)
+        if memory is not HOST:
+            scratch = memory.allocate(nbytes)
+            return [
+                bind(self.comm, program, buffers, addresses, operation, scratch, None, peers) for program in programs
+            ]
         scratch = memory.allocate(nbytes) if tag else self.shared_scratch(memory, nbytes)
         return [
             freed_at_its_end(bind(self.comm, program, buffers, addresses, operation, scratch, tag or BLOCKING, peers))

@@ -31,11 +31,12 @@ from .executable import Executable, freed_at_its_end
 from .failures import TOLERANT
 from .gpu.memory import memory_of
 from .plan import Plan, make_plan
+from .plan_device import DevicePlan
 from .progress import Task
 from .recording import recorder
 from .sharing import SharedPlan, Sharing
 from .sharing_choice import can_share, find_sharing
-from .sharing_device import DevicePlan, DeviceSharing
+from .sharing_device import DeviceSharing
 
 # (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> CheckedBuffers
 Reader = Callable[[Primitive, Any, Any, int, int, int, Any], CheckedBuffers]
@@ -100,7 +101,7 @@ class Prepared:
     operation: Operation | None
     bind: Binder
     typed: bool = field(default=True)  # whether the buffers of all ranks must have the same dtype
-    sharing: Sharing | None = None  # if the buffers may be registered
+    sharing: Sharing | None = None  # if other ranks may access the buffers
 
     @property
     def name(self) -> str:
@@ -322,7 +323,8 @@ def _longest(channel: Channel, buffers: CheckedBuffers, chosen: Algorithm, choic
     several = channel.facts.host_count > 1
     usual = settings.longest(several, None if chosen.pipelined else choice.segment)
     on_host = is_host(buffers.send) and is_host(buffers.recv)
-    if on_host or chosen.primitive.rooted or nbytes <= usual or not channel.facts.direct:
+    on_gpu = channel.facts.direct or (several and channel.facts.cuda_ipc)
+    if on_host or chosen.primitive.rooted or nbytes <= usual or not on_gpu:
         return usual
     return settings.longest_on_gpu(several)
 

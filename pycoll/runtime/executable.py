@@ -6,7 +6,7 @@ of exactly these addresses, lengths and dtypes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from types import CodeType
@@ -19,10 +19,19 @@ from ..compiler.program import Finish, Program, Step, Wait
 from .recording.steps import RECORDING, Tracer
 
 if TYPE_CHECKING:
-    from ..arguments.streams import Mark
     from .plan import Plan
 
 Calls = list[Callable[[], object]]
+
+
+class Awaited(Protocol):
+    """Work on a GPU that can be waited for like a request."""
+
+    def Test(self) -> bool:
+        """Whether it is complete."""
+
+    def Wait(self) -> None:
+        """Wait until it is complete."""
 
 
 class Executable:
@@ -34,7 +43,7 @@ class Executable:
         calls: Calls,
         requests: list[Any],
         scratch: Any,
-        marks: dict[int, Mark] | None = None,
+        marks: Mapping[int, Awaited] | None = None,
         tag: list[int] | None = None,
     ) -> None:
         self.program, self.calls, self.requests, self.scratch = program, calls, requests, scratch
@@ -53,7 +62,7 @@ class Executable:
             waits = self.tracer.waits(waits)
         return waits + [None] * (len(self.calls) - len(waits))
 
-    def _awaited(self, step: Step) -> MPI.Prequest | Mark | None:
+    def _awaited(self, step: Step) -> MPI.Prequest | Awaited | None:
         if type(step) is Wait:
             request: MPI.Prequest = self.requests[step.message]
             return request

@@ -24,6 +24,7 @@ from ..arguments.memory import address, overlap
 from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
 from ..compiler.align import LINE
+from ..compiler.program import INPUT
 from ..compiler.shared import SharedProgram
 from .bind import Template, template
 from .executable import Calls, Executable, Runs, run_in_turn
@@ -40,7 +41,8 @@ get_address = MPI.Get_address
 MOST_KNOWN = 1 << 14  # the most calls that a plan keeps for buffers in known positions
 MOST_SEEN = 1 << 12  # the most positions that it remembers
 _KIND = 2  # the column of the rows with the length of the call, and whether the rank works in place
-_ELSEWHERE = -1  # in this column, of ranks with buffers in GPU memory
+ELSEWHERE = -2  # in the row of a rank with buffers in GPU memory
+Accessed = list[tuple[int, int, int]]  # buffers: the rank, INPUT or OUTPUT, and where the part that is accessed begins
 _Key = tuple[int, int, Rows]  # the addresses of the buffers of this rank, and the positions of those of all ranks
 
 
@@ -54,6 +56,8 @@ class Sharing(ABC):
     sizes: tuple[int, int]  # of the send and the receive buffer, in bytes
     operation: Operation | None
     width: int = field(default=3, init=False)  # of the rows of the table
+    call: int = field(default=0, init=False)  # the same on all ranks that can take part
+    exported: set[int] = field(default_factory=set, init=False)  # the buffers of this rank that others may access
 
     @abstractmethod
     def row(self, send: int, recv: int) -> tuple[int, ...]:
@@ -62,6 +66,16 @@ class Sharing(ABC):
     @abstractmethod
     def peers(self, rows: Rows) -> list[int] | None:
         """The addresses of the peer buffers of the program; None on all ranks if they cannot be accessed."""
+
+    @abstractmethod
+    def accessed(self, rows: Rows) -> Accessed | None:
+        """The buffers that other ranks access, if all are in GPU memory; None on all ranks if they use messages."""
+
+    def buffer(self, which: int, send: int, recv: int) -> tuple[int, int]:
+        """The address and the length of the input or output of this rank."""
+        if which == INPUT and send:
+            return send, self.sizes[0]
+        return recv, self.sizes[1]  # a rank that works in place has its input there too
 
     def parts(self, send: int, recv: int, tag: int | None, messages: Callable[[], Iterable[Runs]]) -> Iterator[Any]:
         """The parts of a collective on buffers at these addresses; those of `messages` if they are not registered.
@@ -75,26 +89,29 @@ class Sharing(ABC):
         if peers is None:
             yield from messages()
         else:
-            yield from self.work(meeting, self.program, self.like, (send, recv), peers, tag)
+            bound = self.bound(self.program, self.like, (send, recv), peers, tag)
+            yield from self.work(meeting, self.program, bound)
         channel.end_meeting(meeting, tag)
 
-    def work(
+    def bound(
         self,
-        meeting: Meeting,
         program: SharedProgram,
         like: CheckedBuffers,
         places: tuple[int, int],
         peers: Sequence[int],
         tag: int | None,
-    ) -> Iterator[Executable]:
-        """The parts after the first synchronization, if the buffers of all ranks can be accessed."""
+    ) -> list[Executable]:
+        """The programs before and after the second synchronization, bound to buffers at these addresses."""
         programs = [program.program, program.after]
-        work, after = self.channel.bind_shared(programs, like, places, peers, self.operation, tag)
-        yield work
+        return self.channel.bind_shared(programs, like, places, peers, self.operation, tag)
+
+    def work(self, meeting: Meeting, program: SharedProgram, executables: list[Executable]) -> Iterator[Executable]:
+        """The parts after the first synchronization, if the buffers of all ranks can be accessed."""
+        yield executables[0]
         if not program.has_messages:
             yield meeting.closing
             if program.after.steps:
-                yield after
+                yield executables[1]
 
 
 @dataclass
@@ -107,14 +124,15 @@ class EvenSharing(Sharing):
 
     def __post_init__(self) -> None:
         self._needed = [(rank, which, 2 * rank + which) for rank, which in self.program.needed]
+        self.exported = {which for rank, which in self.program.needed if rank == self.channel.registered.place}
         self._nowhere = [0] * (2 * len(self.channel.registered.here))
         # blocks of other lengths would lie elsewhere; and if only some ranks work in place, they would be overwritten
         inside = self.uniform and self.own_block is not None
-        self._kind = 2 * self.nbytes + inside
+        self.call = 2 * self.nbytes + inside
         if self.program.has_messages:  # it reads blocks from the output of other ranks too, so all must use one layout
-            self._kind = crc32(repr((self.nbytes, inside, self.like.extents(self.channel.size))).encode())
-        if self.like.memory is not HOST:  # even if no other rank accesses its buffers: the CPU cannot access them
-            self._kind = _ELSEWHERE
+            self.call = crc32(repr((self.nbytes, inside, self.like.extents(self.channel.size))).encode())
+        # even if no other rank accesses its buffers: the CPU cannot access them
+        self._kind = self.call if self.like.memory is HOST else ELSEWHERE
 
     def row(self, send: int, recv: int) -> tuple[int, ...]:
         """The positions of the buffers of this rank, and the kind of its call."""
@@ -135,12 +153,22 @@ class EvenSharing(Sharing):
             if code < 0:
                 return None
             found[place] = code + shifts[code >> AREA][rank]
-        if self._kind == _ELSEWHERE:
+        if self._kind == ELSEWHERE:
             return None
         for row in rows:
             if row[_KIND] != self._kind:
                 return None
         return found
+
+    def accessed(self, rows: Rows) -> Accessed:
+        """The buffers that other ranks access."""
+        return [(rank, which, 0) for rank, which in self.program.needed]
+
+    def buffer(self, which: int, send: int, recv: int) -> tuple[int, int]:
+        """The address and the length of the input or output of this rank."""
+        start, nbytes = super().buffer(which, send, recv)
+        shift = self.own_block or 0 if which == INPUT and not send else 0
+        return start + shift, nbytes - shift
 
 
 @dataclass(kw_only=True)

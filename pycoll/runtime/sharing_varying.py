@@ -11,10 +11,10 @@ from ..compiler.blocks import Extents
 from ..compiler.program import OUTPUT
 from .meeting import Rows
 from .registered import AREA
-from .sharing import Sharing
+from .sharing import ELSEWHERE, Accessed, Sharing
 
 _Places = tuple[int, ...]  # of the blocks of a rank: offsets, and lengths to and from each rank
-_Found = tuple[list[int], list[tuple[int, int]]]
+_Found = tuple[int, Accessed] | None  # the total length of the blocks, and the buffers that ranks access
 
 
 @dataclass
@@ -28,21 +28,23 @@ class VaryingSharing(Sharing):
     sends: Extents  # the places of the blocks for each rank
     recvs: Extents  # and of those from each rank
     which: int  # the buffer that others access: INPUT or OUTPUT
-    least: int  # the least total length, in bytes, for which registered buffers are used
+    least: tuple[int, int]  # the least total lengths, in bytes, for which registered buffers and GPU memory are used
 
     def __post_init__(self) -> None:
+        me = self.channel.comm.rank
         starts = [start for start, _ in (self.sends, self.recvs)[self.which]]
         lengths = [nbytes for _, nbytes in (*self.sends, *self.recvs)]
         self._places = *starts, *lengths
         self.width = 1 + len(self._places)
-        self._last: tuple[list[_Places], _Found | None] = [], None  # those of a call, and what they mean
+        for_others = [nbytes for rank, (_, nbytes) in enumerate((self.sends, self.recvs)[self.which]) if rank != me]
+        self.exported = {self.which} if any(for_others) else set()
+        self._last: tuple[list[_Places], _Found] = [], None  # those of a call, and what they mean
 
     def row(self, send: int, recv: int) -> tuple[int, ...]:
         """The position of the buffer of this rank, and the places of its blocks."""
-        which = self.which if send else OUTPUT  # the input of a rank that works in place is in the receive buffer
         if self.like.memory is not HOST:  # the CPU cannot copy from or to the buffers of this rank
-            return (-1,) * self.width
-        return self.channel.registered.code((send, recv)[which], self.sizes[which]), *self._places
+            return ELSEWHERE, *self._places
+        return self.channel.registered.code(*self.buffer(self.which, send, recv)), *self._places
 
     def peers(self, rows: Rows) -> list[int] | None:
         """The addresses of the blocks of all ranks that this rank accesses.
@@ -50,25 +52,32 @@ class VaryingSharing(Sharing):
         It is None if a buffer that others access is not registered, if a buffer is in GPU memory, if the blocks are
         short, or if the lengths of a sender and its receiver differ.
         """
-        codes, places = [row[0] for row in rows], [row[1:] for row in rows]
+        codes, accessed = [row[0] for row in rows], self._accessed(rows, self.least[0])
+        if accessed is None or ELSEWHERE in codes or any(codes[rank] < 0 for rank, _, _ in accessed):
+            return None
+        peers, shifts = [0] * (2 * self.channel.size), self.channel.registered.shifts
+        for rank, which, start in accessed:
+            peers[2 * rank + which] = codes[rank] + start + shifts[codes[rank] >> AREA][rank]
+        return peers
+
+    def accessed(self, rows: Rows) -> Accessed | None:
+        """The buffers that other ranks access; None if the blocks are short, or if lengths differ."""
+        return self._accessed(rows, self.least[1])
+
+    def _accessed(self, rows: Rows, least: int) -> Accessed | None:
+        places = [row[1 : self.width] for row in rows]
         last = self._last  # calls in a loop often differ in the positions of buffers only
         if places != last[0]:
             last = self._last = places, self._read(np.array(places))
-        found = last[1]
-        if found is None or any(codes[rank] < 0 for rank in found[0]):
-            return None
-        peers, shifts = [0] * (2 * self.channel.size), self.channel.registered.shifts
-        for rank, start in found[1]:
-            peers[2 * rank + self.which] = codes[rank] + start + shifts[codes[rank] >> AREA][rank]
-        return peers
+        return last[1][1] if last[1] is not None and last[1][0] >= least else None
 
-    def _read(self, table: np.ndarray) -> _Found | None:
-        """The ranks whose buffers others access, and the ranks and offsets of the blocks that this rank accesses."""
+    def _read(self, table: np.ndarray) -> _Found:
+        """What a table of places means; the part of a buffer that this rank accesses is its own block."""
         starts, sends, recvs = np.split(table, 3, axis=1)
-        if (sends < 0).any() or (sends != recvs.T).any() or sends.sum() < self.least:
+        if (sends != recvs.T).any():
             return None
         lengths = recvs.copy() if self.which == OUTPUT else sends.copy()
         np.fill_diagonal(lengths, 0)
         me = self.channel.comm.rank
-        mine = [(rank, int(starts[rank, me])) for rank in np.flatnonzero(lengths[:, me]).tolist()]
-        return np.flatnonzero(lengths.any(axis=1)).tolist(), mine
+        ranks = np.flatnonzero(lengths.any(axis=1)).tolist()
+        return int(sends.sum()), [(rank, self.which, int(starts[rank, me])) for rank in ranks]

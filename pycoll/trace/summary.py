@@ -116,7 +116,7 @@ class GpuUse(NamedTuple):
 
 def gpu_use(rank: Rank) -> GpuUse:
     """Measure how much time of its collectives a rank spent with launches, and with waiting for its GPU."""
-    used = [one for one in rank.collectives if any(step.what == "finish" for step in one.steps)]
+    used = [one for one in rank.collectives if any(step.what.startswith(("launch", "finish")) for step in one.steps)]
     launches, waits = (
         [step.end - step.begin for one in used for step in one.steps if step.what.startswith(what)]
         for what in ("launch", "finish")

@@ -133,6 +133,10 @@ def module():
         ipcGetMemHandle=ipc.get,
         ipcOpenMemHandle=ipc.open,
         ipcCloseMemHandle=ipc.close,
+        ipcGetEventHandle=ipc.get_event,
+        ipcOpenEventHandle=ipc.open_event,
+        streamWaitEvent=lambda stream, event: Stream._all[stream].wait_event(Event._all[event]),
+        eventSynchronize=lambda event: Event._all[event].synchronize(),
         eventQuery=lambda event: Event._all[event].query(),
         eventRecord=lambda event, stream: Event._all[event].record(Stream._all[stream]),
     )
@@ -186,7 +190,7 @@ def forget():
     from pycoll.runtime.gpu import combine, cuda_aware, memory
 
     faults.clear()
-    ipc.refuses = False
+    ipc.refuses = ipc.refuses_events = False
     for channel in channels.values():
         channel.forget_plans()
         channel.clear()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .standin_memory import Block, is_pinned, memory_at
-from .standin_streams import get_current_stream, launch
+from .standin_memory import Block, is_accessible, is_pinned, memory_at
+from .standin_streams import CUDARuntimeError, get_current_stream, launch
 
 
 class Device:
@@ -93,6 +93,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
             memory = self._owner.bytes
         else:
             self._owner = memptr.mem.owner
+            if not is_accessible(memptr.ptr, extent):  # a kernel would fail on its first access
+                raise CUDARuntimeError("cudaErrorIllegalAddress: kernels cannot access this memory")
             memory = memory_at(memptr.ptr, extent)
         self._host = np.ndarray(shape, dtype, memory, 0, strides)
 

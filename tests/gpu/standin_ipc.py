@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import struct
 
-from .standin_memory import Allocation, map_file, unmap
-from .standin_streams import CUDARuntimeError
+from .standin_memory import Allocation, map_file, opened, unmap
+from .standin_streams import CUDARuntimeError, Event, Imported
 
 INVALID_VALUE = 1
 _HANDLE = "<iiQ"  # process, descriptor, length: another allocation may get the same handle when one is freed
@@ -19,9 +19,9 @@ class Ipc:
     """Handles and mappings; tests can let the next ones fail."""
 
     def __init__(self):
-        self.opened = {}  # length and handle by address
+        self.opened = opened
         self.opens = 0  # calls of ipcOpenMemHandle
-        self.refuses = False  # as if GPUs could not access the memory of each other
+        self.refuses = self.refuses_events = False  # as if GPUs could not access the memory of each other
 
     def get(self, ptr):
         found = containing(ptr)
@@ -53,6 +53,23 @@ class Ipc:
         if address not in self.opened:
             raise CUDARuntimeError("cudaErrorInvalidValue: invalid argument")
         unmap(address, self.opened.pop(address)[0])
+
+    def get_event(self, ptr):
+        event = Event._all[ptr]
+        if getattr(event, "shared", None) is None:
+            raise CUDARuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
+        event.exported = True
+        return struct.pack(_HANDLE, os.getpid(), event.file, ptr).ljust(64, b"\0")
+
+    def open_event(self, handle):
+        process, file, _ = struct.unpack_from(_HANDLE, handle)
+        if process == os.getpid() or self.refuses_events or handle in Imported.opened:
+            raise CUDARuntimeError("cudaErrorInvalidValue: invalid argument")
+        there = os.open(f"/proc/{process}/fd/{file}", os.O_RDWR)
+        try:
+            return Imported(handle, there).ptr
+        finally:
+            os.close(there)
 
 
 ipc = Ipc()

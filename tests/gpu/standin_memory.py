@@ -47,6 +47,16 @@ def unmap(address, nbytes):
     assert _libc.mmap(address, nbytes, 0, flags, -1, 0) == address
 
 
+opened = {}  # allocations of other processes: length and handle by address
+
+
+def is_accessible(ptr, nbytes):
+    """Whether kernels can access this memory: GPU memory of this process, that of others, or pinned host memory."""
+    spans = [(start, one.nbytes) for start, one in list(Allocation.all.items())]
+    spans += [(start, size) for start, (size, _) in list(opened.items())] + list(_in_use.items())
+    return not nbytes or any(start <= ptr and ptr + nbytes <= start + size for start, size in spans)
+
+
 def memory_at(ptr, nbytes):
     return np.frombuffer(MPI.buffer.fromaddress(ptr, nbytes), np.uint8)
 

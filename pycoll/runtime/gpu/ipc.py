@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import secrets
+import struct
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from ...arguments.device_arrays import cupy
 
 HANDLE = 64  # bytes of a handle
+COLUMNS = 4 + HANDLE // 8  # of a position in a table
 _BUFFER_ID, _IS_MANAGED, _IS_CAPABLE = 7, 8, 10  # attributes of a pointer: CU_POINTER_ATTRIBUTE_...
 _PROCESS = secrets.randbits(30) << 32  # the number of an allocation begins with a number of its process
 
@@ -30,6 +33,27 @@ class Export(NamedTuple):
     number: int
     base: int
     handle: bytes
+
+
+class Position(NamedTuple):
+    """Where a buffer is: its allocation, the offset in it, and whether all ranks have opened the allocation."""
+
+    export: Export
+    offset: int
+    agreed: bool
+
+    def numbers(self) -> list[int]:
+        """The position as a part of a row of a table."""
+        number, base, handle = self.export
+        return [number, base, self.offset, self.agreed, *memoryview(handle).cast("q")]
+
+    @classmethod
+    def read(cls, numbers: Sequence[int]) -> Position | None:
+        """The position with these numbers; None if the buffer cannot be opened."""
+        number, base, offset, agreed, *handle = numbers
+        return (
+            cls(Export(number, base, struct.pack(f"{HANDLE // 8}q", *handle)), offset, bool(agreed)) if number else None
+        )
 
 
 @cache
@@ -49,8 +73,17 @@ def _attribute(address: int, which: int) -> int:
     return found.value
 
 
-_exports: dict[int, tuple[int, Export]] = {}  # by the address of the allocation, with its identifier
 _made = 0
+
+
+def new_number() -> int:
+    """A number that no process uses again."""
+    global _made
+    _made += 1
+    return _PROCESS | _made
+
+
+_exports: dict[int, tuple[int, Export]] = {}  # by the address of the allocation, with its identifier
 
 
 def export(address: int, nbytes: int, device: int) -> tuple[Export, int]:
@@ -58,7 +91,6 @@ def export(address: int, nbytes: int, device: int) -> tuple[Export, int]:
 
     Raises NotShareable if it cannot be exported.
     """
-    global _made
     xp = cupy()
     with xp.cuda.Device(device):
         base, length = ctypes.c_ulonglong(), ctypes.c_size_t()
@@ -77,8 +109,7 @@ def export(address: int, nbytes: int, device: int) -> tuple[Export, int]:
                 handle = xp.cuda.runtime.ipcGetMemHandle(start)
             except xp.cuda.runtime.CUDARuntimeError as error:
                 raise NotShareable(f"ipcGetMemHandle failed: {error}") from None
-            _made += 1
-            found = Export(_PROCESS | _made, start, bytes(handle))
+            found = Export(new_number(), start, bytes(handle))
             _exports[start] = identifier, found
     return found, address - start
 

@@ -104,6 +104,10 @@ class Call:
             (wanted if at_root else recv.copy()),
         )
 
+    @staticmethod
+    def compare(recv, wanted):
+        np.testing.assert_array_equal(recv, wanted)
+
     def check(self, memory, form="blocking", times=1):
         """Run the call and check the result."""
         name = self.primitive
@@ -113,14 +117,14 @@ class Call:
                 getattr(pycoll, name)(*arguments, **self.given)
             elif form == "nonblocking":
                 getattr(pycoll, f"i{name}")(*arguments, **self.given).Wait()
-            np.testing.assert_array_equal(recv, wanted) if form != "persistent" else None
+            self.compare(recv, wanted) if form != "persistent" else None
         if form == "persistent":
             with getattr(pycoll, f"{name}_init")(*arguments, **self.given) as persistent:
                 for _ in range(times):
                     arguments, recv, wanted = self.place(memory)
                     persistent.Start()
                     persistent.Wait()
-                    np.testing.assert_array_equal(recv, wanted)
+                    self.compare(recv, wanted)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,0 +1,40 @@
+"""Fixtures for GPU memory that other ranks access."""
+
+import pytest
+from mpi4py import MPI
+
+import pycoll
+from pycoll.base import settings
+from pycoll.runtime import sharing_choice
+from tests.gpu import standin
+from tests.gpu.api.test_collectives import is_real
+
+LEAST = 256  # bytes from which the GPU memory of others is accessed here
+
+
+@pytest.fixture(params=["staged"])
+def way(request, xp, monkeypatch):
+    """Yield the path of buffers that other ranks cannot access."""
+    monkeypatch.setenv("PYCOLL_CUDA_AWARE", "1" if request.param == "direct" else "0")
+    standin.forget()
+    yield request.param
+    standin.forget()
+
+
+@pytest.fixture
+def access(monkeypatch):
+    """Let ranks access the GPU memory of others."""
+    monkeypatch.setattr(settings, "CUDA_IPC", True)
+    monkeypatch.setattr(sharing_choice, "CUDA_IPC_FROM", LEAST)
+
+
+@pytest.fixture
+def ipc(xp, way, access):
+    """Yield a communicator on which ranks access the GPU memory of each other."""
+    before = set(standin.ipc.opened)  # by communicators that failed
+    comm = MPI.COMM_WORLD.Dup()
+    assert pycoll.attach(comm).facts.cuda_ipc
+    yield comm
+    comm.Free()
+    if not is_real(xp):
+        assert set(standin.ipc.opened) <= before
