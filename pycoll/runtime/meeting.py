@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from ..compiler.blocks import ProgramKey, compiled
 from ..compiler.program import EMPTY, Message, Program, Start, Wait
 from ..schedule.registry import find
 from .board import Board, Seen
-from .executable import REPEATABLE, Executable
+from .executable import REPEATABLE, Calls, Executable
 from .recording import recorder
 from .recording.steps import Tracer
 
@@ -34,6 +35,11 @@ class Meeting(ABC):
     opening: Executable
     closing: Executable
 
+    @property
+    def last_calls(self) -> Calls:
+        """The calls of the second synchronization."""
+        return self.closing.calls
+
     def __init__(self, width: int) -> None:
         self.epoch, self.width = hooks.epoch, width
 
@@ -41,9 +47,17 @@ class Meeting(ABC):
     def enter(self, row: tuple[int, ...]) -> None:
         """Set the row of this rank, which the others get in the first synchronization."""
 
+    def meet(self) -> bool:
+        """Try to run the first synchronization, in less time than `opening`; return whether it is complete."""
+        return False
+
     @abstractmethod
     def rows(self) -> Rows:
         """Return the rows of all ranks, after the first synchronization."""
+
+    @abstractmethod
+    def heads(self) -> list[tuple[int, int]]:
+        """Return the first two numbers of all rows, after the first synchronization."""
 
     def free(self) -> None:
         """Free the requests."""
@@ -83,6 +97,10 @@ class MessageMeeting(Meeting):
         """Return the rows of all ranks, after the first synchronization."""
         return tuple(map(tuple, self._table.tolist()))
 
+    def heads(self) -> list[tuple[int, int]]:
+        """Return the first two numbers of all rows, after the first synchronization."""
+        return [(row[0], row[1]) for row in self._table[:, :2].tolist()]
+
 
 def _among(ranks: list[int], program: Program) -> Program:
     """The program with these ranks as its peers."""
@@ -102,10 +120,41 @@ class BoardMeeting(Meeting):
         self._starts = tuple(8 * (at - width) for at in board.starts)
         self.opening = self._synchronization(channel, "allgather", self.begin, board.starts)
         self.closing = self._synchronization(channel, "barrier", board.finish, (board.end, board.end))
+        self._others = [row for place, row in enumerate(board.rows) if place != channel.registered.place]
 
     def enter(self, row: tuple[int, ...]) -> None:
         """Set the row of this rank, which the others get in the first synchronization."""
         self._row, self._board.number = row, self._board.posted + 1
+
+    def meet(self) -> bool:
+        """Try to run the first synchronization; return whether all ranks have begun after a few checks."""
+        self.begin()
+        board = self._board
+        return self._all_at(board.starts[board.number & 1])
+
+    def leave(self) -> None:
+        """Run the second synchronization."""
+        self._board.finish()
+        if not self._all_at(self._board.end):
+            for wait in self.closing.calls[1:]:
+                wait()
+
+    @property
+    def last_calls(self) -> Calls:
+        """The calls of the second synchronization: a single one."""
+        return [self.leave]
+
+    def _all_at(self, at: int) -> bool:
+        """Whether all ranks write the number of the collective at this place while this one checks."""
+        number, spins = self._board.number, self._board.spins
+        for row in self._others:
+            if row[at] != number:
+                for _ in range(spins):
+                    if row[at] == number:
+                        break
+                else:
+                    return False
+        return True
 
     def begin(self) -> None:
         """Write the row of this rank, once: writing clears it first, and others may be reading it."""
@@ -117,9 +166,13 @@ class BoardMeeting(Meeting):
 
     def rows(self) -> Rows:
         """Return the rows of all ranks, after the first synchronization."""
-        board, unpack = self._board, self._unpack
-        start = self._starts[board.number & 1]
-        return tuple([unpack(row, start) for row in board.rows])
+        board = self._board
+        return tuple(map(self._unpack, board.rows, repeat(self._starts[board.number & 1])))
+
+    def heads(self) -> list[tuple[int, int]]:
+        """Return the first two numbers of all rows, after the first synchronization."""
+        start = self._board.starts[self._board.number & 1] - self.width
+        return [(row[start], row[start + 1]) for row in self._board.rows]
 
     def _synchronization(
         self, channel: Channel, name: str, write: Callable[[], None], at: tuple[int, int]
@@ -141,4 +194,4 @@ class BoardMeeting(Meeting):
         return executable
 
 
-REPEATABLE.add(BoardMeeting.begin.__code__)
+REPEATABLE.update(one.__code__ for one in (BoardMeeting.begin, BoardMeeting.leave))

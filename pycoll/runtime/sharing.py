@@ -11,6 +11,7 @@ a rank stored before it sent a message is visible to a rank that has received it
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
@@ -26,10 +27,10 @@ from ..arguments.ops import Operation
 from ..compiler.align import LINE
 from ..compiler.shared import SharedProgram
 from .bind import Template, template
-from .executable import Calls, Executable, Runs, run_in_turn
+from .executable import Calls, Executable, Runs, has_run, run_in_turn
 from .interruptions import interruptions_delayed
 from .meeting import Meeting, Rows
-from .plan import Plan
+from .plan import PlacedPlan, Plan, StagedPlan
 from .recording import recorder
 from .registered import AREA
 
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
     from .channel import Channel
 
 get_address = MPI.Get_address
-MOST_KNOWN = 1 << 14  # the most calls that a plan keeps for buffers in known positions
-MOST_SEEN = 1 << 12  # the most positions that it remembers
+MOST_KNOWN = 1 << 12  # the most calls that a plan keeps for buffers in known positions
+MOST_SEEN = 1 << 8  # the most positions that it remembers
 _KIND = 2  # the column of the rows with the length of the call, and whether the rank works in place
 _ELSEWHERE = -1  # in this column, of ranks with buffers in GPU memory
+_NO_DELAY = contextlib.nullcontext()
 _Key = tuple[int, int, Rows]  # the addresses of the buffers of this rank, and the positions of those of all ranks
 
 
@@ -59,6 +61,10 @@ class Sharing(ABC):
     def row(self, send: int, recv: int) -> tuple[int, ...]:
         """Where the buffers of this rank are, and how they are used, for the other ranks."""
 
+    def refuses(self, meeting: Meeting) -> bool:
+        """Whether the first two numbers of the rows show that buffers cannot be accessed; the same on all ranks."""
+        return False
+
     @abstractmethod
     def peers(self, rows: Rows) -> list[int] | None:
         """The addresses of the peer buffers of the program; None on all ranks if they cannot be accessed."""
@@ -71,7 +77,7 @@ class Sharing(ABC):
         channel, meeting = self.channel, self.channel.meeting(self.width, tag)
         meeting.enter(self.row(send, recv))
         yield meeting.opening
-        peers = self.peers(meeting.rows())
+        peers = None if self.refuses(meeting) else self.peers(meeting.rows())
         if peers is None:
             yield from messages()
         else:
@@ -154,11 +160,16 @@ class SharedPlan(Plan):
     meeting: Meeting
     scratch_address: int
     rest: Executable  # runs the calls that follow the first synchronization
+    closing_calls: Calls = field(init=False)
     known: dict[_Key, Calls] = field(default_factory=dict)
     count: int = 0  # of these calls
     seen: set[int] = field(default_factory=set)  # the hashes of keys without calls
     ran: bool = False  # the last call has run with messages
+    copied: bool  # `messages` copies the buffers, or has an executable for them, so that nothing follows its messages
     templates: dict[tuple[int, ...], tuple[Template, Template]] = field(default_factory=dict)  # by offsets in lines
+
+    def __post_init__(self) -> None:
+        self.closing_calls = self.meeting.last_calls
 
     @classmethod
     def around(cls, plan: Plan, sharing: Sharing) -> SharedPlan:
@@ -172,6 +183,7 @@ class SharedPlan(Plan):
             messages=plan,
             meeting=channel.meeting(sharing.width, None),
             rest=Executable(program, [], [], scratch),
+            copied=isinstance(plan, StagedPlan) or (isinstance(plan, PlacedPlan) and plan.stage is not None),
             scratch_address=address(scratch),
         )
 
@@ -184,15 +196,24 @@ class SharedPlan(Plan):
             parts = self.sharing.parts(*places, None, lambda: [_ByMessages(self.messages, send, recv)])
             run_in_turn(parts, self._broken)
             return True
-        self.meeting.enter(self.sharing.row(*places))
-        opening = self.running = self.meeting.opening
-        interrupted, delayed = opening.interrupted, None
-        try:
-            opening.run()
-        except BaseException as error:
-            if opening.failed or opening.interrupted == interrupted:  # no message has been sent, or one is missing
-                raise
-            delayed = error
+        meeting, delayed = self.meeting, None
+        meeting.enter(self.sharing.row(*places))
+        opening = self.running = meeting.opening
+        interrupted = opening.interrupted
+        for last in (False, True):
+            try:
+                if not meeting.meet():
+                    opening.run()
+                break
+            except BaseException as error:
+                if opening.failed:
+                    raise
+                delayed = delayed or error
+                if opening.interrupted > interrupted:
+                    break
+                if last:
+                    opening.failed = True  # the other ranks wait
+                    raise
         interrupted, self.ran = self.rest.interrupted, False
         for last in (False, True):
             try:  # Python handles signals at the beginning of functions: so also in the one that is called here
@@ -200,9 +221,10 @@ class SharedPlan(Plan):
                 break
             except BaseException as error:
                 delayed = delayed or error
-                if self.ran or self.rest.interrupted > interrupted:
+                failed = self.messages.running and self.messages.running.failed
+                if not failed and (self.ran or self.rest.interrupted > interrupted or has_run(error)):
                     break
-                if last or (self.messages.running and self.messages.running.failed):
+                if last or failed:
                     opening.failed, self.running = True, opening  # the other ranks wait
                     raise
                 # a signal came before the first call
@@ -227,10 +249,12 @@ class SharedPlan(Plan):
 
     def _run_rest(self, places: tuple[int, int], send: Any, recv: Any) -> None:
         """Run what follows the first synchronization."""
-        key = *places, self.meeting.rows()
-        calls = self.known[key] if key in self.known else self._bind(key)
+        calls = None
+        if not self.sharing.refuses(self.meeting):
+            key = *places, self.meeting.rows()
+            calls = self.known[key] if key in self.known else self._bind(key)
         if calls is None:
-            with interruptions_delayed():
+            with _NO_DELAY if self.copied else interruptions_delayed():
                 self.messages.run(send, recv)
                 self.ran, self.running = True, self.messages.running
         else:
@@ -274,7 +298,7 @@ class SharedPlan(Plan):
             self.templates[offsets] = template(sharing.program.program, *kind), template(sharing.program.after, *kind)
         work, after = self.templates[offsets]
         calls = work.calls(bases, [])
-        calls += self.meeting.closing.calls
+        calls += self.closing_calls
         if after.steps:
             calls += after.calls(bases, [])
         return calls
