@@ -83,7 +83,9 @@ def find_sharing(
     if varying:
         least = registered_limit(primitive.name, channel.tuned)[0] * channel.size ** (1 if primitive.rooted else 2)
         places, which = blocks_by_rank(key), accessed(primitive)
-        return VaryingSharing(channel, shared_varying(key), like, sizes, operation, *places, which, least)
+        return VaryingSharing(
+            channel, shared_varying(key), like, sizes, operation, *places, which, primitive.rooted, least
+        )
     several = channel.facts.host_count > 1
     program = pulled(key, channel.facts.hosts, mean) if several else shared(key, mean)
     if program is None:

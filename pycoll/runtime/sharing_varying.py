@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from .meeting import Meeting, Rows
 from .registered import AREA
 from .sharing import Sharing
 
-_Numbers = tuple[int, ...]  # of a rank: the total length, and of each block the offset, and the lengths to and from it
+_Numbers = tuple[int, ...]  # of the blocks of a rank: offsets, lengths to and from each rank, and their total
 _Blocks = list[tuple[int, int]]  # each with the rank to which it belongs, and its offset
 
 
@@ -21,50 +23,60 @@ _Blocks = list[tuple[int, int]]  # each with the rank to which it belongs, and i
 class VaryingSharing(Sharing):
     """Calls of one kind, in which ranks know only the places of their own blocks.
 
-    The row of a rank in the table contains the position of the buffer that others access, the total length of the
-    blocks that it sends, the offsets of the blocks in the buffer, and the lengths of the blocks that it sends to each
-    rank and receives from each rank.  The first two numbers are enough to see that a call uses messages.
+    The row of a rank in the table contains the offsets of the blocks in the buffer that others access, the lengths of
+    the blocks that the rank sends to each rank and receives from each rank, their total, and the position of the
+    buffer.  If the last two numbers of a rank show that the call uses messages, it writes no others.
     """
 
     sends: Extents  # the places of the blocks for each rank
     recvs: Extents  # and of those from each rank
     which: int  # the buffer that others access: INPUT or OUTPUT
+    rooted: bool
     least: int  # the least total length, in bytes, for which registered buffers are used
 
     def __post_init__(self) -> None:
         rank, blocks = self.channel.comm.rank, (self.sends, self.recvs)[self.which]
         starts = [start for start, _ in blocks]
         lengths = [nbytes for _, nbytes in (*self.sends, *self.recvs)]
-        total = sum(nbytes for _, nbytes in self.sends)
-        self._numbers = total, *starts, *lengths
-        self._accessed = any(nbytes for peer, (_, nbytes) in enumerate(blocks) if peer != rank)
-        self.width = 1 + len(self._numbers)
+        self._total = sum(nbytes for _, nbytes in self.sends)
+        self._numbers = *starts, *lengths, self._total
+        self.width = len(self._numbers) + 1
         self._last: tuple[list[_Numbers], _Blocks | None] = [], None  # those of a call, and what they mean
+        accessed = any(nbytes for peer, (_, nbytes) in enumerate(blocks) if peer != rank)
+        self._usual = None if accessed else (*self._numbers, 0)  # the row, if it does not depend on addresses
+        alone = accessed and self.rooted  # this is the root, which knows all lengths
+        if self.like.memory is not HOST or (alone and sum(nbytes for _, nbytes in blocks) < self.least):
+            self._usual = self._total, -1  # the CPU cannot copy from or to the buffers, or the blocks are short
 
     def row(self, send: int, recv: int) -> tuple[int, ...]:
-        """The position of the buffer of this rank, -1 if others cannot access it, and the places of its blocks."""
-        if self.like.memory is not HOST:  # the CPU cannot copy from or to the buffers of this rank
-            return -1, *self._numbers
-        if not self._accessed:
-            return 0, *self._numbers
+        """The places of the blocks of this rank, and the position of its buffer, -1 if others cannot access it."""
+        if self._usual:
+            return self._usual
         which = self.which if send else OUTPUT  # the input of a rank that works in place is in the receive buffer
-        return self.channel.registered.code((send, recv)[which], self.sizes[which]), *self._numbers
+        code = self.channel.registered.code((send, recv)[which], self.sizes[which])
+        return (*self._numbers, code) if code >= 0 else (self._total, -1)
 
-    def refuses(self, meeting: Meeting) -> bool:
-        """Whether a buffer that others access is not registered or in GPU memory, or the blocks are short."""
+    def reader(self, meeting: Meeting) -> Callable[[], Rows | None]:
+        """A function that returns the rows, or None.
+
+        It is None if a buffer that others access is not registered or in GPU memory, or if the blocks are short.
+        """
+        return partial(self._rows, meeting)
+
+    def _rows(self, meeting: Meeting) -> Rows | None:
         total = 0
-        for code, nbytes in meeting.heads():
+        for nbytes, code in meeting.ends():
             if code < 0:
-                return True
+                return None
             total += nbytes
-        return total < self.least
+        return meeting.rows() if total >= self.least else None
 
     def peers(self, rows: Rows) -> list[int] | None:
         """The addresses of the blocks of all ranks that this rank accesses.
 
         It is None if the lengths of a sender and its receiver differ.
         """
-        codes, numbers = [row[0] for row in rows], [row[1:] for row in rows]
+        codes, numbers = [row[-1] for row in rows], [row[:-1] for row in rows]
         last = self._last  # calls in a loop often differ in the positions of buffers only
         if numbers != last[0]:
             last = self._last = numbers, self._read(np.array(numbers))
@@ -78,7 +90,7 @@ class VaryingSharing(Sharing):
 
     def _read(self, table: np.ndarray) -> _Blocks | None:
         """The ranks and the offsets of the blocks that this rank accesses."""
-        starts, sends, recvs = np.split(table[:, 1:], 3, axis=1)
+        starts, sends, recvs = np.split(table[:, :-1], 3, axis=1)
         if (sends != recvs.T).any():
             return None
         lengths = recvs.copy() if self.which == OUTPUT else sends.copy()
