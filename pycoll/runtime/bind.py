@@ -72,10 +72,10 @@ class Template:
         if self._slices is None:
             arrays = [frombuffer(from_address(bases[i] + start, size), dtype) for i, start, size, dtype in self._arrays]
         else:
-            arrays = [
-                memory[(at := (bases[i] + start) // item) : at + count]
-                for i, start, item, count, memory in self._slices
-            ]
+            arrays = []
+            for i, start, item, count, memory in self._slices:
+                at = (bases[i] + start) // item
+                arrays.append(memory[at : at + count])
         return [make(requests, arrays) for make in self._makers]
 
     def _array(self, region: Region, dtype: np.dtype) -> int:

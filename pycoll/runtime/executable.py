@@ -113,6 +113,16 @@ class Executable:
             request.Free()
 
 
+def has_run(error: BaseException) -> bool:
+    """Whether an executable has raised this error, which it does after its last call, or because it has failed."""
+    trace = error.__traceback__
+    while trace:
+        if trace.tb_frame.f_code is Executable._finish.__code__:
+            return True
+        trace = trace.tb_next
+    return False
+
+
 class Message:
     """A message that has a different tag each time it is started."""
 

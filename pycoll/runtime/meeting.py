@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from ..compiler.blocks import ProgramKey, compiled
 from ..compiler.program import EMPTY, Message, Program, Start, Wait
 from ..schedule.registry import find
 from .board import Board, Seen
-from .executable import REPEATABLE, Executable
+from .executable import REPEATABLE, Calls, Executable
 from .recording import recorder
 from .recording.steps import Tracer
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .channel import Channel
 
 Rows = tuple[tuple[int, ...], ...]  # of the ranks of this host
+_END = Struct("2q")
 _ANY = 1 << 30  # longer than any message here
 
 
@@ -34,16 +36,29 @@ class Meeting(ABC):
     opening: Executable
     closing: Executable
 
+    @property
+    def last_calls(self) -> Calls:
+        """The calls of the second synchronization."""
+        return self.closing.calls
+
     def __init__(self, width: int) -> None:
         self.epoch, self.width = hooks.epoch, width
 
     @abstractmethod
     def enter(self, row: tuple[int, ...]) -> None:
-        """Set the row of this rank, which the others get in the first synchronization."""
+        """Set the row of this rank, or its last two numbers; the others get them in the first synchronization."""
+
+    def meet(self) -> bool:
+        """Try to run the first synchronization, in less time than `opening`; return whether it is complete."""
+        return False
 
     @abstractmethod
     def rows(self) -> Rows:
         """Return the rows of all ranks, after the first synchronization."""
+
+    @abstractmethod
+    def ends(self) -> Iterable[Sequence[int]]:
+        """Return the last two numbers of all rows, after the first synchronization."""
 
     def free(self) -> None:
         """Free the requests."""
@@ -76,12 +91,17 @@ class MessageMeeting(Meeting):
         )
 
     def enter(self, row: tuple[int, ...]) -> None:
-        """Set the row of this rank, which the others get in the first synchronization."""
-        self._mine[:] = row
+        """Set the row of this rank, or its last two numbers; the others get them in the first synchronization."""
+        self._mine[-len(row) :] = row
 
     def rows(self) -> Rows:
         """Return the rows of all ranks, after the first synchronization."""
         return tuple(map(tuple, self._table.tolist()))
+
+    def ends(self) -> Iterable[Sequence[int]]:
+        """Return the last two numbers of all rows, after the first synchronization."""
+        ends: list[list[int]] = self._table[:, -2:].tolist()
+        return ends
 
 
 def _among(ranks: list[int], program: Program) -> Program:
@@ -97,29 +117,74 @@ class BoardMeeting(Meeting):
     def __init__(self, channel: Channel, width: int, board: Board) -> None:
         super().__init__(width)
         self._board, self._row = board, (0,) * width
-        self._pack = Struct(f"{width + 1}q").pack_into  # in this order: the number of the collective is last
+        # by the length of the row; in this order: the number of the collective is last
+        self._packs = {length: Struct(f"{length + 1}q").pack_into for length in (2, width)}
         self._unpack = Struct(f"{width}q").unpack_from
         self._starts = tuple(8 * (at - width) for at in board.starts)
         self.opening = self._synchronization(channel, "allgather", self.begin, board.starts)
         self.closing = self._synchronization(channel, "barrier", board.finish, (board.end, board.end))
+        self._others = [row for place, row in enumerate(board.rows) if place != channel.registered.place]
 
     def enter(self, row: tuple[int, ...]) -> None:
-        """Set the row of this rank, which the others get in the first synchronization."""
+        """Set the row of this rank, or its last two numbers; the others get them in the first synchronization."""
         self._row, self._board.number = row, self._board.posted + 1
+
+    def meet(self) -> bool:
+        """Try to run the first synchronization; return whether all ranks have begun after a few checks."""
+        self.begin()
+        board = self._board
+        number = board.number
+        at = board.starts[number & 1]
+        for row in self._others:  # noqa: SIM110 - a generator would take longer
+            if row[at] != number and not _written(row, at, number, board.spins):
+                return False
+        return True
+
+    def leave(self) -> None:
+        """Run the second synchronization."""
+        board = self._board
+        number, at = board.number, board.end
+        board.mine[at] = number
+        for row in self._others:
+            if row[at] != number and not _written(row, at, number, board.spins):
+                for wait in self.closing.calls[1:]:
+                    wait()
+
+    @property
+    def last_calls(self) -> Calls:
+        """The calls of the second synchronization: a single one."""
+        return [self.leave]
+
+    def _all_at(self, at: int) -> bool:
+        """Whether all ranks write the number of the collective at this place while this one checks."""
+        number, spins = self._board.number, self._board.spins
+        for row in self._others:
+            if row[at] != number:
+                for _ in range(spins):
+                    if row[at] == number:
+                        break
+                else:
+                    return False
+        return True
 
     def begin(self) -> None:
         """Write the row of this rank, once: writing clears it first, and others may be reading it."""
         board = self._board
         odd = board.number & 1
         if board.mine[board.starts[odd]] != board.number:
-            self._pack(board.mine, self._starts[odd], *self._row, board.number)
+            length = len(self._row)
+            self._packs[length](board.mine, 8 * (board.starts[odd] - length), *self._row, board.number)
         board.posted = board.number
 
     def rows(self) -> Rows:
         """Return the rows of all ranks, after the first synchronization."""
-        board, unpack = self._board, self._unpack
-        start = self._starts[board.number & 1]
-        return tuple([unpack(row, start) for row in board.rows])
+        board = self._board
+        return tuple(map(self._unpack, board.rows, repeat(self._starts[board.number & 1])))
+
+    def ends(self) -> Iterable[Sequence[int]]:
+        """Return the last two numbers of all rows, after the first synchronization."""
+        board = self._board
+        return map(_END.unpack_from, board.rows, repeat(8 * (board.starts[board.number & 1] - 2)))
 
     def _synchronization(
         self, channel: Channel, name: str, write: Callable[[], None], at: tuple[int, int]
@@ -141,4 +206,12 @@ class BoardMeeting(Meeting):
         return executable
 
 
-REPEATABLE.add(BoardMeeting.begin.__code__)
+def _written(row: memoryview, at: int, number: int, spins: int) -> bool:
+    """Whether a rank has written this number after a few checks."""
+    for _ in range(spins):  # noqa: SIM110
+        if row[at] == number:
+            return True
+    return False
+
+
+REPEATABLE.update(one.__code__ for one in (BoardMeeting.begin, BoardMeeting.leave))

@@ -126,7 +126,7 @@ class Registered:
         if maps is None:
             return None
         if USABLE and not self._made:
-            most = 1 + 3 * self.comm.size  # see `pycoll.runtime.sharing_varying`
+            most = 2 + 3 * self.comm.size  # see `pycoll.runtime.sharing_varying`
             rows = self._share([Board.nbytes(most)] * len(self.here))
             self.board = Board(self.comm, self.place, rows, most) if rows else None
         self._made += 1

@@ -11,26 +11,29 @@ a rank stored before it sent a message is visible to a rank that has received it
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import repeat
+from operator import mod
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from mpi4py import MPI
 
 from ..arguments.check_buffers import CheckedBuffers
-from ..arguments.memory import address, overlap
+from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
 from ..compiler.align import LINE
 from ..compiler.program import INPUT
 from ..compiler.shared import SharedProgram
 from .bind import Template, template
-from .executable import Calls, Executable, Runs, run_in_turn
+from .executable import Calls, Executable, Runs, has_run, run_in_turn
 from .interruptions import interruptions_delayed
 from .meeting import Meeting, Rows
-from .plan import Plan
+from .plan import PlacedPlan, Plan, StagedPlan
 from .recording import recorder
 from .registered import AREA
 
@@ -38,10 +41,12 @@ if TYPE_CHECKING:
     from .channel import Channel
 
 get_address = MPI.Get_address
-MOST_KNOWN = 1 << 14  # the most calls that a plan keeps for buffers in known positions
-MOST_SEEN = 1 << 12  # the most positions that it remembers
+MOST_KNOWN = 1 << 12  # the most calls that a plan keeps for buffers in known positions
+MOST_SEEN = 1 << 8  # the most positions that it remembers
 _KIND = 2  # the column of the rows with the length of the call, and whether the rank works in place
-ELSEWHERE = -2  # in the row of a rank with buffers in GPU memory
+_ELSEWHERE = -1  # in this column, of ranks with buffers in GPU memory
+_LINES = repeat(LINE)
+_NO_DELAY = contextlib.nullcontext()
 Accessed = list[tuple[int, int, int]]  # buffers: the rank, INPUT or OUTPUT, and where the part that is accessed begins
 _Key = tuple[int, int, Rows]  # the addresses of the buffers of this rank, and the positions of those of all ranks
 
@@ -62,6 +67,14 @@ class Sharing(ABC):
     @abstractmethod
     def row(self, send: int, recv: int) -> tuple[int, ...]:
         """Where the buffers of this rank are, and how they are used, for the other ranks."""
+
+    def whole_row(self, send: int, recv: int) -> tuple[int, ...]:
+        """The row with all its numbers, also if the last ones suffice."""
+        return self.row(send, recv)
+
+    def reader(self, meeting: Meeting) -> Callable[[], Rows | None]:
+        """A function that returns the rows; None on all ranks if their first numbers exclude registered buffers."""
+        return meeting.rows
 
     @abstractmethod
     def peers(self, rows: Rows) -> list[int] | None:
@@ -85,7 +98,8 @@ class Sharing(ABC):
         channel, meeting = self.channel, self.channel.meeting(self.width, tag)
         meeting.enter(self.row(send, recv))
         yield meeting.opening
-        peers = self.peers(meeting.rows())
+        rows = self.reader(meeting)()
+        peers = None if rows is None else self.peers(rows)
         if peers is None:
             yield from messages()
         else:
@@ -123,6 +137,7 @@ class EvenSharing(Sharing):
     uniform: bool  # either all ranks work in place, or none
 
     def __post_init__(self) -> None:
+        self._registered = self.channel.registered
         self._needed = [(rank, which, 2 * rank + which) for rank, which in self.program.needed]
         self.exported = {which for rank, which in self.program.needed if rank == self.channel.registered.place}
         self._nowhere = [0] * (2 * len(self.channel.registered.here))
@@ -132,14 +147,14 @@ class EvenSharing(Sharing):
         if self.program.has_messages:  # it reads blocks from the output of other ranks too, so all must use one layout
             self.call = crc32(repr((self.nbytes, inside, self.like.extents(self.channel.size))).encode())
         # even if no other rank accesses its buffers: the CPU cannot access them
-        self._kind = self.call if self.like.memory is HOST else ELSEWHERE
+        self._kind = self.call if self.like.memory is HOST else _ELSEWHERE
 
     def row(self, send: int, recv: int) -> tuple[int, ...]:
         """The positions of the buffers of this rank, and the kind of its call."""
-        code = self.channel.registered.code
-        output = code(recv, self.sizes[1])
+        code, (given, got) = self._registered.code, self.sizes
+        output = code(recv, got)
         if send:
-            return code(send, self.sizes[0]), output, self._kind
+            return code(send, given), output, self._kind
         return output + (self.own_block or 0) if output >= 0 else -1, output, self._kind
 
     def peers(self, rows: Rows) -> list[int] | None:
@@ -147,13 +162,13 @@ class EvenSharing(Sharing):
 
         It is None if a buffer that others access is not registered, or if the calls of the ranks differ.
         """
-        found, shifts = self._nowhere[:], self.channel.registered.shifts
+        found, shifts = self._nowhere[:], self._registered.shifts
         for rank, which, place in self._needed:
             code = rows[rank][which]
             if code < 0:
                 return None
             found[place] = code + shifts[code >> AREA][rank]
-        if self._kind == ELSEWHERE:
+        if self._kind == _ELSEWHERE:
             return None
         for row in rows:
             if row[_KIND] != self._kind:
@@ -182,10 +197,13 @@ class SharedPlan(Plan):
     meeting: Meeting
     scratch_address: int
     rest: Executable  # runs the calls that follow the first synchronization
+    rows: Callable[[], Rows | None]
+    last_calls: Calls  # of the second synchronization
     known: dict[_Key, Calls] = field(default_factory=dict)
     count: int = 0  # of these calls
     seen: set[int] = field(default_factory=set)  # the hashes of keys without calls
     ran: bool = False  # the last call has run with messages
+    copied: bool  # `messages` copies the buffers, or has an executable for them, so that nothing follows its messages
     templates: dict[tuple[int, ...], tuple[Template, Template]] = field(default_factory=dict)  # by offsets in lines
 
     @classmethod
@@ -194,12 +212,16 @@ class SharedPlan(Plan):
         alike = {one.name: getattr(plan, one.name) for one in fields(Plan)}
         channel, program = sharing.channel, sharing.program.program
         scratch = channel.shared_scratch(HOST, program.scratch)
+        meeting = channel.meeting(sharing.width, None)
         return cls(
             **alike,
             sharing=sharing,
             messages=plan,
-            meeting=channel.meeting(sharing.width, None),
+            meeting=meeting,
+            rows=sharing.reader(meeting),
+            last_calls=meeting.last_calls,
             rest=Executable(program, [], [], scratch),
+            copied=isinstance(plan, StagedPlan) or (isinstance(plan, PlacedPlan) and plan.stage is not None),
             scratch_address=address(scratch),
         )
 
@@ -212,15 +234,24 @@ class SharedPlan(Plan):
             parts = self.sharing.parts(*places, None, lambda: [_ByMessages(self.messages, send, recv)])
             run_in_turn(parts, self._broken)
             return True
-        self.meeting.enter(self.sharing.row(*places))
-        opening = self.running = self.meeting.opening
-        interrupted, delayed = opening.interrupted, None
-        try:
-            opening.run()
-        except BaseException as error:
-            if opening.failed or opening.interrupted == interrupted:  # no message has been sent, or one is missing
-                raise
-            delayed = error
+        meeting, delayed = self.meeting, None
+        meeting.enter(self.sharing.row(*places))
+        opening = self.running = meeting.opening
+        interrupted = opening.interrupted
+        for last in (False, True):
+            try:
+                if not meeting.meet():
+                    opening.run()
+                break
+            except BaseException as error:
+                if opening.failed:
+                    raise
+                delayed = delayed or error
+                if opening.interrupted > interrupted:
+                    break
+                if last:
+                    opening.failed = True  # the other ranks wait
+                    raise
         interrupted, self.ran = self.rest.interrupted, False
         for last in (False, True):
             try:  # Python handles signals at the beginning of functions: so also in the one that is called here
@@ -228,9 +259,10 @@ class SharedPlan(Plan):
                 break
             except BaseException as error:
                 delayed = delayed or error
-                if self.ran or self.rest.interrupted > interrupted:
+                failed = self.messages.running and self.messages.running.failed
+                if not failed and (self.ran or self.rest.interrupted > interrupted or has_run(error)):
                     break
-                if last or (self.messages.running and self.messages.running.failed):
+                if last or failed:
                     opening.failed, self.running = True, opening  # the other ranks wait
                     raise
                 # a signal came before the first call
@@ -249,16 +281,19 @@ class SharedPlan(Plan):
             if not (recv.flags.carray if self.writes else recv.flags.c_contiguous):
                 return None
             other = get_address(recv)
-            if start and overlap(start, self.sharing.sizes[0], other, self.sharing.sizes[1]):
+            given, got = self.sharing.sizes
+            if start < other + got and other < start + given and start:  # they overlap
                 return None
         return start, other
 
     def _run_rest(self, places: tuple[int, int], send: Any, recv: Any) -> None:
         """Run what follows the first synchronization."""
-        key = *places, self.meeting.rows()
-        calls = self.known[key] if key in self.known else self._bind(key)
+        calls, rows = None, self.rows()
+        if rows is not None:
+            key = *places, rows
+            calls = self.known.get(key) or self._bind(key)
         if calls is None:
-            with interruptions_delayed():
+            with _NO_DELAY if self.copied else interruptions_delayed():
                 self.messages.run(send, recv)
                 self.ran, self.running = True, self.messages.running
         else:
@@ -266,7 +301,10 @@ class SharedPlan(Plan):
             self.rest.run(calls)
 
     def _bind(self, key: _Key) -> Calls | None:
-        """The calls for buffers in these positions, or None for messages; they are kept from the second time on."""
+        """The calls for buffers in these positions, or None for messages; they are kept from the second time on.
+
+        They are those between the two synchronizations, in the second one, and after it.
+        """
         sharing, (send, recv, rows) = self.sharing, key
         peers = sharing.peers(rows)
         if peers is None:
@@ -278,34 +316,37 @@ class SharedPlan(Plan):
             executable.known.append((self, key))
             calls = self.known[key] = executable.calls
             return calls
-        calls = self._calls(send, recv, peers)
+        bases = send, recv, self.scratch_address, *peers
+        offsets = tuple(map(mod, bases, _LINES)) if sharing.operation else ()
+        work, after = self.templates.get(offsets) or self._new_templates(offsets)
+        calls = work.calls(bases, [])
+        calls += self.last_calls
+        if after.steps:
+            calls += after.calls(bases, [])
         if (number := hash(key)) in self.seen:
-            self.seen.discard(number)
-            self.count += len(calls)
-            if self.count > MOST_KNOWN:
-                self.known.clear()
-                self.count = len(calls)
-            self.known[key] = calls
+            self._keep(key, calls)
         else:
             if len(self.seen) == MOST_SEEN:
                 self.seen.clear()
             self.seen.add(number)
         return calls
 
-    def _calls(self, send: int, recv: int, peers: list[int]) -> Calls:
-        """The calls between the two synchronizations, in the second one, and after it."""
+    def _new_templates(self, offsets: tuple[int, ...]) -> tuple[Template, Template]:
+        """Templates for buffers with these offsets in cache lines."""
         sharing = self.sharing
-        bases = send, recv, self.scratch_address, *peers
-        offsets = tuple([base % LINE for base in bases]) if sharing.operation else ()
-        if offsets not in self.templates:
-            kind = offsets, sharing.like.dtype, sharing.operation, sharing.channel.size
-            self.templates[offsets] = template(sharing.program.program, *kind), template(sharing.program.after, *kind)
-        work, after = self.templates[offsets]
-        calls = work.calls(bases, [])
-        calls += self.meeting.closing.calls
-        if after.steps:
-            calls += after.calls(bases, [])
-        return calls
+        kind = offsets, sharing.like.dtype, sharing.operation, sharing.channel.size
+        both = template(sharing.program.program, *kind), template(sharing.program.after, *kind)
+        self.templates[offsets] = both
+        return both
+
+    def _keep(self, key: _Key, calls: Calls) -> None:
+        """Keep calls for the next time."""
+        self.seen.discard(hash(key))
+        self.count += len(calls)
+        if self.count > MOST_KNOWN:
+            self.known.clear()
+            self.count = len(calls)
+        self.known[key] = calls
 
     def _broken(self, error: BaseException, part: Any) -> None:
         """Report that the collective ended early in this part."""

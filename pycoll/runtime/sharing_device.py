@@ -182,7 +182,7 @@ class DeviceSharing(Sharing):
     ) -> tuple[int, ...]:
         """The positions of the buffers of this rank, the kind of its call, and its signal."""
         positions = [self._position(which, send, recv, problems) for which in self._columns]
-        row = *self.shared.row(send, recv), self._call, *chain(*positions)
+        row = *self.shared.whole_row(send, recv), self._call, *chain(*positions)
         if not self._signals:
             return row
         agreed = self.channel.opened.agreed

@@ -2,58 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from ..arguments.memory_kinds import HOST
 from ..compiler.blocks import Extents
 from ..compiler.program import OUTPUT
-from .meeting import Rows
+from .meeting import Meeting, Rows
 from .registered import AREA
-from .sharing import ELSEWHERE, Accessed, Sharing
+from .sharing import Accessed, Sharing
 
-_Places = tuple[int, ...]  # of the blocks of a rank: offsets, and lengths to and from each rank
-_Found = tuple[int, Accessed] | None  # the total length of the blocks, and the buffers that ranks access
+_Numbers = tuple[int, ...]  # of the blocks of a rank: offsets, lengths to and from each rank, and their total
+_Blocks = tuple[int, Accessed]  # their total length, and the buffers that ranks access
 
 
 @dataclass
 class VaryingSharing(Sharing):
     """Calls of one kind, in which ranks know only the places of their own blocks.
 
-    The row of a rank in the table contains the position of the buffer that others access, the offsets of the blocks in
-    it, and the lengths of the blocks that the rank sends to each rank and receives from each rank.
+    The row of a rank in the table contains the offsets of the blocks in the buffer that others access, the lengths of
+    the blocks that the rank sends to each rank and receives from each rank, their total, and the position of the
+    buffer.  If the last two numbers of a rank show that the call uses messages, it writes no others.
     """
 
     sends: Extents  # the places of the blocks for each rank
     recvs: Extents  # and of those from each rank
     which: int  # the buffer that others access: INPUT or OUTPUT
+    rooted: bool
     least: tuple[int, int]  # the least total lengths, in bytes, for which registered buffers and GPU memory are used
 
     def __post_init__(self) -> None:
-        me = self.channel.comm.rank
-        starts = [start for start, _ in (self.sends, self.recvs)[self.which]]
+        rank, blocks = self.channel.comm.rank, (self.sends, self.recvs)[self.which]
+        starts = [start for start, _ in blocks]
         lengths = [nbytes for _, nbytes in (*self.sends, *self.recvs)]
-        self._places = *starts, *lengths
-        self.width = 1 + len(self._places)
-        for_others = [nbytes for rank, (_, nbytes) in enumerate((self.sends, self.recvs)[self.which]) if rank != me]
-        self.exported = {self.which} if any(for_others) else set()
-        self._last: tuple[list[_Places], _Found] = [], None  # those of a call, and what they mean
+        self._total = sum(nbytes for _, nbytes in self.sends)
+        self._numbers = *starts, *lengths, self._total
+        self.width = len(self._numbers) + 1
+        self._last: tuple[list[_Numbers], _Blocks | None] = [], None  # those of a call, and what they mean
+        if any(nbytes for peer, (_, nbytes) in enumerate(blocks) if peer != rank):
+            self.exported = {self.which}
+        alone = self.exported and self.rooted  # this is the root, which knows all lengths
+        # the CPU cannot copy from or to the buffers, or the blocks are short
+        self._excluded = self.like.memory is not HOST or (alone and sum(one for _, one in blocks) < self.least[0])
 
     def row(self, send: int, recv: int) -> tuple[int, ...]:
-        """The position of the buffer of this rank, and the places of its blocks."""
-        if self.like.memory is not HOST:  # the CPU cannot copy from or to the buffers of this rank
-            return ELSEWHERE, *self._places
-        return self.channel.registered.code(*self.buffer(self.which, send, recv)), *self._places
+        """The places of the blocks of this rank, and the position of its buffer, -1 if others cannot access it."""
+        code = -1 if self._excluded else self._code(send, recv)
+        return (*self._numbers, code) if code >= 0 else (self._total, -1)
+
+    def whole_row(self, send: int, recv: int) -> tuple[int, ...]:
+        """The row with all its numbers, also if the last ones suffice."""
+        return *self._numbers, self._code(send, recv)
+
+    def _code(self, send: int, recv: int) -> int:
+        if self.like.memory is not HOST:
+            return -1
+        return self.channel.registered.code(*self.buffer(self.which, send, recv)) if self.exported else 0
+
+    def reader(self, meeting: Meeting) -> Callable[[], Rows | None]:
+        """A function that returns the rows, or None.
+
+        It is None if a buffer that others access is not registered or in GPU memory, or if the blocks are short.
+        """
+        return partial(self._rows, meeting)
+
+    def _rows(self, meeting: Meeting) -> Rows | None:
+        total = 0
+        for nbytes, code in meeting.ends():
+            if code < 0:
+                return None
+            total += nbytes
+        return meeting.rows() if total >= self.least[0] else None
 
     def peers(self, rows: Rows) -> list[int] | None:
         """The addresses of the blocks of all ranks that this rank accesses.
 
-        It is None if a buffer that others access is not registered, if a buffer is in GPU memory, if the blocks are
-        short, or if the lengths of a sender and its receiver differ.
+        It is None if a buffer that others access is not registered or in GPU memory, if the blocks are short, or if the
+        lengths of a sender and its receiver differ.
         """
-        codes, accessed = [row[0] for row in rows], self._accessed(rows, self.least[0])
-        if accessed is None or ELSEWHERE in codes or any(codes[rank] < 0 for rank, _, _ in accessed):
+        codes, accessed = [row[self.width - 1] for row in rows], self._accessed(rows, self.least[0])
+        if accessed is None or min(codes) < 0:
             return None
         peers, shifts = [0] * (2 * self.channel.size), self.channel.registered.shifts
         for rank, which, start in accessed:
@@ -65,15 +96,15 @@ class VaryingSharing(Sharing):
         return self._accessed(rows, self.least[1])
 
     def _accessed(self, rows: Rows, least: int) -> Accessed | None:
-        places = [row[1 : self.width] for row in rows]
+        numbers = [row[: self.width - 1] for row in rows]
         last = self._last  # calls in a loop often differ in the positions of buffers only
-        if places != last[0]:
-            last = self._last = places, self._read(np.array(places))
+        if numbers != last[0]:
+            last = self._last = numbers, self._read(np.array(numbers))
         return last[1][1] if last[1] is not None and last[1][0] >= least else None
 
-    def _read(self, table: np.ndarray) -> _Found:
-        """What a table of places means; the part of a buffer that this rank accesses is its own block."""
-        starts, sends, recvs = np.split(table, 3, axis=1)
+    def _read(self, table: np.ndarray) -> _Blocks | None:
+        """What the numbers mean; the part of a buffer that this rank accesses is its own block."""
+        starts, sends, recvs = np.split(table[:, :-1], 3, axis=1)
         if (sends != recvs.T).any():
             return None
         lengths = recvs.copy() if self.which == OUTPUT else sends.copy()

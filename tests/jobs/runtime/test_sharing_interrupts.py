@@ -12,7 +12,7 @@ from mpi4py import MPI
 from pycoll.runtime.registered import Registered
 
 pycoll.abort_on_exception()
-comm, count, calls = MPI.COMM_WORLD, 8192, 4000 if MPI.COMM_WORLD.size == 2 else 1500
+comm, count, calls = MPI.COMM_WORLD, 1 << 14, 4000 if MPI.COMM_WORLD.size == 2 else 1500
 if sys.argv[1] == "hosts":
     channel = pycoll.attach(comm)
     channel.facts = replace(channel.facts, hosts=(0, 0, 1, 1))

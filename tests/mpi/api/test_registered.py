@@ -166,6 +166,23 @@ def test_buffers_may_change_as_soon_as_the_call_returns(comm, memory, primitive)
         np.testing.assert_array_equal(result, expected[turn % 4])
 
 
+@pytest.mark.parametrize("registers", [True, False])
+def test_arithmetic_errors_of_one_rank(comm, memory, registers):
+    """Check that the rank raises the error after the call, which it makes only once, whatever memory it uses."""
+    send, recv = (array[:COUNT] if registers else np.zeros(COUNT, np.float32) for array in memory)
+    for _ in range(3):
+        send[:] = 1
+        send[0] = np.finfo(np.float32).max
+        error = 0
+        try:
+            with np.errstate(over="raise"):
+                pycoll.allreduce(send, recv, comm=comm, algorithm="ring")
+        except FloatingPointError:
+            error = 1
+        assert WORLD.allreduce(error) == 1
+        assert np.isinf(recv[0]) and (recv[1:] == SIZE).all()
+
+
 def test_collectives_in_flight_at_the_same_time(comm, memory):
     """Check that each has its own table of positions and its own scratch."""
     room = [pycoll.zeros((6, SIZE * COUNT), np.float32, comm=comm) for _ in range(2)]

@@ -10,6 +10,7 @@ from pycoll.base import settings
 from pycoll.base.errors import CollectiveTimeout
 from pycoll.runtime import board, registered
 from pycoll.runtime.attach import attach
+from pycoll.runtime.meeting import MessageMeeting
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = [
@@ -108,6 +109,19 @@ def test_the_most_numbers(comm):
     for _ in range(3):
         pycoll.alltoallv((send, counts), (recv, counts), comm=comm)
         np.testing.assert_array_equal(recv, np.repeat(np.arange(SIZE), COUNT))
+
+
+@pytest.mark.parametrize("by_messages", [False, True])
+def test_the_last_two_numbers(comm, by_messages):
+    """Check that a rank may write only these, and that they can be read without the others."""
+    channel = attach(comm)
+    meeting = MessageMeeting(channel, 5, in_flight=False) if by_messages else channel.meeting(5, None)
+    for number in range(3):
+        meeting.enter((number, RANK) if RANK else (7, 8, 9, number, RANK))
+        meeting.opening.run()
+        assert [tuple(end) for end in meeting.ends()] == [(number, rank) for rank in range(SIZE)]
+        assert meeting.rows()[0] == (7, 8, 9, number, 0)
+        meeting.closing.run()
 
 
 def test_a_row_is_written_once(comm):
