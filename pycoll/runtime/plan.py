@@ -141,10 +141,11 @@ class StagedPlan(Plan):
         now = id(send), id(recv)
         if now == self.last:
             self.tries -= 1
+            self.usual_recv = _nobody  # set last, because a signal handler may raise an exception before
             self.usual = self.channel.bind(self.program, self.buffers(send, recv), self.operation)
             self.usual.known.append((self, None))
-            self.usual_recv = weakref.ref(recv)
             self.usual_send = weakref.ref(send) if self.gives else lambda: send
+            self.usual_recv = weakref.ref(recv)
         self.last = now
 
     def keep(self, executable: Executable, places: tuple[int, int]) -> None:
