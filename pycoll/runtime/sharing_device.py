@@ -79,7 +79,7 @@ class DeviceSharing(Sharing):
         self._columns = [varying.which] if varying else [INPUT, OUTPUT]  # the buffers with positions in the rows
         self._begin = 1 + self.shared.width
         self._end = self.width = self._begin + len(self._columns) * COLUMNS
-        self._signals = not (self.program.has_messages or TOLERANT)
+        self._signals = not (self.channel.facts.host_count > 1 or TOLERANT)  # the same on all ranks
         if self._signals:
             self.width += signals.COLUMNS
         self._call = self.shared.call if self.memory else -1

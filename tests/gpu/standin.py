@@ -197,6 +197,6 @@ def forget():
         channel._scratch.clear()
     for function in (
         *(streams.own_stream, combine._arithmetic, combine._better, combine._complex_product, combine._compile),
-        *(memory._warn, cuda_aware.support, sharing_device._warn),
+        *(combine.compile_spreading, memory._warn, cuda_aware.support, sharing_device._warn),
     ):
         function.cache_clear()

@@ -49,6 +49,13 @@ def _compile(operation: Operation, dtype: np.dtype) -> None:
         divide(xp.zeros(2, real_dtype(dtype)), 2)
 
 
+@cache
+def compile_spreading(operation: Operation, dtype: np.dtype, count: int) -> None:
+    """Compile the kernel that stores its result `count` times, if there is one, before any message is sent."""
+    if _is_arithmetic(operation, dtype):
+        _arithmetic(operation.combine.__name__, count)(*[cupy().zeros(2, dtype) for _ in range(2 + count)])
+
+
 def function_for(operation: Operation, dtype: np.dtype) -> Any:
     """``combine(left, right, out)`` on CuPy arrays; for pairs, each argument is (values, indices)."""
     kernel = _kernel_for(operation, dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import secrets
 import struct
 from collections.abc import Sequence
@@ -73,14 +74,12 @@ def _attribute(address: int, which: int) -> int:
     return found.value
 
 
-_made = 0
+_numbers = itertools.count(1)
 
 
 def new_number() -> int:
     """A number that no process uses again."""
-    global _made
-    _made += 1
-    return _PROCESS | _made
+    return _PROCESS | next(_numbers)  # which no other thread gets
 
 
 _exports: dict[int, tuple[int, Export]] = {}  # by the address of the allocation, with its identifier
@@ -177,5 +176,5 @@ def _close(key: tuple[int, int]) -> None:
     xp = cupy()
     mapping = _open.pop(key, None)
     if mapping is not None:
-        with xp.cuda.Device(key[1]), contextlib.suppress(xp.cuda.runtime.CUDARuntimeError):
+        with contextlib.suppress(xp.cuda.runtime.CUDARuntimeError), xp.cuda.Device(key[1]):
             xp.cuda.runtime.ipcCloseMemHandle(mapping.address)

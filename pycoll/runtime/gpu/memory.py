@@ -20,7 +20,7 @@ from ...base.user_warnings import warn
 from ...compiler.device import direct, hosted, mapped, staged
 from ...compiler.program import RECV, SCRATCH, SEND, Program, peer_buffer
 from . import cuda_aware
-from .combine import is_combined
+from .combine import compile_spreading, is_combined
 from .launch import Launcher
 
 
@@ -137,6 +137,8 @@ def mapped_memory(
     None if the GPU cannot do all its work.
     """
     if _all_on_gpu(send, recv) and _can_combine(send, recv, dtype, operation):
+        if operation:
+            compile_spreading(operation, dtype, ranks)
         kind = MappedHosted if messages and not is_direct() else Mapped
         return kind(_device_of(send, recv), ranks)
     return None

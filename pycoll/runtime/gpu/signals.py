@@ -60,12 +60,12 @@ class Signal:
     def __init__(self, device: int) -> None:
         xp = cupy()
         self.device, self.number = device, new_number()
-        with xp.cuda.Device(device):
-            events = [xp.cuda.Event(disable_timing=True, interprocess=True) for _ in range(2)]
-            try:
+        try:
+            with xp.cuda.Device(device):
+                events = [xp.cuda.Event(disable_timing=True, interprocess=True) for _ in range(2)]
                 self.handles = b"".join(bytes(xp.cuda.runtime.ipcGetEventHandle(event.ptr)) for event in events)
-            except xp.cuda.runtime.CUDARuntimeError as error:
-                raise NotShareable(f"ipcGetEventHandle failed: {error}") from None
+        except xp.cuda.runtime.CUDARuntimeError as error:
+            raise NotShareable(f"an event cannot be exported: {error}") from None
         self._ready, self.done = events
         _made.append(self)
 
@@ -113,7 +113,10 @@ _idle: defaultdict[int, list[Signal]] = defaultdict(list)  # by GPU; used again 
 
 def take(device: int) -> Signal:
     """Return a signal that no collective uses; raises NotShareable if CUDA cannot export events."""
-    return _idle[device].pop() if _idle[device] else Signal(device)
+    try:
+        return _idle[device].pop()
+    except IndexError:
+        return Signal(device)
 
 
 def give_back(signal: Signal) -> None:

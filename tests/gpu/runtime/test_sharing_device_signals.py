@@ -1,6 +1,8 @@
 """Events that ranks share, so that kernels wait for the work of other ranks: order, agreement, failures."""
 
+import contextlib
 import time
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +117,22 @@ def test_events_that_cannot_be_opened(xp, ipc, simulated):
         Call(ipc, "allreduce", None).check(memory(xp))
     for seed in range(3):
         Call(ipc, "bcast", None, seed).check(memory(xp))
+
+
+def test_events_that_cannot_be_made(xp, ipc, simulated, monkeypatch):
+    """If one rank has no events, all use messages."""
+    made = xp.cuda.Event
+
+    def failing(*, interprocess=False, **given):
+        if interprocess and RANK == 0:
+            raise xp.cuda.runtime.CUDARuntimeError("cudaErrorMemoryAllocation: out of memory")
+        return made(interprocess=interprocess, **given)
+
+    monkeypatch.setattr(signals, "_idle", defaultdict(list))
+    monkeypatch.setattr(xp.cuda, "Event", failing)
+    with warned("an event cannot be exported") if RANK == 0 else contextlib.nullcontext():
+        Call(ipc, "allreduce", None).check(memory(xp))
+    Call(ipc, "bcast", None).check(memory(xp))
 
 
 def test_few_events_are_made_and_opened_once(xp, ipc, simulated):
