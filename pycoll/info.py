@@ -22,6 +22,7 @@ from .base.command_line import Parser, printed_once
 from .runtime import native
 from .runtime.gpu import cuda_aware, signals
 from .runtime.gpu.ipc import NotShareable, export
+from .runtime.sharing_choice import CUDA_IPC_FROM
 from .selection.choices import unknown_variables
 
 THREADS = {
@@ -81,7 +82,7 @@ def gpu() -> str:
 
 
 def ipc() -> str:
-    """Whether other ranks of the host can access the GPU memory of this process, and why not."""
+    """Why this process cannot export its GPU memory to other ranks of the host; empty if it can."""
     if not settings.CUDA_IPC:
         return "off (PYCOLL_CUDA_IPC is 0)"
     try:
@@ -91,11 +92,29 @@ def ipc() -> str:
         signals.give_back(signals.take(array.device.id))
     except (NotShareable, UnreadableMemory, RuntimeError) as error:  # RuntimeError: there is no GPU
         return f"no: {error}"
-    return "yes, if they can open it"
+    return ""
 
 
-def of_this_rank() -> dict[str, str]:
-    """The facts that may differ between ranks; empty values are not printed."""
+def ipc_outcome(comm: MPI.Intracomm) -> str:
+    """Whether ranks can access the GPU memory of each other: all ranks try it together, if all can export theirs."""
+    problem = ipc()
+    if any(comm.allgather(problem)):
+        return problem or "not tried, because another rank cannot export its memory"
+    if comm.size == 1:
+        return "not tried, because there is only one rank"
+    used = comm.Dup()
+    try:
+        if not pycoll.attach(used).facts.cuda_ipc:
+            return "off (PYCOLL_CUDA_IPC is not 1 on all ranks, or some have no CuPy)"
+        pycoll.allgather(cupy("CUDA IPC").ones(CUDA_IPC_FROM, "u1"), comm=used)
+        refusal = pycoll.attach(used).opened.refusal
+    finally:
+        used.Free()
+    return f"no: {refusal}" if refusal else "yes"
+
+
+def of_this_rank(comm: MPI.Intracomm) -> dict[str, str]:
+    """The facts that may differ between ranks, which all call this; empty values are not printed."""
     facts = cuda_aware.facts()
     try:
         found = cuda_aware.judge(facts)
@@ -108,7 +127,7 @@ def of_this_rank() -> dict[str, str]:
         **protocols(facts),
         "transports": transports(facts),
         "GPU": gpu(),
-        "GPU memory for other ranks of the host": ipc(),
+        "GPU memory for other ranks of the host": ipc_outcome(comm),
         "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "not set"),
         "warning": unknown_variables(),
     }
@@ -119,7 +138,7 @@ def main() -> None:
     comm = MPI.COMM_WORLD
     with printed_once(comm):
         Parser(prog="python -m pycoll.info", description=__doc__).parse_args()
-    ranks = comm.gather(of_this_rank())
+    ranks = comm.gather(of_this_rank(comm))
     if ranks is None:
         return
     about = versions()

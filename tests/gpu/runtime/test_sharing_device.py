@@ -355,4 +355,12 @@ def test_explain(xp, ipc):
     assert "accessed by kernels" in pycoll.explain("alltoallv", algorithm="naive", **given).gpu
     assert "there is no program for barrier" in pycoll.explain("barrier", comm=ipc, nbytes=0).gpu
     assert f"the least size is {LEAST} bytes" in pycoll.explain("bcast", comm=ipc, nbytes=LEAST - 1).gpu
-    assert info.ipc() == "yes, if they can open it"
+
+
+def test_info(xp, ipc):
+    """All ranks try to open the memory of the others."""
+    assert info.ipc_outcome(ipc) == "yes"
+    if not is_real(xp):
+        standin.ipc.refuses = RANK == 0
+        with warned("ipcOpenMemHandle failed" if RANK == 0 else "another rank cannot open"):
+            assert info.ipc_outcome(ipc).startswith("no: ipcOpen" if RANK == 0 else "no: another rank")
