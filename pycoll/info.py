@@ -89,7 +89,8 @@ def ipc() -> str:
         xp = cupy("CUDA IPC")
         array = xp.empty(1)
         export(array.data.ptr, array.nbytes, array.device.id)
-        signals.give_back(signals.take(array.device.id))
+        if settings.CUDA_EVENTS:
+            signals.give_back(signals.take(array.device.id))
     except (NotShareable, UnreadableMemory, RuntimeError) as error:  # RuntimeError: there is no GPU
         return f"no: {error}"
     return ""

@@ -4,6 +4,7 @@
 |---|---|
 | ``PYCOLL_CUDA_AWARE`` | 0 or 1: whether to pass GPU addresses to MPI (see `pycoll.runtime.gpu.cuda_aware`) |
 | ``PYCOLL_CUDA_IPC`` | 1: kernels access the GPU memory of other ranks of the host (0; see `pycoll.runtime.gpu.ipc`) |
+| ``PYCOLL_CUDA_EVENTS`` | 0: with CUDA IPC, ranks wait for their GPU instead of sharing events (1) |
 | ``PYCOLL_SEGMENT`` | the longest message, in bytes (4 MiB; 56 KiB between hosts) |
 | ``PYCOLL_DEVICE_SEGMENT`` | the longest message between buffers in GPU memory (64 MiB; 4 MiB between hosts) |
 | ``PYCOLL_DEVICE_STAGED`` | the longest buffers in GPU memory that are always staged, in bytes (0) |
@@ -33,7 +34,7 @@ from . import hooks
 VARIABLES = (
     *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
     *("PYCOLL_NATIVE", "PYCOLL_REGISTERED", "PYCOLL_DEVICE_SEGMENT", "PYCOLL_DEVICE_STAGED", "PYCOLL_CUDA_IPC"),
-    *("PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_WATCH", "PYCOLL_LOG"),
+    *("PYCOLL_CUDA_EVENTS", "PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_WATCH", "PYCOLL_LOG"),
 )
 
 
@@ -80,6 +81,7 @@ DEFAULT_PIPELINES = 128 << 10, 16 << 10
 CHECK = _switch_from("PYCOLL_CHECK")
 NATIVE = _switch_from("PYCOLL_NATIVE", "1")
 CUDA_IPC = _switch_from("PYCOLL_CUDA_IPC")  # off by default, because it has not been run on a GPU
+CUDA_EVENTS = _switch_from("PYCOLL_CUDA_EVENTS", "1")
 REGISTERED = _switch_from("PYCOLL_REGISTERED", "1")
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
 TRACE = os.environ.get("PYCOLL_TRACE")

@@ -281,6 +281,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
             may_be_native,
             direct,
             on_gpu and settings.CUDA_IPC,
+            on_gpu and settings.CUDA_IPC and settings.CUDA_EVENTS,
         ]
     )
     table = np.empty((private.size, len(mine)), np.int64)
@@ -295,6 +296,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
         native.library(),
         bool(table[:, 4].all()),
         bool(table[:, 5].all()),
+        bool(table[:, 6].all()),
         bool(table[:, 3].all()),
     )
     _warn(unknown_variables())

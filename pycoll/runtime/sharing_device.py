@@ -3,9 +3,9 @@
 They run the same programs as on registered buffers, in longer pieces.  On one host, kernels wait for the pending work
 on the buffers of others, by events that the processes share (`pycoll.runtime.gpu.signals`).  At the end of the call,
 after the barrier, each rank waits for the kernels of all.  So no rank accesses a buffer too early, no buffer is
-accessed after the call, and the exchange and the barrier take place while the GPU works.  If ranks may fail, the host
-waits for its GPU before the exchange and before the barrier instead: a stream might wait forever for the event of a
-process that has died.
+accessed after the call, and the exchange and the barrier take place while the GPU works.  If ranks may fail, or with
+PYCOLL_CUDA_EVENTS=0, the host waits for its GPU before the exchange and before the barrier instead: a stream might wait
+forever for the event of a process that has died.
 
 A position contains the handle of the allocation, by which other ranks open it.  If not all ranks have opened one that
 others access, they try, and exchange the outcome; if one of them fails, all use messages, now and in later calls.
@@ -79,7 +79,8 @@ class DeviceSharing(Sharing):
         self._columns = [varying.which] if varying else [INPUT, OUTPUT]  # the buffers with positions in the rows
         self._begin = 1 + self.shared.width
         self._end = self.width = self._begin + len(self._columns) * COLUMNS
-        self._signals = not (self.channel.facts.host_count > 1 or TOLERANT)  # the same on all ranks
+        facts = self.channel.facts
+        self._signals = facts.cuda_events and facts.host_count == 1 and not TOLERANT  # the same on all ranks
         if self._signals:
             self.width += signals.COLUMNS
         self._call = self.shared.call if self.memory else -1

@@ -53,6 +53,7 @@ class CommFacts:
     library: str = ""  # the name of the MPI library
     direct: bool = False  # on all ranks, MPI can access GPU memory
     cuda_ipc: bool = False  # all ranks have CuPy, and have set PYCOLL_CUDA_IPC
+    cuda_events: bool = False  # and no rank has set PYCOLL_CUDA_EVENTS=0
     native: bool = False  # no rank has set PYCOLL_NATIVE=0, and all have MPI_THREAD_MULTIPLE
 
     @property

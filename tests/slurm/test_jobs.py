@@ -256,9 +256,12 @@ def test_training_goes_on_after_an_interruption(nodes_come_back, submit, tmp_pat
     text = succeeds(job, log)
     assert says in text and "resuming from training/checkpoint" in text
     records = json.loads(read(tmp_path / "training" / f"epochs-{job}.json"))["records"]
-    assert records[0]["epoch"] > 5 and records[-1]["epoch"] == 60 and records[-1]["accuracy"] >= 0.95
+    first = records[0]["epoch"]
+    assert first > 5 and [record["epoch"] for record in records] == [*range(first, 61)]
+    assert records[-1]["accuracy"] >= 0.95
     numbers = [int(number) for number in re.findall(r"^epoch +(\d+):", text, re.MULTILINE)]
-    assert sorted(set(numbers)) == [*range(1, 61)] and len(numbers) <= 61, "at most one epoch is repeated"
+    unsent = {first - 1} if interrupt is kill_a_node else set()  # a lost node may take the last line with it
+    assert {*range(1, 61)} - {*numbers} <= unsent and len(numbers) <= 61, "at most one epoch is repeated"
 
 
 @pytest.mark.slow

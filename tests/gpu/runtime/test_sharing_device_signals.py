@@ -108,6 +108,18 @@ def test_if_ranks_may_fail_the_host_waits(xp, ipc, monkeypatch, form):
         call.check(where, form)
 
 
+def test_without_shared_events(xp, way, access, monkeypatch):
+    """With PYCOLL_CUDA_EVENTS=0, kernels access the memory of other ranks all the same."""
+    monkeypatch.setattr(settings, "CUDA_EVENTS", False)
+    monkeypatch.setattr(signals, "take", None)
+    comm = MPI.COMM_WORLD.Dup()
+    for primitive in SHARED:
+        call, where = Call(comm, primitive, None), memory(xp)
+        run_without_messages(call, where)
+        call.check(where)
+    comm.Free()
+
+
 def test_events_that_cannot_be_opened(xp, ipc, simulated):
     """If one rank cannot open the events of others, all use messages, and do not try again."""
     for signal in [signals.take(0) for _ in range(len(signals._idle[0]))]:
