@@ -19,7 +19,9 @@ def script(tmp_path):
     """Run the script with results in `tmp_path / "out"`, and a command `nvidia-smi` that works or not."""
     commands = tmp_path / "bin"
     commands.mkdir()
-    (commands / "python3").symlink_to(sys.executable)
+    python = commands / "python3"  # not a link: by it, Python would not find its virtual environment
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
     cupy = tmp_path / "outer"
     cupy.mkdir()
     (cupy / "cupy.py").write_text("outer = True")
