@@ -29,7 +29,8 @@ download_wheels() {
     echo "$1 already contains wheels; remove them, or name another folder" >&2
     return 1
   fi
-  local version=${PYTHON_VERSION:-$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')} platforms=() minor size
+  local platforms=() minor size version
+  version=${PYTHON_VERSION:-$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')}
   for minor in 17 28 34; do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done
   python3 -m pip download -q --no-deps --only-binary=:all: --python-version "$version" --implementation cp \
     "${platforms[@]}" --platform manylinux2014_x86_64 --platform manylinux1_x86_64 -d "$1" \
