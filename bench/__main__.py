@@ -16,7 +16,7 @@ from pycoll.base.progress_bar import progress_bar
 from pycoll.tune.environment import environment
 from pycoll.tune.timing import shares
 
-from .gpu import gpu_environment, on_gpu, path_environment
+from .gpu import gpu_environment, on_gpu, path_environment, path_taken
 from .machine import crowded
 from .measure import measure, points
 from .options import parse
@@ -45,11 +45,15 @@ def main(argv: list[str]) -> int:
         before = len(records)
         for point, budget in of_primitive:
             records += measure(comm, point, options, xp, budget)
+        if options.device == "cuda":
+            where |= path_taken(comm)
         if comm.rank == 0:  # write intermediate results, in case the run is aborted
             write(options, where, records)
         say(comm, f"\n# {primitive}\n{nccl_table(records[before:], options)}")
     if not options.validate_only:
         say(comm, f"\n# Fastest algorithms (within 5%)\n{summary(records)}")
+    if options.device == "cuda":
+        say(comm, f"\n# Path of the calls: {where['path']}")
     if warning := crowded([where]):
         say(comm, f"\n# {warning}")
     compared = [record["wrong"] for record in records if record["wrong"] is not None]

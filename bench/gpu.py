@@ -66,6 +66,21 @@ def path_environment() -> dict[str, object]:
     return {"path": f"CUDA IPC or {path}" if settings.CUDA_IPC else path, "because": found.reason}
 
 
+def path_taken(comm: MPI.Intracomm) -> dict[str, object]:
+    """Return the path that the calls so far have taken, unlike `path_environment`; all ranks call this.
+
+    With PYCOLL_CUDA_IPC, the path of calls that are long enough is "CUDA IPC", or "messages" with the reason.
+    """
+    opened = pycoll.attach(comm).opened
+    wanted, refusals, agreed = zip(*comm.allgather((settings.CUDA_IPC, opened.refusal, bool(opened.agreed))))
+    if not any(wanted):
+        return {}
+    reason = "; ".join(dict.fromkeys(filter(None, refusals)))
+    if not reason and not any(agreed):
+        reason = "no rank has opened the memory of another one"
+    return {"path": f"messages: {reason}" if reason else "CUDA IPC"}
+
+
 def copy_bandwidth(nbytes: int, repeats: int = 20) -> float:
     """Return the median bandwidth of a copy within GPU memory, in bytes per second."""
     xp = cupy()
