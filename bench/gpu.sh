@@ -19,7 +19,7 @@
 #   TOTAL                           maximum time of all steps in seconds (570)
 set -euo pipefail
 
-steps="host info protocol bench-direct bench-segment bench-get bench-staged bench-ipc tests-ipc
+steps="host info protocol bench-direct bench-segment bench-get bench-staged bench-ipc bench-ipc-waits tests-ipc
        tests-collectives tests-pending tests-drawn tests-mixed tests-4 tests-ipc-4 tests-hosts tests-others
        tests-messages summary"
 
@@ -201,6 +201,7 @@ print(pycoll.explain("allreduce", nbytes=send.nbytes))' || return
   limited python3 -m pycoll.trace "$out/trace-ipc" || return
   CUDA_VISIBLE_DEVICES="${one%%,*}" limited python3 -m bench.gpu "$out/bench-ipc.json"
 }
+step_bench-ipc-waits() { bench "$out/bench-ipc-waits" "${ipc[@]}" PYCOLL_CUDA_EVENTS=0; } # without shared events
 step_tests-ipc() { tests 2 "${ipc[@]}" tests/gpu/runtime; }
 step_tests-collectives() { tests 2 tests/gpu/api/test_collectives.py; }
 step_tests-pending() { tests 2 tests/gpu/api/test_api_pending.py -k 'not messages'; }

@@ -39,7 +39,7 @@ def script(tmp_path):
 
 def test_steps_that_have_results_are_skipped(script, tmp_path):
     out, steps = tmp_path / "out", script("-n").stdout.splitlines()
-    assert len(steps) == 19 and all(line.endswith(": to do") for line in steps)
+    assert len(steps) == 20 and all(line.endswith(": to do") for line in steps)
     assert not out.exists()
     out.mkdir()
     (out / "info.txt").touch()
