@@ -26,6 +26,7 @@ from .test_sharing_device import Call, memory, on_host, run_without_messages, wa
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")]
 COUNT, SHARED = test_registered.COUNT, test_registered.SHARED
+LATE = 3.0  # seconds by which work of one rank is late: more than another rank may have to wait for a core
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_without_these_waits_results_are_wrong(xp, ipc, simulated, monkeypatch, 
         contents = arguments[0].copy()
         where[0].fill(-5)
         if late:
-            deadline = time.monotonic() + 0.2
+            deadline = time.monotonic() + LATE
             xp.cuda.get_current_stream().hold(lambda: time.monotonic() > deadline)
         arguments[0][...] = contents
         monkeypatch.setattr(signals.Signal, "after", lambda self, others: int)
@@ -83,7 +84,7 @@ def test_without_these_waits_results_are_wrong(xp, ipc, simulated, monkeypatch, 
         work = sharing_device.DeviceSharing.work
 
         def slowly(self, *arguments):
-            deadline = time.monotonic() + 0.2
+            deadline = time.monotonic() + LATE
             own_stream(0).hold(lambda: time.monotonic() > deadline)
             yield from work(self, *arguments)
 
