@@ -112,7 +112,8 @@ _RULES: dict[str, Callable[[int, int], str]] = {
 }
 _NATIVE = {
     **dict.fromkeys(("reduce", "allreduce", "reduce_scatter", "scan", "exscan"), 8 * KIB),
-    **dict.fromkeys(("scatter", "gather", "allgather", "alltoall"), 64 * KIB),
+    "scatter": 64 * KIB,
+    **dict.fromkeys(("gather", "allgather", "alltoall"), 512 * KIB),
     "bcast": 1024 * KIB,
 }
 _NATIVE_BY_LIBRARY = {"MPICH": {"allgatherv": 16 * KIB}, "Open MPI": {"reduce": 256 * KIB}}
