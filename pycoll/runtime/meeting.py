@@ -155,18 +155,6 @@ class BoardMeeting(Meeting):
         """The calls of the second synchronization: a single one."""
         return [self.leave]
 
-    def _all_at(self, at: int) -> bool:
-        """Whether all ranks write the number of the collective at this place while this one checks."""
-        number, spins = self._board.number, self._board.spins
-        for row in self._others:
-            if row[at] != number:
-                for _ in range(spins):
-                    if row[at] == number:
-                        break
-                else:
-                    return False
-        return True
-
     def begin(self) -> None:
         """Write the row of this rank, once: writing clears it first, and others may be reading it."""
         board = self._board

@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -58,6 +58,10 @@ class Plan(ABC):
     allocates: tuple[tuple[int, ...], np.dtype] | None = None  # shape and dtype of a receive buffer to be allocated
     answer: Callable[[Any], Any] | None = None  # makes the result, if it is not the receive buffer that was passed
     binds: ClassVar[bool] = False  # whether parts of a task are bound when others are complete
+
+    def common(self) -> dict[str, Any]:
+        """The fields that all plans for these calls have."""
+        return {one.name: getattr(self, one.name) for one in fields(Plan)}
 
     @abstractmethod
     def run(self, send: Any, recv: Any) -> bool:

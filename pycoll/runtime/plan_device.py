@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from ..arguments.memory import address, overlap
@@ -24,7 +24,7 @@ class DevicePlan(Plan):
     @classmethod
     def around(cls, plan: Plan, sharing: DeviceSharing) -> DevicePlan:
         """A plan for the same calls as `plan`."""
-        return cls(**{one.name: getattr(plan, one.name) for one in fields(Plan)}, sharing=sharing)
+        return cls(**plan.common(), sharing=sharing)
 
     def run(self, send: Any, recv: Any) -> bool:
         """Run on these buffers; return False if they need a full check."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import repeat
 from operator import mod
 from typing import TYPE_CHECKING, Any
@@ -209,12 +209,11 @@ class SharedPlan(Plan):
     @classmethod
     def around(cls, plan: Plan, sharing: Sharing) -> SharedPlan:
         """A plan for the same calls as `plan`."""
-        alike = {one.name: getattr(plan, one.name) for one in fields(Plan)}
         channel, program = sharing.channel, sharing.program.program
         scratch = channel.shared_scratch(HOST, program.scratch)
         meeting = channel.meeting(sharing.width, None)
         return cls(
-            **alike,
+            **plan.common(),
             sharing=sharing,
             messages=plan,
             meeting=meeting,

@@ -16,16 +16,6 @@ MESSAGES = Send, Recv, Reduce
 MOST = 8  # the most ranks that are explained individually
 
 
-def outgoing(moves: Round | None, to: int) -> list[Blocks]:
-    """Return the blocks of each message that a round sends to a rank."""
-    return [list(move.blocks) for move in moves or () if isinstance(move, Send) and move.to == to]
-
-
-def incoming(moves: Round | None, source: int) -> list[Blocks]:
-    """Return the blocks of each message that a round receives from a rank."""
-    return [list(move.blocks) for move in moves or () if isinstance(move, Recv | Reduce) and move.source == source]
-
-
 def messages(moves: Round | None) -> tuple[dict[int, list[Blocks]], dict[int, list[Blocks]]]:
     """Return the blocks of each message that a round sends, by receiver, and that it receives, by sender."""
     sends: dict[int, list[Blocks]] = {}
@@ -37,6 +27,16 @@ def messages(moves: Round | None) -> tuple[dict[int, list[Blocks]], dict[int, li
             case Recv(rank, blocks) | Reduce(rank, blocks):
                 receives.setdefault(rank, []).append(list(blocks))
     return sends, receives
+
+
+def outgoing(moves: Round | None, to: int) -> list[Blocks]:
+    """Return the blocks of each message that a round sends to a rank."""
+    return messages(moves)[0].get(to, [])
+
+
+def incoming(moves: Round | None, source: int) -> list[Blocks]:
+    """Return the blocks of each message that a round receives from a rank."""
+    return messages(moves)[1].get(source, [])
 
 
 def peers(moves: Round | None) -> list[int]:

@@ -38,16 +38,21 @@ def xp(request):
         yield stand_in
 
 
+def on_path(path, xp, monkeypatch):
+    """Let buffers take a path, and yield it; skip the test if the GPU does not have it."""
+    cuda_aware.support.cache_clear()
+    if path == "direct" and hasattr(xp, "__file__") and not cuda_aware.support().aware:
+        pytest.skip(f"no CUDA-aware MPI: {cuda_aware.support().reason}")
+    monkeypatch.setenv("PYCOLL_CUDA_AWARE", "1" if path == "direct" else "0")
+    standin.forget()
+    yield path
+    standin.forget()
+
+
 @pytest.fixture(params=["direct", "staged"])
 def way(request, xp, monkeypatch):
     """Yield the path of buffers: passed to MPI directly, or staged through host memory."""
-    cuda_aware.support.cache_clear()
-    if request.param == "direct" and hasattr(xp, "__file__") and not cuda_aware.support().aware:
-        pytest.skip(f"no CUDA-aware MPI: {cuda_aware.support().reason}")
-    monkeypatch.setenv("PYCOLL_CUDA_AWARE", "1" if request.param == "direct" else "0")
-    standin.forget()
-    yield request.param
-    standin.forget()
+    yield from on_path(request.param, xp, monkeypatch)
 
 
 @pytest.fixture

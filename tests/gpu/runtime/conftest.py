@@ -6,9 +6,9 @@ from mpi4py import MPI
 import pycoll
 from pycoll.base import settings
 from pycoll.runtime import sharing_choice
-from pycoll.runtime.gpu import cuda_aware
 from tests.gpu import standin
 from tests.gpu.api.test_collectives import is_real
+from tests.gpu.conftest import on_path
 
 LEAST = 256  # bytes from which the GPU memory of others is accessed here
 
@@ -16,13 +16,7 @@ LEAST = 256  # bytes from which the GPU memory of others is accessed here
 @pytest.fixture(params=["staged"])
 def way(request, xp, monkeypatch):
     """Yield the path of buffers that other ranks cannot access."""
-    cuda_aware.support.cache_clear()
-    if request.param == "direct" and is_real(xp) and not cuda_aware.support().aware:
-        pytest.skip(f"no CUDA-aware MPI: {cuda_aware.support().reason}")
-    monkeypatch.setenv("PYCOLL_CUDA_AWARE", "1" if request.param == "direct" else "0")
-    standin.forget()
-    yield request.param
-    standin.forget()
+    yield from on_path(request.param, xp, monkeypatch)
 
 
 @pytest.fixture
