@@ -23,7 +23,9 @@ class Pending:
     """An array known only by its interface, which names the stream that computes its contents."""
 
     def __init__(self, xp, count, dtype="int64"):
-        self.xp, self.stream, self.array = xp, xp.cuda.Stream(non_blocking=True), xp.empty(count, dtype)
+        self.xp, self.stream = xp, xp.cuda.Stream(non_blocking=True)
+        with self.stream:  # work of the current stream on earlier memory at this address may be pending
+            self.array = xp.empty(count, dtype)
         self.__cuda_array_interface__ = Foreign(self.array).__cuda_array_interface__ | {"stream": self.stream.ptr}
 
     def compute(self, values):
