@@ -71,6 +71,8 @@ from .api.registered import empty, free, zeros
 from .api.requests import (
     Persistent,
     Request,
+)
+from .api.several_requests import (
     startall,
     testall,
     testany,

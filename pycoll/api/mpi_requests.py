@@ -11,8 +11,9 @@ from typing import Any
 from mpi4py import MPI
 
 from ..runtime.progress import going_on, progress, tasks, until
-from .requests import AnyRequest, MPIRequest, Persistent, concerned, is_active, is_complete
+from .requests import MPIRequest, Persistent
 from .requests import Request as OwnRequest
+from .several_requests import AnyRequest, concerned, is_active, is_complete
 
 _Prequest = MPI.Prequest
 Statuses = list[MPI.Status] | None

@@ -1,11 +1,10 @@
-"""Nonblocking and persistent collectives: requests, and functions that wait for several of them.
+"""The requests of nonblocking and persistent collectives, and the functions that create them.
 
 A request is not an `MPI.Request`: MPI would treat it as complete.  Passing one to MPI is therefore an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from threading import get_ident
 from types import TracebackType
 from typing import Any
@@ -23,13 +22,11 @@ from ..runtime.attach import attach, attached, channels, check_communicator, is_
 from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
 from ..runtime.executable import Executable
-from ..runtime.failures import TOLERANT
 from ..runtime.garbage import collect_later, free_dropped
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import Task, background, tasks
 from ..runtime.recording.phases import recorded_wait
 from .comm_messages import follow_tasks, following
-from .pointtopoint import awaited
 from .watched import watch_requests
 
 MPIRequest = MPI.Request  # `python -m pycoll.run` replaces the name in mpi4py.MPI
@@ -325,165 +322,6 @@ class Persistent(_Waited, Task):
             self.Wait()
         if not self.active:
             self.Free()
-
-
-AnyRequest = Request | Persistent | MPIRequest
-
-
-def waitall(requests: Sequence[AnyRequest]) -> list[Any]:
-    """Wait for all requests, of collectives and of messages.
-
-    Parameters
-    ----------
-    requests : sequence of Request, Persistent or MPI.Request
-        The requests to wait for.
-
-    Returns
-    -------
-    list
-        The result of `wait` for each request.
-
-    Raises
-    ------
-    CollectiveTimeout
-        If a request takes longer than ``PYCOLL_TIMEOUT``.
-    """
-    return [_wait(request, place, len(requests)) for place, request in enumerate(requests)]
-
-
-def _wait(request: AnyRequest, place: int, count: int) -> Any:
-    if not isinstance(request, MPIRequest):
-        if not hasattr(request, "wait"):
-            raise TypeError(f"requests[{place}] must be a request, not {request!r}")
-        return request.wait()
-    outcome: list[tuple[bool, Any]] = [(False, None)]
-
-    def done() -> bool:
-        outcome[0] = request.test()
-        return outcome[0][0]
-
-    progress.until(done, "waitall", lambda: f"it waits for {awaited(request)} (request {place} of {count})")
-    return outcome[0][1]
-
-
-def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
-    """Wait for one of several requests, of collectives and of messages.
-
-    Parameters
-    ----------
-    requests : sequence of Request, Persistent or MPI.Request
-        The requests to wait for.  Inactive ones, whose completion was already reported, are skipped.
-
-    Returns
-    -------
-    int
-        The index of the completed request; MPI.UNDEFINED if all are inactive.
-    object
-        The result of its `wait`; None if all are inactive.
-
-    Raises
-    ------
-    CollectiveTimeout
-        If no request completes within ``PYCOLL_TIMEOUT``.
-    """
-    found: list[tuple[int, Any]] = []
-    waiting = [(i, request) for i, request in enumerate(requests) if is_active(request)]
-
-    def done() -> bool:
-        for i, request in waiting:
-            complete, result = request.test()
-            if complete:
-                found.append((i, result))
-                break
-        return bool(found)
-
-    if not waiting:
-        return MPI.UNDEFINED, None
-    messages = [request for _, request in waiting if isinstance(request, MPIRequest)]
-    progress.until(done, "waitany", lambda: f"it waits for {' or '.join(map(awaited, messages))}", concerned(requests))
-    return found[0]
-
-
-def concerned(requests: Sequence[AnyRequest]) -> list[Any]:
-    """The collectives in flight among active requests, which a timeout names."""
-    return [request.task for request in requests if not isinstance(request, MPIRequest) and request.active]
-
-
-def is_complete(request: AnyRequest) -> bool:
-    """Whether a request is complete; it stays as it is, except that with ULFM a complete message may be released.
-
-    In Open MPI, only MPI_Test notices that a message will not come because a rank has failed.
-    """
-    return bool(request.Get_status()) or (TOLERANT and isinstance(request, MPIRequest) and request.Test())
-
-
-def is_active(request: AnyRequest) -> bool:
-    """Whether the completion of a request has not been reported yet."""
-    return request != MPI.REQUEST_NULL if isinstance(request, MPIRequest) else request.active
-
-
-def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list[Any] | None]:
-    """Test whether all requests, of collectives and of messages, are complete.
-
-    Parameters
-    ----------
-    requests : sequence of Request, Persistent or MPI.Request
-        The requests to test.
-
-    Returns
-    -------
-    bool
-        True if all requests are complete.
-    list or None
-        The result of `wait` for each request if all are complete.
-    """
-    progress.progress()
-    for request in requests:
-        if not is_complete(request):
-            return False, None
-    return True, [request.test()[1] for request in requests]
-
-
-def testany(requests: Sequence[AnyRequest]) -> tuple[int, bool, Any]:
-    """Test whether one of several requests, of collectives and of messages, is complete.
-
-    Parameters
-    ----------
-    requests : sequence of Request, Persistent or MPI.Request
-        The requests to test.  Inactive ones, whose completion was already reported, are skipped.
-
-    Returns
-    -------
-    int
-        The index of the completed request; MPI.UNDEFINED if none is complete, or if all are inactive.
-    bool
-        True if a request is complete, or if all are inactive.
-    object
-        The result of its `wait`; None if no request is complete.
-    """
-    active = [(i, request) for i, request in enumerate(requests) if is_active(request)]
-    for i, request in active:
-        complete, result = request.test()
-        if complete:
-            return i, True, result
-    return MPI.UNDEFINED, not active, None
-
-
-def startall(requests: Sequence[Persistent | MPI.Prequest]) -> None:
-    """Start all persistent requests, of collectives and of messages.
-
-    Parameters
-    ----------
-    requests : sequence of Persistent or MPI.Prequest
-        The requests to start, in this order.
-
-    Raises
-    ------
-    RuntimeError
-        If a collective is still active, or freed.
-    """
-    for request in requests:
-        request.Start()
 
 
 def _channel(comm: MPI.Intracomm) -> Channel:
