@@ -57,37 +57,46 @@ class Machine:
         self.view(receive[0], regions[1])[:] = self.view(send[0], regions[0])
         self.done |= {send, receive}
 
+    def wait(self, rank: int, number: int) -> bool:
+        """Complete a message; return False if its other end has not been started."""
+        end = (rank, number)
+        if end not in self.matched:
+            return False
+        if end not in self.done:
+            other = self.matched[end]
+            outgoing = self.programs[rank].messages[number].outgoing
+            self.transfer(end, other) if outgoing else self.transfer(other, end)
+        return True
+
     def step(self, rank: int, number: int) -> bool:
         """Execute one step, or queue it for the GPU; return False if the step must wait for a message."""
         step = self.programs[rank].steps[number]
         if isinstance(step, Ready) or (
-            isinstance(step, Apply | CopyBytes | Divide) and any(region.buffer in self.on_device for region in step)
+            self.on_device
+            and isinstance(step, Apply | CopyBytes | Divide)
+            and any(region.buffer in self.on_device for region in step)
         ):
             self.queues[rank].append((number, step))
             return True
         return self.do(rank, step)
 
     def do(self, rank: int, step) -> bool:
-        match step:
-            case Finish(number):
-                while self.queues[rank] and self.queues[rank][0][0] <= number:
-                    self.do(rank, self.queues[rank].popleft()[1])
-            case Start(number):
-                self.start(rank, number)
-            case Wait(number):
-                end = (rank, number)
-                if end not in self.matched:
-                    return False
-                if end not in self.done:
-                    other = self.matched[end]
-                    outgoing = self.programs[rank].messages[number].outgoing
-                    self.transfer(end, other) if outgoing else self.transfer(other, end)
-            case Apply(left, right, out):
-                self.values(rank, out)[:] = self.ufunc(self.values(rank, left), self.values(rank, right))
-            case CopyBytes(source, to):
-                self.view(rank, to)[:] = self.view(rank, source).copy()
-            case Divide(region):
-                self.values(rank, region)[:] //= len(self.programs)
+        kind = type(step)  # a match statement takes longer
+        if kind is Start:
+            self.start(rank, step.message)
+        elif kind is Wait:
+            return self.wait(rank, step.message)
+        elif kind is Apply:
+            self.values(rank, step.out)[:] = self.ufunc(self.values(rank, step.left), self.values(rank, step.right))
+        elif kind is CopyBytes:
+            self.view(rank, step.to)[:] = self.view(rank, step.source).copy()
+        elif kind is Divide:
+            self.values(rank, step.region)[:] //= len(self.programs)
+        elif kind is Finish:
+            while self.queues[rank] and self.queues[rank][0][0] <= step.step:
+                self.do(rank, self.queues[rank].popleft()[1])
+        else:
+            assert kind is Ready
         return True
 
     def run(self, order: list[int]) -> None:

@@ -68,7 +68,7 @@ def learn(algorithm, size, root, rows, segment, eager, order):
     Machine([compiled(call) for call in calls], [[nothing, table] for table in tables], np.add, eager).run(order)
     expected = ITEM * np.array(rows if len(told) > 1 else rows[:1])
     for table in tables:
-        np.testing.assert_array_equal(table, expected)
+        assert np.array_equal(table, expected)
     return [tuple(map(int, table.reshape(-1))) for table in tables]
 
 
@@ -91,7 +91,7 @@ def run(algorithm, counts, root=0, segment=1 << 20, gaps=0, eager=False, seed=0)
         wanted.append(expected)
     Machine(programs, memory, np.add, eager).run(order)
     for (_, recv), expected in zip(memory, wanted):
-        np.testing.assert_array_equal(recv, expected)
+        assert np.array_equal(recv, expected)
 
 
 @pytest.mark.parametrize("algorithm", VARYING, ids=str)
