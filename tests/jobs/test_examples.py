@@ -48,7 +48,9 @@ def output(name, ranks, *folders, **settings):
     return job.output
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.once) if name.startswith("torch_") else name for name in EXAMPLES]
+)
 def test_examples(name):
     ranks, line = EXAMPLES[name]
     printed = output(name, ranks)

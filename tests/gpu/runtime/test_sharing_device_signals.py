@@ -26,7 +26,6 @@ from .test_sharing_device import Call, memory, on_host, run_without_messages, wa
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")]
 COUNT, SHARED = test_registered.COUNT, test_registered.SHARED
-LATE = 3.0  # seconds by which work of one rank is late: more than another rank may have to wait for a core
 
 
 @pytest.fixture
@@ -65,38 +64,43 @@ def test_without_these_waits_results_are_wrong(xp, ipc, simulated, monkeypatch, 
     call, where = Call(ipc, "allreduce", "naive"), memory(xp)
     expected, arguments = call.reference(), call.place(where)
     pycoll.allreduce(*arguments, **call.given)
-    late = RANK == 0
+    contents = arguments[0].copy()
+    work = sharing_device.DeviceSharing.work
 
     class OwnDone(signals.AllDone):
         def __init__(self, mine, others):
             super().__init__(mine, [])
 
-    if which == "before":
-        contents = arguments[0].copy()
-        where[0].fill(-5)
-        if late:
-            deadline = time.monotonic() + LATE
-            xp.cuda.get_current_stream().hold(lambda: time.monotonic() > deadline)
-        arguments[0][...] = contents
-        monkeypatch.setattr(signals.Signal, "after", lambda self, others: int)
-    else:
-        monkeypatch.setattr(sharing_device, "AllDone", OwnDone)
-        work = sharing_device.DeviceSharing.work
+    def is_right(seconds):
+        """Whether the results are right on all ranks although work of rank 0 is late by this time."""
+
+        def delay(stream):
+            deadline = time.monotonic() + seconds
+            stream.hold(lambda: time.monotonic() > deadline)
 
         def slowly(self, *arguments):
-            deadline = time.monotonic() + LATE
-            own_stream(0).hold(lambda: time.monotonic() > deadline)
+            delay(own_stream(0))
             yield from work(self, *arguments)
 
-        if late:
-            monkeypatch.setattr(sharing_device.DeviceSharing, "work", slowly)
-    result = pycoll.allreduce(*arguments, **call.given)
-    if which == "after":
         where[0].fill(-5)
+        if which == "before":
+            if RANK == 0:
+                delay(xp.cuda.get_current_stream())
+            monkeypatch.setattr(signals.Signal, "after", lambda self, others: int)
+        arguments[0][...] = contents
+        if which == "after":
+            monkeypatch.setattr(sharing_device, "AllDone", OwnDone)
+            if RANK == 0:
+                monkeypatch.setattr(sharing_device.DeviceSharing, "work", slowly)
+        result = pycoll.allreduce(*arguments, **call.given)
+        if which == "after":
+            where[0].fill(-5)
         xp.cuda.get_current_stream().synchronize()
-    ipc.Barrier()
-    right = np.array_equal(result.get(), expected)
-    assert not all(ipc.allgather(right))
+        ipc.Barrier()
+        return all(ipc.allgather(np.array_equal(result.get(), expected)))
+
+    # another rank may have to wait for a core
+    assert not all(is_right(seconds) for seconds in (0.5, 3.0, 20.0))
 
 
 @pytest.mark.parametrize("form", ["blocking", "nonblocking", "persistent"])

@@ -22,6 +22,7 @@ def bench(ranks, path, *options):
     return json.loads(path.read_text()), job.output
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("ranks", quick(2, 3))
 def test_collectives(ranks, tmp_path):
     document, output = bench(ranks, tmp_path / "results.json", *COLLECTIVES, "--sizes", "8,64K")
@@ -57,6 +58,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.once
 def test_wrong_options():
     texts = refusals(1, "bench.torch", [options for options, _ in WRONG])
     for (options, problem), text in zip(WRONG, texts):

@@ -21,8 +21,8 @@ TRAIN = ["-m", "bench.train", "--model", "gpt"]
 @pytest.mark.parametrize("ranks", quick(2, 4))
 def test_all_kinds_equal_one_process(ranks, tmp_path):
     path = tmp_path / "records.json"
-    length = ["--length", str(2 * ranks)]
-    job = run(ranks, [*TRAIN, "--compare", *SMALL, *length, "--json", str(path)])
+    few = ["--length", str(2 * ranks), "--steps", "8"]
+    job = run(ranks, [*TRAIN, "--compare", *SMALL, *few, "--json", str(path)])
     assert job.code == 0, job.output
     records = {record["kind"]: record for record in json.loads(path.read_text())["records"]}
     names = {name for name, *_ in kinds(ranks, Plan())}
@@ -49,7 +49,8 @@ def test_all_kinds_equal_one_process(ranks, tmp_path):
 )
 def test_meshes_equal_one_process(ranks, options, tmp_path):
     path = tmp_path / "records.json"
-    job = run(ranks, [*TRAIN, "--compare", *SMALL, "--length", "16", "--layers", "4", *options, "--json", str(path)])
+    few = ["--length", "16", "--layers", "4", "--steps", "8"]
+    job = run(ranks, [*TRAIN, "--compare", *SMALL, *few, *options, "--json", str(path)])
     assert job.code == 0, job.output
     _, record = json.loads(path.read_text())["records"]
     assert record["mesh"] == options[1].replace(",", " ")
@@ -57,6 +58,7 @@ def test_meshes_equal_one_process(ranks, options, tmp_path):
     assert record["loss_difference"] <= ALLOWED
 
 
+@pytest.mark.once
 def test_bytes_along_axes_are_those_of_formulas(tmp_path):
     """Check an all-reduce for each half layer and pass, for the table in both, and six numbers for each character."""
     path, options = tmp_path / "a.json", ["--steps", "2", "--length", "16", "--batch", "16", "--layers", "4"]
@@ -75,6 +77,7 @@ def test_bytes_along_axes_are_those_of_formulas(tmp_path):
     assert sent[1]["dp"] == pytest.approx(4e-6 * parameters, rel=0.01)
 
 
+@pytest.mark.once
 def test_parameters_fall_with_tensor_and_pipeline(tmp_path):
     states = []
     for mesh in ("dp=4", "pp=2,tp=2"):
@@ -85,6 +88,7 @@ def test_parameters_fall_with_tensor_and_pipeline(tmp_path):
     assert states[1] < 0.27 * states[0]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("others", quick(["--mesh", "tp=2"], ["--mesh", "fsdp=2"], ["--mesh", "pp=2"]))
 def test_training_continues_on_another_mesh(others, tmp_path):
     options = ["--dtype", "float64", *SMALL, "--length", "16", "--every", "5"]
@@ -107,6 +111,7 @@ def test_training_continues_on_another_mesh(others, tmp_path):
         assert loss == pytest.approx(whole[step], rel=1e-10)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "options",
     quick(["--mesh", "dp=2", "--experts", "4"], ["--mesh", "fsdp=2"], ["--mesh", "sp=2", "--sequence", "ring"]),

@@ -123,8 +123,12 @@ for call in (lambda: pycoll.allreduce(np.ones(3), comm=world), lambda: comm.Spli
     except pycoll.RankFailed as error:
         assert error.ranks == (1,), error
         print("rank", world.rank, "names it", flush=True)
-comm.Agree(0)
-os._exit(0)
+try:
+    comm.Agree(0)  # wait for the other rank
+except MPI.Exception as error:
+    assert error.Get_error_class() == MPI.ERR_PROC_FAILED
+finally:
+    os._exit(0)
 """
 
 

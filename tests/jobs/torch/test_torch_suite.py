@@ -42,5 +42,6 @@ def test_told_that_the_backend_is_gloo():
     check(run(RANKS, names_of_tests(), SECONDS))
 
 
+@pytest.mark.once
 def test_told_that_the_backend_is_mpi():
     check(run(3, names_of_tests(["test_all_to_all"]), SECONDS, "mpi"))

@@ -11,14 +11,14 @@ from pycoll.schedule.proof import prove
 from .test_proof import ALGORITHMS
 
 SMALL = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 15, 16, 17]
-LARGE = [19, 23, 27, 31, 32, 33, 45, 64, 65]
+LARGE = [19, 23, 32, 33, 45, 64]
 
 
 @pytest.mark.parametrize("sizes", [SMALL, pytest.param(LARGE, marks=pytest.mark.slow)], ids=["small", "large"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
 def test_formulas_hold(algorithm, sizes):
     for size in sizes:
-        for segments in (1, 2, 5) if algorithm.pipelined and size < 40 else (1,):
+        for segments in (1, 3) if algorithm.pipelined and size < 40 else (1,):
             assert not disagreements(algorithm, size, segments)
 
 

@@ -243,7 +243,8 @@ def test_an_error_of_the_program_ends_training_on_all_ranks(kind):
     """Even if a rank fails at the same time, and the program does not end at exceptions."""
     job = train(kind, {"bug": [[1, 50]], "update": [[2, 49]]}, abort=False)
     assert job.code != 0 and "LookupError: a bug" in job.output, job.output
-    assert job.output.count("gave up: training has ended with an error on another rank") == 2, job.output
+    # rank 2 too, unless it fails first
+    assert job.output.count("gave up: training has ended with an error on another rank") in (2, 3), job.output
 
 
 def test_a_rank_that_hangs_is_named():
