@@ -5,7 +5,8 @@ select, with `pycoll.Comm` and no named algorithm, and with an empty Python clas
 mpi4py.  No method written in Python is faster than the last one.  The ways alternate; each makes the call many times in
 a row, as in a loop of a program.  The reported time is that of the slowest rank.  A view ``a[i:j]`` is one of 32
 windows, which are used in turn, as in a program that processes blocks.  A view ``a[k:l]`` begins at a different address
-in each call, and there are more addresses than pycoll caches.
+in each call, and there are more addresses than pycoll caches.  With ``--registered``, pycoll uses registered buffers,
+and MPI uses ordinary ones.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import cycle, islice
 from typing import Any
 
@@ -60,17 +62,15 @@ Loop = Callable[[int], None]
 class Program:
     """Buffers for vectors of one size, and loops that repeat a call."""
 
-    def __init__(self, ranks: int, size: int) -> None:
+    def __init__(self, ranks: int, size: int, allocate: Callable[[int], np.ndarray]) -> None:
         self.count = max(ranks, size // 4 // ranks * ranks)  # float32 elements
         room = self.count + ADDRESSES * STEP
-        self.y = np.zeros(self.count, np.float32)
-        self._names = {
-            "x": np.ones(self.count, np.float32),
-            "y": self.y,
-            "a": np.ones(room, np.float32),
-            "b": np.zeros(room, np.float32),
-            "r": np.zeros(self.count * ranks, np.float32),
-            "s": np.ones(self.count * ranks, np.float32),
+        lengths = {"x": self.count, "y": self.count, "a": room, "b": room}
+        lengths |= dict.fromkeys("rs", self.count * ranks)
+        self.arrays = {name: allocate(length) for name, length in lengths.items()}
+        for name, array in self.arrays.items():
+            array[...] = name in "xas"
+        self._names = self.arrays | {
             "counts": [self.count] * ranks,
             "FLOAT": MPI.FLOAT,
             "IN_PLACE": MPI.IN_PLACE,
@@ -116,24 +116,28 @@ COLUMNS = {
 }
 
 
-def measure(comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, seconds: float) -> dict[str, Any]:
+def measure(
+    comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, seconds: float, registered: bool
+) -> dict[str, Any]:
     """Return the record of one call: its median time in microseconds in each way, and the ratios."""
     method = call.split("(")[0]
     primitive = primitive_called(method[1:].capitalize() if method.startswith("I") else method)
     chosen_by = size // comm.size if primitive == "reduce_scatter" else size
-    program = Program(comm.size, size)
+    theirs = program = Program(comm.size, size, partial(np.empty, dtype=np.float32))
+    if registered:
+        program = Program(comm.size, size, partial(pycoll.empty, dtype=np.float32, comm=ours))
     loops = {
-        "mpi": program.loop(comm, call, None),
+        "mpi": theirs.loop(comm, call, None),
         "named": program.loop(ours, call, choose(primitive, chosen_by, comm.size)),
         "comm": program.loop(ours, call, None),
-        "empty": program.loop(empty(method)(comm), call, None),
+        "empty": theirs.loop(empty(method)(comm), call, None),
     }
     times = {name: _in_a_row(comm, loop) for name, loop in loops.items()}
     spent: dict[str, list[float]] = {name: [] for name in loops}
     orders = np.random.default_rng(0)
     for _ in range(max(5, round(seconds / BLOCK / len(loops)))):
         for name in orders.permutation(list(loops)):
-            program.y[...] = 0  # sums in place would grow without bound
+            theirs.arrays["y"][...] = program.arrays["y"][...] = 0  # sums in place would grow without bound
             comm.Barrier()
             start = time.perf_counter()
             loops[name](times[name])
@@ -142,6 +146,9 @@ def measure(comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, second
     medians = {name: float(np.median(found)) * 1e6 for name, found in slowest.items()}
     ratios = {f"mpi_{name}": medians["mpi"] / medians[name] for name in loops if name != "mpi"}
     nbytes = 0 if primitive == "barrier" else program.count * 4
+    if registered:
+        for array in program.arrays.values():
+            pycoll.free(array, comm=ours)
     return {"call": call, "bytes": nbytes, **medians, **ratios}
 
 
@@ -162,6 +169,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--sizes", default="64,4K,64K,1M", help="sizes in bytes, separated by commas (%(default)s)")
     parser.add_argument("--calls", default="", metavar="TEXT", help="only calls that contain TEXT (default: all calls)")
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each call and size (%(default)s)")
+    parser.add_argument("--registered", action="store_true", help="registered buffers for pycoll")
     parser.add_argument("--json", metavar="FILE", help="also write the records to FILE")
     with printed_once(comm):
         options = parser.parse_args(argv)
@@ -176,7 +184,7 @@ def main(argv: list[str]) -> int:
     records = []
     for call in calls:
         for size in options.sizes if call != "Barrier()" else [0]:
-            records.append(measure(comm, ours, call, size, options.seconds))
+            records.append(measure(comm, ours, call, size, options.seconds, options.registered))
     where = environment(comm)
     if comm.rank == 0:
         print(table(records, COLUMNS))
