@@ -206,10 +206,10 @@ def main(argv: list[str]) -> int:
         stop = Stop() if options.save else None
         for epoch in train(trainer, training, test, options, first):
             epochs.append(epoch)
+            if comm.rank == 0:  # first, so that a job that is killed and resumed has printed each epoch
+                print(LINE.format(**epoch._asdict()), flush=True)
             if options.save:
                 parallel.save(options.save, trainer.driver, trainer.optimizer, {"epochs": epoch.epoch})
-            if comm.rank == 0:
-                print(LINE.format(**epoch._asdict()), flush=True)
             if stop and (name := stop.asked(comm)):
                 if comm.rank == 0:
                     print(f"stopped after {name}; continue with --resume {options.save}", flush=True)
