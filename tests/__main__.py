@@ -6,7 +6,8 @@ on one machine.  Then run tests/mpi and tests/gpu under mpiexec on several numbe
 uses a stand-in for CuPy.
 
 Without --all, tests marked `slow` are skipped, Hypothesis generates fewer examples, and fewer numbers of ranks are
-used; with more than two ranks, only the collectives are tested.  With --all, this is so with more than five ranks.
+used; with more than two ranks, only the collectives are tested.  With --all, only the collectives are tested with more
+than four ranks, and those marked `slow` are skipped with more than five.
 Arguments after ``--`` are passed to pytest.  tests/README.md describes the directories.
 """
 
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,16 +29,22 @@ FOLDERS = "pure", "jobs", "slurm", "mpi"  # in this order
 QUICK, ALL = "2,3", "1,2,3,4,5,8"  # numbers of ranks
 # the maximum number of ranks for drivers, for PyTorch and for GPU buffers, with --all
 MOST = {"tests/mpi/parallel": 4, "tests/mpi/torch": 4, "tests/gpu": 3}
-ALL_FOLDERS = 5  # with more ranks, only the collectives are tested even with --all
+ALL_FOLDERS, ALL_CASES = 4, 5  # with more ranks, even --all leaves out all but collectives, and slow cases of these
 COLLECTIVES = "test_collectives*", "test_nonblocking*", "test_registered*", "test_requests_persistent*"
 
 
-def on_one(folder: str, arguments: list[str], more: Sequence[str] = ()) -> bool:
+def selection(slow: bool, once: bool) -> list[str]:
+    """Return the arguments of pytest that leave out tests marked `slow` or `once`."""
+    skipped = ["not slow"] * (not slow) + ["not once"] * (not once)
+    examples = [] if slow else ["--hypothesis-profile=quick"]
+    return [*(["-m", " and ".join(skipped)] if skipped else []), *examples]
+
+
+def on_one(folder: str, arguments: list[str]) -> bool:
     """Run the tests of a directory without mpiexec, on all cores if they need no MPI; return True if they failed."""
     spread = ["-n", "auto"] if folder == "pure" and find_spec("xdist") else []
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "--durations=15", *spread, f"tests/{folder}"]
-    command += [*arguments, *more]
-    return subprocess.run(command, stdin=subprocess.DEVNULL).returncode != 0
+    return subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL).returncode != 0
 
 
 def on_ranks(ranks: int, arguments: list[str], everything: bool) -> bool:
@@ -75,27 +82,30 @@ def main() -> int:
     options = parser.parse_args()
     if find_spec("pytest") is None:
         sys.exit("python -m tests needs pytest: pip install '.[test]'")
-    skipped = ["not slow"] * (not options.all) + ["not once"] * options.no_pure
-    quick = ["-m", " and ".join(skipped)] if skipped else []
-    quick += [] if options.all else ["--hypothesis-profile=quick"]
     left_out = ["pure"] * options.no_pure + ["slurm"] * (not options.all)
     chosen = options.only or [folder for folder in FOLDERS if folder not in left_out]
-    runs = {folder: (on_one, folder) for folder in chosen if folder != "mpi"}
-    if options.quick_jobs:
-        quickly = partial(on_one, more=["-m", " and ".join({*skipped, "not slow"})])
-        runs |= {folder: (quickly, folder) for folder in ("jobs", "slurm") if folder in runs}
+    runs: dict[str, Callable[[], bool]] = {}
+
+    def arguments(slow: bool) -> list[str]:
+        return [*selection(options.all and slow, not options.no_pure), *options.pytest]
+
+    for folder in chosen:
+        if folder != "mpi":
+            slow = folder == "pure" or not options.quick_jobs
+            runs[folder] = partial(on_one, folder, arguments(slow))
     numbers = (options.ranks or (ALL if options.all else QUICK)).split(",") if "mpi" in chosen else []
     for ranks in map(int, numbers):
-        runs[f"{ranks} rank{'s' * (ranks > 1)}"] = (partial(on_ranks, everything=options.all), ranks)
+        name = f"{ranks} rank{'s' * (ranks > 1)}"
+        runs[name] = partial(on_ranks, ranks, arguments(ranks <= ALL_CASES), options.all)
 
     passed, failed, lines = 0, 0, []
     with tempfile.TemporaryDirectory() as directory:
-        for name, (function, what) in runs.items():
+        for name, run_tests in runs.items():
             print(f"\n{name}:", flush=True)
             counts = Path(directory) / name
             os.environ[COUNTS] = str(counts)
             start = time.perf_counter()
-            wrong = function(what, [*quick, *options.pytest])
+            wrong = run_tests()
             seconds = time.perf_counter() - start
             right, bad = map(int, counts.read_text().split()) if counts.exists() else (0, 0)
             bad = max(bad, int(wrong))  # a job that was killed has written no counts

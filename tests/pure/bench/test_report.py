@@ -32,6 +32,13 @@ def made(tmp_path, capsys):
     return make
 
 
+@pytest.fixture
+def written(made, monkeypatch):
+    """`made` without plots of times and speeds, which take long."""
+    monkeypatch.setattr(report, "plots_of", lambda named, primitive: ([], {}))
+    return made
+
+
 def table_rows(text, heading=""):
     """Return the cells of each table row between `heading` and the next heading."""
     below = text[text.index(heading) + len(heading) :]
@@ -39,8 +46,8 @@ def table_rows(text, heading=""):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
 
 
-def test_table_has_medians_ratios_and_the_fastest(made):
-    rows = table_rows(made(one=document()), "## allreduce")
+def test_table_has_medians_ratios_and_the_fastest(written):
+    rows = table_rows(written(one=document()), "## allreduce")
     start = rows.index(["size", "MPI", "tree", "ring"])
     assert rows[start + 2 :] == [
         ["8 B", "10.0", "★ 5.00 (2.00)", "9.00 (1.11)"],
@@ -49,39 +56,39 @@ def test_table_has_medians_ratios_and_the_fastest(made):
     ]
 
 
-def test_summary_names_ranges_of_sizes(made):
-    rows = table_rows(made(one=document()), "## allreduce")
+def test_summary_names_ranges_of_sizes(written):
+    rows = table_rows(written(one=document()), "## allreduce")
     assert rows[0] == ["size", "fastest algorithm of pycoll", "speed relative to MPI"]
     assert rows[2:4] == [["8 B to 1 KiB", "tree", "1.25 to 2.00"], ["1 MiB", "ring", "0.10"]]
 
 
-def test_environments_are_a_column_for_each_file(made):
-    text = made(a=document(2, gpu="H|100"), b=document(4, hosts=["x"]))
+def test_environments_are_a_column_for_each_file(written):
+    text = written(a=document(2, gpu="H|100"), b=document(4, hosts=["x"]))
     rows = table_rows(text, "# pycoll benchmark report")
     assert rows[0] == ["", "2 ranks", "4 ranks"]
     assert rows[2:4] == [["ranks", "2", "4"], ["hosts", "n1, n2", "x"]]
     assert re.search(r"^\| GPU +\| H\\\|100 +\| - +\|$", text, re.M)
 
 
-def test_each_file_has_a_summary_below_its_name(made):
-    text = made(a=document(2), b=document(4, speed=0.1))
+def test_each_file_has_a_summary_below_its_name(written):
+    text = written(a=document(2), b=document(4, speed=0.1))
     assert table_rows(text, "#### 2 ranks")[2][:2] == ["8 B to 1 KiB", "tree"]
     assert table_rows(text, "#### 4 ranks")[2] == ["8 B to 1 KiB", "tree", "0.12 to 0.20"]
 
 
-def test_more_ranks_than_cores_are_warned_of(made):
+def test_more_ranks_than_cores_are_warned_of(written):
     warning = "> Warning: 17 ranks on 16 cores."
-    assert warning in made(a=document(16), b=document(17)) and "Warning" not in made(a=document(16))
+    assert warning in written(a=document(16), b=document(17)) and "Warning" not in written(a=document(16))
 
 
-def test_wrong_results_are_shown_and_never_the_fastest(made):
-    text = made(one=document(records=[record("tree", 8, 1.0, wrong=3), record("ring", 8, 9.0)]))
+def test_wrong_results_are_shown_and_never_the_fastest(written):
+    text = written(one=document(records=[record("tree", 8, 1.0, wrong=3), record("ring", 8, 9.0)]))
     rows = table_rows(text, "## allreduce")
     assert rows[2] == ["8 B", "ring", "1.11"] and rows[-1] == ["8 B", "10.0", "WRONG 1.00 (10.00)", "★ 9.00 (1.11)"]
 
 
-def test_validated_only(made):
-    text = made(one=document(records=[record("tree", 8, None, native=None), record("ring", 8, None, wrong=1)]))
+def test_validated_only(written):
+    text = written(one=document(records=[record("tree", 8, None, native=None), record("ring", 8, None, wrong=1)]))
     assert table_rows(text, "## allreduce")[2] == ["8 B", "ok", "WRONG"]
     assert "Nothing was timed" in text
 
@@ -97,15 +104,15 @@ def test_labels_are_what_differs(tmp_path):
     assert labels(a=document(), b=document()) == [str(tmp_path / name / "r.json") for name in "ab"]
 
 
-def test_before_and_after(made):
-    rows = table_rows(made(a=document(commit="old"), b=document(commit="new", speed=2)), "commit old → commit new")
+def test_before_and_after(written):
+    rows = table_rows(written(a=document(commit="old"), b=document(commit="new", speed=2)), "commit old → commit new")
     assert rows[0] == ["size", "tree", "ring", "MPI"]
     assert rows[2] == ["8 B", "2.00 (5.00 → 2.50)", "2.00 (9.00 → 4.50)", "1.00 (10.0 → 10.0)"]
 
 
 @pytest.mark.parametrize("other", [{"ranks": 8}, {"mpi": "Open MPI"}])
-def test_before_and_after_only_with_the_same_ranks_and_mpi(made, other):
-    assert "before and after" not in made(a=document(), b=document(**other))
+def test_before_and_after_only_with_the_same_ranks_and_mpi(written, other):
+    assert "before and after" not in written(a=document(), b=document(**other))
 
 
 @pytest.mark.parametrize(
