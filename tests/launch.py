@@ -25,6 +25,7 @@ ENVIRONMENT = {
     # libfabric searches for network cards for a second in each job
     "OMPI_MCA_btl": os.environ.get("OMPI_MCA_btl", "^ofi"),  # noqa: SIM112
     "PYTHONUNBUFFERED": "",  # buffer the output, so that lines are written whole
+    "PYTHONFAULTHANDLER": "1",  # so that processes that are aborted print their stacks
     "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # threads of ranks that share cores hinder one another
 }
 
@@ -65,7 +66,8 @@ def run(
     """Run ``python ARGUMENTS`` on `ranks` ranks for at most `limit` seconds.
 
     With `show`, the output is printed instead of captured.  Processes that still run `patience` seconds after the
-    launcher has ended are killed.  `options` are options of mpiexec.
+    launcher has ended are killed.  If the limit is reached, `output` ends with the stacks of the ranks.  `options` are
+    options of mpiexec.
     """
     token = uuid.uuid4().hex  # in the environment of all processes of the job, even those in other sessions
     output = None if show else subprocess.PIPE
@@ -83,6 +85,7 @@ def run(
         text, _ = job.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         timed_out = True
+        _print_stacks(token)
         job.terminate()
         try:
             text, _ = job.communicate(timeout=PATIENCE)
@@ -93,6 +96,15 @@ def run(
         _end(token)
         raise
     return Job(job.returncode, text or "", _end(token, patience), timed_out)
+
+
+def _print_stacks(token: str) -> None:
+    """Let the ranks of a job that hangs print where they are, which ends them."""
+    for member in _members(token):
+        with contextlib.suppress(OSError):
+            if sys.executable.encode() == Path(f"/proc/{member}/cmdline").read_bytes().split(b"\0")[0]:
+                os.kill(member, signal.SIGABRT)
+    time.sleep(1.0)
 
 
 def _end(token: str, patience: float = 0.0) -> list[int]:

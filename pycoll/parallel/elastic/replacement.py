@@ -32,9 +32,11 @@ def replace(comm: pycoll.Comm, missing: int) -> pycoll.Comm:
     return pycoll.Comm(between.Merge(high=False))
 
 
+def replaces() -> bool:
+    """Whether this process takes the place of one that has failed."""
+    return _REPLACES in os.environ and MPI.Comm.Get_parent() != MPI.COMM_NULL
+
+
 def join() -> pycoll.Comm | None:
     """Return the communicator with the ranks that have started this process to replace others; None if it is not so."""
-    parent = MPI.Comm.Get_parent()
-    if parent == MPI.COMM_NULL or _REPLACES not in os.environ:
-        return None
-    return pycoll.Comm(parent.Merge(high=True))
+    return pycoll.Comm(MPI.Comm.Get_parent().Merge(high=True)) if replaces() else None
