@@ -200,7 +200,8 @@ class Prepared:
 
     def task(self, parts: Iterator[Executable]) -> Task:
         """A task that runs these parts while other calls run."""
-        return Task(parts, self.name, self.channel, self.buffers.memory, binds=self.sharing is not None)
+        binds = self.sharing is not None and self.sharing.binds
+        return Task(parts, self.name, self.channel, self.buffers.memory, binds)
 
     def _exchange_counts(self) -> Iterator[Executable]:
         sources = self.key.algorithm.count_sources(self.key.size, self.key.root)

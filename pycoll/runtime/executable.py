@@ -51,6 +51,7 @@ class Executable:
         self.tag = [] if tag is None else tag  # of its messages, if each run has a different one
         self.tracer: Tracer | None = None  # records its runs
         self.known: list[tuple[Plan, Any]] = []  # the plans that refer to it, with their keys
+        self.leads = False  # what follows it in a task is bound when it is complete
         self.failed = False  # a run ended early, so that messages may be pending
         self.interrupted = 0  # the number of runs that raised an exception after they had begun
 

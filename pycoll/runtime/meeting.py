@@ -90,6 +90,8 @@ class MessageMeeting(Meeting):
             ]
         )
 
+        self.opening.leads = True
+
     def enter(self, row: tuple[int, ...]) -> None:
         """Set the row of this rank, or its last two numbers; the others get them in the first synchronization."""
         self._mine[-len(row) :] = row

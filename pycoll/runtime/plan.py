@@ -57,7 +57,7 @@ class Plan(ABC):
     running: Executable | None = None
     allocates: tuple[tuple[int, ...], np.dtype] | None = None  # shape and dtype of a receive buffer to be allocated
     answer: Callable[[Any], Any] | None = None  # makes the result, if it is not the receive buffer that was passed
-    binds: ClassVar[bool] = False  # whether parts of a task are bound when others are complete
+    binds: ClassVar[bool] = False  # whether all parts of a task are bound when others are complete
 
     def common(self) -> dict[str, Any]:
         """The fields that all plans for these calls have."""

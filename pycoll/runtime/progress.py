@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class Task:
     """A collective in flight: a sequence of parts, each an executable.
 
-    The iterator `parts` may compute between two parts, with the data received by the previous one.  If it `binds` then,
-    which takes longer, an exception of a signal handler is delayed until it has.
+    The iterator `parts` may compute between two parts, with the data received by the previous one.  After a part that
+    `leads`, or after all parts if it `binds`, this takes longer, so an exception of a signal handler is delayed.
     """
 
     # in the class, so that a task is created faster
@@ -89,7 +89,7 @@ class Task:
                         return False
                     self._at += 1
                     self._working = False
-                if self._binds:
+                if executable.leads or self._binds:
                     with interruptions_delayed():
                         self._next_part()
                 else:

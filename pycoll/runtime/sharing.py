@@ -14,10 +14,10 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from operator import mod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
 from mpi4py import MPI
@@ -55,6 +55,8 @@ _Key = tuple[int, int, Rows]  # the addresses of the buffers of this rank, and t
 class Sharing(ABC):
     """Calls of one kind, on a communicator with registered memory."""
 
+    binds: ClassVar[bool] = False  # whether all parts of a task are bound when others are complete
+
     channel: Channel
     program: SharedProgram
     like: CheckedBuffers  # the buffers of such a call, without the arrays
@@ -63,6 +65,8 @@ class Sharing(ABC):
     width: int = field(default=3, init=False)  # of the rows of the table
     call: int = field(default=0, init=False)  # the same on all ranks that can take part
     exported: set[int] = field(default_factory=set, init=False)  # the buffers of this rank that others may access
+    # of the programs before and after the second synchronization, by the offsets of the buffers in cache lines
+    templates: dict[tuple[int, ...], tuple[Template, Template]] = field(default_factory=dict, init=False)
 
     @abstractmethod
     def row(self, send: int, recv: int) -> tuple[int, ...]:
@@ -102,10 +106,35 @@ class Sharing(ABC):
         peers = None if rows is None else self.peers(rows)
         if peers is None:
             yield from messages()
+        elif tag and not (self.program.has_messages or recorder.current):
+            yield self._rest((send, recv), peers, meeting.closing)
         else:
             bound = self.bound(self.program, self.like, (send, recv), peers, tag)
             yield from self.work(meeting, self.program, bound)
         channel.end_meeting(meeting, tag)
+
+    def _rest(self, places: tuple[int, int], peers: Sequence[int], closing: Executable) -> Executable:
+        """What follows the first synchronization, in host memory, as one executable, because each part takes time."""
+        shared = self.program
+        scratch = HOST.allocate(max(shared.program.scratch, shared.after.scratch))
+        work, after = self.calls((*places, address(scratch), *peers))
+        steps = [*shared.program.steps, *closing.program.steps, *shared.after.steps]
+        program = replace(closing.program, steps=steps)
+        rest = Executable(program, [*work, *closing.calls, *after], closing.requests, scratch)
+        rest.waits = [*[None] * len(work), *closing.waits, *[None] * len(after)]
+        return rest
+
+    def calls(self, bases: tuple[int, ...]) -> tuple[Calls, Calls]:
+        """The calls before and after the second synchronization, on buffers in host memory at these addresses."""
+        offsets = tuple(map(mod, bases, _LINES)) if self.operation else ()
+        work, after = self.templates.get(offsets) or self._new_templates(offsets)
+        return work.calls(bases, []), after.calls(bases, []) if after.steps else []
+
+    def _new_templates(self, offsets: tuple[int, ...]) -> tuple[Template, Template]:
+        kind = offsets, self.like.dtype, self.operation, self.channel.size
+        both = template(self.program.program, *kind), template(self.program.after, *kind)
+        self.templates[offsets] = both
+        return both
 
     def bound(
         self,
@@ -190,8 +219,6 @@ class EvenSharing(Sharing):
 class SharedPlan(Plan):
     """A plan for buffers that may be registered; `messages` is the plan for those that are not."""
 
-    binds = True
-
     sharing: Sharing
     messages: Plan
     meeting: Meeting
@@ -204,7 +231,6 @@ class SharedPlan(Plan):
     seen: set[int] = field(default_factory=set)  # the hashes of keys without calls
     ran: bool = False  # the last call has run with messages
     copied: bool  # `messages` copies the buffers, or has an executable for them, so that nothing follows its messages
-    templates: dict[tuple[int, ...], tuple[Template, Template]] = field(default_factory=dict)  # by offsets in lines
 
     @classmethod
     def around(cls, plan: Plan, sharing: Sharing) -> SharedPlan:
@@ -315,13 +341,8 @@ class SharedPlan(Plan):
             executable.known.append((self, key))
             calls = self.known[key] = executable.calls
             return calls
-        bases = send, recv, self.scratch_address, *peers
-        offsets = tuple(map(mod, bases, _LINES)) if sharing.operation else ()
-        work, after = self.templates.get(offsets) or self._new_templates(offsets)
-        calls = work.calls(bases, [])
-        calls += self.last_calls
-        if after.steps:
-            calls += after.calls(bases, [])
+        work, after = sharing.calls((send, recv, self.scratch_address, *peers))
+        calls = [*work, *self.last_calls, *after]
         if (number := hash(key)) in self.seen:
             self._keep(key, calls)
         else:
@@ -329,14 +350,6 @@ class SharedPlan(Plan):
                 self.seen.clear()
             self.seen.add(number)
         return calls
-
-    def _new_templates(self, offsets: tuple[int, ...]) -> tuple[Template, Template]:
-        """Templates for buffers with these offsets in cache lines."""
-        sharing = self.sharing
-        kind = offsets, sharing.like.dtype, sharing.operation, sharing.channel.size
-        both = template(sharing.program.program, *kind), template(sharing.program.after, *kind)
-        self.templates[offsets] = both
-        return both
 
     def _keep(self, key: _Key, calls: Calls) -> None:
         """Keep calls for the next time."""

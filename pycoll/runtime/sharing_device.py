@@ -68,6 +68,8 @@ class DeviceSharing(Sharing):
     ranks that can take part, and positions in GPU memory.
     """
 
+    binds = True
+
     shared: Sharing
     on_gpu: SharedProgram  # for buffers in GPU memory
     memory: Mapped | None  # None if a buffer of this rank is in host memory, or if its GPU cannot combine

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
-from pycoll.runtime import channel, registered
+from pycoll.runtime import registered
 from pycoll.runtime.attach import attach
+from pycoll.runtime.bind import Template
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 from pycoll.selection.rules import registered_from
 from pycoll.selection.tuning_file import Candidate, FixedChoice, Point, Tuned
@@ -417,12 +418,12 @@ def test_an_interruption_while_a_task_binds(comm, memory, monkeypatch):
         return bound(*arguments)
 
     call = Call(comm, "allreduce", None)
-    expected, arguments, bound = call.reference(), call.place(memory), channel.bind
+    expected, arguments, bound = call.reference(), call.place(memory), Template.calls
     pycoll.iallreduce(*arguments, comm=comm).wait()  # binds the messages that exchange positions
     numbers = [signal.SIGUSR1] if RANK == 0 else []
     arguments[1][:] = -1
     handler_before = signal.signal(signal.SIGUSR1, handler)
-    monkeypatch.setattr(channel, "bind", bind)
+    monkeypatch.setattr(Template, "calls", bind)
     try:
         if RANK == 0:
             request = pycoll.iallreduce(*arguments, comm=comm)
