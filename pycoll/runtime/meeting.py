@@ -89,7 +89,6 @@ class MessageMeeting(Meeting):
                 ("barrier", "dissemination", 0, nothing),
             ]
         )
-
         self.opening.leads = True
 
     def enter(self, row: tuple[int, ...]) -> None:

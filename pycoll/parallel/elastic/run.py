@@ -22,7 +22,7 @@ T = TypeVar("T")
 FINISHED, FAILED, BROKEN = 0b11, 0b01, 0b00  # the last one: with an error that has nothing to do with failed ranks
 NOT_TOLERANT = "MPI cannot go on without it (Open MPI can, with mpiexec --with-ft ulfm)"
 HEAD_START = 1.0  # seconds for a rank to report its error before other ranks end the job
-PATIENCE = 10  # seconds until the end of a process that hangs in MPI_Finalize
+PATIENCE = 10.0  # seconds until the end of a process that hangs in MPI_Finalize
 
 
 def run(train: Callable[[State], T], state: State) -> T:
@@ -159,9 +159,9 @@ def _end_together(state: State) -> None:
 def _end() -> None:
     how = _agreed(_states[0].comm, FINISHED) if _states else FAILED  # until then, other ranks may have work to do
     if how != FINISHED or _states[0].recoveries or replaces():
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
         if _states:
             _states[0].revoke()  # otherwise, MPI_Finalize may wait for messages of processes that have ended
         if replaces():
             MPI.Comm.Get_parent().Revoke()
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
