@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -67,13 +68,21 @@ def run(
 
     With `show`, the output is printed instead of captured.  Processes that still run `patience` seconds after the
     launcher has ended are killed.  If the limit is reached, `output` ends with the stacks of the ranks.  `options` are
-    options of mpiexec.
+    options of mpiexec.  The job has its own directory of temporary files, which is removed: Open MPI's mpiexec does not
+    start if one that was killed had the same process id and has left files.
     """
+    with tempfile.TemporaryDirectory(prefix="job-", ignore_cleanup_errors=True) as directory:
+        command = [mpiexec(), *options, "-n", str(ranks), sys.executable, *arguments]
+        own = {**os.environ, **ENVIRONMENT, "TMPDIR": directory, **(environment or {})}
+        return _run(command, own, limit, show, patience)
+
+
+def _run(command: list[str], environment: dict[str, str], limit: float, show: bool, patience: float) -> Job:
     token = uuid.uuid4().hex  # in the environment of all processes of the job, even those in other sessions
     output = None if show else subprocess.PIPE
     job = subprocess.Popen(
-        [mpiexec(), *options, "-n", str(ranks), sys.executable, *arguments],
-        env={**os.environ, **ENVIRONMENT, **(environment or {}), TOKEN: token},
+        command,
+        env={**environment, TOKEN: token},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=None if show else subprocess.STDOUT,
