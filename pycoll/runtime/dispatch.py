@@ -244,7 +244,10 @@ def prepare(call: Call, channel: Channel) -> Prepared:
         raise
     key = _program_key(call, channel, buffers, operation, chosen, choice)
     typed = bool(operation) or call.read is check_buffers
-    return Prepared(channel, key, buffers, operation, bind, typed, find_sharing(channel, key, buffers, operation))
+    sharing = find_sharing(channel, key, buffers, operation)
+    if choice.unregistered:
+        key = key._replace(algorithm=find(call.primitive, choice.unregistered))
+    return Prepared(channel, key, buffers, operation, bind, typed, sharing)
 
 
 def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
@@ -337,8 +340,7 @@ def _algorithm(
     nbytes = buffers.mean_size(channel.size)
     same = native_is_same(channel, primitive, nbytes, buffers.dtype, operation)
     may_be_native = same and call.form == "blocking"
-    longest = native_up_to(primitive, channel.facts.library, channel.registers)
-    drop_in = same and call.form != "persistent" and call.read is read and channel.facts.native and nbytes <= longest
+    drop_in = same and call.form != "persistent" and call.read is read and channel.facts.native
     registered = can_share(channel, primitive, operation)
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in, registered)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
@@ -346,6 +348,7 @@ def _algorithm(
     # not while tracing, which records calls; not with measurements, which decide; other operations may be freed; not if
     # ranks may fail, because MPI raises other errors, and not on all ranks
     at_once = choice.reason == SHORT and channel.tuned is None and not recorder.current and not TOLERANT
+    longest = native_up_to(primitive, channel.facts.library, channel.registers)
     if at_once and operation is None:
         channel.limits.add(primitive, longest)
     elif at_once and id(call.op) in _CONSTANTS:

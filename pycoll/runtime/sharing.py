@@ -27,7 +27,7 @@ from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
 from ..compiler.align import LINE
-from ..compiler.program import INPUT
+from ..compiler.program import INPUT, is_native
 from ..compiler.shared import SharedProgram
 from .bind import Template, template
 from .executable import Calls, Executable, Runs, has_run, run_in_turn
@@ -48,7 +48,7 @@ _ELSEWHERE = -1  # in this column, of ranks with buffers in GPU memory
 _LINES = repeat(LINE)
 _NO_DELAY = contextlib.nullcontext()
 Accessed = list[tuple[int, int, int]]  # buffers: the rank, INPUT or OUTPUT, and where the part that is accessed begins
-_Key = tuple[int, int, Rows]  # the addresses of the buffers of this rank, and the positions of those of all ranks
+_Key = tuple[int, int, Rows | None]  # the addresses of the buffers of this rank, and the positions of all buffers
 
 
 @dataclass
@@ -313,10 +313,8 @@ class SharedPlan(Plan):
 
     def _run_rest(self, places: tuple[int, int], send: Any, recv: Any) -> None:
         """Run what follows the first synchronization."""
-        calls, rows = None, self.rows()
-        if rows is not None:
-            key = *places, rows
-            calls = self.known.get(key) or self._bind(key)
+        key = *places, self.rows()
+        calls = self.known.get(key) or self._bind(key, send, recv)
         if calls is None:
             with _NO_DELAY if self.copied else interruptions_delayed():
                 self.messages.run(send, recv)
@@ -325,24 +323,26 @@ class SharedPlan(Plan):
             self.running = self.rest
             self.rest.run(calls)
 
-    def _bind(self, key: _Key) -> Calls | None:
+    def _bind(self, key: _Key, send: Any, recv: Any) -> Calls | None:
         """The calls for buffers in these positions, or None for messages; they are kept from the second time on.
 
-        They are those between the two synchronizations, in the second one, and after it.
+        They are those between the two synchronizations, in the second one, and after it; or the native collective.
         """
-        sharing, (send, recv, rows) = self.sharing, key
-        peers = sharing.peers(rows)
+        sharing, channel, places, rows = self.sharing, self.channel, key[:2], key[2]
+        peers = None if rows is None else sharing.peers(rows)
         if peers is None:
-            return None
-        if sharing.program.has_messages:
-            executable = sharing.channel.bind_for_long(
-                sharing.program.program, sharing.like, (send, recv), sharing.operation, peers
-            )
+            if not is_native(self.messages.program):
+                return None
+            buffers = self.messages.buffers(send, recv)
+            calls = channel.bind_anew(self.messages.program, buffers, places, self.operation).calls
+        elif sharing.program.has_messages:
+            executable = channel.bind_for_long(sharing.program.program, self.like, places, self.operation, peers)
             executable.known.append((self, key))
             calls = self.known[key] = executable.calls
             return calls
-        work, after = sharing.calls((send, recv, self.scratch_address, *peers))
-        calls = [*work, *self.last_calls, *after]
+        else:
+            work, after = sharing.calls((*places, self.scratch_address, *peers))
+            calls = [*work, *self.last_calls, *after]
         if (number := hash(key)) in self.seen:
             self._keep(key, calls)
         else:

@@ -33,12 +33,16 @@ def native_up_to(primitive: str, library: str = "", registered: bool = False) ->
     all sizes are left to MPI.  `library` is the name of the MPI library; `registered` is True if the communicator has
     registered memory, which is used for longer calls.
     """
-    if registered and (primitive in _NATIVE or primitive == "allgatherv"):
-        return _NATIVE_WITH_REGISTERED.get(primitive, min(native_up_to(primitive, library), 64 * KIB))
-    for name, limits in _NATIVE_BY_LIBRARY.items():
-        if library.startswith(name) and primitive in limits:
-            return limits[primitive]
-    return _NATIVE.get(primitive, UNLIMITED)
+    longest = _limit(_NATIVE, primitive, library, UNLIMITED)
+    if registered and (primitive in _NATIVE[""] or primitive == "allgatherv"):
+        return _limit(_NATIVE_WITH_REGISTERED, primitive, library, min(longest, 64 * KIB))
+    return longest
+
+
+def _limit(tables: dict[str, dict[str, int]], primitive: str, library: str, default: int) -> int:
+    """The limit of the MPI library, or that of all libraries."""
+    own = next((table for name, table in tables.items() if name and library.startswith(name)), {})
+    return own.get(primitive, tables[""].get(primitive, default))
 
 
 def registered_from(primitive: str) -> int:
@@ -110,14 +114,21 @@ _RULES: dict[str, Callable[[int, int], str]] = {
     "alltoallv": lambda nbytes, size: "naive" if size < 16 else "pairwise",
     "alltoallw": lambda nbytes, size: "naive" if size < 16 else "pairwise",
 }
+# by the name of the MPI library, and "" for all
 _NATIVE = {
-    **dict.fromkeys(("reduce", "allreduce", "reduce_scatter", "scan", "exscan"), 8 * KIB),
-    "scatter": 64 * KIB,
-    **dict.fromkeys(("gather", "allgather", "alltoall"), 512 * KIB),
-    "bcast": 1024 * KIB,
+    "": {
+        **dict.fromkeys(("reduce", "allreduce", "reduce_scatter", "scan", "exscan"), 8 * KIB),
+        "scatter": 64 * KIB,
+        **dict.fromkeys(("gather", "allgather", "alltoall"), 512 * KIB),
+        "bcast": 1024 * KIB,
+    },
+    "MPICH": {"allgatherv": 16 * KIB},
+    "Open MPI": {"reduce": 256 * KIB},
 }
-_NATIVE_BY_LIBRARY = {"MPICH": {"allgatherv": 16 * KIB}, "Open MPI": {"reduce": 256 * KIB}}
-_NATIVE_WITH_REGISTERED = dict.fromkeys(("bcast", "scatter", "gather", "allgather", "alltoall"), 128 * KIB)
+_NATIVE_WITH_REGISTERED = {
+    "": dict.fromkeys(("bcast", "scatter", "gather", "allgather", "alltoall"), 128 * KIB),
+    "MPICH": {"allgather": 32 * KIB - 1},
+}
 _REGISTERED = dict.fromkeys(
     ("allgather", "alltoall", "reduce_scatter", "allgatherv", "alltoallv", "alltoallw"), 32 * KIB
 )

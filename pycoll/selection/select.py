@@ -36,11 +36,15 @@ class SelectionKey(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """An algorithm, the reason, and the size of its segments in bytes; None for the default size."""
+    """An algorithm, the reason, and the size of its segments in bytes; None for the default size.
+
+    `unregistered` is the algorithm if the buffers turn out not to be registered; None for the same one.
+    """
 
     algorithm: str
     reason: str
     segment: int | None = None
+    unregistered: str | None = None
 
 
 @dataclass(frozen=True)
@@ -105,4 +109,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
     if drop_in and nbytes <= native_up_to(primitive, facts.library, registered):
         return Choice(NATIVE, SHORT)
     reason = "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
-    return Choice(name, reason)
+    # hosts may differ in whether buffers are registered
+    unknown = registered and drop_in and may_be_native and facts.host_count == 1
+    left = unknown and nbytes <= native_up_to(primitive, facts.library)
+    return Choice(name, reason, unregistered=NATIVE if left else None)
