@@ -282,6 +282,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
             direct,
             on_gpu and settings.CUDA_IPC,
             on_gpu and settings.CUDA_IPC and settings.CUDA_EVENTS,
+            os.cpu_count() or 1,
         ]
     )
     table = np.empty((private.size, len(mine)), np.int64)
@@ -298,6 +299,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
         bool(table[:, 5].all()),
         bool(table[:, 6].all()),
         bool(table[:, 3].all()),
+        int(table[:, 7].min()),
     )
     _warn(unknown_variables())
     _warn(problem)  # after the exchange, since the caller may turn warnings into errors

@@ -31,6 +31,7 @@ from .failures import rank_failed
 from .gpu.ipc import Opened
 from .limits import Limits
 from .meeting import BoardMeeting, Meeting, MessageMeeting
+from .misses import Misses
 from .plan import Plan
 from .registered import Registered
 
@@ -53,6 +54,7 @@ class Channel:
         self.broken: RuntimeError | None = None  # why it is unusable
         self.place = 0  # its position in the roll call
         self.registered = Registered(private, facts.on_host_of(private.rank))
+        self.misses: dict[str, Misses] = defaultdict(Misses)  # by primitive
         self.opened = Opened()  # GPU memory of the other ranks of this host
         self._meetings: dict[int, Meeting] = {}  # of blocking collectives, by the width of their tables
         # of completed collectives, for the next ones in flight
@@ -253,6 +255,8 @@ class Channel:
         with self._abandoned_on_failure("allocating registered memory"):
             memory = self.registered.allocate(nbytes)
         self.forget_plans()  # if this is the first registered memory, they do not look for it
+        for misses in self.misses.values():
+            misses.count = 0
         return memory
 
     def unregister(self, address: int) -> None:

@@ -23,8 +23,7 @@ from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
 from ..compiler.program import Program, is_native
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
-from ..selection.rules import native_up_to
-from ..selection.select import SHORT, Choice, SelectionKey, select
+from ..selection.select import SHORT, Choice, SelectionKey, native_limit, select
 from . import consistency, native
 from .channel import Channel
 from .executable import Executable, freed_at_its_end
@@ -245,8 +244,10 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     key = _program_key(call, channel, buffers, operation, chosen, choice)
     typed = bool(operation) or call.read is check_buffers
     sharing = find_sharing(channel, key, buffers, operation)
-    if choice.unregistered:
-        key = key._replace(algorithm=find(call.primitive, choice.unregistered))
+    if choice.leaves and sharing:
+        sharing.misses = channel.misses[call.primitive]
+    if choice.leaves and call.form == "blocking":
+        key = key._replace(algorithm=find(call.primitive, NATIVE))  # if the buffers are not registered
     return Prepared(channel, key, buffers, operation, bind, typed, sharing)
 
 
@@ -342,13 +343,14 @@ def _algorithm(
     may_be_native = same and call.form == "blocking"
     drop_in = same and call.form != "persistent" and call.read is read and channel.facts.native
     registered = can_share(channel, primitive, operation)
-    key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in, registered)
+    missed = channel.misses[primitive].many
+    key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in, registered, missed)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
     # not while tracing, which records calls; not with measurements, which decide; other operations may be freed; not if
     # ranks may fail, because MPI raises other errors, and not on all ranks
     at_once = choice.reason == SHORT and channel.tuned is None and not recorder.current and not TOLERANT
-    longest = native_up_to(primitive, channel.facts.library, channel.registers)
+    longest = native_limit(key, channel.facts)
     if at_once and operation is None:
         channel.limits.add(primitive, longest)
     elif at_once and id(call.op) in _CONSTANTS:

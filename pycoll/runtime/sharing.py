@@ -33,6 +33,7 @@ from .bind import Template, template
 from .executable import Calls, Executable, Runs, has_run, run_in_turn
 from .interruptions import interruptions_delayed
 from .meeting import Meeting, Rows
+from .misses import Misses
 from .plan import PlacedPlan, Plan, StagedPlan
 from .recording import recorder
 from .registered import AREA
@@ -48,7 +49,7 @@ _ELSEWHERE = -1  # in this column, of ranks with buffers in GPU memory
 _LINES = repeat(LINE)
 _NO_DELAY = contextlib.nullcontext()
 Accessed = list[tuple[int, int, int]]  # buffers: the rank, INPUT or OUTPUT, and where the part that is accessed begins
-_Key = tuple[int, int, Rows | None]  # the addresses of the buffers of this rank, and the positions of all buffers
+_Key = tuple[int, int, Rows]  # the addresses of the buffers of this rank, and the positions of those of all ranks
 
 
 @dataclass
@@ -63,6 +64,7 @@ class Sharing(ABC):
     sizes: tuple[int, int]  # of the send and the receive buffer, in bytes
     operation: Operation | None
     width: int = field(default=3, init=False)  # of the rows of the table
+    misses: Misses | None = field(default=None, init=False)  # if MPI would run such calls without registered memory
     call: int = field(default=0, init=False)  # the same on all ranks that can take part
     exported: set[int] = field(default_factory=set, init=False)  # the buffers of this rank that others may access
     # of the programs before and after the second synchronization, by the offsets of the buffers in cache lines
@@ -104,6 +106,8 @@ class Sharing(ABC):
         yield meeting.opening
         rows = self.reader(meeting)()
         peers = None if rows is None else self.peers(rows)
+        if self.misses and tag is None:
+            (self.misses.miss() if peers is None else self.misses.reset())()
         if peers is None:
             yield from messages()
         elif tag and not (self.program.has_messages or recorder.current):
@@ -230,6 +234,7 @@ class SharedPlan(Plan):
     count: int = 0  # of these calls
     seen: set[int] = field(default_factory=set)  # the hashes of keys without calls
     ran: bool = False  # the last call has run with messages
+    misses: Misses | None  # if `messages` is the native collective
     copied: bool  # `messages` copies the buffers, or has an executable for them, so that nothing follows its messages
 
     @classmethod
@@ -246,6 +251,7 @@ class SharedPlan(Plan):
             rows=sharing.reader(meeting),
             last_calls=meeting.last_calls,
             rest=Executable(program, [], [], scratch),
+            misses=sharing.misses if is_native(plan.program) else None,
             copied=isinstance(plan, StagedPlan) or (isinstance(plan, PlacedPlan) and plan.stage is not None),
             scratch_address=address(scratch),
         )
@@ -253,7 +259,7 @@ class SharedPlan(Plan):
     def run(self, send: Any, recv: Any) -> bool:
         """Run on these buffers; return False if they need a full check."""
         places = self._places(send, recv)
-        if places is None:
+        if places is None or self._is_left():
             return False
         if recorder.current:
             parts = self.sharing.parts(*places, None, lambda: [_ByMessages(self.messages, send, recv)])
@@ -295,6 +301,17 @@ class SharedPlan(Plan):
             raise delayed
         return True
 
+    def _is_left(self) -> bool:
+        """Whether MPI runs such calls from now on; then drop the plans, because the choices change."""
+        left = bool(self.sharing.misses and self.sharing.misses.many)
+        if left:
+            self.channel.forget_plans()
+        return left
+
+    def parts(self, send: Any, recv: Any) -> Iterator[Executable] | None:
+        """The parts of a task on these buffers; None if they need a full check."""
+        return None if self._is_left() else super().parts(send, recv)
+
     def _places(self, send: Any, recv: Any) -> tuple[int, int] | None:
         """The addresses of the buffers, or 0; None if they need a full check."""
         start = other = 0
@@ -313,8 +330,15 @@ class SharedPlan(Plan):
 
     def _run_rest(self, places: tuple[int, int], send: Any, recv: Any) -> None:
         """Run what follows the first synchronization."""
-        key = *places, self.rows()
-        calls = self.known.get(key) or self._bind(key, send, recv)
+        calls, rows = None, self.rows()
+        if rows is not None:
+            key = *places, rows
+            calls = self.known.get(key) or self._bind(key)
+        if calls is None and self.misses:
+            executable = self.channel.bind_anew(
+                self.messages.program, self.messages.buffers(send, recv), places, self.operation
+            )
+            calls = [*executable.calls, self.misses.miss()]
         if calls is None:
             with _NO_DELAY if self.copied else interruptions_delayed():
                 self.messages.run(send, recv)
@@ -323,26 +347,26 @@ class SharedPlan(Plan):
             self.running = self.rest
             self.rest.run(calls)
 
-    def _bind(self, key: _Key, send: Any, recv: Any) -> Calls | None:
+    def _bind(self, key: _Key) -> Calls | None:
         """The calls for buffers in these positions, or None for messages; they are kept from the second time on.
 
-        They are those between the two synchronizations, in the second one, and after it; or the native collective.
+        They are those between the two synchronizations, in the second one, and after it.
         """
-        sharing, channel, places, rows = self.sharing, self.channel, key[:2], key[2]
-        peers = None if rows is None else sharing.peers(rows)
+        sharing, (send, recv, rows) = self.sharing, key
+        peers = sharing.peers(rows)
         if peers is None:
-            if not is_native(self.messages.program):
-                return None
-            buffers = self.messages.buffers(send, recv)
-            calls = channel.bind_anew(self.messages.program, buffers, places, self.operation).calls
-        elif sharing.program.has_messages:
-            executable = channel.bind_for_long(sharing.program.program, self.like, places, self.operation, peers)
+            return None
+        if sharing.program.has_messages:
+            executable = sharing.channel.bind_for_long(
+                sharing.program.program, sharing.like, (send, recv), sharing.operation, peers
+            )
             executable.known.append((self, key))
             calls = self.known[key] = executable.calls
             return calls
-        else:
-            work, after = sharing.calls((*places, self.scratch_address, *peers))
-            calls = [*work, *self.last_calls, *after]
+        work, after = sharing.calls((send, recv, self.scratch_address, *peers))
+        calls = [*work, *self.last_calls, *after]
+        if self.misses:
+            calls.append(self.misses.reset())
         if (number := hash(key)) in self.seen:
             self._keep(key, calls)
         else:

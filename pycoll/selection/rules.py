@@ -26,23 +26,33 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hos
     return _RULES[primitive](nbytes, size)
 
 
-def native_up_to(primitive: str, library: str = "", registered: bool = False) -> int:
+def native_up_to(primitive: str, library: str = "", registered: bool = False, own_cores: bool = False) -> int:
     """The largest size, counted as in `choose`, of calls of `pycoll.Comm` without `algorithm` that are left to MPI.
 
     Latency decides for small messages, and pycoll adds Python overhead.  If counts are not known on all ranks, calls of
     all sizes are left to MPI.  `library` is the name of the MPI library; `registered` is True if the communicator has
-    registered memory, which is used for longer calls.
+    registered memory, which is used for longer calls; `own_cores` is True if all ranks are on one host and no rank has
+    to wait for a core, so that they synchronize in little time.
     """
-    longest = _limit(_NATIVE, primitive, library, UNLIMITED)
-    if registered and (primitive in _NATIVE[""] or primitive == "allgatherv"):
-        return _limit(_NATIVE_WITH_REGISTERED, primitive, library, min(longest, 64 * KIB))
-    return longest
+    if registered and primitive in _MOVERS:
+        if not own_cores:
+            return 128 * KIB
+        slow = primitive == "allgather" and library.startswith("MPICH")  # two to five times the time of other libraries
+        return registered_from(primitive) - 1 if slow else 64 * KIB
+    if registered and (primitive in _NATIVE or primitive == "allgatherv"):
+        return min(native_up_to(primitive, library), 64 * KIB)
+    for name, limits in _NATIVE_BY_LIBRARY.items():
+        if library.startswith(name) and primitive in limits:
+            return limits[primitive]
+    return _NATIVE.get(primitive, UNLIMITED)
 
 
-def _limit(tables: dict[str, dict[str, int]], primitive: str, library: str, default: int) -> int:
-    """The limit of the MPI library, or that of all libraries."""
-    own = next((table for name, table in tables.items() if name and library.startswith(name)), {})
-    return own.get(primitive, tables[""].get(primitive, default))
+def native_if_ordinary(primitive: str, library: str = "") -> int:
+    """The largest size of such calls that MPI runs if the buffers turn out not to be registered.
+
+    The ranks have synchronized to find this out, and messages of pycoll would take more time than MPI.
+    """
+    return max(native_up_to(primitive, library), 512 * KIB if primitive in _MOVERS else 0)
 
 
 def registered_from(primitive: str) -> int:
@@ -114,21 +124,14 @@ _RULES: dict[str, Callable[[int, int], str]] = {
     "alltoallv": lambda nbytes, size: "naive" if size < 16 else "pairwise",
     "alltoallw": lambda nbytes, size: "naive" if size < 16 else "pairwise",
 }
-# by the name of the MPI library, and "" for all
 _NATIVE = {
-    "": {
-        **dict.fromkeys(("reduce", "allreduce", "reduce_scatter", "scan", "exscan"), 8 * KIB),
-        "scatter": 64 * KIB,
-        **dict.fromkeys(("gather", "allgather", "alltoall"), 512 * KIB),
-        "bcast": 1024 * KIB,
-    },
-    "MPICH": {"allgatherv": 16 * KIB},
-    "Open MPI": {"reduce": 256 * KIB},
+    **dict.fromkeys(("reduce", "allreduce", "reduce_scatter", "scan", "exscan"), 8 * KIB),
+    "scatter": 64 * KIB,
+    **dict.fromkeys(("gather", "allgather", "alltoall"), 512 * KIB),
+    "bcast": 1024 * KIB,
 }
-_NATIVE_WITH_REGISTERED = {
-    "": dict.fromkeys(("bcast", "scatter", "gather", "allgather", "alltoall"), 128 * KIB),
-    "MPICH": {"allgather": 32 * KIB - 1},
-}
+_NATIVE_BY_LIBRARY = {"MPICH": {"allgatherv": 16 * KIB}, "Open MPI": {"reduce": 256 * KIB}}
+_MOVERS = frozenset(("bcast", "scatter", "gather", "allgather", "alltoall"))
 _REGISTERED = dict.fromkeys(
     ("allgather", "alltoall", "reduce_scatter", "allgatherv", "alltoallv", "alltoallw"), 32 * KIB
 )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..schedule.registry import NATIVE, find
 from .choices import Choices, algorithm_from_environment
-from .rules import choose, native_up_to, registered_from
+from .rules import choose, native_if_ordinary, native_up_to, registered_from
 from .tuning_file import Candidate, Tuned
 
 BY_MEASUREMENT = "by measurement"
@@ -24,7 +24,8 @@ class SelectionKey(NamedTuple):
 
     `nbytes` is the size of the vector, or of the block of one rank.  `native` is True if the native collective gives
     the same results as the algorithms of pycoll; `drop_in` is True if, in addition, the call is one of `pycoll.Comm`.
-    `registered` is True if the communicator has registered memory that such a call can use.
+    `registered` is True if the communicator has registered memory that such a call can use; `missed` is True if,
+    nevertheless, buffers of recent calls were not registered.
     """
 
     primitive: str
@@ -33,18 +34,19 @@ class SelectionKey(NamedTuple):
     native: bool = False
     drop_in: bool = False
     registered: bool = False
+    missed: bool = False
 
 
 class Choice(NamedTuple):
     """An algorithm, the reason, and the size of its segments in bytes; None for the default size.
 
-    `unregistered` is the algorithm if the buffers turn out not to be registered; None for the same one.
+    `leaves` is True if MPI runs the call in case that its buffers are not registered.
     """
 
     algorithm: str
     reason: str
     segment: int | None = None
-    unregistered: str | None = None
+    leaves: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class CommFacts:
     cuda_ipc: bool = False  # all ranks have CuPy, and have set PYCOLL_CUDA_IPC
     cuda_events: bool = False  # and no rank has set PYCOLL_CUDA_EVENTS=0
     native: bool = False  # no rank has set PYCOLL_NATIVE=0, and all have MPI_THREAD_MULTIPLE
+    cores: int = 1  # of the host with the fewest
 
     @property
     def size(self) -> int:
@@ -69,6 +72,11 @@ class CommFacts:
     def host_count(self) -> int:
         """The number of hosts."""
         return len(set(self.hosts))
+
+    @cached_property
+    def own_cores(self) -> bool:
+        """Whether all ranks are on one host, which has a core for each."""
+        return self.host_count == 1 and self.size <= self.cores
 
     def on_host_of(self, rank: int) -> list[int]:
         """The ranks on the host of a rank."""
@@ -87,7 +95,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
 
     `choices` are the choices for the communicator; `tuned` is the measurement that fits it.
     """
-    primitive, nbytes, commutative, may_be_native, drop_in, registered = key
+    primitive, nbytes, commutative, may_be_native, drop_in, registered, _ = key
     if asked is not None:
         return Choice(asked, "requested by the call")
     if name := choices.of(primitive):
@@ -106,10 +114,20 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
         if shared:
             reason += f" without native; registered buffers were measured to be faster from {limit} bytes"
         return Choice(best.algorithm, reason, best.segment)
-    if drop_in and nbytes <= native_up_to(primitive, facts.library, registered):
+    if drop_in and nbytes <= native_limit(key, facts):
         return Choice(NATIVE, SHORT)
     reason = "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
-    # hosts may differ in whether buffers are registered
-    unknown = registered and drop_in and may_be_native and facts.host_count == 1
-    left = unknown and nbytes <= native_up_to(primitive, facts.library)
-    return Choice(name, reason, unregistered=NATIVE if left else None)
+    leaves = may_leave(key, facts) and nbytes <= native_if_ordinary(primitive, facts.library)
+    return Choice(name, reason, leaves=leaves)
+
+
+def native_limit(key: SelectionKey, facts: CommFacts) -> int:
+    """The largest size of such calls that are left to MPI at once."""
+    if key.missed and may_leave(key, facts):
+        return native_if_ordinary(key.primitive, facts.library)
+    return native_up_to(key.primitive, facts.library, key.registered, facts.own_cores)
+
+
+def may_leave(key: SelectionKey, facts: CommFacts) -> bool:
+    """Whether MPI may run a call whose buffers are not registered; hosts may differ in this."""
+    return key.registered and key.drop_in and facts.host_count == 1

@@ -28,6 +28,7 @@ interrupted = 0
 
 def call():
     if sys.argv[1] == "native":
+        pycoll.attach(comm).misses["allgather"].count = 0  # so that the ranks look for registered buffers
         pycoll.Comm(comm).Allgather(mine, result)
     else:
         pycoll.allreduce(mine, result, algorithm=algorithm)

@@ -2,115 +2,150 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
 from pycoll.compiler.program import is_native
 from pycoll.runtime.attach import attach
+from pycoll.runtime.misses import ENOUGH
 from pycoll.runtime.sharing import SharedPlan
-from pycoll.selection.rules import native_up_to
+from pycoll.selection.rules import native_if_ordinary, native_up_to
+from tests.drawn import examples
 from tests.mpi.api.test_short import may_be_native
 from tests.mpi.native import RANK, SIZE
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")]
 
 COUNT = 36 * 1024  # float32 elements of a block, which are more bytes than Comm leaves to MPI at once
+NAMES = "Bcast", "Scatter", "Gather", "Allgather", "Alltoall"
+
+
+@pytest.fixture(scope="module")
+def registered(comm):
+    """Return registered buffers for a block of each rank, sent and received."""
+    return [pycoll.zeros(SIZE * COUNT + 9, np.float32, comm=comm) for _ in range(2)]
 
 
 @pytest.fixture
-def ours(comm):
-    memory = pycoll.empty(1, comm=comm)
+def ours(comm, registered):
+    """Return the methods of a communicator whose ranks have not found ordinary buffers yet."""
     may_be_native(comm)
-    yield pycoll.Comm(comm)
-    pycoll.free(memory, comm=comm)
+    forget(comm)
+    return pycoll.Comm(comm)
 
 
-@pytest.fixture
+def forget(comm):
+    pycoll.free(pycoll.empty(1, comm=comm), comm=comm)
+
+
+def ordinary():
+    return [np.zeros(SIZE * COUNT + 9, np.float32) for _ in range(2)]
+
+
 def native_plans(comm):
-    """Return a function that counts the plans of calls that MPI runs if buffers are not registered."""
-    plans = attach(comm).plans
-    plans.clear()
-    return lambda: sum(isinstance(plan, SharedPlan) and is_native(plan.messages.program) for plan in plans.values())
+    """Count the plans of calls that MPI runs if buffers are not registered."""
+    plans = attach(comm).plans.values()
+    return sum(isinstance(plan, SharedPlan) and is_native(plan.messages.program) for plan in plans)
 
 
-def allocate(comm, registered):
-    """Return buffers for one block and for a block of each rank."""
-    if registered:
-        return pycoll.zeros(COUNT + 9, np.float32, comm=comm), pycoll.zeros(SIZE * COUNT + 9, np.float32, comm=comm)
-    return np.zeros(COUNT + 9, np.float32), np.zeros(SIZE * COUNT + 9, np.float32)
-
-
-@pytest.mark.parametrize("primitive", ["bcast", "gather", "allgather", "alltoall"])
-def test_the_limits_of_such_calls(primitive):
-    for library in "MPICH", "Open MPI":
-        assert native_up_to(primitive, library, registered=True) < 4 * COUNT <= native_up_to(primitive, library)
-
-
-def call(ours, name, block, blocks, number):
+def call(ours, name, buffers, number, **given):
     """Call a method with views of the buffers, in other places in each call, and check the result."""
-    start = number % 3
-    block, blocks = block[start:][:COUNT], blocks[start:][: SIZE * COUNT]
-    block[:], blocks[:] = RANK + number, -1.0
-    everything = np.repeat(np.arange(SIZE) + number, COUNT)
+    send, recv = (one[number % 3 :] for one in buffers)
+    sent, received = (SIZE if name in names else 1 for names in (("Alltoall", "Scatter"), NAMES[2:]))
+    send, recv = send[: sent * COUNT], recv[: received * COUNT]
+    send[:], recv[:] = RANK + number, -1.0
     if name == "Bcast":
-        ours.Bcast(block, SIZE - 1)
-        block -= SIZE - 1 + number
-        assert not block.any()
-    elif name == "Gather":
-        ours.Gather([block, MPI.FLOAT], blocks if RANK == 0 else None)
-        assert RANK or (blocks == everything).all()
-    elif name == "Allgather":
-        ours.Allgather(block, blocks)
-        assert (blocks == everything).all()
-    elif name == "Alltoall":
-        blocks[:] = RANK + number
-        given = blocks.copy() if number % 2 else blocks + np.float32(0)
-        ours.Alltoall(given, blocks)
-        assert (blocks == everything).all()
+        ours.Bcast(send, SIZE - 1, **given)
+        assert (send == SIZE - 1 + number).all()
+        return
+    arguments = [[send, MPI.FLOAT] if number % 2 else send, recv]
+    if name in ("Scatter", "Gather") and RANK:
+        arguments[name == "Gather"] = None
+    getattr(ours, name)(*arguments, **given)
+    expected = 0 if name == "Scatter" else np.repeat(np.arange(SIZE), COUNT)
+    assert arguments[1] is None or (recv == expected + number).all()
 
 
-@pytest.mark.parametrize("name", ["Bcast", "Gather", "Allgather", "Alltoall"])
-def test_results(comm, ours, native_plans, name):
-    for number in range(8):
-        call(ours, name, *allocate(comm, False), number)
-    assert native_plans() == 1
-    block, blocks = allocate(comm, False)
-    for number in range(8):
-        call(ours, name, block, blocks, number)
-
-
-@pytest.mark.parametrize("name", ["Bcast", "Gather", "Allgather"])
-def test_some_ranks_change_between_ordinary_and_registered_buffers(comm, ours, name):
-    ordinary, registered = allocate(comm, False), allocate(comm, True)
-    for number in range(24):
-        kind = registered if number // 8 == 1 or (number // 4 + RANK) % 2 else ordinary
-        call(ours, name, *kind, number)
-    pycoll.free(registered[0], comm=comm)
-    pycoll.free(registered[1], comm=comm)
-
-
-def test_what_is_in_flight_goes_on(comm, ours):
-    """Rank 0 waits in MPI for ranks that first wait for a collective that rank 0 has in flight."""
-    block, blocks = allocate(comm, False)
-    send, large = np.ones(1 << 16), np.zeros(1 << 16)
-    for number in range(6):
-        flight = pycoll.iallreduce(send, large, comm=comm, algorithm="ring")
-        if RANK:
-            flight.Wait()
-        call(ours, "Allgather", block, blocks, number)
+def goes_on(ours, name, buffers, number):
+    """As `call`, with a collective in flight: for it, some ranks wait before the call and others after it."""
+    send, recv = np.ones(1 << 14), np.zeros(1 << 14)
+    flight = pycoll.iallreduce(send, recv, comm=ours, algorithm="ring")
+    if (RANK + number) % SIZE:
         flight.Wait()
-        assert (large == SIZE).all()
+    call(ours, name, buffers, number)
+    flight.Wait()
+    assert (recv == SIZE).all()
 
 
-def test_a_named_algorithm_is_run(comm, ours, native_plans):
-    block, blocks = allocate(comm, False)
-    with pycoll.traffic() as sent:
-        ours.Allgather(block[:COUNT], blocks[: SIZE * COUNT], algorithm="ring")
-    assert sent.nbytes >= 4 * COUNT and native_plans() == 0
+@pytest.mark.parametrize("name", NAMES)
+def test_the_lengths_of_these_calls(name):
+    for library in "MPICH", "Open MPI":
+        assert native_up_to(name.lower(), library, registered=True) < 4 * COUNT
+        assert 4 * COUNT <= native_if_ordinary(name.lower(), library)
 
 
-def test_functions_run_the_algorithms_of_pycoll(comm, ours, native_plans):
-    block, blocks = allocate(comm, False)
-    with pycoll.traffic() as sent:
-        pycoll.allgather(block[:COUNT], blocks[: SIZE * COUNT], comm=comm)
-    assert sent.nbytes >= 4 * COUNT and native_plans() == 0
+@pytest.mark.parametrize("name", NAMES)
+def test_after_some_calls_the_ranks_do_not_look_for_registered_buffers(comm, ours, registered, name):
+    for number in range(ENOUGH):
+        assert not attach(comm).misses[name.lower()].many
+        call(ours, name, ordinary(), number)
+    assert attach(comm).misses[name.lower()].many and native_plans(comm) > 0
+    for number in range(8):
+        call(ours, name, registered if (number // 2 + RANK) % 2 else ordinary(), number)
+        assert native_plans(comm) == 0
+    assert attach(comm).limits.bcast >= 4 * COUNT or name != "Bcast"
+    forget(comm)
+    call(ours, name, ordinary(), 0)
+    assert attach(comm).misses[name.lower()].count == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_registered_buffers_are_used_in_between(comm, ours, registered, name):
+    for number in range(3 * ENOUGH):
+        everywhere, here = number % ENOUGH == 5, (number // 4 + RANK) % 2
+        call(ours, name, registered if everywhere or (here and number % 2) else ordinary(), number)
+        assert not attach(comm).misses[name.lower()].many
+        assert attach(comm).misses[name.lower()].count == 0 or not everywhere
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_in_flight_goes_on(comm, ours, name):
+    for number in range(2 * ENOUGH):
+        goes_on(ours, name, ordinary(), number)
+
+
+@examples(15)
+@given(st.data())
+def test_ranks_agree_whatever_their_buffers(comm, ours, registered, data):
+    """Check random sequences: the same calls on all ranks, with buffers that each rank draws for itself."""
+    forget(comm)
+    areas = ordinary(), registered
+    mine = np.random.default_rng([RANK, data.draw(st.integers(0, 1000))])
+    often = data.draw(st.sampled_from([0.0, 0.1, 0.9, 1.0]))
+    for number in range(data.draw(st.integers(1, 25))):
+        name = data.draw(st.sampled_from(NAMES))
+        form = data.draw(st.sampled_from(["blocking", "blocking", "blocking", "nonblocking", "in flight", "named"]))
+        buffers = areas[int(mine.random() < often)]
+        if form == "nonblocking":
+            send, recv = buffers[0][:COUNT], buffers[1][: SIZE * COUNT]
+            send[:] = RANK
+            ours.Iallgather(send, recv).Wait()
+            assert (recv == np.repeat(np.arange(SIZE), COUNT)).all()
+        elif form == "in flight":
+            goes_on(ours, name, buffers, number)
+        elif form == "named":
+            call(ours, name, buffers, number, algorithm="naive")
+        else:
+            call(ours, name, buffers, number)
+
+
+def test_a_named_algorithm_and_functions_run_the_schedules_of_pycoll(comm, ours):
+    send, recv = ordinary()
+    for _ in range(ENOUGH + 2):
+        with pycoll.traffic() as sent:
+            ours.Allgather(send[:COUNT], recv[: SIZE * COUNT], algorithm="ring")
+            pycoll.allgather(send[:COUNT], recv[: SIZE * COUNT], comm=comm)
+        assert sent.nbytes >= 8 * COUNT
+    assert native_plans(comm) == 0 and not attach(comm).misses["allgather"].many

@@ -22,9 +22,29 @@ def test_limits_of_calls_for_mpi_depend_on_the_library_and_on_registered_memory(
     assert native_up_to("reduce", "MPICH 5") < native_up_to("reduce", "Open MPI 5") == 256 << 10
     assert native_up_to("allgatherv", "MPICH 5") == 16 << 10 < native_up_to("allgatherv", "Open MPI 5")
     assert native_up_to("reduce", "Open MPI 5", registered=True) == 64 << 10
-    assert native_up_to("allgather", "MPICH 5", registered=True) < registered_from("allgather")
     for primitive in "bcast", "scatter", "gather", "allgather", "alltoall":
-        assert native_up_to(primitive, "Open MPI 5", registered=True) == 128 << 10
+        assert native_up_to(primitive, "MPICH 5", registered=True) == 128 << 10
+        assert native_up_to(primitive, "Open MPI 5", registered=True, own_cores=True) == 64 << 10
+    assert native_up_to("allgather", "MPICH 5", registered=True, own_cores=True) < registered_from("allgather")
+
+
+@pytest.mark.parametrize("hosts, cores, own", [((0, 0), 2, True), ((0, 0, 0), 2, False), ((0, 1), 8, False)])
+def test_each_rank_may_have_its_own_core(hosts, cores, own):
+    assert CommFacts(hosts, cores=cores).own_cores == own
+
+
+@pytest.mark.parametrize(
+    "nbytes, leaves", [(128 << 10, False), ((128 << 10) + 1, True), (512 << 10, True), (1 << 20, False)]
+)
+def test_calls_that_mpi_runs_if_buffers_are_not_registered(nbytes, leaves):
+    key = SelectionKey("scatter", nbytes, drop_in=True, registered=True)
+    assert select(None, key, CommFacts((0, 0)), Choices(), None).leaves == leaves
+    assert not select(None, key._replace(drop_in=False), CommFacts((0, 0)), Choices(), None).leaves
+    assert not select(None, key, CommFacts((0, 1)), Choices(), None).leaves
+    assert (select(None, key._replace(missed=True), CommFacts((0, 0)), Choices(), None).reason == SHORT) == (
+        nbytes <= 512 << 10
+    )
+    assert not select("ring", key, CommFacts((0, 0)), Choices(), None).leaves
 
 
 @pytest.mark.parametrize("registered", [False, True])
