@@ -44,7 +44,8 @@ def run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
             with interruptions_delayed():  # programs are bound between two synchronizations
                 _run_parts(prepared, prepared.parts())
     else:
-        with going_on():  # collectives are in flight only if this one is native, and MPI blocks
+        # its parts belong together; collectives are in flight only if this one is native, and MPI blocks
+        with interruptions_delayed(), going_on():
             _run_parts(prepared, prepared.parts())
     return prepared.buffers.result
 

@@ -48,6 +48,7 @@ class Plan(ABC):
     channel: Channel
     program: Program
     like: CheckedBuffers  # the buffers of such a call, without the arrays
+    used: tuple[int, int]  # the bytes of the two buffers from their beginning; the arrays may be longer
     operation: Operation | None
     op: object  # of the caller; kept so that its id is not reused
     gives: bool  # the send buffer is read
@@ -86,7 +87,10 @@ class Plan(ABC):
 
     def buffers(self, send: Any, recv: Any) -> CheckedBuffers:
         """The buffers of a call with these arrays."""
-        return self.like.at(send if self.gives else None, recv if self.gets else None)
+        given, got = self.used
+        return self.like.at(
+            _beginning(send, given) if self.gives else None, _beginning(recv, got) if self.gets else None
+        )
 
     @abstractmethod
     def keep(self, executable: Executable, places: tuple[int, int]) -> None:
@@ -215,9 +219,13 @@ class PlacedPlan(Plan):
         executable.run()
         return True
 
+    def _overlap(self, start: int, other: int) -> bool:
+        given, got = self.used
+        return overlap(start, given, other, got)
+
     def _run_elsewhere(self, send: Any, recv: Any, places: tuple[int, int]) -> bool:
         """Run on buffers without an executable; return False if they need a full check."""
-        if not self.on_host or (self.gives and self.gets and overlap(places[0], send.nbytes, places[1], recv.nbytes)):
+        if not self.on_host or (self.gives and self.gets and self._overlap(*places)):
             return False
         if places in self.seen:
             executable = self.running = self.channel.bind(self.program, self.buffers(send, recv), self.operation)
@@ -293,6 +301,7 @@ def make_plan(
         "channel": channel,
         "program": program,
         "like": buffers.at(None, None),
+        "used": tuple(0 if array is None else int(array.nbytes) for array in (buffers.send, buffers.recv)),
         "operation": operation,
         "op": op,
         "gives": gives,
@@ -330,6 +339,11 @@ def _staged(alike: dict[str, Any], eager: bool, send: Any, recv: Any) -> StagedP
 def _like(area: np.ndarray, array: np.ndarray) -> np.ndarray:
     """The beginning of this memory, as an array like `array`."""
     return area[: array.nbytes].view(array.dtype).reshape(array.shape)
+
+
+def _beginning(array: Any, nbytes: int) -> Any:
+    """The beginning of a contiguous array, in bytes if it is not the whole array."""
+    return array if array.nbytes == nbytes else array.reshape(-1).view(np.uint8)[:nbytes]
 
 
 def _is_begun(array: Any, used: Any) -> bool:

@@ -262,8 +262,9 @@ class SharedPlan(Plan):
         if places is None or self._is_left():
             return False
         if recorder.current:
-            parts = self.sharing.parts(*places, None, lambda: [_ByMessages(self.messages, send, recv)])
-            run_in_turn(parts, self._broken)
+            with interruptions_delayed():
+                parts = self.sharing.parts(*places, None, lambda: [_ByMessages(self.messages, send, recv)])
+                run_in_turn(parts, self._broken)
             return True
         meeting, delayed = self.meeting, None
         meeting.enter(self.sharing.row(*places))

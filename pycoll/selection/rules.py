@@ -52,7 +52,8 @@ def native_if_ordinary(primitive: str, library: str = "") -> int:
 
     The ranks have synchronized to find this out, and messages of pycoll would take more time than MPI.
     """
-    return max(native_up_to(primitive, library), 512 * KIB if primitive in _MOVERS else 0)
+    longest = min(native_up_to(primitive, library), 1024 * KIB)
+    return max(longest, 512 * KIB) if primitive in _MOVERS else longest
 
 
 def registered_from(primitive: str) -> int:

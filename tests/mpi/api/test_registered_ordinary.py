@@ -149,3 +149,28 @@ def test_a_named_algorithm_and_functions_run_the_schedules_of_pycoll(comm, ours)
             pycoll.allgather(send[:COUNT], recv[: SIZE * COUNT], comm=comm)
         assert sent.nbytes >= 8 * COUNT
     assert native_plans(comm) == 0 and not attach(comm).misses["allgather"].many
+
+
+@pytest.mark.parametrize("algorithm", [None, "native"])
+@pytest.mark.parametrize("longer", [[0], range(SIZE)], ids=["one", "all"])
+@pytest.mark.parametrize("count", [40, COUNT])
+def test_arrays_may_be_longer_than_the_count(comm, ours, registered, count, longer, algorithm):
+    for number in range(ENOUGH + 2):
+        more = count if RANK in longer else 0
+        send, recv = np.full(count + more, RANK + number, np.float32), np.zeros(SIZE * count + more, np.float32)
+        ours.Allgather([send, count, MPI.FLOAT], [recv, count, MPI.FLOAT], algorithm=algorithm)
+        assert (recv[: SIZE * count] == np.repeat(np.arange(SIZE) + number, count)).all() and not recv[
+            SIZE * count :
+        ].any()
+        ours.Bcast([send, count, MPI.FLOAT], SIZE - 1, algorithm=algorithm)
+        assert (send[:count] == SIZE - 1 + number).all() and (send[count:] == RANK + number).all()
+
+
+def test_arrays_may_overlap_if_the_parts_that_are_used_do_not(comm, ours):
+    """Check calls of which MPI may run one, and calls that it does not run."""
+    for number in range(ENOUGH + 2):
+        area = np.full((SIZE + 1) * COUNT, RANK + number, np.float32)
+        ours.Allgather([area, COUNT, MPI.FLOAT], [area[COUNT:], COUNT, MPI.FLOAT])
+        assert (area[COUNT:] == np.repeat(np.arange(SIZE) + number, COUNT)).all()
+        ours.Allreduce([area, COUNT, MPI.FLOAT], [area[COUNT : 2 * COUNT], COUNT, MPI.FLOAT])
+        assert (area[COUNT : 2 * COUNT] == sum(range(SIZE)) + SIZE * number).all()
