@@ -21,7 +21,7 @@ mine, result = (pycoll.zeros(count, np.float32) for _ in range(2))
 algorithm = "two_level" if sys.argv[1] == "hosts" else None
 if sys.argv[1] == "messages":
     result = np.zeros(count, np.float32)
-if sys.argv[1] in ("native", "background"):  # the calls of Comm on ordinary buffers that MPI's own collective runs
+if sys.argv[1] in ("native", "background"):  # calls of Comm that the native collective runs
     count, calls = 3 << 14, 1500
     mine, result = np.zeros(count, np.float32), np.zeros((comm.size, count), np.float32)
 if sys.argv[1] == "background":  # MPI blocks while another thread advances what is in flight

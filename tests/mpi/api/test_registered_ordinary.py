@@ -1,4 +1,4 @@
-"""Methods of `pycoll.Comm` on ordinary buffers where there is registered memory: MPI's own collectives run them."""
+"""Methods of `pycoll.Comm` on ordinary buffers where there is registered memory: native collectives run them."""
 
 import numpy as np
 import pytest
