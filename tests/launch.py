@@ -68,7 +68,7 @@ def run(
 
     With `show`, the output is printed instead of captured.  Processes that still run `patience` seconds after the
     launcher has ended are killed.  If the limit is reached, `output` ends with the stacks of the ranks.  `options` are
-    options of mpiexec.  The job has its own directory of temporary files, which is removed: mpiexec of Open MPI does not
+    options of mpiexec.  The job has its own directory of temporary files, which is removed: mpiexec of Open MPI cannot
     start if one that was killed had the same process id and has left files.
     """
     with tempfile.TemporaryDirectory(prefix="job-", ignore_cleanup_errors=True) as directory:
