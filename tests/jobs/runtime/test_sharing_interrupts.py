@@ -21,7 +21,7 @@ mine, result = (pycoll.zeros(count, np.float32) for _ in range(2))
 algorithm = "two_level" if sys.argv[1] == "hosts" else None
 if sys.argv[1] == "messages":
     result = np.zeros(count, np.float32)
-if sys.argv[1] in ("native", "background"):  # calls of Comm that the native collective runs
+if sys.argv[1] in ("native", "background", "traced"):  # calls of Comm that the native collective runs
     count, calls = 3 << 14, 1500
     mine, result = np.zeros(count, np.float32), np.zeros((comm.size, count), np.float32)
 if sys.argv[1] == "background":  # MPI blocks while another thread advances what is in flight
@@ -72,10 +72,11 @@ assert interrupted > 100 or comm.rank > 0
 
 
 @pytest.mark.parametrize(
-    "memory, ranks", [("registered", 2), ("messages", 2), ("native", 2), ("background", 2), ("hosts", 4)]
+    "memory, ranks", [("registered", 2), ("messages", 2), ("native", 2), ("background", 2), ("traced", 2), ("hosts", 4)]
 )
-def test_interruptions_change_no_result(memory, ranks):
+def test_interruptions_change_no_result(memory, ranks, tmp_path):
     """Check that a call is either not begun or complete when it raises the exception of a handler."""
-    job = run(ranks, ["-c", PROGRAM, memory], environment={"PYCOLL_NATIVE": "1"})
+    environment = {"PYCOLL_NATIVE": "1"} | ({"PYCOLL_TRACE": str(tmp_path)} if memory == "traced" else {})
+    job = run(ranks, ["-c", PROGRAM, memory], environment=environment)
     assert job.code == 0 and not job.timed_out, job.output
     assert job.output.count("right") == ranks
