@@ -255,8 +255,7 @@ class Channel:
         with self._abandoned_on_failure("allocating registered memory"):
             memory = self.registered.allocate(nbytes)
         self.forget_plans()  # if this is the first registered memory, they do not look for it
-        for misses in self.misses.values():
-            misses.count = 0
+        self.misses.clear()
         return memory
 
     def unregister(self, address: int) -> None:

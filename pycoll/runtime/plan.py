@@ -219,13 +219,10 @@ class PlacedPlan(Plan):
         executable.run()
         return True
 
-    def _overlap(self, start: int, other: int) -> bool:
-        given, got = self.used
-        return overlap(start, given, other, got)
-
     def _run_elsewhere(self, send: Any, recv: Any, places: tuple[int, int]) -> bool:
         """Run on buffers without an executable; return False if they need a full check."""
-        if not self.on_host or (self.gives and self.gets and self._overlap(*places)):
+        (start, other), (given, got) = places, self.used
+        if not self.on_host or (self.gives and self.gets and overlap(start, given, other, got)):
             return False
         if places in self.seen:
             executable = self.running = self.channel.bind(self.program, self.buffers(send, recv), self.operation)

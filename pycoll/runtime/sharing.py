@@ -27,7 +27,7 @@ from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
 from ..compiler.align import LINE
-from ..compiler.program import INPUT, is_native
+from ..compiler.program import INPUT
 from ..compiler.shared import SharedProgram
 from .bind import Template, template
 from .executable import Calls, Executable, Runs, has_run, run_in_turn
@@ -234,7 +234,6 @@ class SharedPlan(Plan):
     count: int = 0  # of these calls
     seen: set[int] = field(default_factory=set)  # the hashes of keys without calls
     ran: bool = False  # the last call has run with messages
-    misses: Misses | None  # if `messages` is the native collective
     copied: bool  # `messages` copies the buffers, or has an executable for them, so that nothing follows its messages
 
     @classmethod
@@ -251,7 +250,6 @@ class SharedPlan(Plan):
             rows=sharing.reader(meeting),
             last_calls=meeting.last_calls,
             rest=Executable(program, [], [], scratch),
-            misses=sharing.misses if is_native(plan.program) else None,
             copied=isinstance(plan, StagedPlan) or (isinstance(plan, PlacedPlan) and plan.stage is not None),
             scratch_address=address(scratch),
         )
@@ -304,10 +302,10 @@ class SharedPlan(Plan):
 
     def _is_left(self) -> bool:
         """Whether MPI runs such calls from now on; then drop the plans, because the choices change."""
-        left = bool(self.sharing.misses and self.sharing.misses.many)
-        if left:
-            self.channel.forget_plans()
-        return left
+        if not (self.sharing.misses and self.sharing.misses.many):
+            return False
+        self.channel.forget_plans()
+        return True
 
     def parts(self, send: Any, recv: Any) -> Iterator[Executable] | None:
         """The parts of a task on these buffers; None if they need a full check."""
@@ -324,7 +322,7 @@ class SharedPlan(Plan):
             if not (recv.flags.carray if self.writes else recv.flags.c_contiguous):
                 return None
             other = get_address(recv)
-            given, got = self.sharing.sizes
+            given, got = self.used
             if start < other + got and other < start + given and start:  # they overlap
                 return None
         return start, other
@@ -335,11 +333,9 @@ class SharedPlan(Plan):
         if rows is not None:
             key = *places, rows
             calls = self.known.get(key) or self._bind(key)
-        if calls is None and self.misses:
-            executable = self.channel.bind_anew(
-                self.messages.program, self.messages.buffers(send, recv), places, self.operation
-            )
-            calls = [*executable.calls, self.misses.miss()]
+        if calls is None and self.sharing.misses:  # `messages` is the native collective
+            executable = self.channel.bind_anew(self.program, self.buffers(send, recv), places, self.operation)
+            calls = [*executable.calls, self.sharing.misses.miss()]
         if calls is None:
             with _NO_DELAY if self.copied else interruptions_delayed():
                 self.messages.run(send, recv)
@@ -366,8 +362,8 @@ class SharedPlan(Plan):
             return calls
         work, after = sharing.calls((send, recv, self.scratch_address, *peers))
         calls = [*work, *self.last_calls, *after]
-        if self.misses:
-            calls.append(self.misses.reset())
+        if sharing.misses:
+            calls.append(sharing.misses.reset())
         if (number := hash(key)) in self.seen:
             self._keep(key, calls)
         else:

@@ -159,9 +159,8 @@ def test_arrays_may_be_longer_than_the_count(comm, ours, registered, count, long
         more = count if RANK in longer else 0
         send, recv = np.full(count + more, RANK + number, np.float32), np.zeros(SIZE * count + more, np.float32)
         ours.Allgather([send, count, MPI.FLOAT], [recv, count, MPI.FLOAT], algorithm=algorithm)
-        assert (recv[: SIZE * count] == np.repeat(np.arange(SIZE) + number, count)).all() and not recv[
-            SIZE * count :
-        ].any()
+        assert (recv[: SIZE * count] == np.repeat(np.arange(SIZE) + number, count)).all()
+        assert not recv[SIZE * count :].any()
         ours.Bcast([send, count, MPI.FLOAT], SIZE - 1, algorithm=algorithm)
         assert (send[:count] == SIZE - 1 + number).all() and (send[count:] == RANK + number).all()
 
