@@ -264,7 +264,7 @@ class Persistent(_Waited, Task):
         self.memory.follow()
         self.active, self.done = True, False
         self._parts = self._prepared.body(lambda: fixed)
-        self.start()
+        self.begin()
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until the collective is complete; see `Request.Wait`."""
@@ -367,7 +367,7 @@ def start(
             recv = np.empty(*plan.allocates)
         if parts := plan.parts(send, recv):
             task = Task(parts, plan.name, channel, plan.like.memory, plan.binds)
-            task.start()
+            task.begin()
             result = recv if plan.allocates else recvbuf
             return Request(task, result if plan.answer is None else plan.answer(recv))
     call = Call(primitive, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read, "nonblocking")
@@ -381,7 +381,7 @@ def start(
     else:
         parts = prepared.parts()
     task = prepared.task(parts)
-    task.start()
+    task.begin()
     return Request(task, prepared.buffers.result)
 
 

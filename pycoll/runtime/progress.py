@@ -56,7 +56,7 @@ class Task:
         """Let `poll` and `finish` raise CollectiveTimeout if the task is not complete in this time from now."""
         self._limit, self._deadline = seconds, time.monotonic() + seconds
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Start, and run all steps that need no waiting."""
         self.thread = threading.get_ident()
         self._executable, self._at = _NOTHING, 0
@@ -152,7 +152,7 @@ class Task:
         while True:
             try:
                 if self not in tasks and not self.done:  # in this order, because another thread may complete it
-                    self.start()
+                    self.begin()
                 self._wait()
                 break
             except BaseException as error:

@@ -296,3 +296,9 @@ def test_dropped_while_active():
         progress.progress()
     assert (received == SIZE).all()
     pycoll.allreduce_init(received, np.empty(LARGE)).Free()
+
+
+def test_there_is_no_second_method_that_starts_it():
+    """Only `Start` prepares the parts of the collective, so the method of the task must not be public as `start`."""
+    with pycoll.barrier_init() as request:
+        assert not hasattr(request, "start")
