@@ -20,6 +20,7 @@ from .arguments.device_arrays import UnreadableMemory, cupy
 from .base import settings
 from .base.command_line import Parser, printed_once
 from .runtime import native
+from .runtime.eager import eager_limit
 from .runtime.gpu import cuda_aware, signals
 from .runtime.gpu.ipc import NotShareable, export
 from .runtime.sharing_choice import CUDA_IPC_FROM
@@ -124,6 +125,7 @@ def of_this_rank(comm: MPI.Intracomm) -> dict[str, str]:
         awareness = f"unknown: {error}"
     return {
         "host": MPI.Get_processor_name(),
+        "eager limit inside a host": f"{eager_limit()} bytes" if eager_limit() else "unknown",
         "CUDA-aware": awareness,
         **protocols(facts),
         "transports": transports(facts),

@@ -16,7 +16,7 @@ class Traffic:
     Attributes
     ----------
     messages : int
-        The number of messages.
+        The number of messages.  If a message is cut into segments or eager pieces, each of them counts.
     nbytes : int
         The bytes of these messages.
     staged : int

@@ -6,7 +6,8 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from ..selection.choices import Choices, unknown_variables
 from ..selection.select import CommFacts
 from . import native
 from .channel import Channel
+from .eager import eager_limit
 from .failures import failures_named
 from .garbage import free_dropped
 from .gpu import cuda_aware
@@ -283,6 +285,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
             on_gpu and settings.CUDA_IPC,
             on_gpu and settings.CUDA_IPC and settings.CUDA_EVENTS,
             os.cpu_count() or 1,
+            eager_limit() if settings.PIECES else 0,
         ]
     )
     table = np.empty((private.size, len(mine)), np.int64)
@@ -300,12 +303,19 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
         bool(table[:, 6].all()),
         bool(table[:, 3].all()),
         int(table[:, 7].min()),
+        _eager(hosts, table[:, 8].tolist()),
     )
     _warn(unknown_variables())
     _warn(problem)  # after the exchange, since the caller may turn warnings into errors
     if not facts.one_tuning_file:
         _warn("the ranks have different tuning files, so none is used")
     return facts
+
+
+def _eager(hosts: Sequence[int], limits: Sequence[int]) -> int:
+    """The smallest eager limit of a rank that shares its host; Open MPI reports no limit to a rank that is alone."""
+    ranks_on = Counter(hosts)
+    return min((limit for host, limit in zip(hosts, limits) if ranks_on[host] > 1), default=0)
 
 
 @cache

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..arguments.streams import Mark
 
 from_address = MPI.buffer.fromaddress
+BYTE = MPI.BYTE
 frombuffer: Callable[..., np.ndarray] = np.frombuffer
 _BYTE = np.dtype(np.uint8)
 Maker = Callable[[list[Any], list[np.ndarray]], Callable[[], object]]  # from requests and arrays to the call of a step
@@ -163,12 +164,11 @@ def bind(
     bases = (*bases, address(scratch), *peers)
     requests: list[Any] = []
     tags: list[int] = []
+    send, receive = (comm.Isend, comm.Irecv) if tag is None else (comm.Send_init, comm.Recv_init)
     for outgoing, peer, (buffer, start, size), _ in program.messages:
-        memory = [from_address(bases[buffer] + start, size), MPI.BYTE]
-        if tag is None:
-            requests.append(Message(comm.Isend if outgoing else comm.Irecv, memory, peer, tags))
-        else:
-            requests.append((comm.Send_init if outgoing else comm.Recv_init)(memory, peer, tag))
+        memory = [from_address(bases[buffer] + start, size), BYTE]
+        make = send if outgoing else receive
+        requests.append(Message(make, memory, peer, tags) if tag is None else make(memory, peer, tag))
     marks = launcher = None
     if is_native(program):
         calls = [_native_call(comm, program, buffers, operation, requests)]

@@ -23,6 +23,7 @@ from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
 from ..compiler.program import Program, is_native
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
+from ..selection.rules import most_pieces
 from ..selection.select import SHORT, Choice, SelectionKey, native_limit, select
 from . import consistency, native
 from .channel import Channel
@@ -317,6 +318,8 @@ def _program_key(
         sends=buffers.sends,
         recvs=buffers.recvs,
         hosts=channel.facts.hosts if chosen.knows_hosts else None,
+        eager=channel.facts.eager_to(call.comm.rank),
+        pieces=most_pieces(chosen.primitive.rooted, channel.facts.library),
     )
 
 

@@ -6,6 +6,7 @@ was measured to be the fastest (`pycoll.selection.tuning_file`), or the one of t
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -62,6 +63,7 @@ class CommFacts:
     cuda_events: bool = False  # and no rank has set PYCOLL_CUDA_EVENTS=0
     native: bool = False  # no rank has set PYCOLL_NATIVE=0, and all have MPI_THREAD_MULTIPLE
     cores: int = 1  # of the host with the fewest
+    eager: int = 0  # the eager limit inside a host, in bytes; 0 if MPI does not report it
 
     @property
     def size(self) -> int:
@@ -74,9 +76,32 @@ class CommFacts:
         return len(set(self.hosts))
 
     @cached_property
+    def crowded(self) -> bool:
+        """Whether ranks share cores, so that one may have to wait for the core of another."""
+        return max(Counter(self.hosts).values()) > self.cores
+
+    @property
     def own_cores(self) -> bool:
         """Whether all ranks are on one host, which has a core for each."""
-        return self.host_count == 1 and self.size <= self.cores
+        return self.host_count == 1 and not self.crowded
+
+    def eager_to(self, rank: int) -> tuple[int, ...]:
+        """The eager limit of messages between a rank and each rank, 0 for other hosts; empty if all are sent whole.
+
+        They are sent whole if a rank may have buffers on a GPU, where each piece would be copied separately.  With
+        MPICH, they are also sent whole if ranks share cores: a rank that waits for room in the queue of another rank
+        occupies the core that this rank needs.
+        """
+        if not self.eager or not self.host_memory or (self.crowded and self.library.startswith("MPICH")):
+            return ()
+        here = self.hosts[rank]
+        if here not in self._eager:
+            self._eager[here] = tuple(self.eager * (host == here) for host in self.hosts)
+        return self._eager[here]
+
+    @cached_property
+    def _eager(self) -> dict[int, tuple[int, ...]]:
+        return {}  # what `eager_to` has returned, by host: computing it takes long with thousands of ranks
 
     def on_host_of(self, rank: int) -> list[int]:
         """The ranks on the host of a rank."""

@@ -17,7 +17,7 @@ from tests.mpi.native import RANK, SIZE, WORLD
 from tests.tracing import arrows, named, sent, whole
 
 pytestmark = pytest.mark.mpi
-N = 24 * SIZE  # elements of a vector
+N = 12 * SIZE  # elements of a vector
 CALLS = [
     "allreduce.ring",
     "allreduce.recursive_doubling",

@@ -12,6 +12,7 @@ from pycoll.compiler.lower import compile_rounds
 from pycoll.compiler.program import RECV, SEND, Layout, Region, Wait
 from pycoll.schedule.moves import Copy, Recv, Send
 from pycoll.schedule.registry import find
+from pycoll.selection.select import CommFacts
 from tests.drawn import examples
 from tests.pure.schedule.test_proof import ALGORITHMS
 
@@ -67,6 +68,8 @@ def run(
     eager=False,
     seed=0,
     hosts=None,
+    limits=(),
+    pieces=1,
 ):
     """Run the programs of all ranks, check the results, and return the largest scratch size of a rank in bytes."""
     primitive = algorithm.primitive
@@ -83,7 +86,14 @@ def run(
     memory = [buffers(primitive, data, rank, root, count, inside[rank]) for rank in range(size)]
     before = [send.copy() for send, _ in memory]
     programs = [
-        compiled(ProgramKey(*(algorithm, rank, size, root, count, 8, inside[rank], segments, segment), hosts=hosts))
+        compiled(
+            ProgramKey(
+                *(algorithm, rank, size, root, count, 8, inside[rank], segments, segment),
+                hosts=hosts,
+                eager=limits and limits[rank],
+                pieces=pieces,
+            )
+        )
         for rank in range(size)
     ]
     order = list(range(size))
@@ -115,6 +125,7 @@ def test_small_machine(algorithm, in_place, sizes):
 def test_drawn_machines(algorithm, data):
     size = data.draw(st.integers(1, 17), "size")
     hosts = tuple(data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size), "hosts"))
+    facts = CommFacts(hosts, eager=data.draw(st.integers(0, 100), "eager limit"))
     run(
         algorithm,
         size,
@@ -126,6 +137,8 @@ def test_drawn_machines(algorithm, data):
         eager=data.draw(st.booleans(), "eager"),
         seed=data.draw(st.integers(0, 99), "seed"),
         hosts=hosts if algorithm.knows_hosts else None,
+        limits=[facts.eager_to(rank) for rank in range(size)],
+        pieces=data.draw(st.integers(1, 9), "pieces"),
     )
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from pycoll.schedule.registry import PRIMITIVES, find
@@ -15,6 +17,7 @@ def test_every_choice_exists_and_keeps_order_where_it_must(primitive):
 
 
 def test_long_vectors_go_round_the_ring():
+    assert choose("allreduce", 128 << 10, 2) == "recursive_doubling" and choose("allreduce", 128 << 10, 3) == "ring"
     assert choose("allreduce", 64 << 20, 4) == "ring" and choose("allreduce", 8, 4) == "recursive_doubling"
 
 
@@ -31,6 +34,20 @@ def test_limits_of_calls_for_mpi_depend_on_the_library_and_on_registered_memory(
 @pytest.mark.parametrize("hosts, cores, own", [((0, 0), 2, True), ((0, 0, 0), 2, False), ((0, 1), 8, False)])
 def test_each_rank_may_have_its_own_core(hosts, cores, own):
     assert CommFacts(hosts, cores=cores).own_cores == own
+
+
+def test_the_eager_limit_holds_inside_a_host():
+    facts = CommFacts((0, 1, 1, 0), cores=2, eager=500)
+    assert facts.eager_to(1) == (0, 500, 500, 0)
+    assert not facts.crowded
+    assert replace(facts, eager=0).eager_to(1) == replace(facts, host_memory=False).eager_to(1) == ()
+
+
+@pytest.mark.parametrize("library, eager", [("Open MPI 5", (0, 500, 500, 500)), ("MPICH 5", ())])
+def test_messages_to_ranks_that_share_cores(library, eager):
+    facts = CommFacts((0, 1, 1, 1), library=library, cores=2, eager=500)
+    assert facts.crowded
+    assert facts.eager_to(2) == eager
 
 
 @pytest.mark.parametrize(
