@@ -22,7 +22,8 @@ T = TypeVar("T")
 FINISHED, FAILED, BROKEN = 0b11, 0b01, 0b00  # the last one: with an error that has nothing to do with failed ranks
 NOT_TOLERANT = "MPI cannot go on without it (Open MPI can, with mpiexec --with-ft ulfm)"
 HEAD_START = 1.0  # seconds for a rank to report its error before other ranks end the job
-PATIENCE = 10.0  # seconds until the end of a process that hangs in MPI_Finalize
+# seconds until the end of a process that hangs in MPI_Finalize, after a failure, and if a rank dies there
+PATIENCE, LONG_PATIENCE = 10.0, 60.0
 
 
 def run(train: Callable[[State], T], state: State) -> T:
@@ -150,7 +151,7 @@ _states: list[State] = []  # the last one of this process, unless other ranks ha
 
 
 def _end_together(state: State) -> None:
-    """End this process even if it hangs in MPI_Finalize, as it may after a failure (Open MPI issue 11404)."""
+    """End this process even if it hangs in MPI_Finalize, as it may if a rank has died (Open MPI issue 11404)."""
     atexit.unregister(_end)
     atexit.register(_end)
     _states[:] = [state]
@@ -158,9 +159,10 @@ def _end_together(state: State) -> None:
 
 def _end() -> None:
     how = _agreed(_states[0].comm, FINISHED) if _states else FAILED  # until then, other ranks may have work to do
-    if how != FINISHED or _states[0].recoveries or replaces():
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    failed = how != FINISHED or _states[0].recoveries or replaces()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE if failed else LONG_PATIENCE)
+    if failed:
         if _states:
             _states[0].revoke()  # otherwise, MPI_Finalize may wait for messages of processes that have ended
         if replaces():

@@ -256,3 +256,28 @@ def test_a_rank_that_hangs_is_named():
 def test_new_processes_take_the_place_of_failed_ones(kind):
     found = recoveries(train(kind, {"forward": [[2, 50]]}, size=4, exits=False), 4)
     assert [(recovery["failed"], recovery["ranks"]) for recovery in found] == [(1, 4)] * 3
+
+
+HANGS_AT_EXIT = """
+import atexit, sys, time
+from mpi4py import MPI
+import numpy as np
+
+if MPI.COMM_WORLD.rank == 1:
+    atexit.register(time.sleep, 1000)  # registered first, so it is called last; the other ranks wait in MPI_Finalize
+from pycoll.parallel import SGD, DistributedDataParallel, elastic
+
+sys.modules["pycoll.parallel.elastic.run"].LONG_PATIENCE = 1.0
+
+def make(comm):
+    parameters = {"weight": np.zeros(3)}
+    return DistributedDataParallel(parameters, comm=comm), SGD(parameters, lr=0.1)
+
+elastic.run(lambda state: print("trained", flush=True), elastic.State(make))
+"""
+
+
+def test_a_rank_that_never_ends_mpi():
+    """Without a failure before, MPI_Finalize waits for it; all processes end after a while."""
+    job = run(3, ["-c", HANGS_AT_EXIT], 60, options=ULFM)
+    assert not job.timed_out and job.output.count("trained") == 3, job.output
