@@ -7,6 +7,8 @@ import pytest
 
 from pycoll.schedule.registry import Algorithm
 
+ULFM = ("--with-ft", "ulfm")  # options of mpiexec for jobs that go on after a rank has died (Open MPI)
+
 
 def quick(*values: Any) -> list[Any]:
     """Return the values, all but the first marked `slow`, for tests that take long with each value.

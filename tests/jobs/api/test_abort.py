@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.jobs.runtime.test_attach_revoke import ULFM, fault_tolerant
 from tests.launch import run
-from tests.quick import quick
+from tests.quick import ULFM, quick
 
 FAILING_PROGRAM = """
 import numpy as np, pycoll
@@ -89,9 +88,8 @@ def test_an_uncaught_exception_aborts_the_job():
     ends_soon(["-c", FAILING_PROGRAM], "rank 1 of 3 failed", "RuntimeError: the second rank has had enough")
 
 
+@pytest.mark.ulfm
 def test_with_fault_tolerance_too():
-    if not fault_tolerant():
-        pytest.skip("mpiexec has no --with-ft ulfm")
     ends_soon(["-c", FAILING_PROGRAM], "RuntimeError: the second rank has had enough", options=ULFM)
 
 

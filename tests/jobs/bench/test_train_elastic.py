@@ -8,15 +8,13 @@ import sys
 import pytest
 
 from bench.train import kills
-from tests.jobs.runtime.test_attach_revoke import fault_tolerant
 from tests.launch import ENVIRONMENT, run
 from tests.quick import quick
 
 
+@pytest.mark.ulfm
 @pytest.mark.parametrize("driver", quick("fsdp", "ddp", "ps"))
 def test_ranks_are_killed_at_random_moments(driver, tmp_path):
-    if not fault_tolerant():
-        pytest.skip("this MPI cannot go on after a rank has died (mpiexec has no --with-ft ulfm)")
     path = tmp_path / "kills.json"
     command = [sys.executable, "-m", "bench.train.kills", "--driver", driver, "--kills", "2", "--epochs", "10"]
     job = subprocess.run([*command, "--json", str(path)], env=os.environ | ENVIRONMENT, capture_output=True, text=True)

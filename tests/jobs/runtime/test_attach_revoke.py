@@ -1,12 +1,11 @@
 """After a rank has been killed, the others revoke and shrink the communicator and continue, as with MPI collectives."""
 
-from functools import cache
-
 import pytest
 
 from tests.launch import run
+from tests.quick import ULFM
 
-ULFM = ("--with-ft", "ulfm")
+pytestmark = pytest.mark.ulfm
 
 PROGRAM = """
 import os, signal, sys
@@ -98,18 +97,6 @@ assert y[0] == again.size == MPI.COMM_WORLD.size
 again.Free()
 print("went on", flush=True)
 """
-
-
-@cache
-def fault_tolerant():
-    """Return whether a job can continue after a rank has died."""
-    return run(1, ["-c", "from mpi4py import MPI; MPI.COMM_SELF.Dup().Revoke()"], options=ULFM).code == 0
-
-
-@pytest.fixture(autouse=True)
-def _ulfm():
-    if not fault_tolerant():
-        pytest.skip("this MPI cannot go on after a rank has died (mpiexec has no --with-ft ulfm)")
 
 
 @pytest.mark.parametrize("form", ["blocking", "nonblocking", "persistent", "several"])

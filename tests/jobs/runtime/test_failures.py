@@ -5,8 +5,9 @@ import json
 import pytest
 
 from tests.launch import run
+from tests.quick import ULFM
 
-from .test_attach_revoke import ULFM, fault_tolerant
+pytestmark = pytest.mark.ulfm
 
 PROGRAM = """
 import json, os, signal, sys, time
@@ -91,12 +92,6 @@ FORMS = (
     (("blocking", [0]), ("tree", [5]), ("nonblocking", [1, 2]), ("polled", [2]), ("persistent", [1])),
     (("registered", [0, 6]), ("bcast", [2]), ("barrier", [2]), ("drop-in", [1]), ("native", [2])),
 )
-
-
-@pytest.fixture(autouse=True)
-def _ulfm():
-    if not fault_tolerant():
-        pytest.skip("this MPI cannot go on after a rank has died (mpiexec has no --with-ft ulfm)")
 
 
 @pytest.mark.parametrize("forms", FORMS, ids=["allreduce", "others"])

@@ -5,8 +5,10 @@ import re
 
 import pytest
 
-from tests.jobs.runtime.test_attach_revoke import ULFM, fault_tolerant
 from tests.launch import run
+from tests.quick import ULFM
+
+pytestmark = pytest.mark.ulfm
 
 PROGRAM = """
 import json, os, signal, sys, threading, time
@@ -143,12 +145,6 @@ if options.get("exits", True):
     state.comm.Agree(0)
     os._exit(0)  # MPI_Finalize may hang after failures, and then `elastic` ends the process after ten seconds
 """
-
-
-@pytest.fixture(autouse=True)
-def _ulfm():
-    if not fault_tolerant():
-        pytest.skip("this MPI cannot go on after a rank has died (mpiexec has no --with-ft ulfm)")
 
 
 def train(kind, dying, folder="-", ranks=4, environment=None, **options):
