@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .program import Message, Program, Start, Step, Wait
+from .program import Message, Program, Region, Start, Step, Wait
 
 
 def in_pieces(program: Program, eager: Sequence[int], most: int) -> Program:
@@ -18,14 +18,12 @@ def in_pieces(program: Program, eager: Sequence[int], most: int) -> Program:
 
     `eager` is the eager limit of messages to each rank, or 0 for whole messages; empty if all messages are whole.
     """
-    if not any(_is_cut(message, eager, most) for message in program.messages):
+    cuts = [_cut(message, eager, most) for message in program.messages]
+    if all(len(regions) == 1 for regions in cuts):
         return program
     messages: list[Message] = []
     numbers: list[range] = []  # of the pieces of each message
-    for message in program.messages:
-        regions = [message.region]
-        if _is_cut(message, eager, most):
-            regions = message.region.cut(eager[message.peer])
+    for message, regions in zip(program.messages, cuts):
         numbers.append(range(len(messages), len(messages) + len(regions)))
         messages += [message._replace(region=region) for region in regions]
     steps: list[Step] = []
@@ -37,6 +35,6 @@ def in_pieces(program: Program, eager: Sequence[int], most: int) -> Program:
     return replace(program, steps=steps, messages=messages)
 
 
-def _is_cut(message: Message, eager: Sequence[int], most: int) -> bool:
+def _cut(message: Message, eager: Sequence[int], most: int) -> list[Region]:
     limit = eager[message.peer] if eager else 0
-    return limit < message.region.size <= most * limit
+    return message.region.cut(limit) if limit < message.region.size <= most * limit else [message.region]
