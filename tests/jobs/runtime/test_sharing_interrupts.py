@@ -45,21 +45,26 @@ class Interrupted(Exception):
     pass
 
 def handler(number, frame):
-    raise Interrupted
+    if armed:  # CPython may run a handler some time after the timer has been stopped
+        raise Interrupted
 
+armed = False
 signal.signal(signal.SIGALRM, handler)
 call()
 for number in range(calls):
     flight = None
     if sys.argv[1] == "background" and comm.rank == 0:
         flight = pycoll.iallreduce(np.ones(9), np.zeros(9))
+    mine[:] = number + comm.rank
     try:
-        mine[:] = number + comm.rank
+        armed = True
         # a period that is no multiple of the time of a call, so that signals come everywhere
         signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + number % 97) if comm.rank == 0 else 0)
         call()
         signal.setitimer(signal.ITIMER_REAL, 0)
+        armed = False
     except Interrupted:
+        armed = False
         interrupted += 1
         if not is_right(number):  # the signal came before the call had begun
             call()
