@@ -95,10 +95,14 @@ def _combined(inputs: Arrays, out: np.ndarray, part: slice, combine: Combine) ->
 
 
 def _reduce_scatter(rank: int, size: int, root: int, inputs: Arrays, outputs: Arrays, combine: Combine) -> None:
-    out = outputs[rank]
-    for part in _share(rank, size, inputs[rank]):
-        start = inputs[rank].size // size * rank
-        _combined(inputs, out[part.start - start : part.stop - start], part, combine)
+    blocks = [array.reshape(size, -1) for array in inputs]
+    if inputs is not outputs:
+        for part in _pieces(0, outputs[rank].size, outputs[rank].itemsize):
+            _combined([one[rank] for one in blocks], outputs[rank][part], part, combine)
+    else:  # results replace block 0: so each rank combines a part of every block
+        for owner in range(size):
+            for part in _share(rank, size, blocks[owner][0]):
+                _combined([one[owner] for one in blocks], blocks[owner][0][part], part, combine)
 
 
 def _reduce(rank: int, size: int, root: int, inputs: Arrays, outputs: Arrays, combine: Combine) -> None:
@@ -109,7 +113,7 @@ def _reduce(rank: int, size: int, root: int, inputs: Arrays, outputs: Arrays, co
 def _allreduce(rank: int, size: int, root: int, inputs: Arrays, outputs: Arrays, combine: Combine) -> None:
     for part in _share(rank, size, inputs[rank]):
         result = outputs[rank][part]
-        _combined(inputs, result, part, combine)
+        _combined([*inputs[rank:], *inputs[:rank]], result, part, combine)  # in place, the result replaces the first
         for other in range(size):
             if other != rank:
                 np.copyto(outputs[other][part], result)

@@ -4,7 +4,8 @@ Such a program runs between two synchronizations of all ranks.  It is made from 
 (`pycoll.primitives.direct`), which combines in the same order.  Each message of the schedule becomes an access to the
 buffer of another rank.  Contributions are read by the rank that combines them, and results are stored by it.  A block
 that is only copied is copied by the rank that receives it; in a gather, by the rank that sends it; in a broadcast, by
-both.  In an all-to-all in place, each pair of blocks is exchanged, one half by either rank.
+both.  In an all-to-all in place, each pair of blocks is exchanged, one half by either rank.  In a reduce-scatter in
+place, each rank combines a part of every block, because results replace contributions to the first block.
 
 No rank writes bytes that another rank reads or writes between the two synchronizations.
 """
@@ -109,8 +110,8 @@ class _Emitter:
         self.steps: list[Step] = []
         self.after: list[Step] = []
         self.used = self.scratch = 0  # bytes of scratch: now, and the most
-        # in a reduce-scatter in place, results must not replace blocks that other ranks read
-        self.late = self.key.in_place and plan.primitive.takes_all and plan.primitive.reduces
+        # results must not replace contributions that other ranks read
+        self.late = plan.replaces and not plan.is_even
 
     def programs(self, work: Work, most: int) -> tuple[Program, Program]:
         """Return the programs before and after the second synchronization; pieces have at most `most` bytes."""
@@ -237,6 +238,8 @@ class _Values:
         """Return whether no step reads a contribution that an earlier step has replaced with a result in `into`."""
         rank, which = peer_of(into.buffer)
         if which == OUTPUT and not self.plan.may_alias(rank):
+            return True
+        if not into.overlaps(self.contribution(rank)._replace(buffer=into.buffer)):
             return True
         replaced = False
         for step in steps:

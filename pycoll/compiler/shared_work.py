@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from functools import cached_property
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 from ..primitives.direct import direct, is_contribution, part_of
@@ -73,16 +74,31 @@ class Plan:
         """Return whether the input and the output of a rank may be the same; the answer is the same on all ranks."""
         return rank == self.key.root if self.primitive.rooted else self.key.in_place
 
+    @cached_property
+    def replaces(self) -> bool:
+        """Whether results replace contributions to other blocks, as in a reduce-scatter in place."""
+        return self.key.in_place and self.primitive.takes_all and self.primitive.reduces
+
+    @cached_property
+    def is_even(self) -> bool:
+        """Whether all blocks of a vector have the same size."""
+        return len({region.size for region in self._layouts[0].held.values()}) == 1
+
     def work(self, rank: int) -> Work:
         """Return the work of a rank."""
         key = self.key
-        rounds = list(self.direct.schedule(rank, key.size, key.root, key.segments, key.hosts))
+        if self.replaces and self.is_even:
+            return list(self._parts_of_shares(rank))
         if self.primitive.reduces:
-            return [*self._shares(rank, rounds)]
-        messages = [move for moves in rounds for move in moves if isinstance(move, Send | Recv)]
+            return [*self._shares[rank]]
+        messages = [move for moves in self._rounds(rank) for move in moves if isinstance(move, Send | Recv)]
         if key.in_place and self.primitive.takes_all and self.primitive.gives_all:
             return list(self._swaps(rank, messages))
         return list(self._moves(rank, messages))
+
+    def _rounds(self, rank: int) -> list[Round]:
+        key = self.key
+        return list(self.direct.schedule(rank, key.size, key.root, key.segments, key.hosts))
 
     def _swaps(self, rank: int, messages: Sequence[Send | Recv]) -> Iterator[Swap]:
         for move in messages:
@@ -113,10 +129,24 @@ class Plan:
             return size - size // self.key.size // ALIGNMENT * ALIGNMENT
         return size
 
-    def _shares(self, rank: int, rounds: Sequence[Round]) -> list[Share]:
+    def _parts_of_shares(self, rank: int) -> Iterator[Share]:
+        """Yield the same part of each share of all ranks, so that no rank replaces what another rank reads.
+
+        Results replace contributions to block 0, which comes first.
+        """
+        size = self.key.size
+        for share in chain.from_iterable(self._shares):
+            start, end = (share.size * one // size // ALIGNMENT * ALIGNMENT for one in (rank, rank + 1))
+            yield share._replace(start=start, size=(share.size if rank == size - 1 else end) - start)
+
+    @cached_property
+    def _shares(self) -> list[list[Share]]:
+        return [self._shares_of(rank) for rank in range(self.key.size)]
+
+    def _shares_of(self, rank: int) -> list[Share]:
         """Return what a rank computes; consecutive blocks with the same order of combination are one share."""
         shares: list[Share] = []
-        for block, wanted in sorted(self._results(rank, rounds).items()):
+        for block, wanted in sorted(self._results(rank).items()):
             results = tuple(
                 sorted(((one, tuple(sorted(ranks))) for one, ranks in wanted.items()), key=lambda one: one[1])
             )
@@ -127,12 +157,12 @@ class Plan:
                 shares.append(Share(block, 0, size, results))
         return shares
 
-    def _results(self, rank: int, rounds: Sequence[Round]) -> dict[int, dict[Expression, list[int]]]:
+    def _results(self, rank: int) -> dict[int, dict[Expression, list[int]]]:
         """Return the results that a rank computes in its schedule for each block, and the ranks that want them."""
         where = rank, self.key.size, self.key.root, self.direct.parts(self.key.size, self.key.segments, self.key.hosts)
         values: dict[Any, Any] = {block: Leaf(rank, 0) for block in self.primitive.holds(*where)}
         results: dict[int, dict[Expression, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for move in (move for moves in rounds for move in moves):
+        for move in (move for moves in self._rounds(rank) for move in moves):
             match move:
                 case Copy(block, to):
                     values[to] = values[block]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycoll.compiler import shared as compiler
-from pycoll.compiler.blocks import ProgramKey
+from pycoll.compiler.blocks import ProgramKey, side_by_side
 from pycoll.compiler.program import INPUT, OUTPUT, RECV, SCRATCH, SEND, peer_buffer
 from pycoll.compiler.shared import has_shared_programs, shared
 from pycoll.schedule.registry import PRIMITIVES, find
@@ -39,11 +39,15 @@ class Races:
             assert (writes & (writes - np.uint64(1)) == 0)[written].all(), "two ranks write the same bytes"
 
 
-def run(algorithm, size, root=0, count=7, segments=3, in_place=False, seed=0, ufunc=np.add, mean=False):
-    """Run the programs of all ranks, check the results, and return the buffers that must be registered."""
+def run(algorithm, size, root=0, count=7, segments=3, in_place=False, seed=0, ufunc=np.add, mean=False, counts=()):
+    """Run the programs of all ranks, check the results, and return the buffers that must be registered.
+
+    `counts` are those of a reduce-scatter with blocks of different sizes.
+    """
     primitive = algorithm.primitive
     numbers = np.random.default_rng(seed)
-    data = [numbers.integers(0, 1000, count * (size if primitive.takes_all else 1)) for _ in range(size)]
+    length = sum(counts) if counts else count * (size if primitive.takes_all else 1)
+    data = [numbers.integers(0, 1000, length) for _ in range(size)]
     inside = [
         (
             in_place
@@ -55,8 +59,14 @@ def run(algorithm, size, root=0, count=7, segments=3, in_place=False, seed=0, uf
     memory = [buffers(primitive, data, rank, root, count, inside[rank]) for rank in range(size)]
     before = [send.copy() for send, _ in memory]
     root = root if primitive.rooted else 0
+    if counts:
+        memory = [[send, recv if inside[0] else np.full(n, -1)] for (send, recv), n in zip(memory, counts)]
+    sends = side_by_side([8 * one for one in counts])
+    blocks = [{"sends": sends, "recvs": ((0, 8 * one),)} for one in counts] or [{}] * size
     found = [
-        shared(ProgramKey(*(algorithm, rank, size, root, count, 8, inside[rank], segments, 1 << 20)), mean)
+        shared(
+            ProgramKey(*(algorithm, rank, size, root, count, 8, inside[rank], segments, 1 << 20), **blocks[rank]), mean
+        )
         for rank in range(size)
     ]
     assert len({one.needed for one in found}) == 1
@@ -86,7 +96,9 @@ def run(algorithm, size, root=0, count=7, segments=3, in_place=False, seed=0, uf
     machine.run(order)
     for rank, (send, recv) in enumerate(memory):
         assert np.array_equal(send, before[rank]), "the send buffer was written"
-        wanted = expected(primitive.name, data, rank, root)
+        wanted = (
+            sum(data)[sum(counts[:rank]) :][: counts[rank]] if counts else expected(primitive.name, data, rank, root)
+        )
         if wanted is not None and not (primitive.name == "scatter" and inside[rank]):
             assert np.array_equal(recv[: wanted.size], wanted // size if mean else wanted)
     return found[0].needed
@@ -146,3 +158,12 @@ def test_only_what_other_ranks_access_must_be_registered():
 def test_there_are_none_where_ranks_do_not_know_the_counts():
     without = {name for name, primitive in PRIMITIVES.items() if not has_shared_programs(primitive)}
     assert without == {"scatterv", "gatherv", "alltoallv", "alltoallw", "barrier"}
+
+
+@examples(25)
+@given(st.data())
+@pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
+@pytest.mark.parametrize("algorithm", [one for one in SHARED if one.primitive.name == "reduce_scatter"], ids=str)
+def test_reduce_scatter_with_counts(algorithm, in_place, data):
+    counts = data.draw(st.lists(st.integers(0, 60), min_size=2, max_size=8), "counts")
+    run(algorithm, len(counts), count=0, in_place=in_place, counts=counts)
