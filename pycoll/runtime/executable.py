@@ -114,6 +114,16 @@ class Executable:
             request.Free()
 
 
+class Deferred:
+    """A part of a task that is bound when it is reached; again, if a signal handler raises an exception meanwhile."""
+
+    program = Program([], [], 0)
+    requests: tuple[Any, ...] = ()
+
+    def __init__(self, bound: Callable[[], Executable]) -> None:
+        self.bound = bound
+
+
 def has_run(error: BaseException) -> bool:
     """Whether an executable has raised this error, which it does after its last call, or because it has failed."""
     trace = error.__traceback__

@@ -22,7 +22,7 @@ from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
 from ..base.errors import CollectiveTimeout, GPUError, MismatchError, with_hint
 from ..compiler.program import Collective, Message, Program, Start, Wait, is_native
-from .executable import Executable
+from .executable import Deferred, Executable
 from .interruptions import interruptions_delayed
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Task:
-    """A collective in flight: a sequence of parts, each an executable.
+    """A collective in flight: a sequence of parts, each an executable, which may be `Deferred`.
 
     The iterator `parts` may compute between two parts, with the data received by the previous one.  After a part that
     `leads`, or after all parts if it `binds`, this takes longer, so an exception of a signal handler is delayed.
@@ -40,12 +40,17 @@ class Task:
     error: BaseException | None = None
     done = False
     _limit = _deadline = 0.0  # in seconds; 0 means that `settings.TIMEOUT` holds
-    _executable: Executable | None = None
+    _executable: Executable | Deferred | None = None
     _at = 0
     _working = False  # in the middle of a step, which cannot be repeated
 
     def __init__(
-        self, parts: Iterable[Executable], name: str, channel: Channel, memory: Memory = HOST, binds: bool = False
+        self,
+        parts: Iterable[Executable | Deferred],
+        name: str,
+        channel: Channel,
+        memory: Memory = HOST,
+        binds: bool = False,
     ) -> None:
         self.name, self._binds = name, binds  # the name in error messages
         self.channel, self.memory = channel, memory
@@ -73,7 +78,8 @@ class Task:
     def advance(self, wait: bool = False) -> bool:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
         try:
-            while executable := self._executable:
+            while part := self._executable:
+                executable = self._executable = part.bound() if isinstance(part, Deferred) else part
                 calls, waits = executable.calls, executable.waits
                 while self._at < len(calls):
                     request = waits[self._at]

@@ -27,10 +27,10 @@ from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
 from ..compiler.align import LINE
-from ..compiler.program import INPUT
+from ..compiler.program import INPUT, Program
 from ..compiler.shared import SharedProgram
 from .bind import Template, template
-from .executable import Calls, Executable, Runs, has_run, run_in_turn
+from .executable import Calls, Deferred, Executable, Runs, has_run, run_in_turn
 from .interruptions import interruptions_delayed
 from .meeting import Meeting, Rows
 from .misses import Misses
@@ -67,6 +67,7 @@ class Sharing(ABC):
     misses: Misses | None = field(default=None, init=False)  # if MPI would run such calls without registered memory
     call: int = field(default=0, init=False)  # the same on all ranks that can take part
     exported: set[int] = field(default_factory=set, init=False)  # the buffers of this rank that others may access
+    whole: Program | None = field(default=None, init=False)  # all that follows the first synchronization of a task
     # of the programs before and after the second synchronization, by the offsets of the buffers in cache lines
     templates: dict[tuple[int, ...], tuple[Template, Template]] = field(default_factory=dict, init=False)
 
@@ -101,32 +102,37 @@ class Sharing(ABC):
 
         Without `tag`, it is a blocking collective.
         """
-        channel, meeting = self.channel, self.channel.meeting(self.width, tag)
+        meeting = self.channel.meeting(self.width, tag)
+        deferred = bool(tag) and not (self.program.has_messages or recorder.current)
+        meeting.opening.leads = not deferred
         meeting.enter(self.row(send, recv))
         yield meeting.opening
-        rows = self.reader(meeting)()
-        peers = None if rows is None else self.peers(rows)
+        if deferred:
+            rest = _Rest(self, meeting, (send, recv))
+            yield Deferred(rest.bound)
+            if rest.by_messages:
+                yield from messages()
+        else:
+            yield from self._in_parts(meeting, (send, recv), tag, messages)
+        self.channel.end_meeting(meeting, tag)
+
+    def _in_parts(
+        self, meeting: Meeting, places: tuple[int, int], tag: int | None, messages: Callable[[], Iterable[Runs]]
+    ) -> Iterator[Any]:
+        """The parts after the first synchronization."""
+        peers = self.peers_at(meeting)
         if self.misses and tag is None:
             (self.misses.miss() if peers is None else self.misses.reset())()
         if peers is None:
             yield from messages()
-        elif tag and not (self.program.has_messages or recorder.current):
-            yield self._rest((send, recv), peers, meeting.closing)
         else:
-            bound = self.bound(self.program, self.like, (send, recv), peers, tag)
+            bound = self.bound(self.program, self.like, places, peers, tag)
             yield from self.work(meeting, self.program, bound)
-        channel.end_meeting(meeting, tag)
 
-    def _rest(self, places: tuple[int, int], peers: Sequence[int], closing: Executable) -> Executable:
-        """What follows the first synchronization, in host memory, as one executable, because each part takes time."""
-        shared = self.program
-        scratch = HOST.allocate(max(shared.program.scratch, shared.after.scratch))
-        work, after = self.calls((*places, address(scratch), *peers))
-        steps = [*shared.program.steps, *closing.program.steps, *shared.after.steps]
-        program = replace(closing.program, steps=steps)
-        rest = Executable(program, [*work, *closing.calls, *after], closing.requests, scratch)
-        rest.waits = [*[None] * len(work), *closing.waits, *[None] * len(after)]
-        return rest
+    def peers_at(self, meeting: Meeting) -> list[int] | None:
+        """The addresses of the peer buffers after the first synchronization; None on all ranks for messages."""
+        rows = self.reader(meeting)()
+        return None if rows is None else self.peers(rows)
 
     def calls(self, bases: tuple[int, ...]) -> tuple[Calls, Calls]:
         """The calls before and after the second synchronization, on buffers in host memory at these addresses."""
@@ -159,6 +165,38 @@ class Sharing(ABC):
             yield meeting.closing
             if program.after.steps:
                 yield executables[1]
+
+
+@dataclass
+class _Rest:
+    """What follows the first synchronization of a task, in host memory; one executable, because each part takes time.
+
+    If a buffer is not registered, the executable is empty, and messages follow.
+    """
+
+    sharing: Sharing
+    meeting: Meeting
+    places: tuple[int, int]  # the addresses of the buffers
+    by_messages: bool = False
+
+    def bound(self) -> Executable:
+        """The executable."""
+        sharing, closing = self.sharing, self.meeting.closing
+        peers = sharing.peers_at(self.meeting)
+        if peers is None:
+            self.by_messages = True
+            nothing = Executable(Deferred.program, [], [], None)
+            nothing.leads = True
+            return nothing
+        work, after = sharing.program.program, sharing.program.after
+        nbytes = max(work.scratch, after.scratch)
+        scratch = HOST.allocate(nbytes) if nbytes else None
+        first, last = sharing.calls((*self.places, address(scratch), *peers))
+        if sharing.whole is None:
+            sharing.whole = replace(closing.program, steps=[*work.steps, *closing.program.steps, *after.steps])
+        rest = Executable(sharing.whole, [*first, *closing.calls, *last], closing.requests, scratch)
+        rest.waits = [*[None] * len(first), *closing.waits, *[None] * len(last)]
+        return rest
 
 
 @dataclass

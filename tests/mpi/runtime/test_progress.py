@@ -8,6 +8,8 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import parallel
+from pycoll.runtime.executable import Deferred, Executable
+from pycoll.runtime.progress import Task
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -185,3 +187,20 @@ def test_two_threads():
     assert not failed
     first.Free()
     second.Free()
+
+
+def test_a_deferred_part_is_bound_again_after_an_interruption():
+    class Interrupted(Exception):
+        pass
+
+    def bound():
+        done.append("bound")
+        if len(done) == 1:
+            raise Interrupted
+        return Executable(Deferred.program, [lambda: done.append("called")], [], None)
+
+    done = []
+    with pytest.raises(Interrupted):
+        Task([Deferred(bound)], "test", pycoll.attach(WORLD)).finish()
+    assert done == ["bound", "bound", "called"]
+    pycoll.barrier()
