@@ -224,14 +224,11 @@ class PlacedPlan(Plan):
         (start, other), (given, got) = places, self.used
         if not self.on_host or (self.gives and self.gets and overlap(start, given, other, got)):
             return False
-        if places in self.seen:
+        if self._are_known(places):
             executable = self.running = self.channel.bind(self.program, self.buffers(send, recv), self.operation)
             self.keep(executable, places)
             executable.run()
             return True
-        if len(self.seen) == MOST_SEEN:
-            self.seen.clear()
-        self.seen.add(places)
         if self.stage:
             staged = self.staged = self.staged or self.stage(send, recv)
             try:
@@ -247,12 +244,26 @@ class PlacedPlan(Plan):
                 executable.free()
         return True
 
+    def _are_known(self, places: tuple[int, int]) -> bool:
+        """Whether buffers at these addresses have been used before; remember them."""
+        if places in self.seen:
+            return True
+        if len(self.seen) == MOST_SEEN:
+            self.seen.clear()
+        self.seen.add(places)
+        return False
+
     def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
         places = address(send) if self.gives else 0, address(recv) if self.gets else 0
         if is_native(self.program):
             yield freed_at_its_end(self.channel.bind(self.program, self.buffers(send, recv), self.operation, tag))
             return
-        executable = self.idle.pop(places, None) or self.channel.bind_anew(
+        executable = self.idle.pop(places, None)
+        if not executable and self.stage and not self._are_known(places):
+            staged = self.staged = self.staged or self.stage(send, recv)
+            yield from staged._parts(send, recv, tag)
+            return
+        executable = executable or self.channel.bind_anew(
             self.lowered, self.like, places, self.operation, in_flight=True
         )
         executable.tag[:] = (tag,)

@@ -145,13 +145,14 @@ def test_addresses_that_come_again_get_an_executable():
     comm.Free()
 
 
-def test_many_short_ones_in_flight():
+@pytest.mark.parametrize("count", [7, MIDDLE, LONG])
+def test_many_in_flight(count):
     comm = WORLD.Dup()
     channel = attach(comm)
     for turn in range(3):
-        results = [np.zeros(7) for _ in range(3 * MOST_IDLE)]
+        results = [np.zeros(count, np.float32) for _ in range(3 * MOST_IDLE)]
         requests = [
-            pycoll.iallreduce(np.full(7, float(number + turn)), result, comm=comm)
+            pycoll.iallreduce(np.full(count, np.float32(number + turn)), result, comm=comm)
             for number, result in enumerate(results)
         ]
         gc.collect()
@@ -161,6 +162,7 @@ def test_many_short_ones_in_flight():
             assert (result == (number + turn) * SIZE).all()
     (plan,) = channel.plans.values()
     assert len(plan.idle) <= MOST_IDLE
+    assert count != MIDDLE or 0 < len(plan.staged.idle) <= MOST_IDLE, "they are copied at new addresses"
     comm.Free()
 
 
