@@ -35,21 +35,37 @@ def first_lines(primitive: str, method: str) -> tuple[list[str], dict[str, Any]]
     call = f"native(limits.comm, {arguments})"
     if nonblocking := method.startswith("I"):
         call = f"NativeRequest({call})"
-    lines = [
-        f"if algorithm is None and not tasks{' and not background' * nonblocking}:",  # the thread advances tasks only
-        "    limits = self._limits",
-        *(f"    {line}" for line in _decision(primitive).strip().splitlines()),
-        "    if short:",
-        "        try:",
-        f"            return {call}",
-        "        except (BufferError, KeyError, ValueError):",  # mpi4py does not know the dtype of an array
-        f"            if are_known({buffers}):",
-        "                raise",
+    returned = [
+        "    try:",
+        f"        return {call}",
+        "    except (BufferError, KeyError, ValueError):",  # mpi4py does not know the dtype of an array
+        f"        if are_known({buffers}):",
+        "            raise",
     ]
-    return lines, _NAMES | {"native": getattr(MPI.Intracomm, method)}
+    lines = ["limits = self._limits"]
+    if usual := _USUAL.get(primitive):
+        lines += [f"if {usual.replace('LIMIT', f'limits.{primitive}')}:", *returned]
+    lines += [*_decision(primitive).strip().splitlines(), "if short:", *returned]
+    first = (
+        f"if algorithm is None and not tasks{' and not background' * nonblocking}:"  # the thread advances tasks only
+    )
+    return [first, *(f"    {line}" for line in lines)], _NAMES | {"native": getattr(MPI.Intracomm, method)}
 
 
 _BUFFERS = {"barrier": "", "bcast": "buf"}
+_ARRAYS = "type(sendbuf) is ndarray and type(recvbuf) is ndarray"
+_SUM = "op is SUM and BUFFER.nbytes <= LIMIT.get(BUFFER.dtype, -1) and sendbuf is not recvbuf"
+# the usual calls, with arrays: the same decision as below, in less time
+_USUAL = {
+    "bcast": "type(buf) is ndarray and buf.nbytes <= LIMIT",
+    "scatter": f"{_ARRAYS} and recvbuf.nbytes <= LIMIT",
+    "gather": f"{_ARRAYS} and sendbuf.nbytes <= LIMIT",
+    "allgather": f"{_ARRAYS} and recvbuf.nbytes <= LIMIT * limits.ranks",
+    "alltoall": f"{_ARRAYS} and recvbuf.nbytes <= LIMIT * limits.ranks",
+    "reduce": f"type(sendbuf) is ndarray and {_SUM}".replace("BUFFER", "sendbuf"),
+    "allreduce": f"type(recvbuf) is ndarray and {_SUM}".replace("BUFFER", "recvbuf"),
+    "reduce_scatter": f"{_ARRAYS} and {_SUM}".replace("BUFFER", "recvbuf"),
+}
 
 
 def _decision(primitive: str) -> str:
