@@ -244,7 +244,7 @@ def prepare(call: Call, channel: Channel) -> Prepared:
         raise
     key = _program_key(call, channel, buffers, operation, chosen, choice)
     typed = bool(operation) or call.read is check_buffers
-    sharing = find_sharing(channel, key, buffers, operation)
+    sharing = find_sharing(channel, key, buffers, operation, call.form)
     if choice.leaves and sharing:
         sharing.misses = channel.misses[call.primitive]
     if choice.leaves and call.form == "blocking":

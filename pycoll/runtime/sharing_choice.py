@@ -72,23 +72,34 @@ def _why_no_ipc(channel: Channel, algorithm: Algorithm, nbytes: int | None, oper
     return "" if nbytes is None or nbytes >= CUDA_IPC_FROM else f"the least size is {CUDA_IPC_FROM} bytes"
 
 
-def _may_share(channel: Channel, algorithm: Algorithm, nbytes: int | None, operation: Operation | None) -> bool:
+def _may_share(
+    channel: Channel, algorithm: Algorithm, nbytes: int | None, operation: Operation | None, form: str = "blocking"
+) -> bool:
     """Whether a call may use its buffers directly if they are registered; the same on all ranks.
 
     With None for `nbytes`, it may depend on lengths that this rank does not know.
     """
     primitive = algorithm.primitive.name
     able = algorithm.name != NATIVE and can_share(channel, primitive, operation)
-    return able and (nbytes is None or nbytes >= registered_limit(primitive, channel.tuned)[0])
+    return able and (nbytes is None or nbytes >= _least(channel, primitive, form))
+
+
+def _least(channel: Channel, primitive: str, form: str) -> int:
+    """The smallest size of calls of this form that use registered buffers.
+
+    The limit that is known is for blocking calls.  Other calls synchronize by messages, which takes longer, and
+    persistent ones take least time on ordinary buffers.
+    """
+    return registered_limit(primitive, channel.tuned)[0] * {"blocking": 1, "nonblocking": 2, "persistent": 4}[form]
 
 
 def find_sharing(
-    channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None
+    channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None, form: str
 ) -> Sharing | None:
     """How the call uses the memory of other ranks; None if it does not.  All ranks of a host do the same."""
     primitive, mean = key.algorithm.primitive, bool(operation and operation.mean)
     varying, nbytes = has_varying_programs(primitive), buffers.mean_size(channel.size)
-    may = _may_share(channel, key.algorithm, None if varying else nbytes, operation)
+    may = _may_share(channel, key.algorithm, None if varying else nbytes, operation, form)
     ipc = not _why_no_ipc(channel, key.algorithm, None if varying else nbytes, operation)
     may = may and bool(channel.registered.areas)
     if not (may or ipc):
@@ -100,7 +111,7 @@ def find_sharing(
     if varying:
         program = on_gpu = shared_varying(key)
         blocks = channel.size ** (1 if primitive.rooted else 2)
-        least = registered_limit(primitive.name, channel.tuned)[0] * blocks, CUDA_IPC_FROM * blocks
+        least = _least(channel, primitive.name, form) * blocks, CUDA_IPC_FROM * blocks
         places, which = blocks_by_rank(key), accessed(primitive)
         found = VaryingSharing(channel, program, like, sizes, operation, *places, which, primitive.rooted, least)
     else:

@@ -62,7 +62,7 @@ def registered_from(primitive: str) -> int:
     For shorter ones, exchanging the positions of the buffers takes longer than messages, if buffers are in new
     positions in each call.
     """
-    return _REGISTERED.get(primitive, 64 * KIB)
+    return 64 * KIB if primitive in _OF_VECTORS else 32 * KIB
 
 
 def most_pieces(rooted: bool, library: str) -> int:
@@ -142,9 +142,7 @@ _NATIVE = {
 }
 _NATIVE_BY_LIBRARY = {"MPICH": {"allgatherv": 16 * KIB}, "Open MPI": {"reduce": 256 * KIB}}
 _MOVERS = frozenset(("bcast", "scatter", "gather", "allgather", "alltoall"))
-_REGISTERED = dict.fromkeys(
-    ("allgather", "alltoall", "reduce_scatter", "allgatherv", "alltoallv", "alltoallw"), 32 * KIB
-)
+_OF_VECTORS = frozenset(("bcast", "reduce", "allreduce", "scan", "exscan"))  # the size of others is that of a block
 _ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",
     "allreduce": lambda nbytes: "recursive_doubling" if nbytes <= 64 * KIB else "double_tree",

@@ -25,7 +25,7 @@ from tests.quick import quick
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")]
 
-COUNT = 17 * 1024 + 3  # float32 elements in the block of a rank, which are more bytes than the least for any primitive
+COUNT = 65 * 1024 + 3  # float32 elements in the block of a rank, more bytes than the least for any primitive and form
 SHARED = [name for name, primitive in PRIMITIVES.items() if name != "barrier" and not primitive.varies]
 PAIRS = [(name, algorithm) for name in SHARED for algorithm in algorithms_of(name)]
 IN_PLACE = ("allgather", "allreduce", "alltoall", "reduce_scatter", "scan", "exscan")

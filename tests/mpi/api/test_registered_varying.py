@@ -16,7 +16,7 @@ from tests.mpi.native import RANK, SIZE
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")]
 
-COUNT = 20 * 1024 + 3  # float32 elements of a block, more bytes than the least for any primitive
+COUNT = 65 * 1024 + 3  # float32 elements of a block, more bytes than the least for any primitive and form
 LENGTH = 2 * SIZE * (COUNT + 8) + 64  # elements of the buffers
 VARYING = ["scatterv", "gatherv", "alltoallv", "alltoallw"]
 PAIRS = [(name, algorithm) for name in VARYING for algorithm in algorithms_of(name)]

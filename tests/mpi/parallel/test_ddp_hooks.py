@@ -77,11 +77,11 @@ def test_bytes_on_the_wire(hook, width):
 @pytest.mark.skipif(SIZE == 1, reason="there is no other rank")
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_registered_wires_give_the_same_bits_as_messages(monkeypatch, dtype):
-    gradient = np.random.default_rng(RANK).normal(size=40_001).astype("f4")
+    gradient = np.random.default_rng(RANK).normal(size=140_001).astype("f4")
     averages, sent = {}, {}
     for registered in (True, False):
         monkeypatch.setattr(settings, "REGISTERED", registered)
-        with DistributedDataParallel({"a": np.zeros(40_001, "f4")}, hook=Cast(dtype)) as ddp:
+        with DistributedDataParallel({"a": np.zeros(140_001, "f4")}, hook=Cast(dtype)) as ddp:
             with pycoll.traffic() as counted:
                 averages[registered] = ddp.average_gradients({"a": gradient})["a"].copy()
             sent[registered] = counted.nbytes
