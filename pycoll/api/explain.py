@@ -39,9 +39,11 @@ class Explanation:
     reason : str
         Why the algorithm was chosen.
     registered : bool
-        Whether registered buffers of this size are used directly, without messages for the data inside a host.
+        Whether blocking calls use registered buffers of this size directly, without messages for the data inside a
+        host.
     registered_from : int or None
-        The smallest size for which registered buffers are used; None if such calls use none on this communicator.
+        The smallest size for which they are used; None if such calls use none on this communicator.  It is twice as
+        large in nonblocking calls, and four times in persistent ones.
     registered_reason : str
         Where this size comes from: "by the rules" or "by measurement".
     gpu : str
