@@ -5,7 +5,8 @@ Such a program runs between two synchronizations of all ranks.  It is made from 
 buffer of another rank.  Contributions are read by the rank that combines them, and results are stored by it.  A block
 that is only copied is copied by the rank that receives it; in a gather, by the rank that sends it; in a broadcast, by
 both.  In an all-to-all in place, each pair of blocks is exchanged, one half by either rank.  In a reduce-scatter in
-place, each rank combines a part of every block, because results replace contributions to the first block.
+place, results replace contributions: so each rank combines a part of every block or, if blocks are short or of
+different sizes, copies its result to its place after the second synchronization.
 
 No rank writes bytes that another rank reads or writes between the two synchronizations.
 """
@@ -111,7 +112,7 @@ class _Emitter:
         self.after: list[Step] = []
         self.used = self.scratch = 0  # bytes of scratch: now, and the most
         # results must not replace contributions that other ranks read
-        self.late = plan.replaces and not plan.is_even
+        self.late = plan.replaces and not plan.spreads
 
     def programs(self, work: Work, most: int) -> tuple[Program, Program]:
         """Return the programs before and after the second synchronization; pieces have at most `most` bytes."""

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, chain
+from math import lcm
 from typing import Any, NamedTuple
 
 from ..primitives.direct import direct, is_contribution, part_of
@@ -42,6 +43,7 @@ class Share(NamedTuple):
 
 
 Work = list[Move | Swap | Share]
+SPREAD = 1 << 13  # bytes; see `Plan.spreads`
 
 
 class Plan:
@@ -80,14 +82,19 @@ class Plan:
         return self.key.in_place and self.primitive.takes_all and self.primitive.reduces
 
     @cached_property
-    def is_even(self) -> bool:
-        """Whether all blocks of a vector have the same size."""
-        return len({region.size for region in self._layouts[0].held.values()}) == 1
+    def spreads(self) -> bool:
+        """Whether each rank combines a part of every block, so that no rank replaces what another rank reads.
+
+        If blocks are too short for so many combinations, or of different sizes, each rank combines its own block, and
+        copies it to its place when all have read what is there.
+        """
+        sizes = {region.size for region in self._layouts[0].held.values()}
+        return self.replaces and len(sizes) == 1 and min(sizes) >= SPREAD * (self.key.size - 1) ** 2
 
     def work(self, rank: int) -> Work:
         """Return the work of a rank."""
         key = self.key
-        if self.replaces and self.is_even:
+        if self.spreads:
             return list(self._parts_of_shares(rank))
         if self.primitive.reduces:
             return [*self._shares[rank]]
@@ -130,13 +137,13 @@ class Plan:
         return size
 
     def _parts_of_shares(self, rank: int) -> Iterator[Share]:
-        """Yield the same part of each share of all ranks, so that no rank replaces what another rank reads.
+        """Yield the same part of each share of all ranks.
 
         Results replace contributions to block 0, which comes first.
         """
-        size = self.key.size
+        size, unit = self.key.size, lcm(ALIGNMENT, self.key.itemsize)
         for share in chain.from_iterable(self._shares):
-            start, end = (share.size * one // size // ALIGNMENT * ALIGNMENT for one in (rank, rank + 1))
+            start, end = (share.size * one // size // unit * unit for one in (rank, rank + 1))
             yield share._replace(start=start, size=(share.size if rank == size - 1 else end) - start)
 
     @cached_property

@@ -6,6 +6,7 @@ of exactly these addresses, lengths and dtypes.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
@@ -114,14 +115,15 @@ class Executable:
             request.Free()
 
 
-class Deferred:
+class Deferred(ABC):
     """A part of a task that is bound when it is reached; again, if a signal handler raises an exception meanwhile."""
 
     program = Program([], [], 0)
     requests: tuple[Any, ...] = ()
 
-    def __init__(self, bound: Callable[[], Executable]) -> None:
-        self.bound = bound
+    @abstractmethod
+    def bound(self) -> Executable:
+        """Return the executable."""
 
 
 def has_run(error: BaseException) -> bool:

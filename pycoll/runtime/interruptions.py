@@ -67,7 +67,8 @@ class interruptions_delayed:
             assert self._handlers is not None
             self._handlers[number](number, frame)
         except BaseException as error:
-            if self._error or self._over:
+            if self._error or self._over:  # the block ends, or is at its end
+                self._restore_handlers(self._handlers or {})
                 raise
             self._error = error
 

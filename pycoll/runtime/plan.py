@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .channel import Channel
 
 MOST_IDLE = 16  # the most executables of tasks that each plan keeps
+MOST_LONG_IDLE = 4  # of them with copies of long buffers
 MOST_SCRATCH = 1 << 12  # the most bytes of scratch that each of them may have
 MOST_SEEN = 128  # the most addresses that each plan remembers
 EAGER = 1 << 12  # the longest buffer, in bytes, for which copying takes no longer than looking up addresses
@@ -117,6 +118,7 @@ class StagedPlan(Plan):
     usual_send: Callable[[], Any] = _nobody
     usual_recv: Callable[[], Any] = _nobody
     tries: int  # how often other arrays may still become the usual ones
+    most_idle: int  # the most that are kept
 
     def run(self, send: Any, recv: Any) -> bool:
         """Run on these buffers; return False if they need a full check."""
@@ -178,7 +180,7 @@ class StagedPlan(Plan):
         yield executable
         if self.writes:
             recv[...] = outside
-        if len(self.idle) < MOST_IDLE:
+        if len(self.idle) < self.most_idle:
             self.idle.append(stage)
 
     def _new_stage(self, send: Any, recv: Any) -> tuple[Executable, Any, Any]:
@@ -341,6 +343,7 @@ def _staged(alike: dict[str, Any], eager: bool, send: Any, recv: Any) -> StagedP
         inside=_like(inside, send) if alike["gives"] else None,
         outside=_like(outside, recv) if alike["gets"] else None,
         tries=8 if eager else 0,  # for longer ones, PlacedPlan has looked up the addresses
+        most_idle=MOST_IDLE if eager else MOST_LONG_IDLE,
     )
 
 

@@ -79,7 +79,7 @@ class Task:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
         try:
             while part := self._executable:
-                executable = self._executable = part.bound() if isinstance(part, Deferred) else part
+                executable = self._bound(part) if isinstance(part, Deferred) else part
                 calls, waits = executable.calls, executable.waits
                 while self._at < len(calls):
                     request = waits[self._at]
@@ -107,6 +107,18 @@ class Task:
             if not isinstance(error, Exception):
                 raise
         return True
+
+    def _bound(self, part: Deferred) -> Executable:
+        """Bind a part that is reached; an exception is that of a signal handler, unless it is raised again."""
+        self._working = True
+        try:
+            executable = self._executable = part.bound()
+        except BaseException:
+            self._executable = part.bound()
+            self._working = False
+            raise
+        self._working = False
+        return executable
 
     def _next_part(self) -> None:
         self._working = True

@@ -104,12 +104,12 @@ class Sharing(ABC):
         """
         meeting = self.channel.meeting(self.width, tag)
         deferred = bool(tag) and not (self.program.has_messages or recorder.current)
+        rest = _Rest(self, meeting, (send, recv)) if deferred else None
         meeting.opening.leads = not deferred
         meeting.enter(self.row(send, recv))
         yield meeting.opening
-        if deferred:
-            rest = _Rest(self, meeting, (send, recv))
-            yield Deferred(rest.bound)
+        if rest:
+            yield rest
             if rest.by_messages:
                 yield from messages()
         else:
@@ -168,7 +168,7 @@ class Sharing(ABC):
 
 
 @dataclass
-class _Rest:
+class _Rest(Deferred):
     """What follows the first synchronization of a task, in host memory; one executable, because each part takes time.
 
     If a buffer is not registered, the executable is empty, and messages follow.
@@ -185,7 +185,7 @@ class _Rest:
         peers = sharing.peers_at(self.meeting)
         if peers is None:
             self.by_messages = True
-            nothing = Executable(Deferred.program, [], [], None)
+            nothing = Executable(self.program, [], [], None)
             nothing.leads = True
             return nothing
         work, after = sharing.program.program, sharing.program.after

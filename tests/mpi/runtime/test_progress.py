@@ -8,8 +8,9 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import parallel
+from pycoll.runtime.attach import attach
 from pycoll.runtime.executable import Deferred, Executable
-from pycoll.runtime.progress import Task
+from pycoll.runtime.progress import Task, tasks
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -189,18 +190,34 @@ def test_two_threads():
     second.Free()
 
 
+class Part(Deferred):
+    """A deferred part that raises an error when it is bound, so many times."""
+
+    def __init__(self, errors):
+        self.errors, self.done = errors, []
+
+    def bound(self):
+        self.done.append("bound")
+        if len(self.done) <= self.errors:
+            raise MemoryError
+        return Executable(self.program, [lambda: self.done.append("called")], [], None)
+
+
 def test_a_deferred_part_is_bound_again_after_an_interruption():
-    class Interrupted(Exception):
-        pass
-
-    def bound():
-        done.append("bound")
-        if len(done) == 1:
-            raise Interrupted
-        return Executable(Deferred.program, [lambda: done.append("called")], [], None)
-
-    done = []
-    with pytest.raises(Interrupted):
-        Task([Deferred(bound)], "test", pycoll.attach(WORLD)).finish()
-    assert done == ["bound", "bound", "called"]
+    part = Part(1)
+    with pytest.raises(MemoryError):
+        Task([part], "test", attach(WORLD)).finish()
+    assert part.done == ["bound", "bound", "called"]
     pycoll.barrier()
+
+
+def test_a_task_ends_if_a_deferred_part_cannot_be_bound():
+    comm = WORLD.Dup()
+    part = Part(9)
+    task = Task([part], "test", attach(comm))
+    with pytest.raises(MemoryError):
+        task.finish()
+    assert task.done and not tasks and part.done == ["bound"] * 2
+    with pytest.raises(pycoll.CollectiveInterrupted, match="MemoryError"):
+        pycoll.barrier(comm=comm)
+    comm.Free()

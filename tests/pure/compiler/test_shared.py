@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycoll.compiler import shared as compiler
+from pycoll.compiler import shared_work
 from pycoll.compiler.blocks import ProgramKey, side_by_side
 from pycoll.compiler.program import INPUT, OUTPUT, RECV, SCRATCH, SEND, peer_buffer
 from pycoll.compiler.shared import has_shared_programs, shared
@@ -19,6 +20,7 @@ from .machine import Machine
 from .test_lower import EVEN, IN_PLACE_EVERYWHERE, buffers, expected
 
 SHARED = [algorithm for algorithm in EVEN if algorithm.primitive.name != "barrier"]
+REDUCE_SCATTER = [algorithm for algorithm in SHARED if algorithm.primitive.name == "reduce_scatter"]
 
 
 class Races:
@@ -104,6 +106,15 @@ def run(algorithm, size, root=0, count=7, segments=3, in_place=False, seed=0, uf
     return found[0].needed
 
 
+@pytest.fixture(params=[0, shared_work.SPREAD], ids=["spread", "whole"])
+def spread(request, monkeypatch):
+    """Let ranks combine parts of all blocks in place, however short these are; or not."""
+    monkeypatch.setattr(shared_work, "SPREAD", request.param)
+    shared.cache_clear()
+    yield
+    shared.cache_clear()
+
+
 @pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
 @pytest.mark.parametrize("algorithm", SHARED, ids=str)
 def test_small_machine(algorithm, in_place):
@@ -120,6 +131,7 @@ def test_drawn_machines(algorithm, data):
     size = data.draw(st.integers(2, 12), "size")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiler, "PIECE", 8 * data.draw(st.integers(1, 40), "piece"))
+        patch.setattr(shared_work, "SPREAD", data.draw(st.sampled_from((0, 1 << 13)), "spread"))
         shared.cache_clear()
         run(
             algorithm,
@@ -163,7 +175,24 @@ def test_there_are_none_where_ranks_do_not_know_the_counts():
 @examples(25)
 @given(st.data())
 @pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
-@pytest.mark.parametrize("algorithm", [one for one in SHARED if one.primitive.name == "reduce_scatter"], ids=str)
+@pytest.mark.parametrize("algorithm", REDUCE_SCATTER, ids=str)
 def test_reduce_scatter_with_counts(algorithm, in_place, data):
     counts = data.draw(st.lists(st.integers(0, 60), min_size=2, max_size=8), "counts")
     run(algorithm, len(counts), count=0, in_place=in_place, counts=counts)
+
+
+@pytest.mark.parametrize("algorithm", REDUCE_SCATTER, ids=str)
+def test_reduce_scatter_in_place(algorithm, spread):
+    for size in (2, 3, 4, 5, 8):
+        for count in (0, 1, size, 37, 300):
+            run(algorithm, size, count=count, in_place=True, mean=count % 2)
+
+
+@pytest.mark.parametrize("itemsize", [6, 9, 12, 16])
+def test_no_element_is_cut(itemsize, spread):
+    for size in (2, 3, 5):
+        for rank in range(size):
+            key = ProgramKey(find("reduce_scatter", "ring"), rank, size, 0, 2001, itemsize, True, 1, 1 << 20)
+            for program in (shared(key).program, shared(key).after):
+                for region in chain.from_iterable(program.steps):
+                    assert region.start % itemsize == region.size % itemsize == 0 or region.buffer == SCRATCH

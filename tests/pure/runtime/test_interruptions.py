@@ -91,3 +91,15 @@ def test_other_threads_leave_the_handlers_alone(handled):
     thread.start()
     thread.join()
     assert seen == [expected]
+
+
+def test_handlers_are_restored_if_the_second_exception_is_raised_at_the_end(handled):
+    block = interruptions_delayed()
+    block.__enter__()
+    signal.raise_signal(signal.SIGUSR1)
+    with pytest.raises(Interrupted, match="2"):
+        signal.raise_signal(signal.SIGUSR2)  # as if it came when `__exit__` is called, which then does nothing
+    with pytest.raises(Interrupted, match="3"), interruptions_delayed():
+        signal.raise_signal(signal.SIGUSR1)
+        handled.append("the next block delays again")
+    assert "the next block delays again" in handled
