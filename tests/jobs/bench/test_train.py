@@ -19,7 +19,7 @@ def train(ranks, path, *options, **environment):
 @pytest.mark.parametrize("ranks", quick(3, 1, 2, 4))
 def test_all_drivers_equal_one_process_over_50_steps(ranks, tmp_path):
     registered = ranks == 2  # then, the data is not sent, if it is long enough
-    options, environment = (["--hidden", "128"], {}) if registered else ([], {"PYCOLL_REGISTERED": "0"})
+    options, environment = (["--hidden", "512"], {}) if registered else ([], {"PYCOLL_REGISTERED": "0"})
     records, output = train(ranks, tmp_path / "results.json", "--compare", "--steps", "50", *options, **environment)
     assert [record["driver"] for record in records] == ["one process", "ps sync", "ddp", "fsdp"]
     for record in records[1:]:
