@@ -88,7 +88,7 @@ def run_without_messages(call, where, form="blocking"):
 
 def test_beside_registered_memory(xp, ipc):
     """Calls on registered memory, on GPU memory, and on one of them on each rank take turns."""
-    registered, where = (pycoll.zeros(1 << 16, "f4", comm=ipc), pycoll.zeros(1 << 16, "f4", comm=ipc)), memory(xp)
+    registered, where = (pycoll.zeros(1 << 17, "f4", comm=ipc), pycoll.zeros(1 << 17, "f4", comm=ipc)), memory(xp)
     for _ in range(3):
         registered[0][:] = RANK
         pycoll.allreduce(*registered, comm=ipc)
