@@ -46,10 +46,9 @@ def first_lines(primitive: str, method: str) -> tuple[list[str], dict[str, Any]]
     if usual := _USUAL.get(primitive):
         lines += [f"if {usual.replace('LIMIT', f'limits.{primitive}')}:", *returned]
     lines += [*_decision(primitive).strip().splitlines(), "if short:", *returned]
-    first = (
-        f"if algorithm is None and not tasks{' and not background' * nonblocking}:"  # the thread advances tasks only
-    )
-    return [first, *(f"    {line}" for line in lines)], _NAMES | {"native": getattr(MPI.Intracomm, method)}
+    idle = "not tasks" + " and not background" * nonblocking  # the thread advances tasks only
+    lines = [f"if algorithm is None and {idle}:", *(f"    {line}" for line in lines)]
+    return lines, _NAMES | {"native": getattr(MPI.Intracomm, method)}
 
 
 _BUFFERS = {"barrier": "", "bcast": "buf"}

@@ -261,13 +261,12 @@ class PlacedPlan(Plan):
             yield freed_at_its_end(self.channel.bind(self.program, self.buffers(send, recv), self.operation, tag))
             return
         executable = self.idle.pop(places, None)
-        if not executable and self.stage and not self._are_known(places):
-            staged = self.staged = self.staged or self.stage(send, recv)
-            yield from staged._parts(send, recv, tag)
-            return
-        executable = executable or self.channel.bind_anew(
-            self.lowered, self.like, places, self.operation, in_flight=True
-        )
+        if executable is None:
+            if self.stage and not self._are_known(places):
+                staged = self.staged = self.staged or self.stage(send, recv)
+                yield from staged._parts(send, recv, tag)
+                return
+            executable = self.channel.bind_anew(self.lowered, self.like, places, self.operation, in_flight=True)
         executable.tag[:] = (tag,)
         yield executable
         if self.lowered.scratch <= MOST_SCRATCH:
