@@ -32,9 +32,10 @@ from .failures import TOLERANT
 from .gpu.memory import memory_of
 from .plan import Plan, make_plan
 from .plan_device import DevicePlan
+from .plan_shared import SharedPlan
 from .progress import Task
 from .recording import recorder
-from .sharing import SharedPlan, Sharing
+from .sharing import Sharing
 from .sharing_choice import can_share, find_sharing
 from .sharing_device import DeviceSharing
 

@@ -10,7 +10,7 @@ import pycoll
 from pycoll.compiler.program import is_native
 from pycoll.runtime.attach import attach
 from pycoll.runtime.misses import ENOUGH
-from pycoll.runtime.sharing import SharedPlan
+from pycoll.runtime.plan_shared import SharedPlan
 from pycoll.selection.rules import native_if_ordinary, native_up_to
 from tests.drawn import examples
 from tests.mpi.api.test_short import may_be_native
