@@ -121,7 +121,7 @@ def persistent() -> None:
 
 
 def messages() -> None:
-    """Exchange messages with the neighbours in a ring."""
+    """Exchange messages with the neighbors in a ring."""
     right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
     found = np.empty_like(A)
     pycoll.sendrecv(A, right, recvbuf=found, source=left)

@@ -21,20 +21,20 @@ NUMBER = "{x:,.9g}"  # without exponents
 def name_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]], tall: float) -> None:
     """Write the names of lines to the right of the axes, each joined to the end of its line.
 
-    `ends` has x, y and the colour of each line; `tall` is the height of the axes in inches.
+    `ends` has x, y and the color of each line; `tall` is the height of the axes in inches.
     """
     wanted = [axes.transAxes.inverted().transform(axes.transData.transform((x, y)))[1] for x, y, _ in ends.values()]
     heights = apart(wanted, SMALL * 1.2 / (tall * 72))
-    for (name, (x, y, colour)), height in zip(ends.items(), heights):
-        arrow = {"arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 1}
-        how: Any = {"textcoords": "axes fraction", "va": "center", "fontsize": SMALL, "color": colour}
+    for (name, (x, y, color)), height in zip(ends.items(), heights):
+        arrow = {"arrowstyle": "-", "color": color, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 1}
+        how: Any = {"textcoords": "axes fraction", "va": "center", "fontsize": SMALL, "color": color}
         axes.annotate(name, (x, y), (1.05, height), arrowprops=arrow, **how)
 
 
 def apart(wanted: Sequence[float], gap: float) -> list[float]:
     """Return the heights nearest to the wanted ones, from 0 to 1, at least a gap apart and in the same order."""
     order = sorted(range(len(wanted)), key=wanted.__getitem__)
-    stacks: list[list[float]] = []  # touching neighbours: height minus place * gap of each
+    stacks: list[list[float]] = []  # touching neighbors: height minus place * gap of each
     for place, index in enumerate(order):
         stacks.append([wanted[index] - place * gap])
         while len(stacks) > 1 and _mean(stacks[-2]) >= _mean(stacks[-1]):
@@ -49,15 +49,15 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def band(axes: Axes, records: Mapping[int, Record], colour: str, key: str = "median") -> None:
+def band(axes: Axes, records: Mapping[int, Record], color: str, key: str = "median") -> None:
     """Plot one key as a line (with markers if there are few points) and a band from minimum to 99th percentile."""
     measured = {x: record for x, record in records.items() if record.get(key)}
     spread = {x: bounds for x, record in measured.items() if (bounds := bounds_of(record, key))}
     low, high = [bounds[0] for bounds in spread.values()], [bounds[1] for bounds in spread.values()]
-    axes.fill_between(list(spread), low, high, color=colour, alpha=0.25, linewidth=0)
+    axes.fill_between(list(spread), low, high, color=color, alpha=0.25, linewidth=0)
     medians = [record[key] for record in measured.values()]
     axes.plot(
-        list(measured), medians, color=colour, linewidth=1.5, marker="o" if len(measured) < 8 else "", markersize=3
+        list(measured), medians, color=color, linewidth=1.5, marker="o" if len(measured) < 8 else "", markersize=3
     )
 
 

@@ -19,7 +19,7 @@ from .ranks import by_ranks, panels_of
 from .speeds import Row, speeds, speeds_of
 from .times import times
 
-COLOURS = (BLUE, ORANGE, GREEN)
+COLORS = (BLUE, ORANGE, GREEN)
 
 
 class Draw(Protocol):
@@ -51,15 +51,15 @@ def plots_of(named: Mapping[str, Document], primitive: str) -> tuple[list[Plot],
     """Return the plots of a primitive: one of all speeds relative to MPI, and one for each variant and document."""
     rows = {key: rows_of(named, key, title) for key, title in variants(named.values(), [primitive]).items()}
     every = [row for beside in rows.values() for row in beside.values()]
-    colours = colours_of([row.found for row in every])
+    colors = colors_of([row.found for row in every])
     against = [row for row in every if speeds_of(row.found)]
     says = f"{primitive}: speed of each algorithm relative to MPI, against size"
-    first = [Plot(primitive, says, partial(speeds, against, colours))] if against else []
+    first = [Plot(primitive, says, partial(speeds, against, colors))] if against else []
     each = {}
     for number, (variant, beside) in enumerate(rows.items()):
         for place, (label, row) in enumerate(beside.items()):
             says = f"{row.title}: time of each algorithm, median, minimum and 99th percentile"
-            draw = partial(times, row, colours, [other.found for other in beside.values()])
+            draw = partial(times, row, colors, [other.found for other in beside.values()])
             each[variant, label] = Plot(f"{primitive}-times-{number}-{place}", says, draw)
     return first, each
 
@@ -72,9 +72,9 @@ def plot_by_ranks(documents: Sequence[Document], variant: Variant, title: str, n
     return Plot(name, says, partial(by_ranks, documents, variant, title))
 
 
-def colours_of(several: Sequence[Curves]) -> dict[str, str]:
-    """Return the colours of the few algorithms that stand out, and black for the choice of pycoll; others are grey."""
-    return {"auto": INK, **dict(zip(standouts(several, len(COLOURS)), COLOURS))}
+def colors_of(several: Sequence[Curves]) -> dict[str, str]:
+    """Return the colors of the few algorithms that stand out, and black for the choice of pycoll; others are grey."""
+    return {"auto": INK, **dict(zip(standouts(several, len(COLORS)), COLORS))}
 
 
 def draw(document: Document, path: str | Path) -> None:

@@ -17,7 +17,7 @@ from .axes import band, log_values, name_ends, range_of
 from .canvas import Canvas, Drawn
 
 KEYS = {"median": "time (µs)", "busbw": "bus bandwidth (GB/s)"}
-COLOURS = {MPI: GREY, "auto": INK, "fastest": BLUE}
+COLORS = {MPI: GREY, "auto": INK, "fastest": BLUE}
 Lines = dict[str, dict[int, Record]]  # line ("MPI", "auto", "fastest") -> number of ranks -> record
 
 
@@ -83,7 +83,7 @@ def _draw(axes: Axes, lines: Lines, key: str) -> None:
     axes.set_xscale("log", base=2)
     axes.xaxis.set_minor_locator(NullLocator())
     for name, records in lines.items():
-        band(axes, records, COLOURS[name], key)
+        band(axes, records, COLORS[name], key)
         axes.lines[-1].set_label(name)
-    ends = {name: (max(each), each[max(each)][key], COLOURS[name]) for name, each in lines.items()}
+    ends = {name: (max(each), each[max(each)][key], COLORS[name]) for name, each in lines.items()}
     name_ends(axes, ends, 1.3)

@@ -34,7 +34,7 @@ def speeds_of(found: Curves) -> dict[str, dict[int, float]]:
 
 
 @rc_context(STYLE)
-def speeds(rows: Sequence[Row], colours: Mapping[str, str], *, wide: bool, on: SubFigure | None = None) -> Drawn:
+def speeds(rows: Sequence[Row], colors: Mapping[str, str], *, wide: bool, on: SubFigure | None = None) -> Drawn:
     """Draw the speed of each algorithm relative to MPI, with a panel for each row, and a line at 1."""
     columns = min(2 if wide else 1, len(rows))
     height = 2.9 * -(-len(rows) // columns)
@@ -49,10 +49,10 @@ def speeds(rows: Sequence[Row], colours: Mapping[str, str], *, wide: bool, on: S
         panel.tick_params(labelbottom=True)
         panel.axhline(1, color=GREY, linewidth=1.2)
         ends = {MPI: (panel.get_xlim()[1], 1.0, GREY)}
-        for name in sorted(lines, key=colours.__contains__):  # draw coloured lines above the others
-            points, colour = list(lines[name].items()), colours.get(name, GREY)
-            panel.plot(*zip(*points), color=colour, linewidth=1.6 if name in colours else 0.7, label=name)
-            ends[titled(name, row.found[name])] = (*points[-1], colour)
+        for name in sorted(lines, key=colors.__contains__):  # draw colored lines above the others
+            points, color = list(lines[name].items()), colors.get(name, GREY)
+            panel.plot(*zip(*points), color=color, linewidth=1.6 if name in colors else 0.7, label=name)
+            ends[titled(name, row.found[name])] = (*points[-1], color)
         name_ends(panel, ends, 2)
         panel.set_title(canvas.wrapped(row.title, columns, 10), fontsize=9, loc="left")
     return canvas.figure

@@ -20,12 +20,12 @@ from .speeds import Row, titled
 
 @rc_context(STYLE)
 def times(
-    row: Row, colours: Mapping[str, str], beside: Sequence[Curves], *, wide: bool, on: SubFigure | None = None
+    row: Row, colors: Mapping[str, str], beside: Sequence[Curves], *, wide: bool, on: SubFigure | None = None
 ) -> Drawn:
     """Draw a panel for each algorithm: the median, a band from the minimum to the 99th percentile, and MPI in grey."""
-    names = sorted(row.found, key=lambda name: (name != MPI, name not in colours))
+    names = sorted(row.found, key=lambda name: (name != MPI, name not in colors))
     if len([size for size in sizes_of(row.found) if size]) < 2:
-        return _at_one_size(row, names, colours, wide=wide, on=on)
+        return _at_one_size(row, names, colors, wide=wide, on=on)
     sizes = [size for size in sizes_of(*beside) if size]
     records = [record for found in beside for each in found.values() for record in each.values()]
     columns = 3 if wide else 2
@@ -36,11 +36,11 @@ def times(
         low, high = range_of(records, "median")
         log_values(panel, low / 1.5, high)  # leave room for a name below
         log_sizes(panel, sizes, 5 if wide else 3)
-        colour = GREY if name == MPI else colours.get(name, INK)
+        color = GREY if name == MPI else colors.get(name, INK)
         if name != MPI and MPI in row.found:
             _beside_mpi(panel, row.found[name], row.found[MPI])
-        band(panel, row.found[name], colour)
-        panel.set_title(titled(name, row.found[name]), color=colour, fontsize=9, fontweight="bold", loc="left")
+        band(panel, row.found[name], color)
+        panel.set_title(titled(name, row.found[name]), color=color, fontsize=9, fontweight="bold", loc="left")
     return canvas.figure
 
 
@@ -58,7 +58,7 @@ def _beside_mpi(axes: Axes, records: Mapping[int, Any], own: Mapping[int, Any]) 
         axes.annotate(MPI, (size, points[size]), shift, textcoords="offset points", **where)
 
 
-def _at_one_size(row: Row, names: Sequence[str], colours: Mapping[str, str], **how: Any) -> Drawn:
+def _at_one_size(row: Row, names: Sequence[str], colors: Mapping[str, str], **how: Any) -> Drawn:
     """Draw a line for each algorithm: a dot at the median, on a bar from the minimum to the 99th percentile."""
     size = sizes_of(row.found)[0]
     measured = {name: record for name in names if (record := row.found[name].get(size)) and record["median"]}
@@ -67,10 +67,10 @@ def _at_one_size(row: Row, names: Sequence[str], colours: Mapping[str, str], **h
     canvas = Canvas(title, [row.environment], 0.5 + 0.24 * len(measured), **how)
     (axes,) = canvas.grid(1, 1, "time (µs)", "")
     for place, (name, record) in enumerate(measured.items()):
-        colour = GREY if name == MPI else colours.get(name, INK)
+        color = GREY if name == MPI else colors.get(name, INK)
         low, high = bounds_of(record) or (record["median"], record["median"])
-        axes.hlines(place, low, high, color=colour, alpha=0.3, linewidth=6)
-        axes.plot(record["median"], place, "o", color=colour, markersize=5)
+        axes.hlines(place, low, high, color=color, alpha=0.3, linewidth=6)
+        axes.plot(record["median"], place, "o", color=color, markersize=5)
         against = ratio(row.found, name, size)
         text = f"{record['median']:,.3g} µs" + (f", {against:.2f}x MPI" if against else "")
         axes.annotate(text, (high, place), (6, 0), textcoords="offset points", va="center", fontsize=SMALL)

@@ -21,7 +21,7 @@ from ..plots.axes import log_sizes, log_values, name_ends
 from ..plots.canvas import Canvas, Drawn
 from ..usage import typed
 
-COLOURS = (BLUE, ORANGE, GREEN, INK, GREY)
+COLORS = (BLUE, ORANGE, GREEN, INK, GREY)
 TITLE = "torch.distributed: time of gloo divided by time of pycoll (above 1x: pycoll is faster)"
 
 
@@ -49,10 +49,10 @@ def plot(documents: Sequence[Mapping[str, Any]]) -> Drawn:
         log_sizes(panel, sorted({size for points in lines.values() for size in points}), 6)
         panel.axhline(1, color=GREY, linewidth=1.2)
         ends = {}
-        for (call, points), colour in zip(lines.items(), COLOURS):
-            panel.plot(list(points), list(points.values()), color=colour, linewidth=1.6)
+        for (call, points), color in zip(lines.items(), COLORS):
+            panel.plot(list(points), list(points.values()), color=color, linewidth=1.6)
             size = max(points)
-            ends[call] = (size, points[size], colour)
+            ends[call] = (size, points[size], color)
         name_ends(panel, ends, 2)
         panel.set_title(f"{environment['mpi']}, {environment['ranks']} ranks", fontsize=9, loc="left")
     return canvas.figure

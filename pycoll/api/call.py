@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from ..arguments.arrays import IN_PLACE
 from ..arguments.mpi_arguments import read_varying
-from ..arguments.signature import INSIDE, NONE, Key, kind_of
+from ..arguments.signature import NONE, SAME, Key, call_kind
 from ..base import settings
 from ..base.errors import MismatchError
 from ..runtime.attach import attach, channels, is_new
@@ -18,7 +18,7 @@ from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, prepare
 from ..runtime.executable import Runs, run_in_turn
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.progress import going_on, tasks
+from ..runtime.progress import advanced_elsewhere, tasks
 
 ndarray = np.ndarray
 Careful = Callable[[Call, Key | None, Any, Any], Any]
@@ -45,7 +45,7 @@ def run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
                 _run_parts(prepared, prepared.parts())
     else:
         # its parts belong together; collectives are in flight only if this one is native, and MPI blocks
-        with interruptions_delayed(), going_on():
+        with interruptions_delayed(), advanced_elsewhere():
             _run_parts(prepared, prepared.parts())
     return prepared.buffers.result
 
@@ -70,12 +70,12 @@ def run(
     comm = MPI.COMM_WORLD if comm is None else comm
     send, recv = sendbuf, recvbuf
     if type(send) is not ndarray:
-        send = NONE if send is None else INSIDE if send is IN_PLACE else None
+        send = NONE if send is None else SAME if send is IN_PLACE else None
     if send is not None and type(recv) is ndarray and recvcounts is None:
         kind: Key | None = (name, algorithm, root, id(op), send.dtype, send.shape, recv.dtype, recv.shape)
     else:
         lists = carefully is not run_carefully
-        kind, send, recv = kind_of(name, sendbuf, recvbuf, op, root, algorithm, recvcounts, lists)
+        kind, send, recv = call_kind(name, sendbuf, recvbuf, op, root, algorithm, recvcounts, lists)
     try:
         plan = channels[comm.handle].plans.get(kind)
     except (AttributeError, KeyError, TypeError):  # a new or closed communicator, arguments of wrong types

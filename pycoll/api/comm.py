@@ -9,7 +9,7 @@ Write ``comm = pycoll.Comm(MPI.COMM_WORLD)``; the rest of the program does not c
 | reductions of datatypes without a NumPy dtype (derived datatypes with user-defined operations) | the collectives of MPI |
 | buffers in GPU memory | the schedules of pycoll; datatypes with gaps are packed in GPU memory; reductions of datatypes without a NumPy dtype raise TypeError |
 | buffers in GPU memory without CuPy, or on other devices | the collectives of MPI; a rank sees only its own buffers: all ranks must pass such buffers in the same calls, and CuPy must be installed on all ranks or on none |
-| lower-case methods (pickled objects), messages, windows, neighbourhood collectives | mpi4py, unchanged; if MPI is not CUDA-aware, messages from and to a GPU are staged through host memory |
+| lower-case methods (pickled objects), messages, windows, neighborhood collectives | mpi4py, unchanged; if MPI is not CUDA-aware, messages from and to a GPU are staged through host memory |
 | Cartesian, graph and inter-communicators; Ishrink | the classes of mpi4py with the collectives of MPI |
 
 Collectives in flight progress while a method of this class waits for other ranks: a collective, a message, a lower-case
@@ -28,12 +28,24 @@ from typing import Any
 
 from mpi4py import MPI
 
-from ..runtime.attach import Unfinished, attach, attached, begin_attaching, limit_explained, meet, revoke, shrink
+from ..runtime.attach import (
+    Unfinished,
+    attach,
+    attached,
+    begin_attaching,
+    limit_explained,
+    revoke,
+    shrink,
+    wait_for_ranks,
+)
 from ..runtime.interruptions import interruptions_delayed
 from ..selection.choices import Choices
 from .comm_collectives import CollectiveMethods
 
-CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # in mpi4py.MPI; `python -m pycoll.run` replaces them by objects of this class
+CONSTANTS = (
+    "COMM_WORLD",
+    "COMM_SELF",
+)  # in mpi4py.MPI; `python -m pycoll.run` replaces them with a Comm
 
 
 class Comm(CollectiveMethods):
@@ -297,7 +309,7 @@ class Comm(CollectiveMethods):
 
     @interruptions_delayed()
     def _child(self, kind: type[Comm], make: Callable[..., MPI.Comm], *arguments: Any) -> Comm:
-        meet(self, make.__name__, arguments[0] if make.__name__ == "Create_group" else None)
+        wait_for_ranks(self, make.__name__, arguments[0] if make.__name__ == "Create_group" else None)
         with limit_explained():
             child = kind.__new__(kind, MPI.Intracomm(make(*arguments)))
         if child != MPI.COMM_NULL:
@@ -321,7 +333,7 @@ def _after_meeting(name: str) -> None:
     @functools.wraps(method)
     @interruptions_delayed()
     def make(self: Comm, *args: Any, **kwargs: Any) -> Any:
-        meet(self, name)
+        wait_for_ranks(self, name)
         return method(self, *args, **kwargs)
 
     setattr(Comm, name, make)
@@ -345,7 +357,7 @@ def _after_first_meeting(name: str) -> None:
     def call(self: Comm, *args: Any, **kwargs: Any) -> Any:
         if self != MPI.COMM_NULL and (channel := attach(self)) not in _duplicated:
             _duplicated.add(channel)
-            meet(self, name)
+            wait_for_ranks(self, name)
         return getattr(super(Comm, self), name)(*args, **kwargs)
 
     setattr(Comm, name, call)

@@ -1,6 +1,6 @@
 """The nonblocking and the persistent methods of `pycoll.Comm`, for type checkers.
 
-`pycoll.api.comm` derives them from the blocking methods; the tests compare their signatures with these.
+`pycoll.api.comm_collectives` derives them from the blocking methods; the tests compare their signatures with these.
 """
 
 # mypy: disable-error-code="override"

@@ -29,7 +29,7 @@ from ..arguments.device_arrays import (
 from ..arguments.memory import is_host
 from ..arguments.streams import follow, wait_for_caller
 from ..runtime.gpu.memory import is_direct_to, packs_in_mpi
-from ..runtime.progress import going_on, tasks
+from ..runtime.progress import advanced_elsewhere, tasks
 from . import pointtopoint
 
 _mpi = MPI.Intracomm
@@ -71,13 +71,13 @@ def _has_gaps(spec: Any) -> bool:
 
 def _loaded(spec: Any, writable: bool) -> BufferView:
     """Read a buffer, and pack it if it has gaps; MPI may then access the packed memory."""
-    side = read_view("buf", spec, 1, writable)
-    if side.load:
-        if not is_host(side.array):
-            follow(side.array.device.id)
-        for action in (*side.load, *finishing(side.array)):
+    view = read_view("buf", spec, 1, writable)
+    if view.load:
+        if not is_host(view.array):
+            follow(view.array.device.id)
+        for action in (*view.load, *finishing(view.array)):
             action()
-    return side
+    return view
 
 
 class DeviceMessages(MPI.Intracomm):
@@ -103,9 +103,9 @@ class _Methods(_mpi):
         """Receive a message, as in mpi4py."""
         if not _must_be_served(buf, source, self):
             return _mpi.Recv(self, buf, source, tag, status)
-        side = _loaded(buf, True)
-        pointtopoint.recv(side.whole(), source, tag, status, comm=self)
-        for store in side.store:
+        view = _loaded(buf, True)
+        pointtopoint.recv(view.whole(), source, tag, status, comm=self)
+        for store in view.store:
             store()
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:
@@ -118,10 +118,10 @@ class _Methods(_mpi):
         """Start receiving a message, as in mpi4py; complete it with its own methods or functions of pycoll."""
         if not _must_be_served(buf, source, self):
             return _mpi.Irecv(self, buf, source, tag)
-        side = _loaded(buf, True)
-        request = pointtopoint.irecv(side.whole(), source, tag, comm=self)
+        view = _loaded(buf, True)
+        request = pointtopoint.irecv(view.whole(), source, tag, comm=self)
         if isinstance(request, pointtopoint.OnDevice):
-            request.after = side.store
+            request.after = view.store
         return request
 
     def Sendrecv(
@@ -224,7 +224,7 @@ def _progressing(method: Any) -> Any:
     """Wrap a method so that collectives in flight progress while it blocks."""
 
     def while_tasks_progress(*args: Any) -> Any:
-        with going_on():
+        with advanced_elsewhere():
             return method(*args)
 
     parameters = inspect.signature(method).parameters.values()

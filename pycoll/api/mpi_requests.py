@@ -10,7 +10,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from ..runtime.progress import going_on, progress, tasks, until
+from ..runtime.progress import advanced_elsewhere, progress, tasks, until
 from .requests import MPIRequest, Persistent
 from .requests import Request as OwnRequest
 from .several_requests import AnyRequest, concerned, is_active, is_complete
@@ -163,7 +163,7 @@ def _method(name: str) -> Callable[..., Any]:
         if not _all_of_mpi(requests):
             return chosen(requests, *args, **kwargs)
         if tasks and kind.startswith("wait"):
-            with going_on():
+            with advanced_elsewhere():
                 return native(requests, *args, **kwargs)
         return native(requests, *args, **kwargs)
 

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from ..arguments.check_buffers import check_buffers
 from ..arguments.memory_kinds import HOST
-from ..arguments.signature import kind_of
+from ..arguments.signature import call_kind
 from ..base import settings
 from ..base.errors import RankFailed
 from ..runtime import progress
@@ -356,7 +356,7 @@ def start(
         key: Any = (primitive, algorithm, root, id(op), send.dtype, send.shape, recv.dtype, recv.shape, read)
     else:
         lists = read is not check_buffers
-        kind, send, recv = kind_of(primitive, sendbuf, recvbuf, op, root, algorithm, recvcounts, lists)
+        kind, send, recv = call_kind(primitive, sendbuf, recvbuf, op, root, algorithm, recvcounts, lists)
         key = kind and (*kind, read)
     try:
         plan = channel.plans.get(key)

@@ -1,1 +1,1 @@
-"""The buffers of the caller: recognised, checked, and converted to arrays, addresses and block positions."""
+"""The buffers of the caller: recognized, checked, and converted to arrays, addresses and block positions."""

@@ -1,4 +1,4 @@
-"""The buffers of the caller: recognised, checked, and allocated if none was passed.
+"""The buffers of the caller: recognized, checked, and allocated if none was passed.
 
 An array is a NumPy array, or a CuPy array in GPU memory; both are handled alike here.
 """

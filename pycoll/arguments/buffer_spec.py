@@ -162,12 +162,12 @@ def read_view(
     if datatype:
         dtype = dtype_of(datatype)
     if datatype and not is_dense(datatype) and not (typed and dtype):
-        side = _packed(array, listed, datatype)
+        view = _packed(array, listed, datatype)
     else:
-        side = BufferView(array, tuple((displ * extent, count * extent) for count, displ in listed), dtype)
+        view = BufferView(array, tuple((displ * extent, count * extent) for count, displ in listed), dtype)
     for count, displ in listed:
         _check_fits(name, array.size, count, displ, extent, datatype)
-    return side
+    return view
 
 
 def is_unreadable(spec: Any) -> bool:
@@ -256,12 +256,12 @@ def _packed_at(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatyp
     if buffer is not MPI.BOTTOM and not is_host(buffer):
         return _packed_on_device(buffer, listed, datatype, places)
     array = np.empty(sum(size for _, size in places), np.uint8)
-    side = BufferView(array, places, None)
+    view = BufferView(array, places, None)
     for (count, displ), (start, size) in zip(listed, places):
         for pack, unpack in packing(buffer, displ, count, datatype, array[start : start + size]):
-            side.load.append(pack)
-            side.store.append(unpack)
-    return side
+            view.load.append(pack)
+            view.store.append(unpack)
+    return view
 
 
 def _packed_on_device(
@@ -296,28 +296,28 @@ def read_view_w(name: str, spec: Any, blocks: int, writable: bool) -> BufferView
     if len(types) != blocks:
         raise ValueError(f"types has {len(types)} entries, expecting {blocks} items, one for each rank")
     array: Any = buffer if buffer is MPI.BOTTOM else memory(name, buffer, writable)
-    sides = []
+    views = []
     for count, displ, given in zip(counts, displs, types):
         datatype = _datatype(given) or MPI.BYTE
         if buffer is not MPI.BOTTOM:
             _check_fits(name, array.size - displ, count, 0, datatype.extent, datatype)
         if buffer is not MPI.BOTTOM and is_dense(datatype):
-            sides.append(BufferView(array, ((displ, count * datatype.size),), None))
+            views.append(BufferView(array, ((displ, count * datatype.size),), None))
         else:
-            sides.append(_packed_at(array, [(count, displ)], datatype))
-    if all(side.array is array for side in sides):
-        return BufferView(array, tuple(side.places[0] for side in sides), None)
-    return _joined(sides)
+            views.append(_packed_at(array, [(count, displ)], datatype))
+    if all(view.array is array for view in views):
+        return BufferView(array, tuple(view.places[0] for view in views), None)
+    return _joined(views)
 
 
-def _joined(sides: Sequence[BufferView]) -> BufferView:
+def _joined(views: Sequence[BufferView]) -> BufferView:
     """Join blocks from several arrays in one, with copies there and back."""
-    places = side_by_side([side.places[0][1] for side in sides])
-    joined = BufferView(allocate_like(sides[0].array, (sum(size for _, size in places),), np.uint8), places, None)
-    for side, (start, size) in zip(sides, places):
-        old = side.places[0][0]
-        here, there = joined.array[start : start + size], side.array[old : old + size]
-        joined.load += [*side.load, copying(here, there)]
-        joined.store += [copying(there, here), *side.store]
+    places = side_by_side([view.places[0][1] for view in views])
+    joined = BufferView(allocate_like(views[0].array, (sum(size for _, size in places),), np.uint8), places, None)
+    for view, (start, size) in zip(views, places):
+        old = view.places[0][0]
+        here, there = joined.array[start : start + size], view.array[old : old + size]
+        joined.load += [*view.load, copying(here, there)]
+        joined.store += [copying(there, here), *view.store]
     joined.store += finishing(joined.array)
     return joined

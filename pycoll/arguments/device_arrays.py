@@ -1,4 +1,4 @@
-"""Arrays on a GPU: recognised by the interface that describes them, and converted to CuPy arrays without a copy."""
+"""Arrays on a GPU: recognized by the interface that describes them, and converted to CuPy arrays without a copy."""
 
 from __future__ import annotations
 

@@ -74,22 +74,22 @@ def _read_simple(
     primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any
 ) -> CheckedBuffers:
     gives, gets = _parts_of(primitive, rank, size, root)
-    inside = sendbuf is IN_PLACE and gets and gives
+    in_place = sendbuf is IN_PLACE and gets and gives
     stays = recvbuf is IN_PLACE and primitive.name == "scatter" and rank == root
     send = recv = None
-    if gives and not inside:
+    if gives and not in_place:
         blocks = size if primitive.takes_all and recvcounts is None else 1
         send = read_view("sendbuf", sendbuf, blocks, writable=False, typed=primitive.reduces)
     if gets and not stays:
-        blocks = size if (primitive.gives_all or (inside and primitive.takes_all)) and recvcounts is None else 1
+        blocks = size if (primitive.gives_all or (in_place and primitive.takes_all)) and recvcounts is None else 1
         writable = primitive.name != "bcast" or rank != root
         recv = read_view("recvbuf" if gives else "buf", recvbuf, blocks, writable, typed=primitive.reduces)
     if primitive.reduces:
         return _reduction(primitive, send, recv, rank, size, root, recvcounts)
-    before = [*(send.load if send else []), *(recv.load if recv and (inside or primitive.name == "bcast") else [])]
+    before = [*(send.load if send else []), *(recv.load if recv and (in_place or primitive.name == "bcast") else [])]
     arguments = check_buffers(
         primitive,
-        IN_PLACE if inside else send.whole() if send else None,
+        IN_PLACE if in_place else send.whole() if send else None,
         IN_PLACE if stays else recv.whole() if recv else None,
         rank,
         size,
@@ -111,16 +111,16 @@ def _reduction(
     recvcounts: Any,
 ) -> CheckedBuffers:
     """Check the buffers of a reduction; if both are the same buffer, it means MPI.IN_PLACE, as in later mpi4py."""
-    for side in (send, recv):
-        if side and side.dtype is None and not is_host(side.array):
+    for view in (send, recv):
+        if view and view.dtype is None and not is_host(view.array):
             raise TypeError(f"{primitive.name} of elements without a NumPy dtype is not supported in GPU memory")
-        if side and side.dtype is None:
+        if view and view.dtype is None:
             raise NeedsNativeMPI(f"{primitive.name} of elements without a NumPy dtype")
     if send and recv and send.dtype != recv.dtype:
         raise ValueError(
             f"mismatch in send and receive MPI datatypes: sendbuf has dtype {send.dtype}, recvbuf {recv.dtype}"
         )
-    arrays: list[Any] = [side.whole().view(side.dtype) if side else None for side in (send, recv)]
+    arrays: list[Any] = [view.whole().view(view.dtype) if view else None for view in (send, recv)]
     if send is None:
         arrays[0] = IN_PLACE
     elif recv and primitive.cuts and arrays[0].size != arrays[1].size:
@@ -144,10 +144,10 @@ def read_varying(
 ) -> CheckedBuffers:
     """Read the buffers of a v-variant; unless `strict`, None is an empty buffer and dtypes may differ, as in mpi4py."""
     gives, gets = _parts_of(primitive, rank, size, root)
-    inside = sendbuf is IN_PLACE and gets
+    in_place = sendbuf is IN_PLACE and gets
     stays = recvbuf is IN_PLACE and primitive.name == "scatterv" and gives
     send = recv = None
-    if gives and not inside:
+    if gives and not in_place:
         if strict and sendbuf is None:
             raise TypeError(f"sendbuf=None: {primitive.name} needs a send buffer on rank {rank}")
         send = _read_blocks("sendbuf", sendbuf, size, primitive.takes_all, primitive.name, False)
@@ -156,7 +156,7 @@ def read_varying(
         recvbuf, result = _allocated(primitive, recvbuf, send, rank, size)
         recv = _read_blocks("recvbuf", recvbuf, size, primitive.gives_all, primitive.name, True)
     places = None if recv is None else recv.places
-    sends = places if inside else None if send is None else send.places
+    sends = places if in_place else None if send is None else send.places
     if send and recv:
         if strict and primitive.name != "alltoallw":
             _check_dtypes(sendbuf, recvbuf, send, recv)
@@ -168,11 +168,11 @@ def read_varying(
         None if recv is None else recv.array,
         0,
         np.dtype(np.uint8),
-        inside or stays,
+        in_place or stays,
         None if stays or not gets else result,
         sends or (),
         places or (),
-        before=[*(send.load if send else []), *(recv.load if recv and inside else [])],
+        before=[*(send.load if send else []), *(recv.load if recv and in_place else [])],
         after=recv.store if recv else [],
     )
 

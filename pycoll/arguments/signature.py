@@ -30,10 +30,10 @@ class Absent(NamedTuple):
     shape: tuple[int, ...] = ()
 
 
-NONE, INSIDE = Absent("none"), Absent("in place")
-Seen = tuple[Any, Hashable]
+NONE, SAME = Absent("none"), Absent("in place")
+Reading = tuple[Any, Hashable]
 Key = tuple[Hashable, ...]
-UNUSUAL: Seen = None, None
+UNUSUAL: Reading = None, None
 
 _DATATYPES = [MPI.BYTE, MPI.CHAR, MPI.SIGNED_CHAR, MPI.UNSIGNED_CHAR, MPI.SHORT, MPI.UNSIGNED_SHORT, MPI.INT]
 _DATATYPES += [MPI.UNSIGNED, MPI.LONG, MPI.UNSIGNED_LONG, MPI.LONG_LONG, MPI.UNSIGNED_LONG_LONG, MPI.FLOAT, MPI.DOUBLE]
@@ -58,7 +58,7 @@ def names_of(dtype: np.dtype) -> tuple[Hashable, ...]:
     return (dtype, *(name for name, other in _DTYPES.items() if other == dtype))
 
 
-def signature(buffer: Any, lists: bool) -> Seen:
+def signature(buffer: Any, lists: bool) -> Reading:
     """The array (or a placeholder) and other properties of a buffer; `UNUSUAL` for forms that are not read here.
 
     With `lists`, a list or a tuple is a buffer specification as in mpi4py.
@@ -68,7 +68,7 @@ def signature(buffer: Any, lists: bool) -> Seen:
     if buffer is None:
         return NONE, None
     if buffer is IN_PLACE:
-        return INSIDE, None
+        return SAME, None
     if lists and type(buffer) in (list, tuple) and 2 <= len(buffer) <= 4:
         if type(buffer[0]) is ndarray:
             return _listed(buffer, buffer[0])
@@ -77,7 +77,7 @@ def signature(buffer: Any, lists: bool) -> Seen:
     return (buffer, "on a GPU") if is_device_array(buffer) else UNUSUAL
 
 
-def _listed(spec: Sequence[Any], array: np.ndarray) -> Seen:
+def _listed(spec: Sequence[Any], array: np.ndarray) -> Reading:
     dtype = _DTYPES.get(id(spec[-1]))
     if dtype is None:
         more = spec[1:]
@@ -106,7 +106,7 @@ def _counted(counts: Any) -> Hashable:
     return None
 
 
-def kind_of(
+def call_kind(
     name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int, algorithm: str | None, recvcounts: Any, lists: bool
 ) -> tuple[Key | None, Any, Any]:
     """The key of calls of this kind, and the two arrays; the key is None for forms that are not read here.

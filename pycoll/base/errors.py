@@ -65,7 +65,7 @@ class RankFailed(_ExplainedError):
 
 
 class GPUError(RuntimeError):
-    """Work on a GPU failed, or waiting for it."""
+    """Work on a GPU failed, or waiting for it failed."""
 
 
 def with_hint(error: BaseException) -> BaseException:

@@ -1,6 +1,6 @@
 """Matplotlib figures as reproducible files; importing this module needs Matplotlib.
 
-In an SVG, the colours of `DARK` replace the others if the reader prefers a dark page.
+In an SVG, the colors of `DARK` replace the others if the reader prefers a dark page.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def image(figure: Figure, kind: str) -> bytes:
     """The content of a file of this kind: "png", "svg" or "pdf"."""
     buffer = BytesIO()
     figure.savefig(buffer, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else None)
-    return _with_dark_colours(buffer.getvalue()) if kind == "svg" else buffer.getvalue()
+    return _with_dark_colors(buffer.getvalue()) if kind == "svg" else buffer.getvalue()
 
 
-def _with_dark_colours(svg: bytes) -> bytes:
-    """Add rules for dark pages; programs without media queries show the light colours of the elements."""
+def _with_dark_colors(svg: bytes) -> bytes:
+    """Add rules for dark pages; programs without media queries show the light colors of the elements."""
     rules = [
         f'[style*="{what}: {light}"] {{ {what}: {dark} !important }}'
         for light, dark in DARK.items()

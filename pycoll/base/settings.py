@@ -1,8 +1,10 @@
-"""Settings, from environment variables or `configure`; they must be the same on all ranks.
+"""Settings, from environment variables or `configure`.
+
+All except PYCOLL_CUDA_AWARE and PYCOLL_DEVICE_STAGED must be the same on all ranks.
 
 | variable | meaning |
 |---|---|
-| ``PYCOLL_CUDA_AWARE`` | 0 or 1: whether to pass GPU addresses to MPI (see `pycoll.runtime.gpu.cuda_aware`) |
+| ``PYCOLL_CUDA_AWARE`` | auto, 0 or 1: whether to pass GPU addresses to MPI (see `pycoll.runtime.gpu.cuda_aware`) |
 | ``PYCOLL_CUDA_IPC`` | 1: kernels access the GPU memory of other ranks of the host (0; see `pycoll.runtime.gpu.ipc`) |
 | ``PYCOLL_CUDA_EVENTS`` | 0: with CUDA IPC, ranks wait for their GPU instead of sharing events (1) |
 | ``PYCOLL_SEGMENT`` | the longest message, in bytes (4 MiB; 56 KiB between hosts) |

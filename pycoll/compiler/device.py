@@ -46,7 +46,7 @@ def direct(program: Program, ranks: int = 0) -> Program:
 
     It may also access those of `ranks` ranks of this host (see `pycoll.compiler.pulled`).
     """
-    return _synchronised(replace(program, steps=[Ready(), *program.steps]), set(range(peer_buffer(ranks, 0))))
+    return _synchronized(replace(program, steps=[Ready(), *program.steps]), set(range(peer_buffer(ranks, 0))))
 
 
 @lru_cache(maxsize=512)
@@ -71,7 +71,7 @@ def hosted(program: Program, ranks: int) -> Program:
             slots.evict(step.message)
             slots.sweep()
     found = Program(steps, messages, slots.top, program.name)
-    return _synchronised(found, {SEND, RECV, *range(peer_buffer(0, 0), peer_buffer(ranks, 0))})
+    return _synchronized(found, {SEND, RECV, *range(peer_buffer(0, 0), peer_buffer(ranks, 0))})
 
 
 READY = Program([Ready(), Finish(0)], [], 0, "ready")  # waits for the work on the buffers that the caller has queued
@@ -144,7 +144,7 @@ def staged(program: Program, send: int | None, recv: int | None) -> Program:
                     steps.append(CopyBytes(_mirrored(region, mirrors), region))
             pending, bound_for_home = {buffer: _Bytes() for buffer in mirrors}, 0
     messages = [message._replace(region=_mirrored(message.region, mirrors)) for message in program.messages]
-    return _synchronised(Program(steps, messages, top, program.name), set(mirrors))
+    return _synchronized(Program(steps, messages, top, program.name), set(mirrors))
 
 
 def _mirrored(region: Region, mirrors: dict[int, int]) -> Region:
@@ -211,7 +211,7 @@ def _final_writes(program: Program) -> dict[int, list[Region]]:
     return final
 
 
-def _synchronised(program: Program, on_device: set[int]) -> Program:
+def _synchronized(program: Program, on_device: set[int]) -> Program:
     """Return the program with a `Finish` wherever a message or the host must wait for the GPU.
 
     A message without data says that blocks may be read, or have been, so it is sent after all work on the buffers.

@@ -35,7 +35,7 @@ from .program import (
     peer_buffer,
     peer_of,
 )
-from .shared_work import Move, Plan, Share, Swap, Work
+from .shared_work import BlockCopy, Share, Swap, Work, WorkDivision
 from .storage import ALIGNMENT
 
 PIECE = 1 << 18  # the most bytes that are combined and stored at a time, so that they stay in cache
@@ -72,9 +72,9 @@ def shared(key: ProgramKey, mean: bool = False, piece: int = PIECE) -> SharedPro
 
     `piece` is the most bytes that are combined and stored at a time.
     """
-    plan = Plan(key)
-    works = [plan.work(rank) for rank in range(key.size)]
-    return SharedProgram(*_Emitter(plan, mean).programs(works[key.rank], piece), _needed(works))
+    division = WorkDivision(key)
+    works = [division.work(rank) for rank in range(key.size)]
+    return SharedProgram(*_Emitter(division, mean).programs(works[key.rank], piece), _needed(works))
 
 
 def _needed(works: Sequence[Work]) -> tuple[tuple[int, int], ...]:
@@ -85,8 +85,8 @@ def _needed(works: Sequence[Work]) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(found))
 
 
-def _accesses(one: Move | Swap | Share) -> Iterator[tuple[int, int]]:
-    if isinstance(one, Move | Swap):
+def _accesses(one: BlockCopy | Swap | Share) -> Iterator[tuple[int, int]]:
+    if isinstance(one, BlockCopy | Swap):
         for region in one:
             yield peer_of(region.buffer)
     elif one.size:
@@ -106,19 +106,19 @@ def _leaves(expression: Expression) -> Iterator[Leaf]:
 class _Emitter:
     """Turns the work of one rank into steps on its own buffers and on those of the others."""
 
-    def __init__(self, plan: Plan, mean: bool) -> None:
-        self.plan, self.key, self.mean = plan, plan.key, mean
+    def __init__(self, division: WorkDivision, mean: bool) -> None:
+        self.division, self.key, self.mean = division, division.key, mean
         self.steps: list[Step] = []
         self.after: list[Step] = []
         self.used = self.scratch = 0  # bytes of scratch: now, and the most
         # results must not replace contributions that other ranks read
-        self.late = plan.replaces and not plan.spreads
+        self.late = division.replaces and not division.spreads
 
     def programs(self, work: Work, most: int) -> tuple[Program, Program]:
         """Return the programs before and after the second synchronization; pieces have at most `most` bytes."""
         piece = max(1, most // self.key.itemsize) * self.key.itemsize
         for one in work:
-            if isinstance(one, Move):
+            if isinstance(one, BlockCopy):
                 self.move(one)
             elif isinstance(one, Swap):
                 for mine, theirs in zip(one.mine.cut(piece), one.theirs.cut(piece)):
@@ -129,7 +129,7 @@ class _Emitter:
         name = str(self.key.algorithm)
         return Program(self.steps, [], self.scratch, name), Program(self.after, [], self.scratch, name)
 
-    def move(self, one: Move) -> None:
+    def move(self, one: BlockCopy) -> None:
         """Copy a block, unless it is in its place already."""
         if not self.is_done(*one):
             self.copy(one.source, one.to)
@@ -143,7 +143,7 @@ class _Emitter:
 
     def compute(self, share: Share) -> None:
         """Compute the results for a piece of a block, and store them."""
-        before, values = self.used, _Values(self.plan, share, self.slot)
+        before, values = self.used, _Values(self.division, share, self.slot)
         several = len(share.results) > 1 and self.key.in_place
         stores: list[tuple[Region, Region]] = []
         for expression, ranks in share.results:
@@ -195,18 +195,18 @@ class _Emitter:
 class _Values:
     """The computation of the results for a piece of a block."""
 
-    def __init__(self, plan: Plan, share: Share, slot: Callable[[int], Region]) -> None:
-        self.plan, self.share, self.slot = plan, share, slot
+    def __init__(self, division: WorkDivision, share: Share, slot: Callable[[int], Region]) -> None:
+        self.division, self.share, self.slot = division, share, slot
         self.steps: list[Apply | Divide] = []
         self.known: dict[Expression, Region] = {}
 
     def place(self, rank: int) -> Region:
         """Return the place of the piece in the output of a rank."""
-        return self._piece(self.plan.wanted(rank, self.share.block))
+        return self._piece(self.division.wanted(rank, self.share.block))
 
     def contribution(self, rank: int) -> Region:
         """Return the place of the piece in the input of a rank."""
-        return self._piece(self.plan.held(rank, self.share.block))
+        return self._piece(self.division.held(rank, self.share.block))
 
     def _piece(self, block: Region) -> Region:
         return block.part(self.share.start, self.share.start + self.share.size)
@@ -238,7 +238,7 @@ class _Values:
     def _safe(self, steps: Sequence[Apply | Divide], into: Region) -> bool:
         """Return whether no step reads a contribution that an earlier step has replaced with a result in `into`."""
         rank, which = peer_of(into.buffer)
-        if which == OUTPUT and not self.plan.may_alias(rank):
+        if which == OUTPUT and not self.division.may_alias(rank):
             return True
         if not into.overlaps(self.contribution(rank)._replace(buffer=into.buffer)):
             return True

@@ -19,7 +19,7 @@ from .storage import ALIGNMENT
 Results = tuple[tuple[Expression, tuple[int, ...]], ...]  # each with the ranks that want it
 
 
-class Move(NamedTuple):
+class BlockCopy(NamedTuple):
     """A copy that one rank makes."""
 
     source: Region
@@ -42,11 +42,11 @@ class Share(NamedTuple):
     results: Results
 
 
-Work = list[Move | Swap | Share]
-SPREAD = 1 << 13  # bytes; see `Plan.spreads`
+Work = list[BlockCopy | Swap | Share]
+SPREAD = 1 << 13  # bytes; see `WorkDivision.spreads`
 
 
-class Plan:
+class WorkDivision:
     """The work of all ranks, in terms of the buffers of all ranks."""
 
     def __init__(self, key: ProgramKey) -> None:
@@ -115,10 +115,10 @@ class Plan:
                 half = (0, middle) if rank < move.source else (middle, mine.size)
                 yield Swap(mine.part(*half), theirs.part(*half))
 
-    def _moves(self, rank: int, messages: Sequence[Send | Recv]) -> Iterator[Move]:
+    def _moves(self, rank: int, messages: Sequence[Send | Recv]) -> Iterator[BlockCopy]:
         for block in self._layouts[rank].wanted:
             if block in self._layouts[rank].held:
-                yield Move(self.held(rank, block), self.wanted(rank, block))
+                yield BlockCopy(self.held(rank, block), self.wanted(rank, block))
         for move in messages:
             sender, receiver = (rank, move.to) if isinstance(move, Send) else (move.source, rank)
             for block in move.blocks:
@@ -126,7 +126,7 @@ class Plan:
                 middle = self._copied_by_receiver(to.size)
                 mine = (0, middle) if rank == receiver else (middle, to.size)
                 if mine[0] < mine[1]:
-                    yield Move(source.part(*mine), to.part(*mine))
+                    yield BlockCopy(source.part(*mine), to.part(*mine))
 
     def _copied_by_receiver(self, size: int) -> int:
         """Return how many bytes of a block are copied by the rank that receives it; its sender copies the rest."""
@@ -137,9 +137,9 @@ class Plan:
         return size
 
     def _parts_of_shares(self, rank: int) -> Iterator[Share]:
-        """Yield the same part of each share of all ranks.
+        """Yield part number `rank` of every block.
 
-        Results replace contributions to block 0, which comes first.
+        In place, the result of a block replaces the same part of a contribution to block 0, so block 0 comes first.
         """
         size, unit = self.key.size, lcm(ALIGNMENT, self.key.itemsize)
         for share in chain.from_iterable(self._shares):

@@ -61,7 +61,7 @@ class _Survey:
 
     def __init__(self, rounds: list[Round]) -> None:
         self.last_read: dict[Block, int] = {}
-        self.leaves: dict[Block, list[tuple[int, Sequence[Block]]]] = {}
+        self.sent_in: dict[Block, list[tuple[int, Sequence[Block]]]] = {}
         self.written: set[Block] = set()
         for now, moves in enumerate(rounds):
             for move in moves:
@@ -69,7 +69,7 @@ class _Survey:
                     case Send(_, blocks):
                         self.last_read.update(dict.fromkeys(blocks, now))
                         for block in blocks:
-                            self.leaves.setdefault(block, []).append((now, blocks))
+                            self.sent_in.setdefault(block, []).append((now, blocks))
                     case Recv(_, blocks):
                         self.written.update(blocks)
                     case Reduce(_, blocks):
@@ -199,7 +199,7 @@ class Placement:
 
     def part_of_assembly(self, blocks: Sequence[Block]) -> Region | None:
         """Return the place of these blocks in a larger message that sends them later, or None."""
-        for now, larger in self.ahead.leaves.get(blocks[0], ()):
+        for now, larger in self.ahead.sent_in.get(blocks[0], ()):
             first = list(larger).index(blocks[0])
             inside = list(larger[first : first + len(blocks)]) == list(blocks)
             if now > self.now and len(larger) > len(blocks) and inside:

@@ -1,4 +1,4 @@
-"""The arrows of a step: straight between neighbours, otherwise arcs, above to the right and below to the left."""
+"""The arrows of a step: straight between neighbors, otherwise arcs, above to the right and below to the left."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rows(message: Message, row_of: dict[Block, int]) -> Rows | None:
 
 
 def is_straight(message: Message, start: Rows | None, end: Rows | None) -> bool:
-    """Return whether a message goes to a neighbour, and several blocks keep their rows."""
+    """Return whether a message goes to a neighbor, and several blocks keep their rows."""
     near = abs(message.to - message.source) == 1
     return near and (len(message.blocks) < 2 or (start is not None and start == end))
 

@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from ..schedule.moves import Block, Combine, Copy, Recv, Reduce, Round, Send
-from ..schedule.proof import Counts, Seen, prove
+from ..schedule.proof import Counts, RankState, prove
 from ..schedule.registry import Algorithm, Hosts, counts_of
 from ..schedule.symbols import Value
 
@@ -99,7 +99,7 @@ class Film:
 
     @property
     def hears(self) -> bool:
-        """Whether the drawing shows the ranks that each rank has heard of, instead of blocks: for a barrier."""
+        """Whether the drawing shows the ranks that each rank has heard from, instead of blocks: for a barrier."""
         return self.algorithm.primitive.name == "barrier"
 
     @property
@@ -199,12 +199,12 @@ def _before(moves: Round, live: set[Block]) -> set[Block]:
 
 def film(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> Film:
     """Prove the algorithm and record its frames; raise ProofError if it is wrong."""
-    seen: list[Seen] = []
+    seen: list[RankState] = []
     counts_from = algorithm.count_sources(size, root)
     counts_blocks = {counts_of(source) for source in counts_from}
     parts = algorithm.parts(size, segments, hosts)
 
-    def counted(nbytes: Callable[[Block], float], watch: Callable[[Seen], object] | None = None) -> Counts:
+    def counted(nbytes: Callable[[Block], float], watch: Callable[[RankState], object] | None = None) -> Counts:
         return prove(algorithm, size, root, segments, nbytes, hosts, watch)
 
     counts = counted(lambda block: 0 if block in counts_blocks else 1 / parts, seen.append)
@@ -212,7 +212,7 @@ def film(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, host
     return Film(algorithm, size, root, segments, hosts, counts, counts_traffic, _frames(seen, size, algorithm))
 
 
-def _frames(seen: list[Seen], size: int, algorithm: Algorithm) -> list[Frame]:
+def _frames(seen: list[RankState], size: int, algorithm: Algorithm) -> list[Frame]:
     """Return frames in the order of steps; local moves come after the messages of the same step."""
     frames: dict[tuple[int, bool], Frame] = {}
     heard: list[set[int]] = [set() for _ in range(size)]

@@ -8,7 +8,7 @@ from .markup import tag, words
 from .sheet import XMLNS, style
 
 UNIT, ROW, LABELS = 24.0, 26, 64
-COLOURS: dict[type[Work], str] = {Forward: "r0", Backward: "r2", BackwardInput: "r2", BackwardWeights: "r1"}
+COLORS: dict[type[Work], str] = {Forward: "r0", Backward: "r2", BackwardInput: "r2", BackwardWeights: "r1"}
 SIGNS: dict[type[Work], str] = {Forward: "F", Backward: "B", BackwardInput: "I", BackwardWeights: "W"}
 MEANINGS: dict[type[Work], str] = {
     Forward: "forward",
@@ -95,7 +95,7 @@ def _box(span: Span, top: float, chunks: int) -> str:
     return tag(
         "g",
         tag("title", words(hint)),
-        tag("rect", class_=COLOURS[type(span.work)], x=left, y=top, fill_opacity=light, **size),
+        tag("rect", class_=COLORS[type(span.work)], x=left, y=top, fill_opacity=light, **size),
         tag("rect", class_="edge", x=left, y=top, **size),
         tag("text", str(span.work.batch), class_="by", x=left + width / 2, y=top + 15, text_anchor="middle"),
     )
@@ -105,7 +105,7 @@ def _legend(chart: Timeline, top: float) -> str:
     kinds, parts = _kinds(chart), []
     for number, kind in enumerate(kinds):
         left = 16 + 140 * number
-        parts.append(tag("rect", class_=COLOURS[kind], x=left, y=top - 11, width=14, height=14))
+        parts.append(tag("rect", class_=COLORS[kind], x=left, y=top - 11, width=14, height=14))
         parts.append(tag("text", MEANINGS[kind], class_="label", x=left + 20, y=top))
     parts.append(tag("text", "numbers: micro-batches", class_="label", x=16 + 140 * len(kinds), y=top))
     return "".join(parts)

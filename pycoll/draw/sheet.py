@@ -53,15 +53,15 @@ def played(film: Film) -> list[tuple[str, float, float]]:
 
 
 def legend(film: Film) -> list[str]:
-    """Return explanations of colours and marks."""
+    """Return explanations of colors and marks."""
     if film.size > MANY:
         return ["\u2192 sends to, \u2190 receives from, + receives from and combines; bar: finished fraction"]
     if film.hears:
-        return ["blocks: the ranks that a rank has heard of, directly or through others", LEGEND]
+        return ["blocks: the ranks that a rank has heard from, directly or through others", LEGEND]
     if film.algorithm.primitive.reduces:
         return ["stripes: the contributing ranks, in the order of combination", LEGEND]
     counts = ["#1: the counts of blocks from rank 1"] if film.counts_traffic else []
-    return ["colours: the rank that the block comes from", *counts, LEGEND]
+    return ["colors: the rank that the block comes from", *counts, LEGEND]
 
 
 def sheet(film: Film) -> str:

@@ -53,7 +53,7 @@ def _cell(film: Film, block: object, cell: Cell) -> str:
 
 def _key(film: Film) -> str:
     if film.hears:
-        return "Cells: the ranks that a rank has heard of, directly or through others; *: it has heard of all ranks."
+        return "Cells: the ranks that a rank has heard from, directly or through others; *: from all ranks."
     if film.algorithm.primitive.reduces:
         return f"0>1 [+2]: part 2 is combined on arrival; 0+1: contributing ranks, in order; {KEY}."
     counts = "#1: the counts of blocks from rank 1; " if film.counts_traffic else ""

@@ -16,8 +16,8 @@ Drivers for data-parallel training:
 
 `elastic.run` trains so that the other ranks go on when ranks fail.
 
-The drivers communicate only through the public functions of pycoll.  They also use the checks of arrays in
-`pycoll.arguments`, and `pycoll.runtime.progress`, which waits while collectives in flight make progress.
+The drivers communicate only through the public functions of pycoll.  For checks of arrays, GPU streams, errors and
+interruptions, they use the layers below.
 """
 
 from . import elastic

@@ -19,7 +19,7 @@ from .flat import Array, Arrays, Layout, as_given, by_dtype, check_averaged, emp
 
 
 class Bucket:
-    """Gradients of one dtype in a flat vector, which a hook replaces by its average over the ranks.
+    """Gradients of one dtype in a flat vector, which a hook replaces with its average over the ranks.
 
     Attributes
     ----------

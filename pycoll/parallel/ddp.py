@@ -43,8 +43,8 @@ class DistributedDataParallel(Driver):
         Averages a full bucket, see `pycoll.parallel.compression`.  The default is one all-reduce without compression.
     find_unused : bool
         If true, a step may leave out gradients, see `synchronize`.
-    algorithm : str, optional
-        Algorithm of the all-reduce; None lets pycoll choose.
+    algorithm : str or None, default "ring"
+        Algorithm of the all-reduce.  With None, pycoll chooses: only then do tuning files and PYCOLL_ALLREDUCE apply.
 
     Raises
     ------

@@ -15,7 +15,7 @@ _TAG = 1  # of the messages that create communicators
 class Mesh:
     """Arrange the ranks of a communicator in a grid with named axes, for several kinds of parallelism at once.
 
-    All ranks of `comm` create the mesh together.  The ranks of the last axis are neighbours, then those of the axis
+    All ranks of `comm` create the mesh together.  The ranks of the last axis are neighbors, then those of the axis
     before it.  Ranks on the same host are numbered one after the other, so that the last axes lie inside hosts if their
     sizes divide the numbers of ranks on the hosts.
 

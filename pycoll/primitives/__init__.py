@@ -1,5 +1,9 @@
 """The catalogue: one file per primitive, one generator per algorithm.
 
+Every primitive but alltoallw has algorithms named ``naive``, ``tree`` and ``ring``, so that primitives can be compared.
+``naive`` follows the definition in the MPI standard.  ``tree`` has about lg(p) rounds: with a root, it is a binomial
+tree; without, it is two binomial trees, recursive doubling, or Bruck's algorithm.  ``ring`` sends to neighbors only.
+
 The ``Rounds``, ``Messages``, ``Sent``, ``Received`` and ``Cost`` lines of docstrings are data.  The tests evaluate them
 and compare them with the counted schedule.  Their notation is:
 

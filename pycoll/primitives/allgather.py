@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..schedule.moves import Block, Recv, Schedule, Send
 from ..schedule.registry import Hosts, algorithm
 from . import gather, patterns
-from .patterns import bruck_between, inside_allgather, one_to_all
+from .patterns import bruck_between, gather_beside, inside_allgather, one_to_all
 from .swing import swing_allgather
 from .topology import Lanes
 
@@ -88,11 +88,7 @@ def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
     Source: the second half of `allreduce.two_level`.
     """
     lanes = Lanes(rank, size, hosts)
-    first, *beside = lanes.ranks(lanes.host, lanes.lane)
-    if rank in beside:
-        yield (Send(first, [rank]),)
-    elif beside:
-        yield tuple(Recv(other, [other]) for other in beside)
+    yield from gather_beside(lanes, rank)
     if lanes.inside:
         right, left = lanes.ring()
         for step in range(len(lanes.hosts) - 1):
@@ -128,7 +124,7 @@ def bruck(rank: int, size: int, name: Callable[[int], Block] = int) -> Schedule:
 
 @algorithm()
 def neighbor(rank: int, size: int) -> Schedule:
-    """Neighbor exchange: each rank exchanges two blocks with its left and its right neighbour in turn.
+    """Neighbor exchange: each rank exchanges two blocks with its left and its right neighbor in turn.
 
     Rounds: p//2 if p % 2 == 0 else p-1
     Messages: p//2 if p % 2 == 0 else p-1
@@ -212,10 +208,6 @@ def two_level_log(rank: int, size: int, hosts: Hosts) -> Schedule:
     Source: as `two_level` and `bruck`.
     """
     lanes = Lanes(rank, size, hosts)
-    first, *beside = lanes.ranks(lanes.host, lanes.lane)
-    if rank in beside:
-        yield (Send(first, [rank]),)
-    elif beside:
-        yield tuple(Recv(other, [other]) for other in beside)
+    yield from gather_beside(lanes, rank)
     yield from bruck_between(lanes, lambda host: lanes.ranks(host, lanes.lane))
     yield from inside_allgather(lanes, lambda lane, to: [other for other in lanes.members(lane) if other != to])

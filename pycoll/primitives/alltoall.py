@@ -6,6 +6,7 @@ from itertools import product
 
 from ..schedule.moves import Move, Recv, Schedule, Send
 from ..schedule.registry import Hosts, algorithm, side
+from .patterns import scatter_beside
 from .swing import bine_alltoall
 from .topology import Lanes
 
@@ -32,7 +33,7 @@ def naive(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def tree(rank: int, size: int) -> Schedule:
-    """Bruck: in round k, each block whose destination is d ranks away moves by 2**k ranks if bit k of d is set.
+    """Bruck: in round n, each block whose destination is d ranks away moves by 2**n ranks if bit n of d is set.
 
     Rounds: lg(p)
     Messages: lg(p)
@@ -58,7 +59,7 @@ def _underway(rank: int, size: int, bit: int, distances: list[int]) -> list[tupl
 
 @algorithm()
 def ring(rank: int, size: int) -> Schedule:
-    """Blocks pass from neighbour to neighbour; each rank keeps its own blocks and forwards the rest.
+    """Blocks pass from neighbor to neighbor; each rank keeps its own blocks and forwards the rest.
 
     Rounds: p-1
     Messages: p-1
@@ -80,7 +81,7 @@ def ring(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def pairwise(rank: int, size: int) -> Schedule:
-    """In round k, rank r sends to rank r+k and receives from rank r-k.
+    """In round n, rank r sends to rank r+n and receives from rank r-n.
 
     Rounds: p-1
     Messages: p-1
@@ -175,8 +176,4 @@ def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
                     list(product(lanes.hosts[back], lanes.ranks(lanes.host, lanes.lane))),
                 ),
             )
-    first, *beside = lanes.ranks(lanes.host, lanes.lane)
-    if rank in beside:
-        yield (Recv(first, [(source, rank) for source in range(size) if source != rank]),)
-    elif beside:
-        yield tuple(Send(d, [(source, d) for source in range(size) if source != d]) for d in beside)
+    yield from scatter_beside(lanes, rank, lambda to: [(source, to) for source in range(size) if source != to])

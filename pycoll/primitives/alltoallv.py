@@ -31,7 +31,7 @@ def tree(rank: int, size: int) -> Schedule:
 
 @algorithm(needs_counts=True)
 def ring(rank: int, size: int) -> Schedule:
-    """All-gather of the counts; then blocks pass from neighbour to neighbour, and each rank keeps its own blocks.
+    """All-gather of the counts; then blocks pass from neighbor to neighbor, and each rank keeps its own blocks.
 
     Rounds: lg(p)+p-1
     Messages: lg(p)+p-1

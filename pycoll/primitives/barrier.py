@@ -60,7 +60,7 @@ def ring(rank: int, size: int) -> Schedule:
 
 @algorithm()
 def dissemination(rank: int, size: int) -> Schedule:
-    """In round k every rank signals the rank 2**k after it.
+    """In round n every rank signals the rank 2**n after it.
 
     Rounds: lg(p)
     Messages: lg(p)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..schedule.moves import Blocks, Recv, Schedule, Send
-from ..schedule.registry import Hosts, algorithm, lanes, per_rank, per_segment
+from ..schedule.registry import Hosts, algorithm, per_rank, per_segment
 from . import allgather, scatter, swing, topology
-from .patterns import broadcast_down, one_to_all
+from .patterns import broadcast_down, in_parallel, one_to_all
 from .topology import Lanes
 
 
@@ -94,7 +94,7 @@ def chain(rank: int, order: Sequence[int], segments: int) -> Schedule:
     place = order.index(rank)
     incoming = [Recv(order[place - 1], [s]) for s in range(segments)] if place > 0 else []
     outgoing = [Send(order[place + 1], [s]) for s in range(segments)] if place + 1 < len(order) else []
-    yield from lanes(incoming, [None, *outgoing])
+    yield from in_parallel(incoming, [None, *outgoing])
 
 
 @algorithm(cut=per_rank)
@@ -122,7 +122,7 @@ def bine(rank: int, size: int, root: int, blocks: Blocks = (0,)) -> Schedule:
     Sent: lg(p)*Z
     Received: Z
     Cost: lg(p)*alpha + lg(p)*Z*beta
-    Limits: best for short vectors; unless p is a power of two, some neighbours form pairs, in which one forwards to the
+    Limits: best for short vectors; unless p is a power of two, some neighbors form pairs, in which one forwards to the
         other.
     Source: De Sensi et al., "Bine trees", SC 2025.  The paper has powers of two; the pairs are an addition.
     """

@@ -12,7 +12,7 @@ def two_trees(rank: int, size: int, segments: int) -> Schedule:
         return
     trees = [_Tree(rank + 1, size + 1, rootless=True), _Tree(rank, size, rootless=False)]
     for step in range(2 * trees[1].height + segments):
-        moves = [move for k, side in enumerate(trees) for move in side.moves(step, segments, k)]
+        moves = [move for number, tree in enumerate(trees) for move in tree.moves(step, segments, number)]
         if moves:
             yield tuple(moves)
 
@@ -31,12 +31,12 @@ class _Tree:
         self.depth = depth(index, size) - shift
         self.height = (size - 1).bit_length() - shift
 
-    def moves(self, step: int, segments: int, k: int) -> list[Move]:
+    def moves(self, step: int, segments: int, number: int) -> list[Move]:
         """Return the moves of a step: segment s leaves depth d upwards in step height-d+s, downwards in height+d+s."""
 
         def block(first: int) -> list[int]:
             """Return the block that moves in this step, if segment s moves in step `first` + s."""
-            return [2 * (step - first) + k] if 0 <= step - first < segments else []
+            return [2 * (step - first) + number] if 0 <= step - first < segments else []
 
         up, down = self.height - self.depth, self.height + self.depth
         moves: list[Move] = [Reduce(child, block(up - 1), order) for child, order in self.children]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..schedule.moves import Recv, Schedule, Send
-from ..schedule.registry import Hosts, algorithm, lanes
+from ..schedule.registry import Hosts, algorithm
 from . import swing, topology
-from .patterns import gather_up
+from .patterns import gather_up, in_parallel
 
 
 @algorithm()
@@ -60,7 +60,7 @@ def ring(rank: int, size: int, root: int) -> Schedule:
     farther = [(root + d) % size for d in range(distance + 1, size)]
     incoming = [Recv(following, [block]) for block in farther]
     outgoing = [Send(previous, [block]) for block in [rank, *farther]] if distance > 0 else []
-    yield from lanes(incoming, outgoing)
+    yield from in_parallel(incoming, outgoing)
 
 
 @algorithm(listed=(4, 8))

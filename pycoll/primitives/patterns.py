@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 from ..schedule.moves import AFTER, BEFORE, Block, Blocks, Move, Recv, Reduce, Round, Schedule, Send
 from .topology import Lanes, Node, divisions
+
+
+def in_parallel(*columns: Sequence[Move | None]) -> Schedule:
+    """Generate rounds from columns of moves that run in parallel; None leaves a gap."""
+    for moves in zip_longest(*columns):
+        if present := tuple(move for move in moves if move is not None):
+            yield present
 
 
 def one_to_all(rank: int, size: int, root: int, blocks: Blocks) -> Schedule:
@@ -70,10 +78,11 @@ def recursive_multiplying(rank: int, size: int, k: int) -> Schedule:
 
 
 def pat(rank: int, size: int, k: int) -> Schedule:
-    """All-gather: blocks go down trees from each rank, at most k of them in one message, the farthest ranks first.
+    """All-gather: the block of each rank goes down a binomial tree; a message has at most k blocks.
 
-    The trees are binomial: the block of the rank that is o ranks below comes from the distance of the lowest bit of o.
-    Up to k blocks, the distances are halved.  The trees continue from these k blocks at the same time, depth first.
+    Offset o stands for the block of the rank o places below, which comes from the distance of the lowest set bit of o.
+    The first rounds halve the distance and double the number of blocks, until a rank holds k of them.  Each later round
+    sends the next offset below all of these blocks at once, depth first.
     """
 
     def exchange(away: int, offsets: list[int]) -> Round:
@@ -130,3 +139,21 @@ def inside_allgather(lanes: Lanes, part: Callable[[int, int], Sequence[Block]]) 
             moves.append(Recv(lanes.here[source], part(source, lanes.here[lanes.place])))
         if moves:
             yield tuple(moves)
+
+
+def gather_beside(lanes: Lanes, rank: int) -> Schedule:
+    """The ranks that are assigned to a lane send their blocks to the rank in the lane."""
+    first, *beside = lanes.ranks(lanes.host, lanes.lane)
+    if rank in beside:
+        yield (Send(first, [rank]),)
+    elif beside:
+        yield tuple(Recv(other, [other]) for other in beside)
+
+
+def scatter_beside(lanes: Lanes, rank: int, blocks: Callable[[int], Sequence[Block]]) -> Schedule:
+    """The rank in a lane sends `blocks` of the ranks that are assigned to the lane to them."""
+    first, *beside = lanes.ranks(lanes.host, lanes.lane)
+    if rank in beside:
+        yield (Recv(first, blocks(rank)),)
+    elif beside:
+        yield tuple(Send(other, blocks(other)) for other in beside)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..schedule.moves import AFTER, BEFORE, Blocks, Reduce, Schedule, Send
-from ..schedule.registry import Hosts, algorithm, lanes, per_rank, per_segment
+from ..schedule.registry import Hosts, algorithm, per_rank, per_segment
 from . import gather, swing, topology
-from .patterns import recursive_multiplying, reduce_up, reversed_allgather
+from .patterns import in_parallel, recursive_multiplying, reduce_up, reversed_allgather
 
 
 @algorithm()
@@ -61,7 +61,7 @@ def ring(rank: int, size: int, root: int, segments: int) -> Schedule:
     previous, following = (rank - 1) % size, (rank + 1) % size
     incoming = [Reduce(following, [s], AFTER) for s in range(segments)] if distance < size - 1 else []
     outgoing = [Send(previous, [s]) for s in range(segments)] if distance > 0 else []
-    yield from lanes(incoming, [None, *outgoing])
+    yield from in_parallel(incoming, [None, *outgoing])
 
 
 @algorithm(listed=(4, 8))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schedule.moves import Recv, Reduce, Schedule, Send
+from ..schedule.moves import Reduce, Schedule, Send
 from ..schedule.registry import Hosts, algorithm
 from . import allgather, patterns, reduce, scatter
 from .patterns import reversed_allgather
@@ -76,7 +76,7 @@ def recursive_halving(rank: int, size: int) -> Schedule:
 
 @algorithm(ordered=False)
 def pairwise(rank: int, size: int) -> Schedule:
-    """In round k, rank r sends block r+k to rank r+k, and combines the block r that it receives from rank r-k.
+    """In round n, rank r sends block r+n to rank r+n, and combines the block r that it receives from rank r-n.
 
     Rounds: p-1
     Messages: p-1
@@ -113,11 +113,7 @@ def two_level(rank: int, size: int, hosts: Hosts) -> Schedule:
                 Send(right, lanes.ranks(lanes.host - step, lanes.lane)),
                 Reduce(left, lanes.ranks(lanes.host - step - 1, lanes.lane)),
             )
-    first, *beside = lanes.ranks(lanes.host, lanes.lane)
-    if rank in beside:
-        yield (Recv(first, [rank]),)
-    elif beside:
-        yield tuple(Send(other, [other]) for other in beside)
+    yield from patterns.scatter_beside(lanes, rank, lambda other: [other])
 
 
 @algorithm(ordered=False, listed=(4, 8))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..schedule.moves import BEFORE, Reduce, Schedule, Send
-from ..schedule.registry import algorithm, lanes, per_segment
+from ..schedule.registry import algorithm, per_segment
+from .patterns import in_parallel
 
 
 @algorithm()
@@ -25,7 +26,7 @@ def naive(rank: int, size: int, first: int = 0) -> Schedule:
 
 @algorithm()
 def tree(rank: int, size: int, first: int = 0) -> Schedule:
-    """Recursive doubling: in round k, rank r sends its partial result to rank r + 2**k.
+    """Recursive doubling: in round n, rank r sends its partial result to rank r + 2**n.
 
     Rounds: lg(p)
     Messages: lg(p)
@@ -58,4 +59,4 @@ def ring(rank: int, size: int, segments: int, first: int = 0) -> Schedule:
     if rank >= first:
         incoming = [Reduce(rank - 1, [s], BEFORE) for s in range(segments)] if rank > first else []
         outgoing = [Send(rank + 1, [s]) for s in range(segments)] if rank < size - 1 else []
-        yield from lanes(incoming, [None, *outgoing] if incoming else outgoing)
+        yield from in_parallel(incoming, [None, *outgoing] if incoming else outgoing)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..schedule.moves import Recv, Schedule, Send
-from ..schedule.registry import Hosts, algorithm, lanes
+from ..schedule.registry import Hosts, algorithm
 from . import swing, topology
-from .patterns import scatter_down
+from .patterns import in_parallel, scatter_down
 
 
 @algorithm()
@@ -60,7 +60,7 @@ def ring(rank: int, size: int, root: int) -> Schedule:
     farther = [(root + d) % size for d in range(size - 1, distance, -1)]
     incoming = [Recv(previous, [block]) for block in [*farther, rank]] if distance > 0 else []
     outgoing = [Send(following, [block]) for block in farther]
-    yield from lanes(incoming, [None, *outgoing])
+    yield from in_parallel(incoming, [None, *outgoing])
 
 
 @algorithm(listed=(4, 8))

@@ -71,15 +71,15 @@ def _reached_after(size: int) -> list[set[int]]:
 def bine(rank: int, size: int, root: int) -> Node:
     """Return the node of `rank` in a Bine tree: each rank that has the vector sends it to its partner in each step.
 
-    The farthest partners are first.  In base -2, a child differs from its parent in all of the last digits, and the
-    ranks of a subtree have the same first digits.  If the number of ranks is not a power of two, some neighbours form
-    pairs, each of which acts as one rank; the second rank of a pair is a child of the first one.
+    The farthest partners are first.  In base -2, a child is its parent with some of the last digits inverted, and the
+    ranks of a subtree agree in the digits before these.  If the number of ranks is not a power of two, some neighbors
+    form pairs, each of which acts as one rank; the second rank of a pair is a child of the first one.
     """
     count = 1 << size.bit_length() - 1  # of pairs and single ranks
     pairs = size - count
     place = (rank - root) % size
     number = place // 2 if place < 2 * pairs else place - pairs
-    mask = 0xAAAAAAAAAAAAAAAA & count - 1
+    mask = 0xAAAAAAAAAAAAAAAA & count - 1  # the digits of negative weight: (n + mask) ^ mask converts n to base -2
 
     def members(digits: int) -> list[int]:
         """Return the ranks of the pair or single rank with these digits in base -2."""

@@ -135,7 +135,7 @@ class Lanes:
         self.lane = self.place % self.count
 
     def ring(self) -> tuple[int, int]:
-        """Return the neighbours in the lane: the ranks on the next and on the previous host."""
+        """Return the neighbors in the lane: the ranks on the next and on the previous host."""
         following, previous = ((self.host + step) % len(self.hosts) for step in (1, -1))
         return self.hosts[following][self.lane], self.hosts[previous][self.lane]
 

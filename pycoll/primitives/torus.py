@@ -53,7 +53,7 @@ class Port:
         )
 
     def allgather(self, line: Line, order: Order, start: int) -> Schedule:
-        """All-gather, with the number of the first block; the schedule of a line runs in each dimension."""
+        """All-gather of blocks numbered from `start`: `line` runs in each dimension, its rounds in the given order."""
         held: list[list[Any]] = [[place] for place in self.place]  # the coordinates of the blocks that this rank has
         rounds = [list(line(place, size)) for place, size in zip(self.place, self.sizes, strict=True)]
         for axis, moves in order(rounds):

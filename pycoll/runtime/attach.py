@@ -72,7 +72,7 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
 
     Notes
     -----
-    Blocking functions attach at their first call on a communicator.  Nonblocking functions do not.
+    Blocking and persistent functions attach at their first call on a communicator.  Nonblocking functions do not.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     check_communicator(comm)
@@ -82,7 +82,7 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     with interruptions_delayed(), failures_named(comm, what):
         with limit_explained():
             private, request = MPI.Intracomm(comm).Idup()  # not Dup, so that collectives in flight progress meanwhile
-            until(request.Test, what, partial(_missing, comm, "made it"))
+            until(request.Test, what, partial(_missing, comm, "made this call"))
         return _register(comm, private, _facts(private))
 
 
@@ -96,7 +96,7 @@ def is_new(comm: object) -> bool:
     return getattr(comm, "handle", None) not in channels or bool(getattr(comm, "unfinished", None))
 
 
-def meet(comm: MPI.Intracomm, what: str, group: MPI.Group | None = None) -> None:
+def wait_for_ranks(comm: MPI.Intracomm, what: str, group: MPI.Group | None = None) -> None:
     """Wait until all ranks, or the ranks of a group, have called this; all tasks progress meanwhile.
 
     Afterwards, the caller can call an MPI function that blocks until all these ranks call it: no task has to progress
@@ -166,7 +166,7 @@ def _missing(ranks: MPI.Intracomm | MPI.Group, what: str) -> str:
     if not absent:
         return f"rank {ranks.rank} waits, because at least one of the {ranks.size} ranks has not {what}"
     who = f"rank {absent[0]} has" if len(absent) == 1 else f"ranks {', '.join(map(str, absent))} have"
-    return f"rank {ranks.rank} of {ranks.size} waits, because {who} not {what}, or later than rank {ranks.rank}"
+    return f"rank {ranks.rank} of {ranks.size} waits, because {who} not {what}, or did so only after rank {ranks.rank}"
 
 
 def _absent(comm: MPI.Intracomm) -> list[int]:

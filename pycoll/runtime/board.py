@@ -55,7 +55,7 @@ def _slot(most: int) -> int:
     return (most + 1) + -(most + 1) % _LINE
 
 
-class Seen:
+class Arrival:
     """The beginning or the end of the current collective on a rank, in the form of a request of MPI.
 
     It is reached when the number of the collective is at one of two places in the row of the rank.
@@ -89,4 +89,4 @@ class Seen:
         """Do nothing."""
 
 
-REPEATABLE.update(one.__code__ for one in (Board.finish, Seen.Wait))
+REPEATABLE.update(one.__code__ for one in (Board.finish, Arrival.Wait))

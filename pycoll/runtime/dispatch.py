@@ -246,9 +246,9 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     key = _program_key(call, channel, buffers, operation, chosen, choice)
     typed = bool(operation) or call.read is check_buffers
     sharing = find_sharing(channel, key, buffers, operation, call.form)
-    if choice.leaves and sharing:
+    if choice.native_unless_registered and sharing:
         sharing.misses = channel.misses[call.primitive]
-    if choice.leaves and call.form == "blocking":
+    if choice.native_unless_registered and call.form == "blocking":
         key = key._replace(algorithm=find(call.primitive, NATIVE))  # if the buffers are not registered
     return Prepared(channel, key, buffers, operation, bind, typed, sharing)
 

@@ -136,16 +136,14 @@ def has_run(error: BaseException) -> bool:
     return False
 
 
-class Message:
-    """A message that has a different tag each time it is started."""
+class Begun(ABC):
+    """Looks like a persistent request, but begins a new request each time it is started."""
 
-    def __init__(self, begin: Callable[..., MPI.Request], memory: list[Any], peer: int, tag: list[int]) -> None:
-        self._begin, self._memory, self._peer, self._tag = begin, memory, peer, tag
-        self._request = MPI.REQUEST_NULL
+    _request: MPI.Request = MPI.REQUEST_NULL
 
+    @abstractmethod
     def Start(self) -> None:
         """Start it."""
-        self._request = self._begin(self._memory, self._peer, self._tag[0])
 
     def Test(self) -> bool:
         """Whether it is complete."""
@@ -155,8 +153,19 @@ class Message:
         """Wait until it is complete."""
         return self._request.Wait()
 
-    def Free(self) -> None:
+    def Free(self) -> None:  # noqa: B027
         """Do nothing: the request frees itself when it is complete."""
+
+
+class TaggedMessage(Begun):
+    """A message that has a different tag each time it is started."""
+
+    def __init__(self, begin: Callable[..., MPI.Request], memory: list[Any], peer: int, tag: list[int]) -> None:
+        self._begin, self._memory, self._peer, self._tag = begin, memory, peer, tag
+
+    def Start(self) -> None:
+        """Start it."""
+        self._request = self._begin(self._memory, self._peer, self._tag[0])
 
 
 # The code of calls that are made once more if a signal handler has ended them, unless it ends them again.

@@ -17,7 +17,7 @@ from ..base import hooks
 from ..compiler.blocks import ProgramKey, compiled
 from ..compiler.program import EMPTY, Message, Program, Start, Wait
 from ..schedule.registry import find
-from .board import Board, Seen
+from .board import Arrival, Board
 from .executable import REPEATABLE, Calls, Executable
 from .recording import recorder
 from .recording.steps import Tracer
@@ -181,11 +181,11 @@ class BoardMeeting(Meeting):
         """An executable that writes and waits for the others; in traces, it sends empty messages."""
         board, here, place = self._board, channel.registered.here, channel.registered.place
         messages: list[Message] = []
-        requests: list[Seen] = []
+        requests: list[Arrival] = []
         for other, peer in enumerate(here):
             if other != place:
                 messages += [Message(True, peer, EMPTY, 0), Message(False, peer, EMPTY, 0)]
-                requests += [Seen(board, place, here[place], at), Seen(board, other, peer, at)]
+                requests += [Arrival(board, place, here[place], at), Arrival(board, other, peer, at)]
         starts, waits = range(0, len(messages), 2), range(1, len(messages), 2)
         program = Program([*map(Start, starts), *map(Wait, waits)], messages, 0, f"{name}.board")
         idle = [int] * (len(starts) - 1)  # all others see what is written once

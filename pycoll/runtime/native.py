@@ -22,6 +22,7 @@ from ..arguments.ops import Operation
 from ..compiler.blocks import Extents, ProgramKey
 from ..compiler.program import Collective, Program, Wait
 from ..schedule.registry import PRIMITIVES
+from .executable import Begun
 
 _SAME_ARITHMETIC = frozenset("ilqILQfd")
 _PAIRS = {"fi": MPI.FLOAT_INT, "di": MPI.DOUBLE_INT, "li": MPI.LONG_INT, "hi": MPI.SHORT_INT, "ii": MPI.INT_INT}
@@ -90,27 +91,15 @@ def request(comm: MPI.Intracomm, step: Collective, buffers: CheckedBuffers, oper
         raise ValueError("algorithm='native': this MPI library has no persistent collectives") from None
 
 
-class Request:
-    """A native nonblocking collective, which can be started once."""
+class Request(Begun):
+    """A native nonblocking collective."""
 
     def __init__(self, begin: Callable[[], MPI.Request]) -> None:
         self._begin = begin
-        self._request = MPI.REQUEST_NULL
 
     def Start(self) -> None:
         """Start it."""
         self._request = self._begin()
-
-    def Test(self) -> bool:
-        """Whether it is complete."""
-        return self._request.Test()
-
-    def Wait(self) -> bool:
-        """Wait until it is complete."""
-        return self._request.Wait()
-
-    def Free(self) -> None:
-        """Do nothing: the request frees itself when it is complete."""
 
 
 def bound(

@@ -52,10 +52,10 @@ class Plan(ABC):
     used: tuple[int, int]  # the bytes of the two buffers from their beginning; the arrays may be longer
     operation: Operation | None
     op: object  # of the caller; kept so that its id is not reused
-    gives: bool  # the send buffer is read
-    gets: bool  # the receive buffer is used
-    writes: bool  # the receive buffer is written, by the host
-    fills: bool  # the receive buffer is read, too
+    reads_send: bool
+    uses_recv: bool
+    writes_recv: bool  # on the host
+    reads_recv: bool
     running: Executable | None = None
     allocates: tuple[tuple[int, ...], np.dtype] | None = None  # shape and dtype of a receive buffer to be allocated
     answer: Callable[[Any], Any] | None = None  # makes the result, if it is not the receive buffer that was passed
@@ -77,20 +77,24 @@ class Plan(ABC):
 
     def _fits(self, send: Any, recv: Any) -> bool:
         """Whether these buffers are contiguous, writeable where necessary, and do not overlap."""
-        if self.gives and not send.flags.c_contiguous:
+        if self.reads_send and not send.flags.c_contiguous:
             return False
-        if self.gets and not (recv.flags.carray if self.writes else recv.flags.c_contiguous):
+        if self.uses_recv and not (recv.flags.carray if self.writes_recv else recv.flags.c_contiguous):
             return False
-        return not (self.gives and self.gets) or apart(send, recv)
+        return not (self.reads_send and self.uses_recv) or apart(send, recv)
 
     @abstractmethod
     def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]: ...
+
+    def addresses(self, send: Any, recv: Any) -> tuple[int, int]:
+        """The addresses of the buffers that are used, or 0."""
+        return address(send) if self.reads_send else 0, address(recv) if self.uses_recv else 0
 
     def buffers(self, send: Any, recv: Any) -> CheckedBuffers:
         """The buffers of a call with these arrays."""
         given, got = self.used
         return self.like.at(
-            _beginning(send, given) if self.gives else None, _beginning(recv, got) if self.gets else None
+            _beginning(send, given) if self.reads_send else None, _beginning(recv, got) if self.uses_recv else None
         )
 
     @abstractmethod
@@ -109,8 +113,8 @@ class StagedPlan(Plan):
     Arrays that are passed in two consecutive calls, as in a loop, get their own executable, if they own their memory.
     """
 
-    inside: Any  # the copy of the send buffer
-    outside: Any  # the copy of the receive buffer
+    send_stage: Any  # the copy of the send buffer
+    recv_stage: Any  # the copy of the receive buffer
     executable: Executable | None = None  # for these two copies
     idle: list[tuple[Executable, Any, Any]] = field(default_factory=list)  # of tasks, each with its own two copies
     last: tuple[int, int] = (0, 0)  # the identities of the arrays of the last call
@@ -128,22 +132,22 @@ class StagedPlan(Plan):
             return True
         if not self._fits(send, recv):
             return False
-        if self.tries and self.gets and recv.base is None and (not self.gives or send.base is None):
+        if self.tries and self.uses_recv and recv.base is None and (not self.reads_send or send.base is None):
             self._look_for_usual(send, recv)
         executable = self.running = self.executable or self._bound()
-        if self.gives:
-            self.inside[...] = send
-        if self.fills:
-            self.outside[...] = recv
+        if self.reads_send:
+            self.send_stage[...] = send
+        if self.reads_recv:
+            self.recv_stage[...] = recv
         interrupted = executable.interrupted
         try:
             executable.run()
         except BaseException:
-            if self.writes and executable.interrupted != interrupted:  # it has run to its end all the same
-                recv[...] = self.outside
+            if self.writes_recv and executable.interrupted != interrupted:  # it has run to its end all the same
+                recv[...] = self.recv_stage
             raise
-        if self.writes:
-            recv[...] = self.outside
+        if self.writes_recv:
+            recv[...] = self.recv_stage
         return True
 
     def _look_for_usual(self, send: Any, recv: Any) -> None:
@@ -154,7 +158,7 @@ class StagedPlan(Plan):
             self.usual_recv = _nobody  # set last, because a signal handler may raise an exception before
             self.usual = self.channel.bind(self.program, self.buffers(send, recv), self.operation)
             self.usual.known.append((self, None))
-            self.usual_send = weakref.ref(send) if self.gives else lambda: send
+            self.usual_send = weakref.ref(send) if self.reads_send else lambda: send
             self.usual_recv = weakref.ref(recv)
         self.last = now
 
@@ -166,29 +170,31 @@ class StagedPlan(Plan):
         self.executable, self.usual_recv = None, _nobody
 
     def _bound(self) -> Executable:
-        self.executable = self.channel.bind(self.program, self.like.at(self.inside, self.outside), self.operation)
+        self.executable = self.channel.bind(
+            self.program, self.like.at(self.send_stage, self.recv_stage), self.operation
+        )
         self.executable.known.append((self, None))
         return self.executable
 
     def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
-        executable, inside, outside = stage = self.idle.pop() if self.idle else self._new_stage(send, recv)
+        executable, send_stage, recv_stage = stage = self.idle.pop() if self.idle else self._new_stage(send, recv)
         executable.tag[:] = (tag,)
-        if self.gives:
-            inside[...] = send
-        if self.fills:
-            outside[...] = recv
+        if self.reads_send:
+            send_stage[...] = send
+        if self.reads_recv:
+            recv_stage[...] = recv
         yield executable
-        if self.writes:
-            recv[...] = outside
+        if self.writes_recv:
+            recv[...] = recv_stage
         if len(self.idle) < self.most_idle:
             self.idle.append(stage)
 
     def _new_stage(self, send: Any, recv: Any) -> tuple[Executable, Any, Any]:
-        inside = np.empty_like(send) if self.gives else None
-        outside = np.empty_like(recv) if self.gets else None
-        buffers, places = self.like.at(inside, outside), (address(inside), address(outside))
+        send_stage = np.empty_like(send) if self.reads_send else None
+        recv_stage = np.empty_like(recv) if self.uses_recv else None
+        buffers, places = self.like.at(send_stage, recv_stage), (address(send_stage), address(recv_stage))
         program = lowered(self.program, buffers, self.operation)
-        return self.channel.bind_anew(program, buffers, places, self.operation, in_flight=True), inside, outside
+        return self.channel.bind_anew(program, buffers, places, self.operation, in_flight=True), send_stage, recv_stage
 
 
 @dataclass(kw_only=True)
@@ -207,12 +213,12 @@ class PlacedPlan(Plan):
     def run(self, send: Any, recv: Any) -> bool:
         """Run on these buffers; return False if they need a full check."""
         start = other = 0
-        if self.gives:
+        if self.reads_send:
             if not send.flags.c_contiguous:
                 return False
             start = self.address(send)
-        if self.gets:
-            if not (recv.flags.carray if self.writes else recv.flags.c_contiguous):
+        if self.uses_recv:
+            if not (recv.flags.carray if self.writes_recv else recv.flags.c_contiguous):
                 return False
             other = self.address(recv)
         executable = self.running = self.bound.get((start, other))
@@ -224,7 +230,7 @@ class PlacedPlan(Plan):
     def _run_elsewhere(self, send: Any, recv: Any, places: tuple[int, int]) -> bool:
         """Run on buffers without an executable; return False if they need a full check."""
         (start, other), (given, got) = places, self.used
-        if not self.on_host or (self.gives and self.gets and overlap(start, given, other, got)):
+        if not self.on_host or (self.reads_send and self.uses_recv and overlap(start, given, other, got)):
             return False
         if self._are_known(places):
             executable = self.running = self.channel.bind(self.program, self.buffers(send, recv), self.operation)
@@ -256,7 +262,7 @@ class PlacedPlan(Plan):
         return False
 
     def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
-        places = address(send) if self.gives else 0, address(recv) if self.gets else 0
+        places = self.addresses(send, recv)
         if is_native(self.program):
             yield freed_at_its_end(self.channel.bind(self.program, self.buffers(send, recv), self.operation, tag))
             return
@@ -313,10 +319,10 @@ def make_plan(
         "used": tuple(0 if array is None else int(array.nbytes) for array in (buffers.send, buffers.recv)),
         "operation": operation,
         "op": op,
-        "gives": gives,
-        "gets": gets,
-        "writes": gets and on_host and not buffers.read_only,
-        "fills": gets and buffers.in_place,
+        "reads_send": gives,
+        "uses_recv": gets,
+        "writes_recv": gets and on_host and not buffers.read_only,
+        "reads_recv": gets and buffers.in_place,
     }
     sizes = [array.nbytes for array, used in ((send, gives), (recv, gets)) if used]
     wanted = [array.nbytes for array in (buffers.send, buffers.recv) if array is not None]
@@ -336,11 +342,11 @@ def make_plan(
 
 def _staged(alike: dict[str, Any], eager: bool, send: Any, recv: Any) -> StagedPlan:
     """A plan that copies buffers like these."""
-    inside, outside = alike["channel"].stage(EAGER if eager else STAGED)
+    send_stage, recv_stage = alike["channel"].stage(EAGER if eager else STAGED)
     return StagedPlan(
         **alike,
-        inside=_like(inside, send) if alike["gives"] else None,
-        outside=_like(outside, recv) if alike["gets"] else None,
+        send_stage=_like(send_stage, send) if alike["reads_send"] else None,
+        recv_stage=_like(recv_stage, recv) if alike["uses_recv"] else None,
         tries=8 if eager else 0,  # for longer ones, PlacedPlan has looked up the addresses
         most_idle=MOST_IDLE if eager else MOST_LONG_IDLE,
     )

@@ -37,10 +37,10 @@ class DevicePlan(Plan):
 
     def _places(self, send: Any, recv: Any) -> tuple[int, int] | None:
         """The addresses of the buffers, or 0; None if they need a full check."""
-        arrays = [array for array, used in ((send, self.gives), (recv, self.gets)) if used]
+        arrays = [array for array, used in ((send, self.reads_send), (recv, self.uses_recv)) if used]
         if not all(map(self._is_usual, arrays)):
             return None
-        places = address(send) if self.gives else 0, address(recv) if self.gets else 0
+        places = self.addresses(send, recv)
         if len(arrays) == 2 and overlap(places[0], send.nbytes, places[1], recv.nbytes):
             return None
         return places
@@ -66,8 +66,7 @@ class DevicePlan(Plan):
         return self._parts(send, recv, self.channel.next_tag())
 
     def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
-        places = address(send) if self.gives else 0, address(recv) if self.gets else 0
-        yield from self.sharing.parts(*places, tag, lambda: [self._message(send, recv, tag)])
+        yield from self.sharing.parts(*self.addresses(send, recv), tag, lambda: [self._message(send, recv, tag)])
 
     def _message(self, send: Any, recv: Any, tag: int) -> Executable:
         return freed_at_its_end(self.channel.bind(self.program, self.buffers(send, recv), self.operation, tag))

@@ -120,12 +120,12 @@ class SharedPlan(Plan):
     def _places(self, send: Any, recv: Any) -> tuple[int, int] | None:
         """The addresses of the buffers, or 0; None if they need a full check."""
         start = other = 0
-        if self.gives:
+        if self.reads_send:
             if not send.flags.c_contiguous:
                 return None
             start = get_address(send)
-        if self.gets:
-            if not (recv.flags.carray if self.writes else recv.flags.c_contiguous):
+        if self.uses_recv:
+            if not (recv.flags.carray if self.writes_recv else recv.flags.c_contiguous):
                 return None
             other = get_address(recv)
             given, got = self.used
@@ -194,8 +194,7 @@ class SharedPlan(Plan):
             self.running.failed = True
 
     def _parts(self, send: Any, recv: Any, tag: int) -> Iterator[Executable]:
-        places = address(send) if self.gives else 0, address(recv) if self.gets else 0
-        yield from self.sharing.parts(*places, tag, lambda: self.messages._parts(send, recv, tag))
+        yield from self.sharing.parts(*self.addresses(send, recv), tag, lambda: self.messages._parts(send, recv, tag))
 
     def keep(self, executable: Executable, places: tuple[int, int]) -> None:
         """Use this executable for messages of buffers at these addresses."""

@@ -206,7 +206,7 @@ class Task:
     def give_up(self) -> None:
         """Raise CollectiveTimeout, and make the communicator unusable."""
         seconds = self._limit or settings.TIMEOUT
-        problem = f"{self.name} did not finish in its timeout of {seconds:g} s: {self._state()}"
+        problem = f"{self.name} did not finish within its timeout of {seconds:g} s: {self._state()}"
         self.channel.abandon(CollectiveTimeout(problem), self, self._executable)
         self._complete()
         raise CollectiveTimeout(problem)
@@ -303,7 +303,7 @@ def drain(channel: Channel | None) -> None:
 
 
 @contextlib.contextmanager
-def going_on() -> Iterator[None]:
+def advanced_elsewhere() -> Iterator[None]:
     """Advance the tasks of this thread in another thread while this one is in a blocking call of MPI."""
     if not tasks or background or MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         yield

@@ -49,7 +49,7 @@ class Counts:
     crossing: dict[tuple[int, int], float] = field(default_factory=dict)  # bytes between two hosts in one direction
 
 
-class Seen(NamedTuple):
+class RankState(NamedTuple):
     """The state of one rank that `watch` gets after each round, and at the start with all blocks that it holds."""
 
     rank: int
@@ -70,7 +70,7 @@ class _Rank:
     round: Round | None = None  # the current one; None if the rank has finished
     outgoing: dict[int, list[Blocks]] = field(default_factory=dict)  # its messages, by receiver
     incoming: dict[int, list[Blocks]] = field(default_factory=dict)  # by sender
-    heard: int = 0  # bit set of the ranks that it has heard of, directly or through others; for barriers
+    heard: int = 0  # bit set of the ranks that it has heard from, directly or through others; for barriers
     clock: list[float] = field(default_factory=lambda: [0.0] * 4)
     messages: int = 0
     sent: float = 0.0
@@ -87,7 +87,7 @@ class _Rank:
         self.outgoing, self.incoming = messages(self.round)
 
 
-# by sender and receiver: the values of each message, and the ranks that the sender has heard of
+# by sender and receiver: the values of each message, and the ranks that the sender has heard from
 _InFlight = dict[tuple[int, int], list[tuple[list[int], int]]]
 
 
@@ -100,7 +100,7 @@ class _Run:
         self.hazards: list[tuple[int, int]] = []
         self.hosts = range(size) if hosts is None else hosts
         self.crossing: dict[tuple[int, int], float] = {}
-        self.watch: Callable[[Seen], object] | None = None
+        self.watch: Callable[[RankState], object] | None = None
         self.ranks = []
         parts = algorithm.parts(size, segments, hosts)
         for rank in range(size):
@@ -188,7 +188,7 @@ class _Run:
         written = {block: self.values.value(state.held[block]) for block in blocks}
         heard = [other for other in range(len(self.ranks)) if state.heard >> other & 1]
         step, *cost = state.clock
-        self.watch(Seen(rank, int(step), moves, written, heard, tuple(cost)))
+        self.watch(RankState(rank, int(step), moves, written, heard, tuple(cost)))
 
     def apply(self, rank: int, move: Move, in_flight: _InFlight) -> None:
         state = self.ranks[rank]
@@ -287,7 +287,7 @@ def prove(
     segments: int = 1,
     nbytes: Bytes = lambda block: 1,
     hosts: Hosts = None,
-    watch: Callable[[Seen], object] | None = None,
+    watch: Callable[[RankState], object] | None = None,
 ) -> Counts:
     """Run the algorithm symbolically on `size` ranks; raise ProofError if it breaks a promise.
 
@@ -341,7 +341,7 @@ def _check_goal(run: _Run, algorithm: Algorithm, size: int, root: int, parts: in
     for rank, state in enumerate(run.ranks):
         if algorithm.primitive.name == "barrier" and state.heard != (1 << size) - 1:
             missing = [other for other in range(size) if not state.heard >> other & 1]
-            raise ProofError(f"rank {rank} leaves the barrier without having heard of {ranks_named(missing)}")
+            raise ProofError(f"rank {rank} leaves the barrier without having heard from {ranks_named(missing)}")
         promised = tuple(algorithm.primitive.contributors(rank, size))
         counts = [counts_of(source) for source in algorithm.count_sources(size, root)]
         for block in [*algorithm.primitive.wants(rank, size, root, parts), *counts]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
-from .moves import Block, Move, Schedule
+from .moves import Block, Schedule
 
 # The blocks with which each primitive starts and ends: {block: its place in the send (receive) buffer}.  A place is the
 # index of a part of the vector, or of the block of a rank.
@@ -370,10 +370,3 @@ def algorithms_of(primitive: str) -> dict[str, Algorithm]:
     if not catalogue:
         importlib.import_module(f"pycoll.primitives.{primitive}")
     return catalogue
-
-
-def lanes(*columns: Sequence[Move | None]) -> Schedule:
-    """Generate rounds from columns of moves that run in parallel; None leaves a gap."""
-    for moves in itertools.zip_longest(*columns):
-        if present := tuple(move for move in moves if move is not None):
-            yield present

@@ -41,13 +41,13 @@ class SelectionKey(NamedTuple):
 class Choice(NamedTuple):
     """An algorithm, the reason, and the size of its segments in bytes; None for the default size.
 
-    `leaves` is True if MPI runs the call in case that its buffers are not registered.
+    `native_unless_registered` is True if MPI runs the call in case its buffers are not registered.
     """
 
     algorithm: str
     reason: str
     segment: int | None = None
-    leaves: bool = False
+    native_unless_registered: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
     if drop_in and nbytes <= native_limit(key, facts):
         return Choice(NATIVE, SHORT)
     reason = "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
-    leaves = may_leave(key, facts) and nbytes <= native_if_ordinary(primitive, facts.library)
-    return Choice(name, reason, leaves=leaves)
+    native = may_leave(key, facts) and nbytes <= native_if_ordinary(primitive, facts.library)
+    return Choice(name, reason, native_unless_registered=native)
 
 
 def native_limit(key: SelectionKey, facts: CommFacts) -> int:

@@ -90,11 +90,11 @@ class FatTree(Topology):
 
 @dataclass(frozen=True)
 class Torus(Topology):
-    """Hosts on a grid that is closed in each dimension, with links to both neighbours in each dimension.
+    """Hosts on a grid that is closed in each dimension, with links to both neighbors in each dimension.
 
     Hosts are numbered like the elements of an array in C order.  A message passes the dimensions from the first to the
     last, each in the shorter direction; if both are equal, up from even coordinates and down from odd ones.  In a
-    dimension of two hosts, both neighbours are the same host, and there is one link.
+    dimension of two hosts, both neighbors are the same host, and there is one link.
     """
 
     sizes: tuple[int, ...]

@@ -43,7 +43,7 @@ class Message:
             return True
         if time.monotonic() > self._deadline:
             _unfinished.append(self)
-            raise CollectiveTimeout(f"{self._name} did not finish in its timeout of {self._seconds:g} s")
+            raise CollectiveTimeout(f"{self._name} did not finish within its timeout of {self._seconds:g} s")
         return False
 
     def Wait(self) -> None:

@@ -23,7 +23,7 @@ TICKS = 10  # at most
 MANY = 600  # messages; if there are more, none is drawn
 APART = 20.0  # pixels between numbers of steps, at least
 LETTER = 6.0  # the width of one, in pixels
-COLOURS = {
+COLORS = {
     "forward": "forward",
     "backward": "backward",
     "optimizer": "optimizer",
@@ -229,7 +229,7 @@ def _spacing(length: float) -> tuple[float, int]:
 
 def _legend(top: float, kinds: set[str]) -> Iterator[str]:
     left = float(MARGIN)
-    for kind, meaning in COLOURS.items():
+    for kind, meaning in COLORS.items():
         if kind not in kinds:
             continue
         yield tag("rect", class_=f"bar {kind}", x=left, y=top, width=12.0, height=12.0)

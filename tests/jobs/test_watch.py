@@ -25,7 +25,7 @@ pycoll.allreduce(x, y)
 """
 
 
-def watching(directory, behaviour, *options):
+def watching(directory, behavior, *options):
     """Run the program, and `pycoll.watch` on it once all other ranks wait; return the output, and what became of it."""
     program = directory / "program.py"
     program.write_text(ABSENT)
@@ -33,7 +33,7 @@ def watching(directory, behaviour, *options):
     jobs = []
     job = threading.Thread(
         target=lambda: jobs.append(
-            run(3, [str(program), behaviour], 120, environment={"PYCOLL_WATCH": str(roll)}, patience=5)
+            run(3, [str(program), behavior], 120, environment={"PYCOLL_WATCH": str(roll)}, patience=5)
         )
     )
     job.start()

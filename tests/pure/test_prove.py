@@ -199,19 +199,19 @@ def test_a_block_that_is_sent_and_not_held():
     assert "rank 0, round 1: sends block 2, which it does not hold; it holds 0" in text
 
 
-def only_the_neighbours(rank, size):
+def only_the_neighbors(rank, size):
     yield Send((rank + 1) % size, [rank]), Recv((rank - 1) % size, [(rank - 1) % size])
 
 
 def test_a_block_that_is_missing_at_the_end():
-    assert words("allgather", only_the_neighbours, 3).endswith("on 3 ranks: rank 0 ends without block 1")
+    assert words("allgather", only_the_neighbors, 3).endswith("on 3 ranks: rank 0 ends without block 1")
 
 
 def test_a_barrier_that_is_left_too_early():
     def once_round(rank, size):
         yield Send((rank + 1) % size, []), Recv((rank - 1) % size, [])
 
-    assert "rank 0 leaves the barrier without having heard of rank 1" in words("barrier", once_round, 3)
+    assert "rank 0 leaves the barrier without having heard from rank 1" in words("barrier", once_round, 3)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from .launch import Launcher
 
 
 class OnDevice(Memory):
-    """The common part of both ways: a GPU that runs some steps of a program."""
+    """The kinds of memory for calls in which a GPU runs some steps of a program."""
 
     def __init__(self, device: int, buffers: Sequence[Any], on_device: set[int], scratch: Hashable) -> None:
         self._device = device

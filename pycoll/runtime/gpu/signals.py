@@ -1,13 +1,15 @@
 """Signals: events of CUDA that the processes of a host share, so that kernels wait for work of other processes.
 
-A signal has two events: its process records `ready` when all work that the caller has queued on its buffers precedes,
-and `done` after its own kernels.  An event is exported once, and recorded in every call.  Whoever waits for an event
-waits for its latest record, so messages order the two: all ranks record `ready` before they exchange their signals, and
-wait for those of others after that; all record `done` before a barrier, and check those of others after that.  A rank
-records an event again only in a later call, after all ranks of this call have reached that barrier.  If another rank is
-still checking `done` then, it waits longer, for work that does not depend on it.
+A signal has two events.  Its process records `ready` after all work that the caller has queued on its buffers, and
+`done` after its own kernels.  An event is exported once, and recorded in every call.
 
-The events are never destroyed, because the behavior of those who have them open would be undefined.
+Whoever waits for an event waits for its latest record, so messages must separate records from waits.  All ranks record
+`ready` before they exchange their signals, and only then wait for `ready` of the others.  All ranks record `done`
+before the barrier, and only then check `done` of the others.  A rank records an event again in a later call, after all
+ranks have reached that barrier.  A rank that still checks `done` then waits longer than necessary, for work that does
+not depend on it.
+
+The events are never destroyed: the behavior of processes that have them open would be undefined.
 """
 
 from __future__ import annotations

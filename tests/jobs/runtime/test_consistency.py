@@ -215,7 +215,7 @@ def late(arguments, *texts):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("ranks", quick(2, 3))
 def test_a_rank_that_never_calls_is_named(monkeypatch, form, ranks):
-    texts = ["bcast by naive on rank ", "in its timeout of 1 s", "it is waiting for rank 1 to send a message to it"]
+    texts = ["bcast by naive on rank ", "within its timeout of 1 s", "it is waiting for rank 1 to send a message to it"]
     text = late("'bcast', np.ones(3), 1, algorithm='naive'", *texts)
     program(monkeypatch, text, ranks, form, TIMEOUT="1")
 
@@ -226,7 +226,7 @@ def test_waits_for_several_tell_of_it_too(monkeypatch, function):
 def call(*arguments):
     pycoll.{function}([pycoll.ibcast(np.ones(3), 1, algorithm="tree")])
 """
-    texts = ["bcast by tree on rank 0 of 2", "in its timeout of 1 s", "in round 1 it is waiting for rank 1 to send"]
+    texts = ["bcast by tree on rank 0 of 2", "within its timeout of 1 s", "in round 1 it is waiting for rank 1 to send"]
     program(monkeypatch, call + late("'bcast'", *texts), 2, TIMEOUT="1")
 
 
@@ -317,7 +317,7 @@ COMMUNICATORS = """
 comms = [pycoll.Comm(world.Dup()) for _ in range(3)]
 plain = world.Dup()
 waits = {
-    lambda: pycoll.barrier(comm=plain): ["the first call of pycoll on this communicator did", "rank 1 has not made it"],
+    lambda: pycoll.barrier(comm=plain): ["the first call of pycoll on this communicator did", "has not made this call"],
     lambda: comms[0].Split(0): ["Split did not finish", "rank 1 has not called it"],
     lambda: comms[1].Create_group(comms[1].Get_group()): ["Create_group did not finish", "has not called it"],
     lambda: DistributedDataParallel({"a": short}): ["the constructor of a driver on rank 0", "has not called it"],

@@ -62,7 +62,7 @@ def test_flattened_axes():
 
 
 def test_the_last_axis_lies_inside_hosts(monkeypatch):
-    """Ranks are dealt to two hosts like cards; neighbours on the last axis share a host."""
+    """Ranks are dealt to two hosts like cards; neighbors on the last axis share a host."""
     if SIZE % 4:
         pytest.skip("needs 4 or 8 ranks")
     monkeypatch.setattr("pycoll.parallel.mesh._ranks_of_host", lambda comm: comm.Split(comm.rank % 2))

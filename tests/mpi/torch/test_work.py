@@ -197,7 +197,7 @@ def test_timeout_of_a_work_that_nobody_waits_for(world):
     if dist.get_rank() == 1:
         work = dist.barrier(group=group, async_op=True)
         future = work.get_future()
-        with pytest.raises(RuntimeError, match=r"did not finish in its timeout of 0\.3 s"):
+        with pytest.raises(RuntimeError, match=r"did not finish within its timeout of 0\.3 s"):
             future.wait()
         assert isinstance(work.exception(), pycoll.CollectiveTimeout)
         assert not work.is_success()

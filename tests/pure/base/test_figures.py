@@ -22,13 +22,13 @@ def drawn():
     return figure
 
 
-def test_every_colour_of_an_svg_has_one_for_dark_pages():
+def test_every_color_of_an_svg_has_one_for_dark_pages():
     text = image(drawn(), "svg").decode()
     elements, _, rules = text.partition("@media (prefers-color-scheme: dark)")
     used = set(re.findall(r"(?:fill|stroke): (#\w{6})", elements))
     assert {INK, PAPER, BLUE} <= used <= set(DARK)
-    for colour in used:
-        assert f'[style*="fill: {colour}"] {{ fill: {DARK[colour]} !important }}' in rules
+    for color in used:
+        assert f'[style*="fill: {color}"] {{ fill: {DARK[color]} !important }}' in rules
     ElementTree.fromstring(text)
 
 

@@ -1,4 +1,4 @@
-"""Pictures and sheets: each block has its place, each message its arrow, and colours have enough contrast."""
+"""Pictures and sheets: each block has its place, each message its arrow, and colors have enough contrast."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -111,10 +111,10 @@ def test_blocks_of_any_name_are_drawn():
 
 
 def contrast(one, other):
-    """Return the contrast ratio of two colours as defined by WCAG 2."""
+    """Return the contrast ratio of two colors as defined by WCAG 2."""
 
-    def luminance(colour):
-        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    def luminance(color):
+        parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -123,11 +123,11 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_colours_can_be_read(theme):
+def test_colors_can_be_read(theme):
     style = files("pycoll.draw").joinpath("drawing.css").read_text()
     blocks = style.split("prefers-color-scheme: dark")
-    colours = dict(re.findall(r"--(\w+): (#\w{6})", blocks[theme == "dark"]))
+    colors = dict(re.findall(r"--(\w+): (#\w{6})", blocks[theme == "dark"]))
     for name in ["paper", "tint", "tint2", *(f"r{rank}" for rank in range(8))]:
-        assert contrast(colours["ink"], colours[name]) >= 4.5, name
-    assert contrast(colours["soft"], colours["paper"]) >= 4.5
-    assert all(contrast(colours[name], colours["paper"]) >= 3 for name in ("move", "combine", "done"))
+        assert contrast(colors["ink"], colors[name]) >= 4.5, name
+    assert contrast(colors["soft"], colors["paper"]) >= 4.5
+    assert all(contrast(colors[name], colors["paper"]) >= 3 for name in ("move", "combine", "done"))

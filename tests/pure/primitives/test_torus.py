@@ -32,7 +32,7 @@ def steps(name, size, k):
 
 
 @pytest.mark.parametrize("size, k", [(9, 1), (16, 2), (64, 3), (36, 2)])
-def test_the_bucket_algorithm_sends_to_each_neighbour_in_each_round(size, k):
+def test_the_bucket_algorithm_sends_to_each_neighbor_in_each_round(size, k):
     for found in steps("bucket", size, k):
         assert (np.abs(found).sum(1) == 1).all()
         assert len({tuple(each) for each in found}) == len(found) == 2 * k

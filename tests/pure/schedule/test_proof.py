@@ -204,7 +204,7 @@ def too_little(rank, size):
         ("reduce_scatter", overlapping_writes, "with different blocks"),
         ("allreduce", too_little, "lacks the contribution of"),
         ("allgather", too_little, "without block"),
-        ("barrier", too_little, "having heard of"),
+        ("barrier", too_little, "having heard from"),
     ],
 )
 def test_the_proof_refuses(primitive, generator, complaint):

@@ -51,17 +51,17 @@ def test_messages_to_ranks_that_share_cores(library, eager):
 
 
 @pytest.mark.parametrize(
-    "nbytes, leaves", [(128 << 10, False), ((128 << 10) + 1, True), (512 << 10, True), (1 << 20, False)]
+    "nbytes, native", [(128 << 10, False), ((128 << 10) + 1, True), (512 << 10, True), (1 << 20, False)]
 )
-def test_calls_that_mpi_runs_if_buffers_are_not_registered(nbytes, leaves):
+def test_calls_that_mpi_runs_if_buffers_are_not_registered(nbytes, native):
     key = SelectionKey("scatter", nbytes, drop_in=True, registered=True)
-    assert select(None, key, CommFacts((0, 0)), Choices(), None).leaves == leaves
-    assert not select(None, key._replace(drop_in=False), CommFacts((0, 0)), Choices(), None).leaves
-    assert not select(None, key, CommFacts((0, 1)), Choices(), None).leaves
+    assert select(None, key, CommFacts((0, 0)), Choices(), None).native_unless_registered == native
+    assert not select(None, key._replace(drop_in=False), CommFacts((0, 0)), Choices(), None).native_unless_registered
+    assert not select(None, key, CommFacts((0, 1)), Choices(), None).native_unless_registered
     assert (select(None, key._replace(missed=True), CommFacts((0, 0)), Choices(), None).reason == SHORT) == (
         nbytes <= 512 << 10
     )
-    assert not select("ring", key, CommFacts((0, 0)), Choices(), None).leaves
+    assert not select("ring", key, CommFacts((0, 0)), Choices(), None).native_unless_registered
 
 
 @pytest.mark.parametrize("registered", [False, True])

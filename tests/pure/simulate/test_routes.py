@@ -36,7 +36,7 @@ def distance(sizes, one, other):
 
 
 @given(TORI, st.data())
-def test_a_message_goes_from_neighbour_to_neighbour_by_the_shortest_way(sizes, data):
+def test_a_message_goes_from_neighbor_to_neighbor_by_the_shortest_way(sizes, data):
     hosts = st.integers(0, math.prod(sizes) - 1)
     source, to = data.draw(hosts), data.draw(hosts)
     at = source

@@ -18,13 +18,13 @@ def test_a_plot_of_times_for_each_place_and_file():
     assert len({plot.name for plot in times.values()}) == 4
 
 
-def test_one_colour_for_an_algorithm_in_all_plots():
+def test_one_color_for_an_algorithm_in_all_plots():
     (speeds,), times = plots_of({"a": document(), "b": document(speed=2)}, "allreduce")
     figures = [plot.draw(wide=True) for plot in times.values()]
     in_times = {axes.get_title("left"): axes.lines[-1].get_color() for figure in figures for axes in figure.axes}
     for axes in speeds.draw(wide=True).axes:
-        colours = {line.get_label(): line.get_color() for line in axes.lines}
-        assert [colours[name] for name in ("tree", "ring")] == [in_times[name] for name in ("tree", "ring")]
+        colors = {line.get_label(): line.get_color() for line in axes.lines}
+        assert [colors[name] for name in ("tree", "ring")] == [in_times[name] for name in ("tree", "ring")]
 
 
 def test_draw_writes_all_plots_as_one_image(tmp_path):

@@ -55,7 +55,7 @@ def test_names_stand_beside_the_ends_of_their_lines_and_do_not_overlap(wide):
     assert all(axes.bbox.x1 < box.x0 < box.x1 <= figure.bbox.x1 for box in boxes)
 
 
-def test_only_the_few_best_are_in_colour():
+def test_only_the_few_best_are_in_color():
     best = [record("best", size, 1.0) for size in (8, 64)]
     others = [record(name, size, time) for name, time in (("slow", 5.0), ("slower", 6.0)) for size in (8, 64)]
     chosen = [record("auto", size, 2.0) for size in (8, 64)]
