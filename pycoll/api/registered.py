@@ -38,6 +38,8 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.In
     ------
     ValueError
         If a dimension is negative, or the dtype contains Python objects.
+    MemoryError
+        If a rank cannot allocate its array; on all ranks.
 
     Notes
     -----
@@ -80,6 +82,8 @@ def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.In
     ------
     ValueError
         If a dimension is negative, or the dtype contains Python objects.
+    MemoryError
+        If a rank cannot allocate its array; on all ranks.
     """
     array = empty(shape, dtype, comm=comm)
     array[...] = 0

@@ -33,7 +33,7 @@ from .limits import Limits
 from .meeting import BoardMeeting, Meeting, MessageMeeting
 from .misses import Misses
 from .plan import Plan
-from .registered import Registered
+from .registered import NotEnoughMemory, Registered
 
 KEPT = 256  # executables kept for each communicator
 KEPT_REQUESTS = 8192  # the most requests that they have together
@@ -269,7 +269,7 @@ class Channel:
         """Make the communicator unusable if the block fails on this rank only, so that the accounts of ranks differ."""
         try:
             yield
-        except ValueError:  # on all ranks
+        except (ValueError, NotEnoughMemory):  # on all ranks
             raise
         except BaseException as error:
             failure = self.interrupted(what, error)

@@ -10,6 +10,7 @@ So only sizes and numbers are exchanged.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import tempfile
@@ -26,8 +27,13 @@ from .progress import until
 GROWTH = 1 << 20  # the least bytes of the part of a rank in an area; each area is as large as all before together
 KEPT = 1 << 26  # the most bytes of a part by which memory grows in advance, or that are kept although they are empty
 ALIGNMENT = 64
+MOST = 1 << 60  # bytes of an allocation; there is no such memory
 AREA = 48  # the number of an area is in the bits from here on, the offset in its part is in those below
 SHARED = Path("/dev/shm")  # a file system in memory, on Linux
+
+
+class NotEnoughMemory(MemoryError):
+    """A rank cannot allocate its memory; raised on all ranks."""
 
 
 class Part:
@@ -102,20 +108,39 @@ class Registered:
     def allocate(self, nbytes: int) -> tuple[mmap.mmap | bytearray, int]:
         """Allocate memory for this rank; return the memory and the offset of the allocation in it.
 
-        All ranks call this together, and may ask for different sizes.
+        All ranks call this together, and may ask for different sizes.  Raises NotEnoughMemory on all of them if one
+        cannot allocate its memory.
         """
-        rounded = max(nbytes + -nbytes % ALIGNMENT, ALIGNMENT)
+        rounded = min(max(nbytes + -nbytes % ALIGNMENT, ALIGNMENT), MOST)
         sizes = self._exchange([rounded])[:, 0].tolist()
         number = self._allocated = self._allocated + 1
-        self.live += 1
         area = next((area for area in self.areas.values() if area.take(number, sizes)), None)
-        if area is None:
-            area = self._grow(sizes)
-            if area is None:
-                memory = self._ordinary[number] = bytearray(rounded)
-                return memory, 0
+        if area is None and (area := self._grow(sizes)):
             area.take(number, sizes)
+        if area is None:
+            with contextlib.suppress(MemoryError):
+                self._ordinary[number] = bytearray(rounded)
+        if area is None or len(self.here) < self.comm.size:  # all ranks of this host know that, and those of others
+            self._check_that_all_have(number, nbytes)
+        self.live += 1
+        if area is None:
+            return self._ordinary[number], 0
         return area.memory, area.arrays[number][self.place]
+
+    def _check_that_all_have(self, number: int, nbytes: int) -> None:
+        """Give this allocation back and raise NotEnoughMemory if a rank has no memory for it."""
+        area = next((area for area in self.areas.values() if number in area.arrays), None)
+        missing = np.empty(self.comm.size, np.int64)
+        mine = 0 if area or number in self._ordinary else min(nbytes, MOST)
+        request = self.comm.Iallgather(np.array([mine]), missing)
+        until(request.Test, "allocating registered memory", partial(_missing, self.comm))
+        if not missing.any():
+            return
+        self._ordinary.pop(number, None)
+        if area:
+            area.give_back(number)
+        asked = [f"{missing[rank]} bytes on rank {rank}" for rank in np.flatnonzero(missing)]
+        raise NotEnoughMemory(f"cannot allocate {', '.join(asked)}")
 
     def _grow(self, sizes: list[int]) -> Area | None:
         """Create an area with room for these sizes; return None on all ranks if one of them cannot."""
