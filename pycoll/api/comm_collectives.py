@@ -377,7 +377,23 @@ def _native(comm: CollectiveMethods, method: str, why: NeedsNativeMPI, given: di
     request = function(comm, **{name: given[name] for name in names})
     if waits:
         until(request.Test, f"the native {method} on rank {comm.rank} of {comm.size}")
-    return request
+        return request
+    return _keeping(request, given)
+
+
+def _keeping(request: MPI.Request, given: dict[str, Any]) -> MPI.Request:
+    """The same request, which keeps the arguments alive: mpi4py does not do so for reductions and for `Iallgatherv`."""
+    kept = (_KeptPersistent if isinstance(request, MPI.Prequest) else _Kept)(request)
+    kept.arguments = given
+    return kept
+
+
+class _Kept(MPI.Request):
+    arguments: dict[str, Any]
+
+
+class _KeptPersistent(MPI.Prequest):
+    arguments: dict[str, Any]
 
 
 def _counts(comm: CollectiveMethods, sendbuf: Any, recvbuf: Any) -> Any:

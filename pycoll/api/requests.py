@@ -170,12 +170,15 @@ class Request(_Waited):
 
 
 class NativeRequest(Request):
-    """A native collective in flight."""
+    """A native collective in flight.
+
+    It keeps its buffers alive, because mpi4py does not do so for reductions and for `Iallgatherv`.
+    """
 
     active, done, _result = True, False, None  # in the class, so that a request is created faster
 
-    def __init__(self, request: MPI.Request) -> None:
-        self._request = request
+    def __init__(self, request: MPI.Request, *buffers: Any) -> None:
+        self._request, self._buffers = request, buffers
 
     @property
     def task(self) -> Any:  # type: ignore[override]
@@ -189,7 +192,7 @@ class NativeRequest(Request):
                 progress.until(self._request.Test, "a nonblocking collective of MPI")
         else:
             self._request.Wait()
-        self.active, self.done = False, True
+        self.active, self.done, self._buffers = False, True, ()
         return True
 
     def poll(self) -> bool:

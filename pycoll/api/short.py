@@ -34,7 +34,7 @@ def first_lines(primitive: str, method: str) -> tuple[list[str], dict[str, Any]]
     arguments = buffers + ", op" * PRIMITIVES[primitive].reduces + ", root" * PRIMITIVES[primitive].rooted
     call = f"native(limits.comm, {arguments})"
     if nonblocking := method.startswith("I"):
-        call = f"NativeRequest({call})"
+        call = f"NativeRequest({', '.join(filter(None, (call, buffers)))})"
     returned = [
         "    try:",
         f"        return {call}",

@@ -1,5 +1,7 @@
 """`pycoll.Comm` against mpi4py: MPI datatypes, also with gaps or absolute addresses, and MPI operations."""
 
+import gc
+import weakref
 from functools import partial
 from itertools import pairwise
 
@@ -9,7 +11,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.arguments import packing
-from tests.mpi.native import HANDLES, KINDS, RANK, SIZE
+from tests.mpi.native import HANDLES, KINDS, RANK, SIZE, WORLD
 
 from .specifications import FORMS, INT, MOVES, OURS, REDUCTIONS, THEIRS, TYPED, TYPES, call_of, check
 
@@ -293,3 +295,30 @@ def test_operations_that_do_not_commute_and_choices(affine):
     THEIRS.Allreduce(values, expected, affine)
     np.testing.assert_array_equal(result, expected)
     comm.Free()
+
+
+@pytest.mark.parametrize("method", ["Iallreduce", "Allreduce_init"])
+def test_buffers_of_requests_that_mpi_makes(method):
+    """Check that they live until the request is gone, although mpi4py does not keep them."""
+    comm = pycoll.Comm(WORLD)
+    pair = INT.Create_contiguous(2).Commit()
+    op = MPI.Op.Create(lambda given, result, datatype: None, commute=True)
+    send, recv = np.ones(8, "i"), np.zeros(8, "i")
+    memory = weakref.ref(send)
+    try:
+        request = getattr(comm, method)([send, 4, pair], [recv, 4, pair], op)
+    except (NotImplementedError, MPI.Exception) as error:
+        pytest.skip(f"{method}: {error}")
+    del send
+    gc.collect()
+    assert memory() is not None
+    if method.endswith("init"):
+        request.Start()
+    request.Wait()
+    if method.endswith("init"):
+        request.Free()
+    del request
+    gc.collect()
+    assert memory() is None
+    pair.Free()
+    op.Free()

@@ -1,6 +1,8 @@
 """Calls of `pycoll.Comm` so short that they are passed on to MPI with the arguments of the caller."""
 
+import gc
 import sys
+import weakref
 from dataclasses import replace
 from functools import partial
 
@@ -9,6 +11,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll.api.requests import NativeRequest
 from pycoll.runtime.attach import attach
 from pycoll.selection.rules import native_up_to
 from tests.mpi.native import RANK, SIZE, WORLD
@@ -256,3 +259,36 @@ def test_a_count_that_is_less_than_the_array(comm, name):
         elif RANK == 0:
             assert (blocks[:, :count] == 7).all() and (blocks[:, count:] == -1).all()
         blocks[:], block[:] = -1, -1
+
+
+NONBLOCKING = {
+    "Iallreduce": lambda send, recv: (send[:8], recv[:8]),
+    "Ireduce": lambda send, recv: (send[:8], recv[:8]),
+    "Iscan": lambda send, recv: (send[:8], recv[:8]),
+    "Iexscan": lambda send, recv: (send[:8], recv[:8]),
+    "Ireduce_scatter_block": lambda send, recv: (send[: 8 * SIZE], recv[:8]),
+    "Ireduce_scatter": lambda send, recv: (send[: 8 * SIZE], recv[:8], [8] * SIZE),
+    "Iallgather": lambda send, recv: (send[:8], recv[: 8 * SIZE]),
+    "Iallgatherv": lambda send, recv: (send[:8], [recv[: 8 * SIZE], [8] * SIZE]),
+    "Ialltoall": lambda send, recv: (send[: 8 * SIZE], recv[: 8 * SIZE]),
+}
+
+
+@pytest.mark.parametrize("method", NONBLOCKING)
+def test_buffers_live_until_the_request_is_complete(comm, method):
+    """Check this for calls that are passed on to MPI, because mpi4py does not keep all buffers."""
+    for number in range(3):
+        send, recv = np.ones(8 * SIZE), np.zeros(8 * SIZE)
+        memory = [weakref.ref(send)]
+        if RANK not in {"Ireduce": range(1, SIZE), "Iexscan": [0]}.get(method, []):  # these receive nothing
+            memory.append(weakref.ref(recv))
+        request = getattr(comm, method)(*NONBLOCKING[method](send, recv))
+        del send, recv
+        gc.collect()
+        passed_on = type(request) is NativeRequest  # others may be complete
+        assert passed_on or number == 0 or method == "Ireduce_scatter"
+        assert not passed_on or all(one() is not None for one in memory)
+        request.Wait()
+        request = None
+        gc.collect()
+        assert not any(one() is not None for one in memory)
