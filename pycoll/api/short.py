@@ -38,8 +38,9 @@ def first_lines(primitive: str, method: str) -> tuple[list[str], dict[str, Any]]
     returned = [
         "    try:",
         f"        return {call}",
-        "    except (BufferError, KeyError, ValueError):",  # mpi4py does not know the dtype of an array
-        f"        if are_known({buffers}):",
+        # mpi4py does not know the dtype of an array, or MPI rejects one that is passed twice
+        "    except (BufferError, KeyError, ValueError, MPIError) as error:",
+        f"        if is_final(error, {buffers}):",
         "            raise",
     ]
     lines = ["limits = self._limits"]
@@ -179,13 +180,18 @@ def mean_length(spec: Any, ranks: int) -> int:
 
 def is_on_host(buffer: Any) -> bool:
     """Whether a buffer is in memory of a usual type, or absent."""
-    memory = buffer[0] if (type(buffer) is list or type(buffer) is tuple) and buffer else buffer
-    return type(memory) in ON_HOST or buffer is IN_PLACE or buffer is None
+    return type(_memory(buffer)) in ON_HOST or buffer is IN_PLACE or buffer is None
 
 
-def are_known(*buffers: Any) -> bool:
-    """Whether mpi4py knows the dtypes of all buffers, so that it has raised another error."""
+def is_final(error: Exception, *buffers: Any) -> bool:
+    """Whether an error of MPI or mpi4py is one of pycoll too, because of the form of the buffers."""
+    if isinstance(error, MPI.Exception):
+        return len({id(_memory(buffer)) for buffer in buffers}) == len(buffers)
     return all(map(_is_known, buffers))
+
+
+def _memory(buffer: Any) -> Any:
+    return buffer[0] if (type(buffer) is list or type(buffer) is tuple) and buffer else buffer
 
 
 def _is_known(buffer: Any) -> bool:
@@ -200,6 +206,7 @@ def _is_known(buffer: Any) -> bool:
 
 _NAMES: dict[str, Any] = {
     "BYTE": MPI.BYTE,
+    "MPIError": MPI.Exception,
     "FLOAT": MPI.FLOAT,
     "DOUBLE": MPI.DOUBLE,
     "FLOAT_ID": id(MPI.FLOAT),
@@ -207,6 +214,6 @@ _NAMES: dict[str, Any] = {
     "SUM": MPI.SUM,
     "NONE": {},
     **{"IN_PLACE": IN_PLACE, "ITEMSIZES": ITEMSIZES, "ON_HOST": ON_HOST, "OTHER_FORM": OTHER_FORM},
-    **{"UNLIMITED": UNLIMITED, "NativeRequest": NativeRequest, "are_known": are_known, "background": background},
+    **{"UNLIMITED": UNLIMITED, "NativeRequest": NativeRequest, "background": background, "is_final": is_final},
     **{"is_on_host": is_on_host, "listed": listed, "mean_length": mean_length, "ndarray": ndarray, "tasks": tasks},
 }

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from ..base.errors import WrongDatatype
 from ..compiler.blocks import Extents, side_by_side
 from ..schedule.registry import NATIVE
 from . import device_copies
@@ -67,6 +68,8 @@ def parse(spec: Any, vector: bool) -> Spec:
 
 
 def _datatype(given: Any) -> MPI.Datatype | None:
+    if isinstance(given, MPI.Datatype) and given == MPI.DATATYPE_NULL:
+        raise WrongDatatype("message: the datatype is MPI.DATATYPE_NULL, or has been freed")
     if given is None or isinstance(given, MPI.Datatype):
         return given
     try:

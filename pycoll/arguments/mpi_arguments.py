@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from mpi4py import MPI
 
 from ..compiler.blocks import Extents
 from ..schedule.registry import Primitive
@@ -237,3 +238,8 @@ def _check_disjoint(places: Extents | None) -> None:
                 f"the blocks of recvbuf overlap: one starts at byte {start}, before another ends at byte {end}"
             )
         end = start + size
+
+
+def named_datatype(sendbuf: Any, recvbuf: Any) -> MPI.Datatype | None:
+    """The datatype that the arguments of a reduction name; None if they name none."""
+    return parse(recvbuf if sendbuf is IN_PLACE else sendbuf, vector=False).datatype

@@ -124,8 +124,11 @@ _BY_NAME = {name: operation._replace(handle=handle.handle) for name, (handle, op
 _BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True, handle=MPI.SUM.handle)
 
 
-def resolve(op: MPI.Op | str) -> Operation:
-    """The operation of an `MPI.Op` or a name; raises ValueError or TypeError if there is none."""
+def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None) -> Operation:
+    """The operation of an `MPI.Op` or a name; raises ValueError or TypeError if there is none.
+
+    The function of a user-defined operation gets `datatype`; None for the datatype that mpi4py infers from the array.
+    """
     if isinstance(op, str):
         try:
             return _BY_NAME[op.lower()]
@@ -138,13 +141,16 @@ def resolve(op: MPI.Op | str) -> Operation:
             return operation
     if op == MPI.OP_NULL or op.is_predefined:
         raise ValueError(f"op={op!r} is not one of: {', '.join(_BY_NAME)}, or a user-defined operation")
-    return _user_defined(op)
+    return _user_defined(op, datatype)
 
 
-def _user_defined(op: MPI.Op) -> Operation:
+def _user_defined(op: MPI.Op, datatype: MPI.Datatype | None) -> Operation:
     def combine(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
         result = right.copy()  # MPI overwrites the right operand, which may be a buffer of the caller
-        op.Reduce_local(left, result)
+        if datatype is None:
+            op.Reduce_local(left, result)
+        else:
+            op.Reduce_local([left.view(np.uint8), datatype], [result.view(np.uint8), datatype])
         out[...] = result
 
     return Operation("user-defined", combine, "", op.Is_commutative(), predefined=False, handle=op.handle)

@@ -35,6 +35,12 @@ class WrongOperation(_ExplainedError, TypeError):
     code = MPI.ERR_OP
 
 
+class WrongDatatype(_ExplainedError, ValueError):
+    """The datatype cannot be used; programs catch it as ValueError or as MPI.Exception (ERR_TYPE)."""
+
+    code = MPI.ERR_TYPE
+
+
 class CommunicatorLimit(_ExplainedError):
     """MPI cannot create another communicator."""
 

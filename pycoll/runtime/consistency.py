@@ -46,13 +46,14 @@ def fingerprint(key: ProgramKey, buffers: CheckedBuffers, operation: Operation |
     if typed and (buffers.send is not None or buffers.recv is not None):
         same["dtype"] = str(buffers.dtype)
     varies = bool(key.sends or key.recvs)
-    if not varies:
+    if primitive.name == "reduce_scatter":  # some ranks may pass counts, and others may not
+        same["recvcounts"] = _sizes(key.sends) if varies else [key.length * key.itemsize] * key.size
+    elif not varies:
         same["count" if primitive.reduces else "bytes"] = key.length
+    if not varies:
         same["segments"] = key.segments
     if primitive.name == "allgatherv":
         same["recvcounts"] = _sizes(key.recvs)
-    elif primitive.name == "reduce_scatter" and varies:
-        same["recvcounts"] = _sizes(key.sends)
     if not primitive.varies:
         return Fingerprint(same, None, None)
     sends = _sizes(key.sends)

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from ..arguments.buffer_spec import NeedsNativeMPI
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import address, is_host
-from ..arguments.mpi_arguments import read
+from ..arguments.mpi_arguments import named_datatype, read
 from ..arguments.ops import Operation, resolve
 from ..arguments.signature import names_of
 from ..base import settings
@@ -258,7 +258,8 @@ def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
     if primitive.rooted:
         _check_root(call.root, size)
     buffers = call.read(primitive, call.sendbuf, call.recvbuf, rank, size, call.root, call.recvcounts)
-    operation = resolve(call.op) if primitive.reduces else None
+    datatype = named_datatype(call.sendbuf, call.recvbuf) if primitive.reduces and call.read is read else None
+    operation = resolve(call.op, datatype) if primitive.reduces else None
     if operation:
         if not isinstance(buffers.result, list) or buffers.result:  # an empty list of arrays has no dtype
             operation.check(buffers.dtype)

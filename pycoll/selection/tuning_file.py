@@ -17,6 +17,7 @@ they were not measured.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import hashlib
 import json
 import math
@@ -186,8 +187,8 @@ def empty(path: Path) -> TuningFile:
 
 
 def default_path() -> Path:
-    """The path in the configuration directory of the user."""
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    """The path in the configuration directory of the user; it begins with ~ if the user has no home directory."""
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(base) / "pycoll" / "tuning.json"
 
 
@@ -196,7 +197,10 @@ def path_in_use() -> Path | None:
     named = os.environ.get("PYCOLL_TUNING", "")
     if named:
         return None if named == "off" else Path(named)
-    return path if (path := default_path()).exists() else None
+    with contextlib.suppress(OSError):  # it may be in a directory that cannot be read
+        if (path := default_path()).exists():
+            return path
+    return None
 
 
 def read(path: Path) -> TuningFile:

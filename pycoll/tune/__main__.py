@@ -72,6 +72,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if options.budget <= 0:
         parser.error(f"--budget {options.budget} is not positive")
     options.output = options.output or tuning_file.path_in_use() or tuning_file.default_path()
+    if options.output.parts[0] == "~":
+        parser.error("there is no home directory: name the tuning file with --output")
     return options
 
 

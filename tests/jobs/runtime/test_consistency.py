@@ -84,6 +84,9 @@ for turn in range(2):
         "alltoallv", [np.empty(sum(wrong)), wrong], [None, one])
     mismatch(["recvcounts differs: [8, ", "rank 1"], "reduce_scatter", np.empty(size), recvcounts=
         [0, 2, *one[2:]] if mine else one)
+    mismatch(["recvcounts differs: [8, ", "rank 1"], "reduce_scatter", np.empty(size), recvcounts=
+        [0, 2, *one[2:]] if mine else None)
+    call("reduce_scatter", np.empty(size), recvcounts=one if mine else None)
 """
 
 WRONG_ARGUMENTS = """

@@ -322,3 +322,40 @@ def test_buffers_of_requests_that_mpi_makes(method):
     assert memory() is None
     pair.Free()
     op.Free()
+
+
+@pytest.mark.parametrize("algorithm", [None, "ring"])
+def test_datatypes_that_are_freed(algorithm):
+    comm = pycoll.Comm(WORLD)
+    column = MPI.DOUBLE.Create_vector(4, 1, 4).Commit()
+    column.Free()
+    for spec in ([np.zeros(16), 1, column], [np.zeros(16), column], [np.zeros(16), MPI.DATATYPE_NULL]):
+        with pytest.raises(ValueError, match=r"the datatype is MPI\.DATATYPE_NULL, or has been freed"):
+            comm.Bcast(spec, algorithm=algorithm)
+        with pytest.raises(MPI.Exception) as caught:
+            comm.Iallreduce(spec, np.zeros(16))
+        assert caught.value.Get_error_class() == MPI.ERR_TYPE
+
+
+@pytest.mark.parametrize("algorithm", [None, "tree"])
+@pytest.mark.parametrize("method", ["Allreduce", "Iallreduce", "Scan"])
+@pytest.mark.parametrize(
+    "datatype", [MPI.BYTE, MPI.UNSIGNED_CHAR, MPI.INT64_T, MPI.DOUBLE_INT], ids=lambda one: one.name
+)
+def test_user_defined_operations_get_the_datatype_of_the_caller(datatype, method, algorithm):
+    seen = set()
+
+    def combine(given, result, datatype):
+        seen.add(datatype.name)
+        left, right = (np.frombuffer(memory, np.uint8) for memory in (given, result))
+        right += left
+
+    op = MPI.Op.Create(combine, commute=True)
+    send, recv = np.full(3 * datatype.extent, RANK + 1, np.uint8), np.zeros(3 * datatype.extent, np.uint8)
+    request = getattr(pycoll.Comm(WORLD), method)([send, datatype], [recv, datatype], op, algorithm=algorithm)
+    if request:
+        request.Wait()
+    last = RANK + 1 if method == "Scan" else SIZE
+    assert recv[: datatype.size].tolist() == [last * (last + 1) // 2] * datatype.size
+    assert seen <= {datatype.name}
+    op.Free()

@@ -292,3 +292,17 @@ def test_buffers_live_until_the_request_is_complete(comm, method):
         request = None
         gc.collect()
         assert not any(one() is not None for one in memory)
+
+
+@pytest.mark.parametrize("method", ["Allreduce", "Reduce", "Scan", "Iallreduce"])
+def test_one_buffer_passed_twice(comm, method):
+    """Check that it is used in place on some ranks, in the first call and in those that are passed on to MPI."""
+    for number in range(3):
+        array = np.full(4, RANK + 1.0)
+        other = np.zeros(4) if RANK == SIZE - 1 else array
+        request = getattr(comm, method)([array, MPI.DOUBLE], [other, MPI.DOUBLE])
+        if request:
+            request.Wait()
+        last = RANK + 1 if method == "Scan" else SIZE
+        if method != "Reduce" or RANK == 0:
+            assert (other == last * (last + 1) / 2).all(), number

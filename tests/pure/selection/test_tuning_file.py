@@ -307,3 +307,20 @@ def test_where_the_file_is(tmp_path, monkeypatch):
 
 def test_rules_never_choose_mpis_own():
     assert all(choose("allreduce", 1 << power, 4) != "native" for power in range(27))
+
+
+def test_users_without_a_home_directory(monkeypatch):
+    for name in ("PYCOLL_TUNING", "XDG_CONFIG_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for unknown users
+    assert tuning_file.path_in_use() is None
+    assert tuning_file.default_path() == Path("~/.config/pycoll/tuning.json")
+
+
+def test_a_home_directory_that_cannot_be_read(monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.delenv("PYCOLL_TUNING", raising=False)
+    monkeypatch.setattr(Path, "exists", refuse)
+    assert tuning_file.path_in_use() is None
