@@ -10,9 +10,13 @@ from __future__ import annotations
 import argparse
 import copyreg
 import importlib
+import io
 import os
+import pkgutil
 import runpy
 import sys
+import types
+from importlib.machinery import SourceFileLoader
 from typing import Any
 
 from mpi4py import MPI
@@ -29,7 +33,8 @@ def main(argv: list[str]) -> None:
     parser.add_argument("-m", action="store_true", dest="module", help="run a module, like `python -m`")
     parser.add_argument("--torch", action="store_true", help="replace the backends of torch.distributed by pycoll")
     parser.add_argument("program", help="the file of the program, or with -m the name of a module")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
+    arguments = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
+    arguments.required = False  # in error messages
     options = parser.parse_args(argv)
     if not options.module and not os.path.exists(options.program):
         parser.error(f"{options.program}: no such file")
@@ -45,7 +50,21 @@ def main(argv: list[str]) -> None:
         runpy.run_module(options.program, run_name="__main__", alter_sys=True)
     else:
         sys.path[0] = os.path.realpath(os.path.dirname(options.program))
-        runpy.run_path(options.program, run_name="__main__")
+        run_file(options.program)
+
+
+def run_file(name: str) -> None:
+    """Run a file as Python does: its module stays `__main__`, for threads and exit handlers that outlive the file."""
+    path = os.path.abspath(name)
+    if pkgutil.get_importer(path) or path.endswith(".pyc"):  # a directory or an archive with a __main__.py
+        runpy.run_path(name, run_name="__main__")
+        return
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec")
+    module = types.ModuleType("__main__")
+    module.__file__, module.__loader__ = path, SourceFileLoader("__main__", path)
+    sys.modules["__main__"] = module
+    exec(code, vars(module))
 
 
 def replace_constants() -> None:

@@ -1,5 +1,6 @@
 """Unmodified mpi4py programs under ``python -m pycoll.run``."""
 
+import os
 from importlib.util import find_spec
 
 import pytest
@@ -27,7 +28,7 @@ cart = comm.Create_cart([size])
 cart.Barrier()
 if rank == 0:
     print(__name__, type(comm).__module__, type(MPI.COMM_SELF).__name__, type(half).__name__, type(cart).__name__)
-    print(sys.argv[1:], __file__ == sys.argv[0])
+    print(sys.argv[1:], __file__.endswith(sys.argv[0]))
 """
 
 FAILING = """
@@ -276,6 +277,39 @@ def test_what_lies_beside_a_program_is_found(tmp_path):
     assert "beside 17" in runs(2, path)
 
 
+OUTLIVING = """
+import atexit, os, pickle, sys, threading, time
+from mpi4py import MPI
+
+class Ours:
+    pass
+
+def at_exit():
+    print("at exit", type(MPI.COMM_WORLD.bcast(Ours())) is Ours, flush=True)
+
+def beside():
+    time.sleep(0.3)
+    print("beside", type(pickle.loads(pickle.dumps(Ours()))) is Ours, flush=True)
+
+atexit.register(at_exit)
+threading.Thread(target=beside).start()
+print("file", os.path.isabs(__file__), os.path.isabs(sys.argv[0]), vars(sys.modules["__main__"]) is globals())
+"""
+
+
+def test_the_program_stays_the_main_module(tmp_path):
+    """Check that the file runs as Python itself runs it, also in threads and exit handlers that outlive it."""
+    (tmp_path / "program.py").write_text(OUTLIVING)
+    output = runs(2, os.path.relpath(tmp_path / "program.py"))
+    for line in ("file True False True", "beside True", "at exit True"):
+        assert output.count(line) == 2, output
+
+
+def test_a_directory_with_a_main_file(tmp_path):
+    (tmp_path / "__main__.py").write_text("from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\nprint('main', __name__)")
+    assert runs(2, tmp_path).count("main __main__") == 2
+
+
 def test_exit_codes_pass(tmp_path):
     path = tmp_path / "program.py"
     path.write_text("import sys\nfrom mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\nsys.exit(3)")
@@ -330,7 +364,7 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_a_program_is_missing():
     job = run(1, ["-m", "pycoll.run"])
     assert job.code not in (0, None)
-    assert "python -m pycoll.run: the following arguments are required: program" in job.output
+    assert "python -m pycoll.run: the following arguments are required: program\n" in job.output
     assert "usage:" not in job.output
 
 
