@@ -33,6 +33,7 @@ from ..runtime.attach import (
     attach,
     attached,
     begin_attaching,
+    finish_tasks,
     limit_explained,
     revoke,
     shrink,
@@ -303,7 +304,8 @@ class Comm(CollectiveMethods):
     @interruptions_delayed()
     def _end(self, end: Callable[[], None]) -> None:
         try:
-            attached(self)  # turns a pending Idup into a channel, which is freed with the communicator
+            if channel := attached(self):  # turns a pending Idup into a channel, which is freed with the communicator
+                finish_tasks(channel)  # now, because MPI ignores the errors of callbacks
         finally:
             end()
 

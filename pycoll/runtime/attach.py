@@ -246,9 +246,14 @@ def _keyval() -> int:
     return MPI.Comm.Create_keyval(delete_fn=_detach)
 
 
-def _detach(comm: MPI.Comm, keyval: int, channel: Channel) -> None:
-    if not channel.broken or channel.comm.Is_revoked():  # otherwise, tasks in flight may never complete
+def finish_tasks(channel: Channel) -> None:
+    """Wait for the collectives in flight on a channel, unless they may never complete."""
+    if not channel.broken or channel.comm.Is_revoked():
         drain(channel)
+
+
+def _detach(comm: MPI.Comm, keyval: int, channel: Channel) -> None:
+    finish_tasks(channel)
     free_dropped()
     for handle in [handle for handle, other in channels.items() if other is channel]:
         del channels[handle]

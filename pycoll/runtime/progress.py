@@ -270,7 +270,11 @@ def until(
             progress()
             if deadline and time.monotonic() > deadline:
                 for task in concerned:
-                    task.give_up()
+                    try:
+                        task.give_up()
+                    except CollectiveTimeout as error:
+                        task.error = error  # for the call that waits for the task
+                        raise
                 raise CollectiveTimeout(
                     f"{what} did not finish in {settings.TIMEOUT:g} s" + (f": {state()}" if state else "")
                 )

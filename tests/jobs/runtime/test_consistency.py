@@ -256,6 +256,26 @@ def test_the_round_is_named(monkeypatch):
     program(monkeypatch, LATER_ROUNDS, 4, TIMEOUT="1")
 
 
+FREED_EARLY = """
+comm = pycoll.Comm(world).Dup()
+if not mine:
+    request = comm.Iallreduce(np.ones(100_000), np.empty(100_000), algorithm="ring")
+    for wait in (comm.Free, request.Wait):  # the collective has failed, so both say so
+        try:
+            wait()
+        except pycoll.CollectiveTimeout as error:
+            assert "allreduce by ring" in str(error)
+        else:
+            raise AssertionError(f"no error in {wait}")
+    assert comm == MPI.COMM_NULL
+world.Barrier()
+"""
+
+
+def test_a_communicator_is_freed_while_a_collective_waits(monkeypatch):
+    program(monkeypatch, FREED_EARLY, 2, TIMEOUT="1")
+
+
 WRONG_ALONE = """
 if not mine:
     raises((ValueError, pycoll.CollectiveTimeout), [], "allreduce", np.ones(3), np.ones(4))
@@ -320,7 +340,7 @@ COMMUNICATORS = """
 comms = [pycoll.Comm(world.Dup()) for _ in range(3)]
 plain = world.Dup()
 waits = {
-    lambda: pycoll.barrier(comm=plain): ["the first call of pycoll on this communicator did", "has not made this call"],
+    lambda: pycoll.barrier(comm=plain): ["first call of pycoll on this communicator did", "rank 1 has not made this call"],
     lambda: comms[0].Split(0): ["Split did not finish", "rank 1 has not called it"],
     lambda: comms[1].Create_group(comms[1].Get_group()): ["Create_group did not finish", "has not called it"],
     lambda: DistributedDataParallel({"a": short}): ["the constructor of a driver on rank 0", "has not called it"],
