@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base.command_line import Parser
+from .base.command_line import Parser, until_the_reader_ends
 from .schedule.costs import table
 
 
@@ -13,4 +13,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with until_the_reader_ends():
+        main()

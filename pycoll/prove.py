@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .base.command_line import Parser, in_words
+from .base.command_line import Parser, in_words, until_the_reader_ends
 from .base.progress_bar import progress_bar
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.costs import count, disagreements, missing_lines
@@ -238,4 +238,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with until_the_reader_ends():
+        sys.exit(main())

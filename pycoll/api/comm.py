@@ -43,10 +43,7 @@ from ..runtime.interruptions import interruptions_delayed
 from ..selection.choices import Choices
 from .comm_collectives import CollectiveMethods
 
-CONSTANTS = (
-    "COMM_WORLD",
-    "COMM_SELF",
-)  # in mpi4py.MPI; `python -m pycoll.run` replaces them with a Comm
+CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # in mpi4py.MPI; `python -m pycoll.run` replaces them with `Comm` objects
 
 
 class Comm(CollectiveMethods):
@@ -79,6 +76,8 @@ class Comm(CollectiveMethods):
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Comm:
         """Wrap the communicator, without duplicating it."""
+        if isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL:
+            comm = None
         plain = comm is None or isinstance(comm, MPI.Intracomm)
         if not plain or (comm and comm.Get_topology() != MPI.UNDEFINED):
             raise TypeError(

@@ -49,7 +49,7 @@ def as_array(name: str, buffer: Any) -> Array:
     return buffer
 
 
-NO_PICKLE = "; pycoll functions do not pickle Python objects (use comm.allreduce of mpi4py, or numpy.array)"
+NO_PICKLE = "; pycoll functions do not pickle Python objects (use the lower-case methods of mpi4py, or numpy.array)"
 
 
 def hint(buffer: Any) -> str:

@@ -140,7 +140,8 @@ def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None) -> Operation
         if op.handle == operation.handle and not operation.mean:
             return operation
     if op == MPI.OP_NULL or op.is_predefined:
-        raise ValueError(f"op={op!r} is not one of: {', '.join(_BY_NAME)}, or a user-defined operation")
+        name = next((f"MPI.{name}" for name, one in vars(MPI).items() if isinstance(one, MPI.Op) and one == op), op)
+        raise ValueError(f"op={name} is not one of: {', '.join(_BY_NAME)}, or a user-defined operation")
     return _user_defined(op, datatype)
 
 

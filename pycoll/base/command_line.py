@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib
 import io
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -51,6 +52,17 @@ def optional(module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         sys.exit(f"this needs {error.name}: pip install {error.name}")
+
+
+@contextlib.contextmanager
+def until_the_reader_ends() -> Iterator[None]:
+    """Exit without a traceback if the reader of the output has ended, for example `head`."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes the rest at its end
+        sys.exit(1)
 
 
 @contextlib.contextmanager

@@ -29,6 +29,12 @@ class WrongRoot(_ExplainedError, ValueError):
     code = MPI.ERR_ROOT
 
 
+class WrongCommunicator(_ExplainedError, TypeError):
+    """There is no communicator; programs catch it as TypeError or as MPI.Exception (ERR_COMM)."""
+
+    code = MPI.ERR_COMM
+
+
 class WrongOperation(_ExplainedError, TypeError):
     """The operation is not defined for the dtype; programs catch it as TypeError or as MPI.Exception (ERR_OP)."""
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..base.command_line import Parser, check_folder
+from ..base.command_line import Parser, check_folder, until_the_reader_ends
 from ..base.files import write_atomically
 from ..primitives.direct import AND_SUFFIX, find_schedule
 from ..schedule.pipeline import SCHEDULES, check
@@ -162,4 +162,5 @@ def _write(path: Path, content: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with until_the_reader_ends():
+        main(sys.argv[1:])

@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from ..arguments.device_arrays import gpu_possible
 from ..base import hooks, settings
-from ..base.errors import CollectiveTimeout, CommunicatorLimit
+from ..base.errors import CollectiveTimeout, CommunicatorLimit, WrongCommunicator
 from ..base.user_warnings import warn
 from ..selection import tuning_file
 from ..selection.choices import Choices, unknown_variables
@@ -127,7 +127,7 @@ def _meet(private: MPI.Intracomm, what: str, group: MPI.Group | None) -> None:
 def check_communicator(comm: object) -> None:
     """Raise TypeError unless this is an intracommunicator."""
     if isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL:
-        raise TypeError("comm is MPI.COMM_NULL: it has been freed")
+        raise WrongCommunicator("comm is MPI.COMM_NULL: it has been freed, or this rank is not in it")
     if not isinstance(comm, MPI.Intracomm):
         raise TypeError(f"comm must be an intracommunicator, not {comm!r}")
 

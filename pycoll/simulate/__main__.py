@@ -13,7 +13,7 @@ from typing import Any
 
 from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
-from ..base.command_line import Parser, check_folder, in_words
+from ..base.command_line import Parser, check_folder, in_words, until_the_reader_ends
 from ..primitives.direct import AND_SUFFIX, find_schedule
 from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
 from ..tune.options import nbytes
@@ -168,4 +168,5 @@ def calibrate(output: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with until_the_reader_ends():
+        main(sys.argv[1:])

@@ -70,6 +70,8 @@ class ProcessGroup(Group):
         """All-gather into a list of tensors for each input; the tensors of ranks may have different sizes."""
         requests, after = [], []
         for tensors, given in zip(outputs, inputs, strict=True):
+            if len(tensors) != self.size():
+                raise ValueError(f"all_gather: the list has {len(tensors)} tensors, but the group {self.size()} ranks")
             buffer, deliver = to_write(tensors)
             requests.append(self._allgather(buffer, given, [tensor.numel() for tensor in tensors]))
             after += deliver

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..base.command_line import Parser, check_folder, in_words
+from ..base.command_line import Parser, check_folder, in_words, until_the_reader_ends
 from ..base.files import write_atomically
 from .chrome import export
 from .events import InvalidTrace, Trace
@@ -84,4 +84,5 @@ def _write(trace: Trace, options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with until_the_reader_ends():
+        main(sys.argv[1:])

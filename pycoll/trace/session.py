@@ -131,6 +131,9 @@ def begin_as_set(private: MPI.Intracomm) -> None:
     """Begin the trace set by ``PYCOLL_TRACE``, at the first use of a communicator, whose duplicate is `private`."""
     if not _as_set:
         _as_set.append(None)
-        _as_set[0] = Session(settings.TRACE or "", settings.TRACE_EVENTS, private)
+        try:
+            _as_set[0] = Session(settings.TRACE or "", settings.TRACE_EVENTS, private)
+        except OSError as error:
+            raise OSError(error.errno, f"PYCOLL_TRACE={settings.TRACE}: {error.strerror}", error.filename) from None
     elif recorder.current and (session := _as_set[0]):
         session.measure_clocks(private)

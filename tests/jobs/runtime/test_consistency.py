@@ -340,7 +340,7 @@ COMMUNICATORS = """
 comms = [pycoll.Comm(world.Dup()) for _ in range(3)]
 plain = world.Dup()
 waits = {
-    lambda: pycoll.barrier(comm=plain): ["first call of pycoll on this communicator did", "rank 1 has not made this call"],
+    lambda: pycoll.barrier(comm=plain): ["first call of pycoll on this comm", "rank 1 has not made this call"],
     lambda: comms[0].Split(0): ["Split did not finish", "rank 1 has not called it"],
     lambda: comms[1].Create_group(comms[1].Get_group()): ["Create_group did not finish", "has not called it"],
     lambda: DistributedDataParallel({"a": short}): ["the constructor of a driver on rank 0", "has not called it"],
