@@ -73,7 +73,9 @@ def main(argv: list[str]) -> None:
     try:
         check_folder("--output", options.output)
         write_plot(options.output, [json.loads(path.read_text(encoding="utf-8")) for path in options.results])
-    except (OSError, KeyError, ValueError) as error:
+    except KeyError as error:
+        parser.error(f"the files are not results of bench.torch --json: they have no {error}")
+    except (OSError, ValueError) as error:
         parser.error(in_words(error))
 
 
