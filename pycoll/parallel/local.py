@@ -97,7 +97,7 @@ class LocalSGD(Driver):
         self.steps += 1
         if self.steps < self.every:
             return False
-        differences = {name: self._last[name] - array for name, array in self.parameters.items()}
+        differences = {name: _difference(self._last[name], array) for name, array in self.parameters.items()}
         average_gradients(differences, comm=self.comm)
         self.outer.step(differences)
         self.loaded()
@@ -116,6 +116,10 @@ class LocalSGD(Driver):
         for name, array in self.parameters.items():
             np.copyto(array, self._last[name])
         self.steps = 0
+
+
+def _difference(last: Array, array: Array) -> Array:
+    return np.subtract(last, array, out=np.empty_like(last))  # an array even if it has no axes
 
 
 def _to_average(parameters: dict[str, Array]) -> Optimizer:

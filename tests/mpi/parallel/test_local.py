@@ -11,13 +11,13 @@ from pycoll.parallel import SGD, Adam, LocalSGD, load, save
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
-SHAPES = {"a": (4, 3), "b": (5,)}
+SHAPES = {"a": (4, 3), "b": (5,), "scale": ()}
 DILOCO = partial(SGD, lr=0.7, momentum=0.9, nesterov=True)
 
 
 def start(rank=RANK):
     numbers = np.random.default_rng(rank)
-    return {name: numbers.normal(size=shape) for name, shape in SHAPES.items()}
+    return {name: np.asarray(numbers.normal(size=shape)) for name, shape in SHAPES.items()}
 
 
 def gradient(name, array, step, rank=RANK):
