@@ -108,6 +108,7 @@ def _together(comm: MPI.Intracomm, what: str) -> Iterator[None]:
 
 def _write_part(path: Path, contents: Contents) -> None:
     driver = contents.driver
+    driver.check_saving()
     pieces = list(contents.pieces()) if driver.saves else []
     arrays = {str(i): _host(piece.values) for i, (_, _, piece) in enumerate(pieces)}
     arrays |= {f"private/{name}": _host(array) for name, array in driver.private.items()}

@@ -66,6 +66,9 @@ class Driver:
     comm: MPI.Intracomm
     parameters: dict[str, Array]
 
+    def check_saving(self) -> None:
+        """Raise RuntimeError if a checkpoint of the present state would lose something."""
+
     @property
     def saved(self) -> dict[str, Arrays]:
         """The arrays that a checkpoint holds: ``{kind: {key: array}}``.  The kind "parameters" is always there."""

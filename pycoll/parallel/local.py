@@ -55,7 +55,8 @@ class LocalSGD(Driver):
     -----
     Sent in `every` steps: 2 * (p - 1) * Z // p, for parameters of Z bytes on p ranks.
 
-    Save a checkpoint after an average; between averages, `save` raises RuntimeError.  A checkpoint holds the state of
+    Save a checkpoint after an average; between averages, `save` raises RuntimeError.  `load` is possible at any time,
+    and discards the steps since the last average.  A checkpoint holds the state of
     the outer optimizer.
 
     References
@@ -103,11 +104,14 @@ class LocalSGD(Driver):
         self.loaded()
         return True
 
+    def check_saving(self) -> None:
+        """Raise RuntimeError if there were steps since the last average."""
+        if self.steps:
+            raise RuntimeError(f"steps since the last average would be lost ({self.steps}); save after an average")
+
     @property
     def saved(self) -> dict[str, Arrays]:
         """The last averages and the state of the outer optimizer, for a checkpoint."""
-        if self.steps:
-            raise RuntimeError(f"steps since the last average would be lost ({self.steps}); save after an average")
         kept: dict[str, Arrays] = {f"outer.{kind}": arrays for kind, arrays in self.outer.state.items()}
         return {"parameters": self._last, **kept}
 

@@ -61,13 +61,17 @@ def test_parameters_follow_the_formulas(every, outer):
             np.testing.assert_allclose(driver.parameters[name], array, rtol=1e-12, atol=1e-12)
 
 
-def test_a_checkpoint_continues(tmp_path_factory):
-    path = WORLD.bcast(tmp_path_factory.mktemp("checkpoint") if RANK == 0 else None)
+@pytest.fixture
+def path(tmp_path_factory):
+    return WORLD.bcast(tmp_path_factory.mktemp("checkpoint") if RANK == 0 else None)
+
+
+def test_a_checkpoint_continues(path):
     with LocalSGD(start(), 2, outer=DILOCO) as driver:
         train(driver, SGD(driver.parameters, lr=0.1), range(4))
         save(path, driver)
         train(driver, SGD(driver.parameters, lr=0.1), range(4, 5))
-        with pytest.raises(RuntimeError, match=r"since the last average would be lost|could not write its part"):
+        with pytest.raises(RuntimeError, match="since the last average would be lost"):
             save(path, driver)
         train(driver, SGD(driver.parameters, lr=0.1), range(5, 8))
     with LocalSGD(start(RANK + 5), 2, outer=DILOCO) as other:
@@ -75,6 +79,19 @@ def test_a_checkpoint_continues(tmp_path_factory):
         train(other, SGD(other.parameters, lr=0.1), range(4, 8))
         for name, array in driver.parameters.items():
             np.testing.assert_array_equal(other.parameters[name], array)
+
+
+def test_a_checkpoint_is_loaded_between_averages(path):
+    """Loading discards the steps since the last average."""
+    with LocalSGD(start(), 3, outer=DILOCO) as driver:
+        train(driver, SGD(driver.parameters, lr=0.1), range(3))
+        save(path, driver)
+        after = {name: array.copy() for name, array in driver.parameters.items()}
+        train(driver, SGD(driver.parameters, lr=0.1), range(3, 5))
+        load(path, driver)
+        assert driver.steps == 0
+        for name, array in driver.parameters.items():
+            np.testing.assert_array_equal(array, after[name])
 
 
 def test_bytes_are_those_of_the_docstring():
