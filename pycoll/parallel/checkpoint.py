@@ -112,12 +112,14 @@ def _write_part(path: Path, contents: Contents) -> None:
     pieces = list(contents.pieces()) if driver.saves else []
     arrays = {str(i): _host(piece.values) for i, (_, _, piece) in enumerate(pieces)}
     arrays |= {f"private/{name}": _host(array) for name, array in driver.private.items()}
+    steps = contents.steps() if driver.saves else {}
     about = {
         "index": [
             [kind, name, piece.start, piece.stop, piece.shape, str(piece.values.dtype)] for kind, name, piece in pieces
         ],
         "private": {name: str(array.dtype) for name, array in driver.private.items()},
-        "steps": contents.steps() if driver.saves else {},
+        "steps": steps.get("optimizer", {}),
+        "outer_steps": steps.get("outer", {}),
     }
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type, unused-ignore]
@@ -166,7 +168,10 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
             parts = [stack.enter_context(Part(path)) for path in paths]
             private = parts[driver.comm.rank].private() if len(parts) == driver.comm.size else {}
             driver.check_private(private)
-            steps = {name: count for part in parts for name, count in part.steps.items()}
+            steps = {
+                kind: {name: count for part in parts for name, count in part.steps[kind].items()}
+                for kind in contents.optimizers
+            }
             values = contents.read(
                 lambda *wanted: itertools.chain.from_iterable(part.find(*wanted) for part in parts), steps
             )

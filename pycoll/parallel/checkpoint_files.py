@@ -94,7 +94,8 @@ class Part:
             with _reading(path, "a part"):
                 self._zip = zipfile.ZipFile(file)
                 about = json.loads(self._array("about").tobytes())
-                self.steps = {name: _count(steps) for name, steps in about["steps"].items()}
+                counts = {"optimizer": about["steps"], "outer": about.get("outer_steps", {})}  # older files have one
+                self.steps = {kind: {name: _count(n) for name, n in steps.items()} for kind, steps in counts.items()}
                 self._private = {name: str(dtype) for name, dtype in about["private"].items()}
                 self._places: dict[tuple[str, str], list[_Place]] = {}
                 for number, (kind, name, *place) in enumerate(about["index"]):

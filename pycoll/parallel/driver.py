@@ -15,6 +15,7 @@ from ..runtime.failures import is_failure
 from ..runtime.progress import until
 from ..schedule.registry import find_schedule
 from .flat import Array, Arrays, Piece, whole_pieces
+from .optimizers import Optimizer
 
 D = TypeVar("D", bound="Driver")
 
@@ -65,6 +66,7 @@ class Driver:
 
     comm: MPI.Intracomm
     parameters: dict[str, Array]
+    outer: Optimizer | None = None  # an optimizer whose state is saved beside that of the optimizer of the program
 
     def check_saving(self) -> None:
         """Raise RuntimeError if a checkpoint of the present state would lose something."""

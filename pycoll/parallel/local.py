@@ -67,6 +67,8 @@ class LocalSGD(Driver):
     https://arxiv.org/abs/2311.08105
     """
 
+    outer: Optimizer
+
     @interruptions_delayed()
     def __init__(
         self,
@@ -111,9 +113,8 @@ class LocalSGD(Driver):
 
     @property
     def saved(self) -> dict[str, Arrays]:
-        """The last averages and the state of the outer optimizer, for a checkpoint."""
-        kept: dict[str, Arrays] = {f"outer.{kind}": arrays for kind, arrays in self.outer.state.items()}
-        return {"parameters": self._last, **kept}
+        """The arrays that a checkpoint holds: the last averages."""
+        return {"parameters": self._last}
 
     def loaded(self) -> None:
         """Set the parameters to the last averages."""

@@ -81,6 +81,21 @@ def test_a_checkpoint_continues(path):
             np.testing.assert_array_equal(other.parameters[name], array)
 
 
+def test_a_checkpoint_counts_the_steps_of_the_outer_optimizer(path):
+    runs = [LocalSGD(start(), 2, outer=partial(Adam, lr=0.1)) for _ in range(2)]
+    run, resumed = runs
+    train(run, SGD(run.parameters, lr=0.1), range(4))
+    save(path, run)
+    load(path, resumed)
+    assert resumed.outer.steps == dict.fromkeys(SHAPES, 2)
+    for driver in runs:
+        train(driver, SGD(driver.parameters, lr=0.1), range(4, 8))
+    for name, array in run.parameters.items():
+        np.testing.assert_array_equal(resumed.parameters[name], array)
+    for driver in runs:
+        driver.free()
+
+
 def test_a_checkpoint_is_loaded_between_averages(path):
     """Loading discards the steps since the last average."""
     with LocalSGD(start(), 3, outer=DILOCO) as driver:
