@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .checkpoint_files import OWN
 from .driver import Driver
 from .flat import Array, Arrays, Piece, copy, fill
 from .optimizers import Optimizer
@@ -39,6 +40,19 @@ class Contents:
         for kind, optimizer in self.optimizers.items():
             groups |= {f"{kind}.{kept}": arrays for kept, arrays in optimizer.state.items()}
         return groups
+
+    def written(self) -> dict[str, Arrays]:
+        """The arrays that this rank writes to a checkpoint, by kind and key."""
+        if self.driver.saves:
+            return self.groups()
+        if not self.has_own:
+            return {}
+        return {kind: arrays for kind, arrays in self.groups().items() if kind.startswith(OWN)}
+
+    @property
+    def has_own(self) -> bool:
+        """Whether the state of the optimizer differs from rank to rank."""
+        return self.driver.independent and bool(self.optimizer and self.optimizer.state)
 
     def pieces(self, groups: Mapping[str, Arrays] | None = None) -> Iterator[tuple[str, str, Piece]]:
         """Yield arrays as (kind, name of the parameter, piece): those of this rank, or others with their shapes."""

@@ -101,6 +101,11 @@ class Driver:
         """React to a checkpoint that has been loaded into the arrays."""
 
     @property
+    def independent(self) -> bool:
+        """Whether each rank updates its parameters on its own, so that the state of its optimizer is its own."""
+        return False
+
+    @property
     def replicated(self) -> bool:
         """Whether each rank that `holds_state` has all of it; otherwise each has a part of its own."""
         return True

@@ -56,8 +56,11 @@ class LocalSGD(Driver):
     Sent in `every` steps: 2 * (p - 1) * Z // p, for parameters of Z bytes on p ranks.
 
     Save a checkpoint after an average; between averages, `save` raises RuntimeError.  `load` is possible at any time,
-    and discards the steps since the last average.  A checkpoint holds the state of
-    the outer optimizer.
+    and discards the steps since the last average.
+
+    A checkpoint holds the state of the outer optimizer.  If the optimizer of each rank is passed to `save` and `load`,
+    each rank gets its own state back.  With another number of ranks, or in another driver, all ranks get the state of
+    the optimizer of rank 0.
 
     References
     ----------
@@ -115,6 +118,11 @@ class LocalSGD(Driver):
     def saved(self) -> dict[str, Arrays]:
         """The arrays that a checkpoint holds: the last averages."""
         return {"parameters": self._last}
+
+    @property
+    def independent(self) -> bool:
+        """True: between averages, each rank has an optimizer of its own."""
+        return True
 
     def loaded(self) -> None:
         """Set the parameters to the last averages."""

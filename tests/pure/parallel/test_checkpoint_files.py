@@ -71,8 +71,8 @@ VALUES = np.arange(6.0)
 
 def write_part(folder, index=None, **about):
     index = [["parameters", "w", 0, 6, [2, 3], "float64"]] if index is None else index
-    right = {"index": index, "private": {"kept": "float32"}, "steps": {"w": 4}, "outer_steps": {"w": 2}}
-    about = json.dumps(right | about)
+    about = {"index": index, "private": {"kept": "float32"}, "steps": {"w": 4}, "outer_steps": {"w": 2}} | about
+    about = json.dumps({key: value for key, value in about.items() if value is not None})
     path = part_path(folder, RIGHT["generation"], 0)
     arrays = {"0": VALUES, "private/kept": np.arange(3, dtype="f4"), "about": np.frombuffer(about.encode(), np.uint8)}
     with path.open("wb") as file:
@@ -111,7 +111,16 @@ def test_a_part_that_is_cut_short(folder):
             Part(path)
 
 
-@given(st.fixed_dictionaries({}, optional={"index": JSON, "private": JSON, "steps": JSON, "outer_steps": JSON}))
+def test_a_part_of_an_older_version(folder):
+    """It has only the counters of one optimizer, and does not say whose they are."""
+    with Part(write_part(folder, outer_steps=None)) as part:
+        assert part.steps == {"optimizer": {"w": 4}, "outer": {}} and not part.own
+
+
+FIELDS = ("index", "private", "steps", "outer_steps", "own")
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, JSON)))
 def test_any_description(folder, about):
     path = write_part(folder, **about)
     try:
