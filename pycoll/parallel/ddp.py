@@ -172,7 +172,8 @@ class DistributedDataParallel(Driver):
         """Wait for the averages and return them.
 
         With ``find_unused=True``, missing gradients count as zero, and parameters without a gradient on any rank are
-        left out of the result.
+        left out of the result.  They are in the result if the hook, for example `TopK`, now sends gradients of them
+        that it kept in earlier steps.
 
         Returns
         -------
@@ -213,7 +214,7 @@ class DistributedDataParallel(Driver):
 
     @phase("synchronize")
     def _average(self, missing: list[str]) -> list[bool]:
-        """Average, with zeros for missing gradients; return for each parameter whether any rank has a gradient."""
+        """Average, with zeros for missing gradients; return for each parameter whether it has an average."""
         self._begin_step()
         for name in missing:
             self._home[name].views[name][...] = 0
@@ -233,7 +234,14 @@ class DistributedDataParallel(Driver):
                     bucket.vector *= self.comm.size / active
         self._next = 0
         self._added.clear()
-        return [True] * len(self.parameters) if using is None else using.wait().tolist()
+        if using is None:
+            return [True] * len(self.parameters)
+        return [used or self._sends_kept(name) for name, used in zip(self.parameters, using.wait().tolist())]
+
+    def _sends_kept(self, name: str) -> bool:
+        """Whether the average of an unused parameter consists of gradients that the hook kept in earlier steps."""
+        bucket = self._home[name]
+        return bool(bucket.state) and bool(bucket.views[name].any())
 
     def _start_full_ones(self) -> None:
         while self._next < len(self._buckets) and not self._buckets[self._next].missing:

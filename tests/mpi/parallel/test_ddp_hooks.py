@@ -130,6 +130,24 @@ def test_top_k_remembers_what_it_did_not_send(groups, ratio):
                 assert (np.count_nonzero(memory, axis=1) == lengths[index] - len(largest)).all()
 
 
+def test_top_k_loses_no_gradients_of_parameters_that_are_not_used_later():
+    parameters = {"a": np.zeros(3), "b": np.zeros(3)}
+    totals = {name: np.zeros(3) for name in parameters}
+    with DistributedDataParallel(parameters, hook=TopK(0.3), find_unused=True) as ddp:
+        for step in range(8):
+            if step == 0:
+                ddp.ready("b", np.full(3, 1.0 + RANK))
+            if step < 2:
+                ddp.ready("a", np.full(3, 10.0))
+            averages = ddp.synchronize()
+            assert [*averages] == [*WORLD.bcast(averages)]
+            for name, average in averages.items():
+                totals[name] += average
+        assert not averages
+        np.testing.assert_array_equal(totals["a"], np.full(3, 20.0))
+        np.testing.assert_allclose(totals["b"], np.full(3, (SIZE + 1) / 2))
+
+
 @pytest.mark.parametrize("ratio", [0, -0.1, 1.5, float("nan")])
 def test_wrong_ratios(ratio):
     with pytest.raises(ValueError, match=f"^ratio={ratio} is not in"):
