@@ -43,7 +43,8 @@ class Cast:
     Raises
     ------
     TypeError
-        If gradients are integers, or "bfloat16" is used without ml_dtypes.
+        If `dtype` is an integer dtype, or "bfloat16" is used without ml_dtypes.  `DistributedDataParallel` raises it if
+        gradients are complex but `dtype` is not.
 
     Notes
     -----
@@ -55,8 +56,14 @@ class Cast:
         if self.dtype.kind in "iub":
             raise TypeError(f"dtype={self.dtype} has no averages")
 
+    def check(self, what: str, dtype: np.dtype) -> None:
+        """Raise TypeError if the cast from this dtype would drop imaginary parts."""
+        if dtype.kind == "c" and self.dtype.kind != "c":
+            raise TypeError(f"{what} has dtype {dtype}, whose imaginary parts Cast({self.dtype.name!r}) would drop")
+
     def __call__(self, bucket: Bucket) -> Iterator[Any]:
         """Average a bucket."""
+        self.check(f"bucket {bucket.index}", bucket.vector.dtype)  # a function around the hook hides it from the driver
         wire = bucket.wire(self.dtype)
         np.divide(bucket.vector, bucket.comm.size, out=wire, casting="unsafe")
         yield bucket.allreduce(wire, MPI.SUM)

@@ -49,7 +49,8 @@ class DistributedDataParallel(Driver):
     Raises
     ------
     TypeError
-        If parameters are not a mapping from str to arrays, are integers, or are in different memories.
+        If parameters are not a mapping from str to arrays, are integers, or are in different memories, or are complex
+        while `hook` casts to real numbers.
     ValueError
         If an array is read-only or not C-contiguous, a name is both a parameter and a buffer, or an option is invalid.
         Also on all ranks if names, shapes or dtypes differ between ranks; the message names the first difference.
@@ -88,6 +89,9 @@ class DistributedDataParallel(Driver):
         self.parameters = check_arrays("parameters", parameters)
         self.buffers = check_arrays("buffers", {} if buffers is None else buffers, trained=False)
         check_algorithm(algorithm, "allreduce")
+        if isinstance(hook, Cast):
+            for name, array in self.parameters.items():
+                hook.check(f"parameters[{name!r}]", array.dtype)
         if first_bucket_bytes is None:
             first_bucket_bytes = min(1 << 20, bucket_bytes)
         for name, limit in (("bucket_bytes", bucket_bytes), ("first_bucket_bytes", first_bucket_bytes)):

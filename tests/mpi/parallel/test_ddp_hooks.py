@@ -64,6 +64,22 @@ def test_cast_overflows_no_sooner_than_the_average():
         np.testing.assert_allclose(averages["a"], 40_000, rtol=SIZE * 2.0**-10)
 
 
+def test_cast_does_not_drop_imaginary_parts():
+    start = {"a": np.zeros(3), "b": np.zeros(3, np.complex128)}
+    with pytest.raises(TypeError, match=r"^parameters\['b'\] has dtype complex128, .* Cast\('float16'\)"):
+        DistributedDataParallel(start, hook=Cast("float16"))
+    hook = Cast("float16")
+    del start["a"]
+    with (
+        DistributedDataParallel(start, hook=lambda bucket: hook(bucket)) as ddp,
+        pytest.raises(TypeError, match=r"^bucket 0 has dtype complex128"),
+    ):
+        ddp.ready("b", start["b"])
+    with DistributedDataParallel(start, hook=Cast("complex64")) as ddp:
+        averages = ddp.average_gradients({"b": np.full(3, RANK + 2j)})
+        np.testing.assert_allclose(averages["b"], (SIZE - 1) / 2 + 2j, rtol=1e-6)
+
+
 @pytest.mark.parametrize("hook, width", [(None, 4), (Cast("float16"), 2), (Cast("float64"), 8)])
 def test_bytes_on_the_wire(hook, width):
     parameters = {"a": np.zeros((21, 10), "f4"), "b": np.zeros(630, "f4")}
