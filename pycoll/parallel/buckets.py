@@ -101,6 +101,12 @@ class Bucket:
         self._over()
         self.missing = set(self.views)
 
+    def drop(self) -> None:
+        """Wait for the pending requests, and prepare for the next step without running the hook to its end."""
+        pycoll.waitall(self._awaited)
+        self._hook, self._awaited = iter(()), []
+        self._over()
+
     def free(self) -> None:
         """Wait for the pending requests and free the persistent one."""
         pycoll.waitall(self._awaited)

@@ -3,7 +3,8 @@
 A hook is a generator function of a `Bucket`.  It starts nonblocking collectives and yields their requests, one request
 or a list.  It is resumed once they are complete.  At its end `bucket.vector` must hold the average over all ranks of
 `bucket.comm`.  The code before the first yield runs during the backward pass.  The rest runs in `synchronize`, bucket
-by bucket, so that all ranks start their collectives in the same order.
+by bucket, so that all ranks start their collectives in the same order.  If the step is dropped (`zero_grad`), the hook
+ends at its first yield; therefore it must not change `bucket.state` before.
 
     def in_half(bucket):
         wire = (bucket.vector / bucket.comm.size).astype(np.float16)
@@ -102,15 +103,16 @@ class TopK:
         """Average a bucket."""
         if "error" not in bucket.state:
             bucket.state["error"] = np.zeros_like(bucket.vector)
-        error = bucket.state["error"]
-        error += bucket.vector
-        count = max(1, int(self.ratio * len(error)))
-        chosen = np.argpartition(np.abs(error), len(error) - count)[-count:].astype(np.int32)
-        values = error[chosen]
-        error[chosen] = 0
+        error, total = bucket.state["error"], bucket.vector
+        total += error
+        count = max(1, int(self.ratio * len(total)))
+        chosen = np.argpartition(np.abs(total), len(total) - count)[-count:].astype(np.int32)
+        values = total[chosen]
         requests = [pycoll.iallgather(part, comm=bucket.comm) for part in (chosen, values)]
         yield requests
         places, parts = (request.wait() for request in requests)
+        np.copyto(error, total)
+        error[chosen] = 0
         bucket.vector[...] = 0
         for rank in range(bucket.comm.size):  # the same order on all ranks, so that the results are bitwise equal
             bucket.vector[places[rank]] += parts[rank]

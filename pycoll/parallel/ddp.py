@@ -13,7 +13,7 @@ from pycoll.primitives import names
 from pycoll.trace import Passes, phase
 
 from ..runtime.interruptions import interruptions_delayed
-from .agreement import check_same_arrays
+from .agreement import check_same_arrays, largest
 from .buckets import Bucket, assign
 from .clipping import clip_by_global_norm
 from .compression import Cast, Hook, average
@@ -207,6 +207,36 @@ class DistributedDataParallel(Driver):
         for name in reversed(list(gradients)):
             self.ready(name, gradients[name])
         return self.synchronize()
+
+    def zero_grad(self) -> None:
+        """Drop a step: discard all gradients since the last `synchronize`, also those of `no_sync`.
+
+        All ranks call this together.  Buckets that a rank has started are averaged on all ranks, and discarded.  What
+        `TopK` has kept from earlier steps remains.
+
+        Raises
+        ------
+        RuntimeError
+            If a step has begun within `join`, because ranks without a batch take part in it.
+        """
+        if self._active:
+            raise RuntimeError("zero_grad: a step that has begun cannot be dropped within join()")
+        if not self._joining:
+            self._drop_started()
+        for bucket in self._buckets:
+            bucket.missing = set(bucket.views)
+        self._added.clear()
+        self._passes.over()
+
+    def _drop_started(self) -> None:
+        """Complete what any rank has started, without the results."""
+        started = largest(self._next, self.comm)
+        for bucket in self._buckets[self._next : started]:
+            bucket.vector[...] = 0
+            bucket.start(self.hook)
+        for bucket in self._buckets[:started]:
+            bucket.drop()
+        self._next = 0
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Scale the averages so that their global norm is at most `max_norm`; return the norm before scaling."""

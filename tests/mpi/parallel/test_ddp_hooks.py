@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.base import settings
-from pycoll.parallel import SGD, Cast, DistributedDataParallel, TopK
+from pycoll.parallel import SGD, Cast, DistributedDataParallel, Quantize, TopK
 from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 
@@ -331,6 +331,68 @@ def test_accumulation_of_gradients_computed_where_they_are_averaged():
                     ddp.ready(name, exact(name, 10 + step))
             for name, average in ddp.synchronize().items():
                 np.testing.assert_array_equal(average, mean(name, step) + mean(name, 10 + step))
+
+
+def test_accumulated_gradients_are_dropped():
+    with pycoll.traffic() as sent, DistributedDataParallel(vectors()) as ddp:
+        with ddp.no_sync():
+            ddp.ready("a", np.full(4, np.nan))
+        before = sent.nbytes
+        ddp.zero_grad()
+        assert sent.nbytes - before <= 8 * SIZE
+        for name, average in ddp.average_gradients({name: exact(name) for name in "abcd"}).items():
+            np.testing.assert_array_equal(average, mean(name))
+
+
+@pytest.mark.parametrize("hook", [None, *HOOKS, Cast("float32"), Quantize(), TopK(0.5)])
+@pytest.mark.parametrize("limit", [1, 64])
+def test_steps_are_dropped(hook, limit):
+    """Averages and the state of hooks are those without the dropped steps, which may differ between ranks."""
+    options = {**sizes(limit)} if hook is None else {"hook": hook, **sizes(limit)}
+    with DistributedDataParallel(vectors(), **options) as ddp, DistributedDataParallel(vectors(), **options) as other:
+        for step in range(5):
+            with ddp.no_sync():
+                ddp.ready("b", np.full(4, np.inf))
+            for name in "dcba"[: (step + RANK) % 5]:
+                ddp.ready(name, np.full(4, np.nan))
+            ddp.zero_grad()
+            ddp.zero_grad()
+            averages, expected = (each.average_gradients(vectors_of(step)) for each in (ddp, other))
+            for name in "abcd":
+                np.testing.assert_array_equal(averages[name], expected[name])
+        for name, array in other.private.items():
+            np.testing.assert_array_equal(ddp.private[name], array)
+
+
+def vectors_of(step):
+    return {name: exact(name, step) for name in "abcd"}
+
+
+def test_a_step_is_dropped_after_an_error_in_synchronize():
+    with DistributedDataParallel(vectors(), **sizes(1)) as ddp:
+        for step in range(2):
+            ddp.ready("d", np.ones(4))
+            with pytest.raises(RuntimeError, match="ready was not called for 'a', 'b', 'c'"):
+                ddp.synchronize()
+            ddp.zero_grad()
+            for name, average in ddp.average_gradients(vectors_of(step)).items():
+                np.testing.assert_array_equal(average, mean(name, step))
+
+
+def test_steps_of_joined_ranks_are_not_dropped():
+    with DistributedDataParallel(vectors(), **sizes(1)) as ddp, ddp.join():
+        for step in range(1 + RANK):
+            with ddp.no_sync():
+                ddp.ready("a", np.ones(4))
+            ddp.zero_grad()
+            ddp.ready("d", exact("d", step))
+            with pytest.raises(RuntimeError, match="cannot be dropped within join"):
+                ddp.zero_grad()
+            for name in "cba":
+                ddp.ready(name, exact(name, step))
+            for name, average in ddp.synchronize().items():
+                active = range(step, SIZE)
+                np.testing.assert_allclose(average, mean(name, step, active, of=len(active)), rtol=1e-14)
 
 
 LENGTHS = {
