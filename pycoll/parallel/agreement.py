@@ -12,6 +12,7 @@ import pycoll
 from .flat import Arrays
 
 SAME = np.iinfo(np.int64).max
+TAG = 32_000
 
 
 def check_same_arrays(what: str, arrays: Arrays, comm: MPI.Intracomm) -> None:
@@ -33,6 +34,18 @@ def check_same(what: str, lines: Iterable[str], comm: MPI.Intracomm) -> None:
     raise ValueError(
         f"{what} {first[rank]} differs between ranks: rank 0 has {_line(common, first[rank])}, rank {rank} has {theirs}"
     )
+
+
+def largest(number: int, comm: MPI.Intracomm) -> int:
+    """Return the largest of the numbers of all ranks; the ranks may have started different collectives before."""
+    mine, other = np.array([number]), np.empty(1, np.int64)
+    distance = 1
+    while distance < comm.size:
+        to, source = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size
+        pycoll.sendrecv(mine, to, TAG, other, source, TAG, comm=comm)
+        np.maximum(mine, other, out=mine)
+        distance *= 2
+    return int(mine[0])
 
 
 def _line(lines: list[str], number: int) -> str:

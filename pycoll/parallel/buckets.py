@@ -15,7 +15,7 @@ import pycoll
 from pycoll.primitives import names
 from pycoll.trace import under_way
 
-from .flat import Array, Arrays, Layout, as_given, by_dtype, check_averaged, empty, shared_empty
+from .flat import Array, Arrays, Layout, by_dtype, check_averaged, check_in_place, empty, shared_empty
 
 
 class Bucket:
@@ -101,6 +101,12 @@ class Bucket:
         self._over()
         self.missing = set(self.views)
 
+    def drop(self) -> None:
+        """Wait for the pending requests, and prepare for the next step without running the hook to its end."""
+        pycoll.waitall(self._awaited)
+        self._hook, self._awaited = iter(()), []
+        self._over()
+
     def free(self) -> None:
         """Wait for the pending requests and free the persistent one."""
         pycoll.waitall(self._awaited)
@@ -149,10 +155,12 @@ def average_gradients(gradients: Arrays, comm: MPI.Intracomm | None = None, buck
     ------
     TypeError
         If gradients are integers, which cannot be averaged.
+    ValueError
+        If an array is read-only, or is a scalar of NumPy.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     pycoll.attach(comm)
-    arrays = {name: as_given(f"gradients[{name!r}]", gradient) for name, gradient in gradients.items()}
+    arrays = check_in_place("gradients", gradients)
     for name, array in arrays.items():
         check_averaged(f"gradients[{name!r}]", array.dtype)
     groups = [[arrays[name] for name in names] for names in assign(arrays, bucket_bytes, bucket_bytes)]

@@ -8,7 +8,6 @@ complete previous checkpoint or the complete new one.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import re
@@ -23,7 +22,8 @@ from mpi4py import MPI
 import pycoll
 
 from ..base.files import write_atomically
-from .checkpoint_files import FORMAT, GENERATION, MANIFEST, Part, part_path, read_manifest
+from ..base.user_warnings import warn
+from .checkpoint_files import FORMAT, GENERATION, MANIFEST, Part, Parts, part_path, read_manifest
 from .contents import Contents
 from .driver import Driver
 from .flat import Array
@@ -108,15 +108,19 @@ def _together(comm: MPI.Intracomm, what: str) -> Iterator[None]:
 
 def _write_part(path: Path, contents: Contents) -> None:
     driver = contents.driver
-    pieces = list(contents.pieces()) if driver.saves else []
+    driver.check_saving()
+    pieces = list(contents.pieces(contents.written()))
     arrays = {str(i): _host(piece.values) for i, (_, _, piece) in enumerate(pieces)}
     arrays |= {f"private/{name}": _host(array) for name, array in driver.private.items()}
+    steps = contents.steps() if driver.saves or contents.has_own else {}
     about = {
         "index": [
             [kind, name, piece.start, piece.stop, piece.shape, str(piece.values.dtype)] for kind, name, piece in pieces
         ],
         "private": {name: str(array.dtype) for name, array in driver.private.items()},
-        "steps": contents.steps() if driver.saves else {},
+        "steps": steps.get("optimizer", {}),
+        "outer_steps": steps.get("outer", {}),
+        "own": contents.has_own,
     }
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type, unused-ignore]
@@ -152,7 +156,8 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     Notes
     -----
     The numbers of ranks, units and servers may differ from the run that saved the checkpoint.  Arrays that belong to
-    one rank, for example the state of a hook, are read only if the number of ranks is the same.
+    one rank, for example the state of a hook, are read only if the number of ranks is the same.  With another number of
+    ranks, all ranks of a `LocalSGD` get the state of the optimizer of rank 0, and rank 0 issues a warning.
 
     All ranks read all their arrays before any rank changes its own.  So if one rank cannot read the checkpoint, nothing
     changes on any rank.  Meanwhile each rank needs memory for the arrays that it reads.
@@ -163,16 +168,18 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
         with contextlib.ExitStack() as stack:
             paths = (part_path(directory, manifest.generation, rank) for rank in range(manifest.ranks))
             parts = [stack.enter_context(Part(path)) for path in paths]
-            private = parts[driver.comm.rank].private() if len(parts) == driver.comm.size else {}
+            mine = parts[driver.comm.rank] if len(parts) == driver.comm.size else None
+            private = mine.private() if mine else {}
             driver.check_private(private)
-            steps = {name: count for part in parts for name, count in part.steps.items()}
-            values = contents.read(
-                lambda *wanted: itertools.chain.from_iterable(part.find(*wanted) for part in parts), steps
-            )
+            found = Parts(parts, mine if mine and mine.own and contents.has_own else None)
+            values = contents.read(found.find, found.steps())
+            of_rank_0 = parts[0].own and contents.has_own and not mine
     generations = pycoll.allgather(np.array([int(manifest.generation, 16)], np.uint64), comm=driver.comm)
     if (generations != generations[0]).any():
         raise ValueError(f"{directory}: the ranks have read different checkpoints")
     contents.put(values, private)
+    if of_rank_0 and driver.comm.rank == 0:
+        warn(f"the checkpoint is from {manifest.ranks} ranks: all ranks have the state of the optimizer of its rank 0")
     return manifest.extra
 
 

@@ -12,7 +12,7 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from .flat import Piece, named_dtype
 FORMAT = 1
 MANIFEST = "manifest.json"
 GENERATION = "[0-9a-f]{16}"  # names the files of one save
+OWN = "optimizer."  # begins the kinds of the arrays that may differ from rank to rank
 
 
 class Manifest(NamedTuple):
@@ -94,7 +95,9 @@ class Part:
             with _reading(path, "a part"):
                 self._zip = zipfile.ZipFile(file)
                 about = json.loads(self._array("about").tobytes())
-                self.steps = {name: _count(steps) for name, steps in about["steps"].items()}
+                counts = {"optimizer": about["steps"], "outer": about.get("outer_steps", {})}  # older files have one
+                self.steps = {kind: {name: _count(n) for name, n in steps.items()} for kind, steps in counts.items()}
+                self.own = bool(about.get("own", False))  # whether the state of the optimizer is that of this rank only
                 self._private = {name: str(dtype) for name, dtype in about["private"].items()}
                 self._places: dict[tuple[str, str], list[_Place]] = {}
                 for number, (kind, name, *place) in enumerate(about["index"]):
@@ -130,6 +133,28 @@ class Part:
             array = np.lib.format.read_array(member, allow_pickle=False)
             _check(not member.read(1), f"{name} is longer than its header says")
         return array
+
+
+class Parts:
+    """All parts of a checkpoint, as one rank reads them."""
+
+    def __init__(self, parts: Sequence[Part], own: Part | None) -> None:
+        """Take the state of the optimizer from `own`, a part of this rank; without it, from rank 0."""
+        self._common = [part for rank, part in enumerate(parts) if rank == 0 or not part.own]
+        self._own = [own] if own else self._common
+
+    def find(self, kind: str, name: str, wanted: Piece) -> Iterator[Piece]:
+        """Yield the pieces of an array that overlap the wanted piece."""
+        for part in self._own if kind.startswith(OWN) else self._common:
+            yield from part.find(kind, name, wanted)
+
+    def steps(self) -> dict[str, dict[str, int]]:
+        """Return the number of updates of each parameter, for each optimizer."""
+        sources = {"optimizer": self._own, "outer": self._common}
+        return {
+            kind: {name: count for part in parts for name, count in part.steps[kind].items()}
+            for kind, parts in sources.items()
+        }
 
 
 def _count(number: Any) -> int:

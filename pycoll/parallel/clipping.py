@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 import pycoll
 
-from .flat import Arrays, as_given
+from .flat import Arrays, check_in_place
 
 
 def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm | None = None) -> float:
@@ -36,7 +36,7 @@ def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm 
     Raises
     ------
     ValueError
-        If `max_norm` is negative.
+        If `max_norm` is negative, or an array is read-only or a scalar of NumPy.
 
     References
     ----------
@@ -45,7 +45,7 @@ def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm 
     """
     if not max_norm >= 0:
         raise ValueError(f"max_norm={max_norm} is negative")
-    arrays = [as_given(f"gradients[{name!r}]", gradient) for name, gradient in gradients.items()]
+    arrays = check_in_place("gradients", gradients).values()
     squares = np.array([sum(_square(array.reshape(-1)) for array in arrays)], np.float64)
     if comm is not None:
         squares = pycoll.allreduce(squares, comm=comm)

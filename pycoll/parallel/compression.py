@@ -3,7 +3,8 @@
 A hook is a generator function of a `Bucket`.  It starts nonblocking collectives and yields their requests, one request
 or a list.  It is resumed once they are complete.  At its end `bucket.vector` must hold the average over all ranks of
 `bucket.comm`.  The code before the first yield runs during the backward pass.  The rest runs in `synchronize`, bucket
-by bucket, so that all ranks start their collectives in the same order.
+by bucket, so that all ranks start their collectives in the same order.  If the step is dropped (`zero_grad`), the hook
+ends at its first yield; therefore it must not change `bucket.state` before.
 
     def in_half(bucket):
         wire = (bucket.vector / bucket.comm.size).astype(np.float16)
@@ -43,7 +44,8 @@ class Cast:
     Raises
     ------
     TypeError
-        If gradients are integers, or "bfloat16" is used without ml_dtypes.
+        If `dtype` is an integer dtype, or "bfloat16" is used without ml_dtypes.  `DistributedDataParallel` raises it if
+        gradients are complex but `dtype` is not.
 
     Notes
     -----
@@ -55,8 +57,14 @@ class Cast:
         if self.dtype.kind in "iub":
             raise TypeError(f"dtype={self.dtype} has no averages")
 
+    def check(self, what: str, dtype: np.dtype) -> None:
+        """Raise TypeError if the cast from this dtype would drop imaginary parts."""
+        if dtype.kind == "c" and self.dtype.kind != "c":
+            raise TypeError(f"{what} has dtype {dtype}, whose imaginary parts Cast({self.dtype.name!r}) would drop")
+
     def __call__(self, bucket: Bucket) -> Iterator[Any]:
         """Average a bucket."""
+        self.check(f"bucket {bucket.index}", bucket.vector.dtype)  # a function around the hook hides it from the driver
         wire = bucket.wire(self.dtype)
         np.divide(bucket.vector, bucket.comm.size, out=wire, casting="unsafe")
         yield bucket.allreduce(wire, MPI.SUM)
@@ -95,15 +103,16 @@ class TopK:
         """Average a bucket."""
         if "error" not in bucket.state:
             bucket.state["error"] = np.zeros_like(bucket.vector)
-        error = bucket.state["error"]
-        error += bucket.vector
-        count = max(1, int(self.ratio * len(error)))
-        chosen = np.argpartition(np.abs(error), len(error) - count)[-count:].astype(np.int32)
-        values = error[chosen]
-        error[chosen] = 0
+        error, total = bucket.state["error"], bucket.vector
+        total += error
+        count = max(1, int(self.ratio * len(total)))
+        chosen = np.argpartition(np.abs(total), len(total) - count)[-count:].astype(np.int32)
+        values = total[chosen]
         requests = [pycoll.iallgather(part, comm=bucket.comm) for part in (chosen, values)]
         yield requests
         places, parts = (request.wait() for request in requests)
+        np.copyto(error, total)
+        error[chosen] = 0
         bucket.vector[...] = 0
         for rank in range(bucket.comm.size):  # the same order on all ranks, so that the results are bitwise equal
             bucket.vector[places[rank]] += parts[rank]

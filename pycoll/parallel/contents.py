@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .checkpoint_files import OWN
 from .driver import Driver
 from .flat import Array, Arrays, Piece, copy, fill
 from .optimizers import Optimizer
@@ -18,7 +19,7 @@ class Values(NamedTuple):
     """New values for the pieces of this rank, which are not in place yet."""
 
     arrays: list[tuple[Piece, np.ndarray]]  # with the dtype of the piece
-    steps: dict[str, int]
+    steps: dict[str, dict[str, int]]  # for each of `Contents.optimizers`, by the keys of its parameters
 
 
 class Contents:
@@ -30,13 +31,28 @@ class Contents:
     def __init__(self, driver: Driver, optimizer: Optimizer | None = None) -> None:
         self.driver = driver
         self.optimizer: Optimizer | None = getattr(driver, "optimizer", None) or optimizer
+        both = {"optimizer": self.optimizer, "outer": driver.outer}
+        self.optimizers = {kind: optimizer for kind, optimizer in both.items() if optimizer}
 
     def groups(self) -> dict[str, Arrays]:
         """The arrays by kind and key; the keys are those of `Driver.saved`."""
         groups = dict(self.driver.saved)
-        if self.optimizer:
-            groups |= {f"optimizer.{kept}": arrays for kept, arrays in self.optimizer.state.items()}
+        for kind, optimizer in self.optimizers.items():
+            groups |= {f"{kind}.{kept}": arrays for kept, arrays in optimizer.state.items()}
         return groups
+
+    def written(self) -> dict[str, Arrays]:
+        """The arrays that this rank writes to a checkpoint, by kind and key."""
+        if self.driver.saves:
+            return self.groups()
+        if not self.has_own:
+            return {}
+        return {kind: arrays for kind, arrays in self.groups().items() if kind.startswith(OWN)}
+
+    @property
+    def has_own(self) -> bool:
+        """Whether the state of the optimizer differs from rank to rank."""
+        return self.driver.independent and bool(self.optimizer and self.optimizer.state)
 
     def pieces(self, groups: Mapping[str, Arrays] | None = None) -> Iterator[tuple[str, str, Piece]]:
         """Yield arrays as (kind, name of the parameter, piece): those of this rank, or others with their shapes."""
@@ -44,16 +60,18 @@ class Contents:
             for _, name, piece in self.driver.pieces(arrays):
                 yield kind, name, piece
 
-    def steps(self) -> dict[str, int]:
-        """The number of updates of each parameter of which this rank has a piece."""
-        steps = self.optimizer.steps if self.optimizer else {}
-        return {name: steps[key] for key, name in self.names() if key in steps}
+    def steps(self) -> dict[str, dict[str, int]]:
+        """For each optimizer, the number of updates of each parameter of which this rank has a piece."""
+        return {
+            kind: {name: optimizer.steps[key] for key, name in self.names() if key in optimizer.steps}
+            for kind, optimizer in self.optimizers.items()
+        }
 
     def names(self) -> Iterator[tuple[str, str]]:
         """The keys of the arrays of parameters, each with the names of the parameters in it."""
         return ((key, name) for key, name, _ in self.driver.pieces(self.driver.saved["parameters"]))
 
-    def read(self, find: Find, steps: Mapping[str, int]) -> Values:
+    def read(self, find: Find, steps: Mapping[str, Mapping[str, int]]) -> Values:
         """Collect the values of all pieces of this rank; raise ValueError if they are not found."""
         arrays = []
         for kind, name, piece in self.pieces():
@@ -61,14 +79,17 @@ class Contents:
             described = name if kind == "parameters" else f"{name} ({kind})"
             fill(piece._replace(values=values), described, list(find(kind, name, piece)))
             arrays.append((piece, values))
-        known = self.optimizer.steps if self.optimizer else {}
-        return Values(arrays, {key: steps.get(name, 0) for key, name in self.names() if key in known})
+        counts = {
+            kind: {key: steps.get(kind, {}).get(name, 0) for key, name in self.names() if key in optimizer.steps}
+            for kind, optimizer in self.optimizers.items()
+        }
+        return Values(arrays, counts)
 
     def put(self, values: Values, private: Mapping[str, Array]) -> None:
         """Set the arrays to values that were read, and those that belong to this rank only; all ranks call this."""
         for piece, new in values.arrays:
             copy(piece.values, new)
-        if self.optimizer:
-            self.optimizer.steps.update(values.steps)
+        for kind, optimizer in self.optimizers.items():
+            optimizer.steps.update(values.steps[kind])
         self.driver.load_private(private)
         self.driver.loaded()

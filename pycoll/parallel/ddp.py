@@ -13,7 +13,7 @@ from pycoll.primitives import names
 from pycoll.trace import Passes, phase
 
 from ..runtime.interruptions import interruptions_delayed
-from .agreement import check_same_arrays
+from .agreement import check_same_arrays, largest
 from .buckets import Bucket, assign
 from .clipping import clip_by_global_norm
 from .compression import Cast, Hook, average
@@ -49,7 +49,8 @@ class DistributedDataParallel(Driver):
     Raises
     ------
     TypeError
-        If parameters are not a mapping from str to arrays, are integers, or are in different memories.
+        If parameters are not a mapping from str to arrays, are integers, or are in different memories, or are complex
+        while `hook` casts to real numbers.
     ValueError
         If an array is read-only or not C-contiguous, a name is both a parameter and a buffer, or an option is invalid.
         Also on all ranks if names, shapes or dtypes differ between ranks; the message names the first difference.
@@ -88,6 +89,9 @@ class DistributedDataParallel(Driver):
         self.parameters = check_arrays("parameters", parameters)
         self.buffers = check_arrays("buffers", {} if buffers is None else buffers, trained=False)
         check_algorithm(algorithm, "allreduce")
+        if isinstance(hook, Cast):
+            for name, array in self.parameters.items():
+                hook.check(f"parameters[{name!r}]", array.dtype)
         if first_bucket_bytes is None:
             first_bucket_bytes = min(1 << 20, bucket_bytes)
         for name, limit in (("bucket_bytes", bucket_bytes), ("first_bucket_bytes", first_bucket_bytes)):
@@ -172,7 +176,8 @@ class DistributedDataParallel(Driver):
         """Wait for the averages and return them.
 
         With ``find_unused=True``, missing gradients count as zero, and parameters without a gradient on any rank are
-        left out of the result.
+        left out of the result.  They are in the result if the hook, for example `TopK`, now sends gradients of them
+        that it kept in earlier steps.
 
         Returns
         -------
@@ -203,6 +208,36 @@ class DistributedDataParallel(Driver):
             self.ready(name, gradients[name])
         return self.synchronize()
 
+    def zero_grad(self) -> None:
+        """Drop a step: discard all gradients since the last `synchronize`, also those of `no_sync`.
+
+        All ranks call this together.  Buckets that a rank has started are averaged on all ranks, and discarded.  What
+        `TopK` has kept from earlier steps remains.
+
+        Raises
+        ------
+        RuntimeError
+            If a step has begun within `join`, because ranks without a batch take part in it.
+        """
+        if self._active:
+            raise RuntimeError("zero_grad: a step that has begun cannot be dropped within join()")
+        if not self._joining:
+            self._drop_started()
+        for bucket in self._buckets:
+            bucket.missing = set(bucket.views)
+        self._added.clear()
+        self._passes.over()
+
+    def _drop_started(self) -> None:
+        """Complete what any rank has started, without the results."""
+        started = largest(self._next, self.comm)
+        for bucket in self._buckets[self._next : started]:
+            bucket.vector[...] = 0
+            bucket.start(self.hook)
+        for bucket in self._buckets[:started]:
+            bucket.drop()
+        self._next = 0
+
     def clip_grad_norm(self, max_norm: float) -> float:
         """Scale the averages so that their global norm is at most `max_norm`; return the norm before scaling."""
         return clip_by_global_norm(self.gradients, max_norm)
@@ -213,7 +248,7 @@ class DistributedDataParallel(Driver):
 
     @phase("synchronize")
     def _average(self, missing: list[str]) -> list[bool]:
-        """Average, with zeros for missing gradients; return for each parameter whether any rank has a gradient."""
+        """Average, with zeros for missing gradients; return for each parameter whether it has an average."""
         self._begin_step()
         for name in missing:
             self._home[name].views[name][...] = 0
@@ -233,7 +268,14 @@ class DistributedDataParallel(Driver):
                     bucket.vector *= self.comm.size / active
         self._next = 0
         self._added.clear()
-        return [True] * len(self.parameters) if using is None else using.wait().tolist()
+        if using is None:
+            return [True] * len(self.parameters)
+        return [used or self._sends_kept(name) for name, used in zip(self.parameters, using.wait().tolist())]
+
+    def _sends_kept(self, name: str) -> bool:
+        """Whether the average of an unused parameter consists of gradients that the hook kept in earlier steps."""
+        bucket = self._home[name]
+        return bool(bucket.state) and bool(bucket.views[name].any())
 
     def _start_full_ones(self) -> None:
         while self._next < len(self._buckets) and not self._buckets[self._next].missing:

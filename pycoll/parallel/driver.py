@@ -15,6 +15,7 @@ from ..runtime.failures import is_failure
 from ..runtime.progress import until
 from ..schedule.registry import find_schedule
 from .flat import Array, Arrays, Piece, whole_pieces
+from .optimizers import Optimizer
 
 D = TypeVar("D", bound="Driver")
 
@@ -65,6 +66,10 @@ class Driver:
 
     comm: MPI.Intracomm
     parameters: dict[str, Array]
+    outer: Optimizer | None = None  # an optimizer whose state is saved beside that of the optimizer of the program
+
+    def check_saving(self) -> None:
+        """Raise RuntimeError if a checkpoint of the present state would lose something."""
 
     @property
     def saved(self) -> dict[str, Arrays]:
@@ -94,6 +99,11 @@ class Driver:
 
     def loaded(self) -> None:
         """React to a checkpoint that has been loaded into the arrays."""
+
+    @property
+    def independent(self) -> bool:
+        """Whether each rank updates its parameters on its own, so that the state of its optimizer is its own."""
+        return False
 
     @property
     def replicated(self) -> bool:

@@ -55,8 +55,12 @@ class LocalSGD(Driver):
     -----
     Sent in `every` steps: 2 * (p - 1) * Z // p, for parameters of Z bytes on p ranks.
 
-    Save a checkpoint after an average; between averages, `save` raises RuntimeError.  A checkpoint holds the state of
-    the outer optimizer.
+    Save a checkpoint after an average; between averages, `save` raises RuntimeError.  `load` is possible at any time,
+    and discards the steps since the last average.
+
+    A checkpoint holds the state of the outer optimizer.  If the optimizer of each rank is passed to `save` and `load`,
+    each rank gets its own state back.  With another number of ranks, or in another driver, all ranks get the state of
+    the optimizer of rank 0.
 
     References
     ----------
@@ -65,6 +69,8 @@ class LocalSGD(Driver):
     Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", 2023.
     https://arxiv.org/abs/2311.08105
     """
+
+    outer: Optimizer
 
     @interruptions_delayed()
     def __init__(
@@ -97,25 +103,36 @@ class LocalSGD(Driver):
         self.steps += 1
         if self.steps < self.every:
             return False
-        differences = {name: self._last[name] - array for name, array in self.parameters.items()}
+        differences = {name: _difference(self._last[name], array) for name, array in self.parameters.items()}
         average_gradients(differences, comm=self.comm)
         self.outer.step(differences)
         self.loaded()
         return True
 
-    @property
-    def saved(self) -> dict[str, Arrays]:
-        """The last averages and the state of the outer optimizer, for a checkpoint."""
+    def check_saving(self) -> None:
+        """Raise RuntimeError if there were steps since the last average."""
         if self.steps:
             raise RuntimeError(f"steps since the last average would be lost ({self.steps}); save after an average")
-        kept: dict[str, Arrays] = {f"outer.{kind}": arrays for kind, arrays in self.outer.state.items()}
-        return {"parameters": self._last, **kept}
+
+    @property
+    def saved(self) -> dict[str, Arrays]:
+        """The arrays that a checkpoint holds: the last averages."""
+        return {"parameters": self._last}
+
+    @property
+    def independent(self) -> bool:
+        """True: between averages, each rank has an optimizer of its own."""
+        return True
 
     def loaded(self) -> None:
         """Set the parameters to the last averages."""
         for name, array in self.parameters.items():
             np.copyto(array, self._last[name])
         self.steps = 0
+
+
+def _difference(last: Array, array: Array) -> Array:
+    return np.subtract(last, array, out=np.empty_like(last))  # an array even if it has no axes
 
 
 def _to_average(parameters: dict[str, Array]) -> Optimizer:

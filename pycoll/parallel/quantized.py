@@ -1,7 +1,8 @@
 """All-reduce with 8-bit numbers, as a function and as a hook of `DistributedDataParallel`.
 
 The vector is divided into blocks, each with a scale of its own.  It is rounded twice: before the reduce-scatter, which
-is an all-to-all followed by a sum, and before the all-gather.  Sums are computed with the dtype of the vector.
+is an all-to-all followed by a sum, and before the all-gather.  Both are computed in float32, or in the dtype of the
+vector if it is wider; only the result is rounded to a narrower dtype.
 """
 
 from __future__ import annotations
@@ -52,8 +53,7 @@ class Quantize:
     def __call__(self, bucket: Bucket) -> Iterator[Any]:
         """Average a bucket."""
         _check(bucket.vector)
-        yield from _reduced(bucket.vector, bucket.comm, self.block)
-        bucket.vector /= bucket.comm.size
+        yield from _reduced(bucket.vector, bucket.comm, self.block, bucket.comm.size)
 
 
 def quantized_allreduce(sendbuf: Array, *, comm: MPI.Intracomm | None = None, block: int = 256) -> Array:
@@ -84,7 +84,8 @@ def quantized_allreduce(sendbuf: Array, *, comm: MPI.Intracomm | None = None, bl
     -----
     The error of an element is at most (M_0 + ... + M_(p-1) + S) / 254, apart from the rounding of the sum.  M_r is the
     largest magnitude in its block on rank r, and S is the largest magnitude of the sums in its block.  A block with an
-    infinity or a NaN becomes NaN.
+    infinity or a NaN becomes NaN.  With float16 and bfloat16, everything is computed in float32, and the sum is rounded
+    at the end.
 
     Sent, on average: 2 * (p - 1) * (n + 4 * n // block) // p, for n elements, if n is a multiple of p * block.
 
@@ -114,19 +115,22 @@ def _check(vector: Array) -> None:
         raise TypeError(f"an array of {vector.dtype} cannot be quantized: it has no floating-point dtype")
 
 
-def _reduced(vector: Array, comm: MPI.Intracomm, block: int) -> Iterator[Any]:
-    """Replace a vector by its sum; yield requests to wait for."""
-    ranks = comm.size
+def _reduced(vector: Array, comm: MPI.Intracomm, block: int, divisor: int = 1) -> Iterator[Any]:
+    """Replace a vector by its sum, divided by `divisor`; yield requests to wait for."""
+    ranks, dtype = comm.size, np.result_type(vector.dtype, SCALE)
     part = -(-len(vector) // (ranks * block)) * block  # elements that a rank adds up
-    padded = np.zeros_like(vector, shape=ranks * part)
+    padded = np.zeros_like(vector, dtype=dtype, shape=ranks * part)
     padded[: len(vector)] = vector
     outgoing = _quantized(padded.reshape(ranks, part), block)
     incoming = np.empty_like(outgoing)
     yield pycoll.ialltoall(outgoing, incoming, comm=comm)
-    own = _values(incoming, part, block, vector.dtype).sum(0)
+    own = _values(incoming, part, block, dtype).sum(0)
     gathered = np.empty_like(outgoing)
     yield pycoll.iallgather(_quantized(own[None], block)[0], gathered, comm=comm)
-    vector[:] = _values(gathered, part, block, vector.dtype).reshape(-1)[: len(vector)]
+    result = _values(gathered, part, block, dtype).reshape(-1)[: len(vector)]
+    if divisor != 1:
+        result /= divisor
+    vector[:] = result
 
 
 def _quantized(rows: Array, block: int) -> Array:

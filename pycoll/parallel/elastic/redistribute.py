@@ -75,7 +75,7 @@ def redistribute(comm: pycoll.Comm, copies: Sequence[Copy], contents: Contents) 
         if target == comm.rank:
             incoming[source].append(span)
     found = _exchange(comm, outgoing, incoming, wanted)
-    return contents.read(lambda kind, name, piece: found[kind, name], steps)
+    return contents.read(lambda kind, name, piece: found[kind, name], {"optimizer": steps})
 
 
 def _exchange(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pycoll
-from pycoll.parallel import SGD, Adam, DistributedDataParallel, average_gradients
+from pycoll.parallel import SGD, Adam, DistributedDataParallel, average_gradients, clip_by_global_norm
 from pycoll.runtime import progress
 from pycoll.schedule.registry import algorithms_of
 from tests.drawn import examples
@@ -385,6 +385,16 @@ def test_integers_have_no_average():
     WORLD.Barrier()
     pycoll.barrier()
     assert all((array == RANK).all() for array in integers.values())
+
+
+@pytest.mark.parametrize("given", [np.float64(3), np.broadcast_to(3.0, 2)], ids=["scalar", "read-only"])
+@pytest.mark.parametrize("function", [average_gradients, lambda gradients: clip_by_global_norm(gradients, 1, WORLD)])
+def test_gradients_that_cannot_be_changed_in_place(function, given):
+    gradients = {"a": np.full(2, 3.0 + RANK), "b": given}
+    with pytest.raises(ValueError, match=r"^gradients\['b'\] is read-only$"):
+        function(gradients)
+    assert not progress.tasks
+    assert (gradients["a"] == 3 + RANK).all()
 
 
 def test_many_made_and_freed():

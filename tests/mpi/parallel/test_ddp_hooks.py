@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.base import settings
-from pycoll.parallel import SGD, Cast, DistributedDataParallel, TopK
+from pycoll.parallel import SGD, Cast, DistributedDataParallel, Quantize, TopK
 from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 
@@ -62,6 +62,22 @@ def test_cast_overflows_no_sooner_than_the_average():
     with DistributedDataParallel(vectors(), hook=Cast("float16")) as ddp:
         averages = ddp.average_gradients({name: np.full(4, 40_000.0) for name in "abcd"})
         np.testing.assert_allclose(averages["a"], 40_000, rtol=SIZE * 2.0**-10)
+
+
+def test_cast_does_not_drop_imaginary_parts():
+    start = {"a": np.zeros(3), "b": np.zeros(3, np.complex128)}
+    with pytest.raises(TypeError, match=r"^parameters\['b'\] has dtype complex128, .* Cast\('float16'\)"):
+        DistributedDataParallel(start, hook=Cast("float16"))
+    hook = Cast("float16")
+    del start["a"]
+    with (
+        DistributedDataParallel(start, hook=lambda bucket: hook(bucket)) as ddp,
+        pytest.raises(TypeError, match=r"^bucket 0 has dtype complex128"),
+    ):
+        ddp.ready("b", start["b"])
+    with DistributedDataParallel(start, hook=Cast("complex64")) as ddp:
+        averages = ddp.average_gradients({"b": np.full(3, RANK + 2j)})
+        np.testing.assert_allclose(averages["b"], (SIZE - 1) / 2 + 2j, rtol=1e-6)
 
 
 @pytest.mark.parametrize("hook, width", [(None, 4), (Cast("float16"), 2), (Cast("float64"), 8)])
@@ -128,6 +144,24 @@ def test_top_k_remembers_what_it_did_not_send(groups, ratio):
                 np.testing.assert_allclose(ours, sent.mean(axis=0), rtol=0, atol=1e-13)
                 np.testing.assert_allclose(kept[index]["error"], memory[RANK], rtol=0, atol=1e-13)
                 assert (np.count_nonzero(memory, axis=1) == lengths[index] - len(largest)).all()
+
+
+def test_top_k_loses_no_gradients_of_parameters_that_are_not_used_later():
+    parameters = {"a": np.zeros(3), "b": np.zeros(3)}
+    totals = {name: np.zeros(3) for name in parameters}
+    with DistributedDataParallel(parameters, hook=TopK(0.3), find_unused=True) as ddp:
+        for step in range(8):
+            if step == 0:
+                ddp.ready("b", np.full(3, 1.0 + RANK))
+            if step < 2:
+                ddp.ready("a", np.full(3, 10.0))
+            averages = ddp.synchronize()
+            assert [*averages] == [*WORLD.bcast(averages)]
+            for name, average in averages.items():
+                totals[name] += average
+        assert not averages
+        np.testing.assert_array_equal(totals["a"], np.full(3, 20.0))
+        np.testing.assert_allclose(totals["b"], np.full(3, (SIZE + 1) / 2))
 
 
 @pytest.mark.parametrize("ratio", [0, -0.1, 1.5, float("nan")])
@@ -297,6 +331,68 @@ def test_accumulation_of_gradients_computed_where_they_are_averaged():
                     ddp.ready(name, exact(name, 10 + step))
             for name, average in ddp.synchronize().items():
                 np.testing.assert_array_equal(average, mean(name, step) + mean(name, 10 + step))
+
+
+def test_accumulated_gradients_are_dropped():
+    with pycoll.traffic() as sent, DistributedDataParallel(vectors()) as ddp:
+        with ddp.no_sync():
+            ddp.ready("a", np.full(4, np.nan))
+        before = sent.nbytes
+        ddp.zero_grad()
+        assert sent.nbytes - before <= 8 * SIZE
+        for name, average in ddp.average_gradients({name: exact(name) for name in "abcd"}).items():
+            np.testing.assert_array_equal(average, mean(name))
+
+
+@pytest.mark.parametrize("hook", [None, *HOOKS, Cast("float32"), Quantize(), TopK(0.5)])
+@pytest.mark.parametrize("limit", [1, 64])
+def test_steps_are_dropped(hook, limit):
+    """Averages and the state of hooks are those without the dropped steps, which may differ between ranks."""
+    options = {**sizes(limit)} if hook is None else {"hook": hook, **sizes(limit)}
+    with DistributedDataParallel(vectors(), **options) as ddp, DistributedDataParallel(vectors(), **options) as other:
+        for step in range(5):
+            with ddp.no_sync():
+                ddp.ready("b", np.full(4, np.inf))
+            for name in "dcba"[: (step + RANK) % 5]:
+                ddp.ready(name, np.full(4, np.nan))
+            ddp.zero_grad()
+            ddp.zero_grad()
+            averages, expected = (each.average_gradients(vectors_of(step)) for each in (ddp, other))
+            for name in "abcd":
+                np.testing.assert_array_equal(averages[name], expected[name])
+        for name, array in other.private.items():
+            np.testing.assert_array_equal(ddp.private[name], array)
+
+
+def vectors_of(step):
+    return {name: exact(name, step) for name in "abcd"}
+
+
+def test_a_step_is_dropped_after_an_error_in_synchronize():
+    with DistributedDataParallel(vectors(), **sizes(1)) as ddp:
+        for step in range(2):
+            ddp.ready("d", np.ones(4))
+            with pytest.raises(RuntimeError, match="ready was not called for 'a', 'b', 'c'"):
+                ddp.synchronize()
+            ddp.zero_grad()
+            for name, average in ddp.average_gradients(vectors_of(step)).items():
+                np.testing.assert_array_equal(average, mean(name, step))
+
+
+def test_steps_of_joined_ranks_are_not_dropped():
+    with DistributedDataParallel(vectors(), **sizes(1)) as ddp, ddp.join():
+        for step in range(1 + RANK):
+            with ddp.no_sync():
+                ddp.ready("a", np.ones(4))
+            ddp.zero_grad()
+            ddp.ready("d", exact("d", step))
+            with pytest.raises(RuntimeError, match="cannot be dropped within join"):
+                ddp.zero_grad()
+            for name in "cba":
+                ddp.ready(name, exact(name, step))
+            for name, average in ddp.synchronize().items():
+                active = range(step, SIZE)
+                np.testing.assert_allclose(average, mean(name, step, active, of=len(active)), rtol=1e-14)
 
 
 LENGTHS = {

@@ -7,6 +7,7 @@ import pytest
 
 import pycoll
 from pycoll.parallel import SGD, DistributedDataParallel, Quantize, quantized_allreduce
+from pycoll.parallel.flat import named_dtype
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -18,22 +19,45 @@ def contributions(count, dtype, seed=1):
     return (numbers.normal(size=(SIZE, count)) * 10.0 ** numbers.integers(-3, 3, (SIZE, count))).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def half_spacing(dtype, numbers):
+    """Return the largest error of numbers that are rounded to a dtype."""
+    info = pytest.importorskip("ml_dtypes").finfo(dtype)
+    return np.maximum(float(info.eps) * np.abs(numbers), float(info.smallest_subnormal)) / 2
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("block", [1, 8, 256])
 @pytest.mark.parametrize("count", [1, 7, 256 * SIZE, 256 * SIZE + 1, 5000])
 def test_the_error_is_below_its_bound(count, block, dtype):
+    dtype = named_dtype(dtype)
     all_ranks = contributions(count, dtype)
     found = quantized_allreduce(all_ranks[RANK], block=block)
     assert found.dtype == dtype
     assert len(set(WORLD.allgather(found.tobytes()))) == 1
     exact = all_ranks.astype(np.float64).sum(0)
-    error = np.abs(found - exact)
-    rows = np.vstack([np.abs(all_ranks), np.abs(exact) + error])
+    error = np.abs(found.astype(np.float64) - exact)
+    rows = np.vstack([np.abs(all_ranks).astype(np.float64), np.abs(exact) + error])
     padded = np.pad(rows, ((0, 0), (0, -count % block))).reshape(SIZE + 1, -1, block)
     bound = np.repeat(padded.max(2).sum(0) / 254, block)[:count]
-    assert (error <= 1.001 * bound + 1e-6 * np.abs(all_ranks).sum(0)).all()
+    rounding = 1e-6 * np.abs(all_ranks).astype(np.float64).sum(0) + half_spacing(dtype, np.abs(exact) + error)
+    assert (error <= 1.001 * bound + rounding).all()
     if block == 256 and count > block:
         assert error.max() > 0.01 * bound.max()  # it is rounded
+
+
+@pytest.mark.parametrize("largest", [1e-2, 1e-4, 1e-5, 3e-6, 1e-6])
+def test_small_numbers_of_half_precision(largest):
+    """The bound holds for numbers whose scale is not a number of the dtype."""
+    array = np.linspace(-largest, largest, 256).astype(np.float16)
+    exact = SIZE * array.astype(np.float64)
+    bound = 2.001 * np.abs(exact).max() / 254
+    assert (np.abs(quantized_allreduce(array) - exact) <= bound + half_spacing(np.float16, exact) * 1.01).all()
+
+
+def test_half_precision_overflows_no_sooner_than_the_average():
+    with DistributedDataParallel({"a": np.zeros(4, np.float16)}, hook=Quantize()) as driver:
+        averages = driver.average_gradients({"a": np.full(4, 40_000, np.float16)})
+        np.testing.assert_allclose(averages["a"], 40_000, rtol=0.01)
 
 
 def test_arrays_of_any_shape():

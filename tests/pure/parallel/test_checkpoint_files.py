@@ -71,7 +71,8 @@ VALUES = np.arange(6.0)
 
 def write_part(folder, index=None, **about):
     index = [["parameters", "w", 0, 6, [2, 3], "float64"]] if index is None else index
-    about = json.dumps({"index": index, "private": {"kept": "float32"}, "steps": {"w": 4}} | about)
+    about = {"index": index, "private": {"kept": "float32"}, "steps": {"w": 4}, "outer_steps": {"w": 2}} | about
+    about = json.dumps({key: value for key, value in about.items() if value is not None})
     path = part_path(folder, RIGHT["generation"], 0)
     arrays = {"0": VALUES, "private/kept": np.arange(3, dtype="f4"), "about": np.frombuffer(about.encode(), np.uint8)}
     with path.open("wb") as file:
@@ -90,7 +91,7 @@ def test_a_flipped_bit_in_every_byte(folder):
     """Check that a flipped bit raises an error with the file name, unless the data is unused, as archive times are."""
     path = write_part(folder)
     right, content = contents(path), path.read_bytes()
-    assert right == (0, (2, 3), VALUES.tolist(), [0, 1, 2], {"w": 4})
+    assert right == (0, (2, 3), VALUES.tolist(), [0, 1, 2], {"optimizer": {"w": 4}, "outer": {"w": 2}})
     for place in range(len(content)):
         spoilt, bit = bytearray(content), place * 5 % 8
         spoilt[place] ^= 1 << bit
@@ -110,7 +111,16 @@ def test_a_part_that_is_cut_short(folder):
             Part(path)
 
 
-@given(st.fixed_dictionaries({}, optional={"index": JSON, "private": JSON, "steps": JSON}))
+def test_a_part_of_an_older_version(folder):
+    """It has only the counters of one optimizer, and does not say whose they are."""
+    with Part(write_part(folder, outer_steps=None)) as part:
+        assert part.steps == {"optimizer": {"w": 4}, "outer": {}} and not part.own
+
+
+FIELDS = ("index", "private", "steps", "outer_steps", "own")
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, JSON)))
 def test_any_description(folder, about):
     path = write_part(folder, **about)
     try:
