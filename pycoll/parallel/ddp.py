@@ -89,6 +89,8 @@ class DistributedDataParallel(Driver):
         self.parameters = check_arrays("parameters", parameters)
         self.buffers = check_arrays("buffers", {} if buffers is None else buffers, trained=False)
         check_algorithm(algorithm, "allreduce")
+        if not callable(hook) or isinstance(hook, type):
+            raise TypeError(f"hook must be a generator function of a Bucket, for example Cast('float16'), not {hook!r}")
         if isinstance(hook, Cast):
             for name, array in self.parameters.items():
                 hook.check(f"parameters[{name!r}]", array.dtype)

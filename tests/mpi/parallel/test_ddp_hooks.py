@@ -508,3 +508,9 @@ def used(seed, step, lengths):
             for name in names:
                 parts.setdefault(name, []).append((10 * step + turn, rank))
     return parts
+
+
+@pytest.mark.parametrize("hook", ["float16", Cast, TopK, None, 3])
+def test_what_is_no_hook(hook):
+    with pytest.raises(TypeError, match="hook must be a generator function of a Bucket, for example Cast"):
+        DistributedDataParallel({"a": np.zeros(3)}, hook=hook)
