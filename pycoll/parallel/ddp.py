@@ -51,8 +51,9 @@ class DistributedDataParallel(Driver):
     TypeError
         If parameters are not a mapping from str to arrays, are integers, or are in different memories.
     ValueError
-        If an array is read-only or not C-contiguous, a name is both a parameter and a buffer, or an option is invalid.
-        Also on all ranks if names, shapes or dtypes differ between ranks; the message names the first difference.
+        If an array is read-only or not C-contiguous, two parameters share memory, a name is both a parameter and a
+        buffer, or an option is invalid.  Also on all ranks if names, shapes or dtypes differ between ranks; the message
+        names the first difference.
 
     Notes
     -----
