@@ -144,8 +144,8 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     FileNotFoundError
         If there is no checkpoint.
     ValueError
-        If a file is damaged or malformed; the message names it.  Also if the checkpoint does not fit the driver, or if
-        the ranks find different checkpoints.
+        If a file is damaged or malformed; the message names it.  Also if the checkpoint does not fit the driver, if
+        parameters that share a count of updates have different ones in it, or if the ranks find different checkpoints.
     RuntimeError
         On ranks that do not see the problem, if others do.
 
@@ -153,6 +153,9 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     -----
     The numbers of ranks, units and servers may differ from the run that saved the checkpoint.  Arrays that belong to
     one rank, for example the state of a hook, are read only if the number of ranks is the same.
+
+    An optimizer counts the updates of a whole shard, so a unit of `FullyShardedDataParallel` cannot hold parameters
+    that `DistributedDataParallel` with `find_unused` updated at different numbers of steps.  Put them in other units.
 
     All ranks read all their arrays before any rank changes its own.  So if one rank cannot read the checkpoint, nothing
     changes on any rank.  Meanwhile each rank needs memory for the arrays that it reads.
@@ -166,6 +169,7 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
             private = parts[driver.comm.rank].private() if len(parts) == driver.comm.size else {}
             driver.check_private(private)
             steps = {name: count for part in parts for name, count in part.steps.items()}
+            contents.check_steps(steps)
             values = contents.read(
                 lambda *wanted: itertools.chain.from_iterable(part.find(*wanted) for part in parts), steps
             )

@@ -53,6 +53,19 @@ class Contents:
         """The keys of the arrays of parameters, each with the names of the parameters in it."""
         return ((key, name) for key, name, _ in self.driver.pieces(self.driver.saved["parameters"]))
 
+    def check_steps(self, steps: Mapping[str, int]) -> None:
+        """Raise ValueError if parameters of which the optimizer counts the updates together have different counts."""
+        if not self.optimizer or not self.optimizer.state:  # without state, updates do not depend on the count
+            return
+        firsts: dict[str, str] = {}
+        for key, name in self.names():
+            first = firsts.setdefault(key, name)
+            if key in self.optimizer.steps and steps.get(first, 0) != steps.get(name, 0):
+                raise ValueError(
+                    f"{first!r} has {steps.get(first, 0)} updates and {name!r} has {steps.get(name, 0)}, but the "
+                    "optimizer of this driver has one count for both"
+                )
+
     def read(self, find: Find, steps: Mapping[str, int]) -> Values:
         """Collect the values of all pieces of this rank; raise ValueError if they are not found."""
         arrays = []

@@ -316,6 +316,44 @@ def test_another_model(directory, kind, other):
     free(run, odd)
 
 
+@pytest.mark.parametrize("kind", ["fsdp one unit", "ps"])
+@pytest.mark.parametrize("optimizer", ["adam", "momentum", "sgd"])
+def test_parameters_that_were_updated_more_often_than_others(directory, kind, optimizer):
+    """One count would be wrong for some of them; plain SGD needs no count."""
+    run = Replicas(optimizer, parameters=model(), find_unused=True)
+    for _ in range(3):
+        run.driver.ready("hidden.bias", np.ones(5))
+        run.optimizer.step(run.driver.synchronize())
+    run.train(range(1))
+    saved(run, directory)
+    other = KINDS[kind](optimizer)
+    if optimizer == "sgd":
+        loaded(other, directory)
+        assert_equal(other.whole(), run.whole())
+    else:
+        before = other.whole()
+        with pytest.raises((ValueError, RuntimeError)) as caught:
+            loaded(other, directory)
+        told = [str(text) for text in WORLD.allgather(caught.value)]
+        assert any("'hidden.weight' has 1 updates and 'hidden.bias' has 4, but" in text for text in told)
+        assert_equal(other.whole(), before)
+    free(run, other)
+
+
+def test_counts_of_updates_that_differ_between_units(directory):
+    run = Replicas(parameters=model(), find_unused=True)
+    run.driver.ready("scale", np.ones(()))
+    run.optimizer.step(run.driver.synchronize())
+    run.train(range(1))
+    saved(run, directory)
+    other, back = Sharded(), Replicas()
+    loaded(other, directory)
+    saved(other, directory)
+    loaded(back, directory)
+    assert back.optimizer.steps == run.optimizer.steps
+    free(run, other, back)
+
+
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "ps", *DEDICATED])
 def test_another_optimizer(directory, kind):
     run, odd = KINDS["ddp"]("momentum", parameters=model()), KINDS[kind]("adam")
