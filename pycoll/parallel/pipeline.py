@@ -15,6 +15,7 @@ from ..arguments.device_arrays import cupy
 from ..schedule import pipeline
 from ..schedule.pipeline import Backward, BackwardInput, BackwardWeights, Forward, Recv, Send
 from .driver import own_communicator
+from .flat import named_dtype
 
 Array = Any
 Loss = Callable[[Array, Array], tuple[float, Array]]
@@ -102,8 +103,8 @@ class Pipeline:
         Raises
         ------
         ValueError
-            If the length of the first axis is not a multiple of the number of micro-batches, or if micro-batches have
-            outputs of different shapes.
+            If the length of the first axis is not a multiple of the number of micro-batches, if micro-batches have
+            outputs of different shapes, or if the gradient of an activation has another shape or dtype than this.
         """
         first, last = self.comm.rank == 0, self.comm.rank == self.comm.size - 1
         run = _Step(self, self._divided("inputs", inputs, first), self._divided("targets", targets, last))
@@ -136,10 +137,10 @@ class _Shape(NamedTuple):
 
     @classmethod
     def of(cls, array: Array) -> _Shape:
-        return cls(array.shape, array.dtype.str, not isinstance(array, np.ndarray))
+        return cls(array.shape, str(array.dtype), not isinstance(array, np.ndarray))
 
     def empty(self) -> Array:
-        return (cupy() if self.on_gpu else np).empty(self.lengths, self.dtype)
+        return (cupy() if self.on_gpu else np).empty(self.lengths, named_dtype(self.dtype))
 
 
 class _Step:
@@ -210,7 +211,9 @@ class _Step:
         own = move.batch, (position + (1 if move.backward else -1)) // self.owner.comm.size
         array = (self.backward if move.backward else self.forward).pop(own)
         array = array if array.flags.c_contiguous else array.copy()
-        if not move.backward:
+        if move.backward:
+            self._check_gradient(own, array)
+        else:
             self._send_shape(move, array)
         self.sends = [request for request in self.sends if not request.Test()]
         tag, comm = _tag(move), self.owner.comm
@@ -225,6 +228,17 @@ class _Step:
         elif sent[move.chunk] != shape:
             was, now = ((each.lengths, each.dtype) for each in (sent[move.chunk], shape))
             raise ValueError(f"the output of micro-batch {move.batch} has the shape {now}, not {was}")
+
+    def _check_gradient(self, at: tuple[int, int], gradient: Array) -> None:
+        """Check that the gradient of an input has the shape and the dtype that the sender of this input expects."""
+        *wanted, _ = self.owner._shapes[at[1]]
+        *found, _ = _Shape.of(gradient)
+        if found != wanted:
+            batch, chunk = at
+            raise ValueError(
+                f"chunks[{chunk}]: the gradient of micro-batch {batch} has the shape and dtype {tuple(found)}, but its "
+                f"activation has {tuple(wanted)}"
+            )
 
     def _forward(self, move: Forward, at: tuple[int, int]) -> None:
         x = self.forward.pop(at) if at in self.forward else self.inputs[move.batch]
