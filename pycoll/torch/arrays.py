@@ -73,7 +73,8 @@ def as_array(tensor: torch.Tensor) -> Any:
 def operation(what: str, given: Any, tensor: torch.Tensor) -> OpName:
     """Return the name of the operation of pycoll for a `ReduceOp` on tensors of this dtype.
 
-    The average of integers is a sum, which the caller divides.
+    The average of integers is a sum, which the caller divides.  Raise TypeError if the operation is not defined, or if
+    the factor of PREMUL_SUM has another kind of numbers.
     """
     dtype, name = tensor.dtype, _NAMES.get(given.op)
     numbers = dtype.is_floating_point or dtype.is_complex
@@ -83,9 +84,18 @@ def operation(what: str, given: Any, tensor: torch.Tensor) -> OpName:
         name = None
     if name is None:
         raise TypeError(f"{what}: {given.op} is not defined for {dtype}")
+    if given.op == ReduceOp.PREMUL_SUM and not _can_scale(tensor, given.factor):
+        raise TypeError(f"{what}: the factor {given.factor} of {given.op} cannot be applied to {dtype}")
     return "sum" if name == "avg" and not numbers else name
+
+
+def _can_scale(tensor: torch.Tensor, factor: Any) -> bool:
+    try:
+        return bool(torch.can_cast(torch.result_type(tensor, factor), tensor.dtype))
+    except RuntimeError:  # unsigned integers have no common dtype with others
+        return False
 
 
 def scaled(given: Any, tensor: torch.Tensor) -> torch.Tensor:
     """Return the contribution of this rank: the tensor, or for PREMUL_SUM a multiple of it."""
-    return tensor if given.op != ReduceOp.PREMUL_SUM else tensor * given.factor
+    return tensor if given.op != ReduceOp.PREMUL_SUM else (tensor * given.factor).to(tensor.dtype)

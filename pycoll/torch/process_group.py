@@ -36,8 +36,8 @@ class ProcessGroup(Group):
         """All-reduce several tensors in place."""
         opts = opts or c10d.AllreduceCoalescedOptions()
         requests, after = [], []
-        for tensor in tensors:
-            name = operation("all_reduce", opts.reduceOp, tensor)
+        names = [operation("all_reduce", opts.reduceOp, tensor) for tensor in tensors]
+        for name, tensor in zip(names, tensors):
             buffer, deliver = to_write(tensor, filled=True)
             _scale(opts.reduceOp, buffer)
             requests.append(pycoll.iallreduce(MPI.IN_PLACE, as_array(buffer), name, comm=self.comm))
