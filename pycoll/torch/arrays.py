@@ -16,6 +16,8 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)  # NumPy has it only through ml_dtypes
 _SHARED = "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128"
 _CODES = {getattr(torch, name): np.dtype(name).str for name in _SHARED.split()} | {torch.bfloat16: "<u2"}
 
+WIDE_UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}  # torch cannot divide them
+
 _NAMES: dict[Any, OpName] = {
     ReduceOp.SUM: "sum",
     ReduceOp.PREMUL_SUM: "sum",
@@ -81,6 +83,8 @@ def operation(what: str, given: Any, tensor: torch.Tensor) -> OpName:
     if dtype == torch.bool:
         name = _LOGICAL.get(name or "")
     elif numbers and (dtype.itemsize == 1 or name in ("band", "bor", "bxor")):
+        name = None
+    if name == "avg" and dtype in WIDE_UNSIGNED and tensor.is_cuda:
         name = None
     if name is None:
         raise TypeError(f"{what}: {given.op} is not defined for {dtype}")

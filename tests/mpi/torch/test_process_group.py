@@ -130,6 +130,28 @@ def test_average(world):
     assert result.tolist() == [mean] * 2
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int64], ids=str)
+def test_average_of_integers(world, dtype):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    values = [rank, 7, (2 ** (8 * min(dtype.itemsize, 7)) - 1) // size // 4]
+    expected = [(size - 1) // 2, *values[1:]]
+    whole, root, block = torch.tensor(values).to(dtype), torch.tensor(values).to(dtype), torch.empty(3, dtype=dtype)
+    spread = torch.tensor([values, values]).to(dtype).t()
+    dist.all_reduce(whole, ReduceOp.AVG)
+    dist.all_reduce(spread, ReduceOp.AVG)
+    dist.reduce(root, size - 1, ReduceOp.AVG)
+    dist.reduce_scatter_single(block, torch.tensor(values * size).to(dtype), ReduceOp.AVG)
+    assert whole.tolist() == block.tolist() == expected
+    assert spread.t().tolist() == [expected, expected]
+    assert root.tolist() == (expected if rank == size - 1 else values)
+
+
+def test_the_average_of_booleans_is_not_defined(world):
+    refuses_before_anything_is_sent(
+        "AVG is not defined", lambda: dist.all_reduce(torch.ones(3, dtype=torch.bool), ReduceOp.AVG)
+    )
+
+
 def test_premultiplied_sum(world):
     rank, size = dist.get_rank(), dist.get_world_size()
     for factor in (0.5, torch.tensor([0.5])):
