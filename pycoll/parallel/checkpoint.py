@@ -59,9 +59,11 @@ def save(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     contents, directory, comm = Contents(driver, optimizer), Path(path), driver.comm
     generation = _new_generation(comm)
     document = {"format": FORMAT, "generation": generation, "ranks": comm.size, "extra": extra}
+    left: list[Path] = []
     with _together(comm, "make the directory"):
         if comm.rank == 0:
             directory.mkdir(parents=True, exist_ok=True)
+            left = _temporary_manifests(directory)
     try:
         with _together(comm, "write its part"):
             _write_part(part_path(directory, generation, comm.rank), contents)
@@ -72,7 +74,23 @@ def save(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     finally:
         if comm.rank == 0:
             _remove_parts_that_are_not_named(directory)
+            _remove(left)
         pycoll.barrier(comm=comm)
+
+
+def _temporary_manifests(directory: Path) -> list[Path]:
+    """Return the manifests that are being written, or that jobs left when they were killed."""
+    name = re.compile(rf"{re.escape(MANIFEST)}[a-z0-9_]{{8}}\.tmp")  # as `write_atomically` names them
+    with contextlib.suppress(OSError):
+        return [path for path in directory.iterdir() if name.fullmatch(path.name)]
+    return []
+
+
+def _remove(left: list[Path]) -> None:
+    """Remove temporary manifests that were there before this save; a job that was writing one has renamed it since."""
+    with contextlib.suppress(OSError):
+        for path in left:
+            path.unlink(missing_ok=True)
 
 
 def _remove_parts_that_are_not_named(directory: Path) -> None:

@@ -161,6 +161,38 @@ def test_what_is_in_the_directory(directory):
     free(run)
 
 
+def test_a_manifest_that_a_killed_job_left(directory, monkeypatch):
+    run, unlink = Sharded(parameters=model()), os.unlink
+    with monkeypatch.context() as patch:
+        if RANK == 0:
+            patch.setattr(os, "unlink", lambda path: "manifest" in str(path) or unlink(path))
+        fails(patch, 0, run, directory, os, "replace", 2)
+    (left,) = files(directory)
+    assert left.startswith("manifest.json")
+    saved(run, directory)
+    assert left not in files(directory)
+    assert len(files(directory)) == 1 + SIZE
+    free(run)
+
+
+def test_a_manifest_that_another_job_is_writing(directory, monkeypatch):
+    """It stays, until it was there before a save, and still is after it."""
+    run, other, savez = Replicas(), directory / "manifest.jsonabcd_123.tmp", np.savez
+
+    def meanwhile(*arguments, **options):
+        savez(*arguments, **options)
+        other.write_text("")
+
+    with monkeypatch.context() as patch:
+        if RANK == 0:
+            patch.setattr(np, "savez", meanwhile)
+        saved(run, directory)
+    assert other.name in files(directory)
+    saved(run, directory)
+    assert other.name not in files(directory)
+    free(run)
+
+
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "ps", "ps worker", *DEDICATED])
 def test_every_element_is_written_once(directory, kind):
     run = KINDS[kind]("momentum", parameters={"a": np.zeros(20_000)})
@@ -172,14 +204,14 @@ def test_every_element_is_written_once(directory, kind):
 
 def test_other_files_in_the_directory_stay(directory):
     run = Replicas()
-    names = ["digits.npz", "notes.txt"]
+    names = ["digits.npz", "notes.txt", "manifest.json.tmp", "manifest.json-old.tmp", "my manifest.jsonabcdefgh.tmp"]
     if RANK == 0:
         for name in names:
             (directory / name).write_text("precious")
     for _ in range(2):
         saved(run, directory)
     found = files(directory)
-    assert [found.get(name) for name in names] == [b"precious"] * 2
+    assert [found.get(name) for name in names] == [b"precious"] * len(names)
     free(run)
 
 
