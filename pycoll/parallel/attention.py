@@ -18,6 +18,8 @@ from mpi4py import MPI
 
 import pycoll
 
+from .driver import wait_for
+
 Array = Any
 
 
@@ -198,7 +200,7 @@ class RingAttention:
         dy = _heads_first(dy)
         inner = (dy * output).sum(-1)
         dq, gradients = np.zeros_like(q), None
-        arriving = _Moving(self._comm, 1)
+        arriving = _Moving(self._comm, 1, "gradients")
         for source, (keys, values) in self._blocks(own):
             block = np.zeros_like(own)
             for mine, theirs, causal in self._pairs(source, q.shape[2]):
@@ -216,7 +218,7 @@ class RingAttention:
     def _blocks(self, own: Array) -> Any:
         """Yield the keys and values of each rank, and send them on in the meantime."""
         rank, ranks = self._comm.rank, self._comm.size
-        moving = _Moving(self._comm, 0)
+        moving = _Moving(self._comm, 0, "keys and values")
         for step in range(ranks):
             if step < ranks - 1:
                 moving.start(own)
@@ -242,8 +244,8 @@ class RingAttention:
 class _Moving:
     """An array that moves from each rank to the next one."""
 
-    def __init__(self, comm: MPI.Intracomm, tag: int) -> None:
-        self._comm, self._tag = comm, tag
+    def __init__(self, comm: MPI.Intracomm, tag: int, what: str) -> None:
+        self._comm, self._tag, self._what = comm, tag, what
 
     def start(self, array: Array) -> None:
         self._sent, self._received = array, np.empty_like(array)
@@ -257,8 +259,13 @@ class _Moving:
         ]
 
     def wait(self) -> Array:
-        for request in self._requests:
-            request.Wait()
+        rank, ranks = self._comm.rank, self._comm.size
+        before, after = (rank - 1) % ranks, (rank + 1) % ranks
+        wait_for(
+            self._requests,
+            f"moving the {self._what} in RingAttention on rank {rank} of {ranks}",
+            lambda: f"it waits for rank {before} to send a block, or for rank {after} to receive one",
+        )
         return self._received
 
 

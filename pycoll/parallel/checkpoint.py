@@ -59,20 +59,45 @@ def save(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     contents, directory, comm = Contents(driver, optimizer), Path(path), driver.comm
     generation = _new_generation(comm)
     document = {"format": FORMAT, "generation": generation, "ranks": comm.size, "extra": extra}
+    left: list[Path] = []
     with _together(comm, "make the directory"):
         if comm.rank == 0:
             directory.mkdir(parents=True, exist_ok=True)
+            left = _temporary_manifests(directory)
     try:
         with _together(comm, "write its part"):
             _write_part(part_path(directory, generation, comm.rank), contents)
         with _together(comm, "write the manifest"):
             if comm.rank == 0:
-                text = json.dumps(document, indent=1)
+                text = _as_json(document)
                 write_atomically(directory / MANIFEST, lambda file: file.write(text.encode()))
     finally:
         if comm.rank == 0:
             _remove_parts_that_are_not_named(directory)
+            _remove(left)
         pycoll.barrier(comm=comm)
+
+
+def _as_json(document: dict[str, Any]) -> str:
+    try:
+        return json.dumps(document, indent=1)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"extra={document['extra']!r}: {error}") from None
+
+
+def _temporary_manifests(directory: Path) -> list[Path]:
+    """Return the manifests that are being written, or that jobs left when they were killed."""
+    name = re.compile(rf"{re.escape(MANIFEST)}[a-z0-9_]{{8}}\.tmp")  # as `write_atomically` names them
+    with contextlib.suppress(OSError):
+        return [path for path in directory.iterdir() if name.fullmatch(path.name)]
+    return []
+
+
+def _remove(left: list[Path]) -> None:
+    """Remove temporary manifests that were there before this save; a job that was writing one has renamed it since."""
+    with contextlib.suppress(OSError):
+        for path in left:
+            path.unlink(missing_ok=True)
 
 
 def _remove_parts_that_are_not_named(directory: Path) -> None:
@@ -148,8 +173,8 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     FileNotFoundError
         If there is no checkpoint.
     ValueError
-        If a file is damaged or malformed; the message names it.  Also if the checkpoint does not fit the driver, or if
-        the ranks find different checkpoints.
+        If a file is damaged or malformed; the message names it.  Also if the checkpoint does not fit the driver, if
+        parameters that share a count of updates have different ones in it, or if the ranks find different checkpoints.
     RuntimeError
         On ranks that do not see the problem, if others do.
 
@@ -158,6 +183,9 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     The numbers of ranks, units and servers may differ from the run that saved the checkpoint.  Arrays that belong to
     one rank, for example the state of a hook, are read only if the number of ranks is the same.  With another number of
     ranks, all ranks of a `LocalSGD` get the state of the optimizer of rank 0, and rank 0 issues a warning.
+
+    An optimizer counts the updates of a whole shard, so a unit of `FullyShardedDataParallel` cannot hold parameters
+    that `DistributedDataParallel` with `find_unused` updated at different numbers of steps.  Put them in other units.
 
     All ranks read all their arrays before any rank changes its own.  So if one rank cannot read the checkpoint, nothing
     changes on any rank.  Meanwhile each rank needs memory for the arrays that it reads.
@@ -172,6 +200,7 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
             private = mine.private() if mine else {}
             driver.check_private(private)
             found = Parts(parts, mine if mine and mine.own and contents.has_own else None)
+            contents.check_steps(found.steps())
             values = contents.read(found.find, found.steps())
             of_rank_0 = parts[0].own and contents.has_own and not mine
     generations = pycoll.allgather(np.array([int(manifest.generation, 16)], np.uint64), comm=driver.comm)

@@ -71,6 +71,21 @@ class Contents:
         """The keys of the arrays of parameters, each with the names of the parameters in it."""
         return ((key, name) for key, name, _ in self.driver.pieces(self.driver.saved["parameters"]))
 
+    def check_steps(self, steps: Mapping[str, Mapping[str, int]]) -> None:
+        """Raise ValueError if parameters of which an optimizer counts the updates together have different counts."""
+        for kind, optimizer in self.optimizers.items():
+            if not optimizer.state:  # then updates do not depend on the count
+                continue
+            firsts: dict[str, str] = {}
+            for key, name in self.names():
+                first = firsts.setdefault(key, name)
+                counts = [steps.get(kind, {}).get(one, 0) for one in (first, name)]
+                if key in optimizer.steps and counts[0] != counts[1]:
+                    raise ValueError(
+                        f"{first!r} has {counts[0]} updates and {name!r} has {counts[1]}, but the optimizer of this "
+                        "driver has one count for both"
+                    )
+
     def read(self, find: Find, steps: Mapping[str, Mapping[str, int]]) -> Values:
         """Collect the values of all pieces of this rank; raise ValueError if they are not found."""
         arrays = []

@@ -52,8 +52,9 @@ class DistributedDataParallel(Driver):
         If parameters are not a mapping from str to arrays, are integers, or are in different memories, or are complex
         while `hook` casts to real numbers.
     ValueError
-        If an array is read-only or not C-contiguous, a name is both a parameter and a buffer, or an option is invalid.
-        Also on all ranks if names, shapes or dtypes differ between ranks; the message names the first difference.
+        If an array is read-only or not C-contiguous, two parameters share memory, a name is both a parameter and a
+        buffer, or an option is invalid.  Also on all ranks if names, shapes or dtypes differ between ranks; the message
+        names the first difference.
 
     Notes
     -----

@@ -74,12 +74,14 @@ class DividedParameters(Driver):
     def pieces(self, arrays: Arrays) -> Iterator[tuple[str, str, Piece]]:
         """Split arrays into runs of elements that are contiguous in the whole array."""
         for name, array in arrays.items():
-            axis, comm = self._divided.get(name, (0, MPI.COMM_SELF))
+            if name not in self._divided:
+                yield from super().pieces({name: array})
+                continue
+            axis, comm = self._divided[name]
             before, after = array.shape[:axis], array.shape[axis + 1 :]
             whole = (*before, array.shape[axis] * comm.size, *after)
-            length = math.prod(array.shape[axis:])
-            for number, run in enumerate(array.reshape(-1, length)):
-                yield name, name, Piece((number * comm.size + comm.rank) * length, run, whole)
+            for number, run in enumerate(array.reshape(max(1, math.prod(before)), -1)):
+                yield name, name, Piece((number * comm.size + comm.rank) * len(run), run, whole)
 
     @property
     def saves(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
@@ -11,8 +11,9 @@ from mpi4py import MPI
 
 import pycoll
 
+from ..base import settings
 from ..runtime.failures import is_failure
-from ..runtime.progress import until
+from ..runtime.progress import tasks, until
 from ..schedule.registry import find_schedule
 from .flat import Array, Arrays, Piece, whole_pieces
 from .optimizers import Optimizer
@@ -49,6 +50,22 @@ def revoke(comm: MPI.Intracomm) -> None:
     from ..runtime import attach  # not before MPI is initialized
 
     attach.revoke(comm)
+
+
+def wait_for(requests: Sequence[MPI.Request], what: str, state: Callable[[], str]) -> None:
+    """Wait for messages; CollectiveTimeout says that `what` did not finish, followed by `state()`."""
+    if not (tasks or settings.TIMEOUT):
+        for request in requests:
+            request.Wait()
+        return
+    waiting = list(requests)
+
+    def done() -> bool:
+        while waiting and waiting[-1].Test():
+            waiting.pop()
+        return not waiting
+
+    until(done, what, state)
 
 
 def check_algorithm(algorithm: str | None, *primitives: str) -> None:

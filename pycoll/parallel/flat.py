@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import pycoll
 
 from ..arguments.arrays import as_array, check_writeable
 from ..arguments.device_arrays import cupy
-from ..arguments.memory import device_of
+from ..arguments.memory import bounds, device_of
 from ..arguments.streams import follow, join_streams
 
 Array = Any  # a NumPy or CuPy array
@@ -203,7 +204,7 @@ def _place(array: Array) -> str:
 def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Array]:
     """Return arrays by name; raise TypeError or ValueError, with the name, for an invalid entry.
 
-    If `trained` is true, integer arrays are invalid.
+    If `trained` is true, integer arrays and arrays that share memory are invalid.
     """
     if not isinstance(arrays, Mapping):
         raise TypeError(f"{name} must be a mapping from names to arrays, not {type(arrays).__name__}")
@@ -221,4 +222,15 @@ def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Arra
         if not array.flags.c_contiguous:
             raise ValueError(f"{what} is not C-contiguous")
         check_writeable(what, buffer, array)
+    if trained:
+        _check_apart(name, checked)
     return checked
+
+
+def _check_apart(name: str, arrays: Arrays) -> None:
+    """Raise ValueError if two arrays share memory: an update of one would be lost, or would change the other."""
+    places = sorted((*bounds(array), number, key) for number, (key, array) in enumerate(arrays.items()) if array.size)
+    for (_, stop, *one), (start, _, *other) in pairwise(places):
+        if start < stop:
+            first, second = (key for _, key in sorted((one, other)))
+            raise ValueError(f"{name}[{first!r}] and {name}[{second!r}] share memory; pass tied parameters once")

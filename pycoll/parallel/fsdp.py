@@ -54,8 +54,9 @@ class FullyShardedDataParallel(Driver):
         If parameters are not a mapping from str to arrays, are integers, or are in different memories; or if "bfloat16"
         is used without the package ml_dtypes.
     ValueError
-        If an array is read-only or not C-contiguous, units are invalid, or the algorithm is unknown.  Also on all ranks
-        if names, shapes, dtypes or units differ between ranks; the message names the first difference.
+        If an array is read-only or not C-contiguous, two parameters share memory, units are invalid, or the algorithm
+        is unknown.  Also on all ranks if names, shapes, dtypes or units differ between ranks; the message names the
+        first difference.
 
     Notes
     -----

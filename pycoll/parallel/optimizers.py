@@ -1,7 +1,7 @@
 """Optimizers, which update arrays in place from their gradients, by the formulas of PyTorch.
 
 The arrays may be whole parameters or flat shards of them.  All operations are elementwise, so the result does not
-depend on how parameters are sharded.
+depend on how parameters are sharded.  The real and imaginary parts of complex numbers are updated separately.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ class Optimizer:
                 parameter, block, *kept = arrays
                 if block.dtype != parameter.dtype:
                     block = block.astype(parameter.dtype)
+                if parameter.dtype.kind == "c":
+                    parameter, block, *kept = map(_as_real, (parameter, block, *kept))
                 update(parameter, block, *kept)
 
     def _update(self, steps: int) -> Callable[..., None]:
@@ -84,6 +86,12 @@ def _blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
     block = BLOCK if isinstance(arrays[0], np.ndarray) else max(1, flat[0].size)
     for start in range(0, flat[0].size, block):
         yield tuple(vector[start : start + block] for vector in flat)
+
+
+def _as_real(vector: Array) -> Array:
+    """Return real and imaginary parts side by side, as elements of their own; a view if the vector is contiguous."""
+    vector = vector if vector.flags.c_contiguous else vector.copy()
+    return vector.view(vector.real.dtype)
 
 
 class SGD(Optimizer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +13,12 @@ import pycoll
 from pycoll.trace import phase
 
 from ..arguments.device_arrays import cupy
+from ..base import settings
+from ..runtime.progress import tasks, until
 from ..schedule import pipeline
 from ..schedule.pipeline import Backward, BackwardInput, BackwardWeights, Forward, Recv, Send
-from .driver import own_communicator
+from .driver import own_communicator, wait_for
+from .flat import named_dtype
 
 Array = Any
 Loss = Callable[[Array, Array], tuple[float, Array]]
@@ -102,15 +106,19 @@ class Pipeline:
         Raises
         ------
         ValueError
-            If the length of the first axis is not a multiple of the number of micro-batches, or if micro-batches have
-            outputs of different shapes.
+            If the length of the first axis is not a multiple of the number of micro-batches, if micro-batches have
+            outputs of different shapes, or if the gradient of an activation has another shape or dtype than this.
         """
         first, last = self.comm.rank == 0, self.comm.rank == self.comm.size - 1
         run = _Step(self, self._divided("inputs", inputs, first), self._divided("targets", targets, last))
-        for number, move in enumerate(self._moves):
-            run.post(self._moves[number : number + AHEAD])
-            run.do(move)
-        run.finish()
+        try:
+            for number, move in enumerate(self._moves):
+                run.post(self._moves[number : number + AHEAD])
+                run.do(move)
+            run.finish()
+        except BaseException:
+            _unfinished.append((run.posted, run.sends))
+            raise
         return float(pycoll.allreduce(np.array([run.total]), comm=self.comm)[0])
 
     def _divided(self, name: str, batch: Array, needed: bool) -> Sequence[Array]:
@@ -127,16 +135,22 @@ class Pipeline:
         self.comm.Free()
 
 
+_unfinished: list[object] = []  # requests and arrays, whose memory MPI may still access
+
+
 class _Shape(NamedTuple):
     """What a receiver knows of an array before it comes."""
 
     lengths: tuple[int, ...]
-    dtype: str
+    dtype: np.dtype
     on_gpu: bool
 
     @classmethod
     def of(cls, array: Array) -> _Shape:
-        return cls(array.shape, array.dtype.str, not isinstance(array, np.ndarray))
+        return cls(array.shape, array.dtype, not isinstance(array, np.ndarray))
+
+    def __str__(self) -> str:
+        return f"{self.lengths} and dtype {self.dtype}"
 
     def empty(self) -> Array:
         return (cupy() if self.on_gpu else np).empty(self.lengths, self.dtype)
@@ -147,9 +161,10 @@ class _Step:
 
     def __init__(self, owner: Pipeline, inputs: Sequence[Array], targets: Sequence[Array]) -> None:
         self.owner, self.inputs, self.targets = owner, inputs, targets
+        self.name = f"Pipeline.step on rank {owner.comm.rank} of {owner.comm.size}"
         self.total = 0.0
         self.posted: dict[Recv, tuple[Array, list[MPI.Request]]] = {}
-        self.sends: list[MPI.Request] = []
+        self.sends: list[tuple[Send, MPI.Request]] = []
         # by micro-batch and chunk
         self.forward: dict[tuple[int, int], Array] = {}  # inputs and outputs of forward passes
         self.backward: dict[tuple[int, int], Array] = {}  # inputs and outputs of backward passes
@@ -198,33 +213,55 @@ class _Step:
 
     def _receive(self, move: Recv, at: tuple[int, int]) -> None:
         if move not in self.posted:
-            self.owner._shapes[move.chunk] = _Shape(*self.owner.comm.recv(None, move.source, _tag(move)))
+            self._receive_shape(move)
             self.post([move])
-        array, requests = self.posted.pop(move)
-        for request in requests:
-            request.Wait()
+        array, requests = self.posted[move]
+        self._wait(requests, move)
+        del self.posted[move]
         (self.backward if move.backward else self.forward)[at] = array
+
+    def _receive_shape(self, move: Recv) -> None:
+        comm = self.owner.comm
+        if tasks or settings.TIMEOUT:
+            until(partial(comm.iprobe, move.source, _tag(move)), self.name, partial(_awaited, move))
+        lengths, dtype, on_gpu = comm.recv(None, move.source, _tag(move))
+        self.owner._shapes[move.chunk] = _Shape(lengths, named_dtype(dtype), on_gpu)
+
+    def _wait(self, requests: Sequence[MPI.Request], move: Send | Recv) -> None:
+        wait_for(requests, self.name, partial(_awaited, move))
 
     def _send(self, move: Send) -> None:
         position = move.chunk * self.owner.comm.size + move.to  # of the receiving chunk in the model
         own = move.batch, (position + (1 if move.backward else -1)) // self.owner.comm.size
         array = (self.backward if move.backward else self.forward).pop(own)
         array = array if array.flags.c_contiguous else array.copy()
-        if not move.backward:
+        if move.backward:
+            self._check_gradient(own, array)
+        else:
             self._send_shape(move, array)
-        self.sends = [request for request in self.sends if not request.Test()]
+        self.sends = [(sent, request) for sent, request in self.sends if not request.Test()]
         tag, comm = _tag(move), self.owner.comm
-        self.sends += [pycoll.isend(each, move.to, tag, comm=comm) for each in _pieces(array)]
+        self.sends += [(move, pycoll.isend(each, move.to, tag, comm=comm)) for each in _pieces(array)]
 
     def _send_shape(self, move: Send, array: Array) -> None:
         """Send the shape before the first message; check that it is the same in later ones."""
         shape, sent = _Shape.of(array), self.owner._sent_shapes
         if move.chunk not in sent:
             sent[move.chunk] = shape
-            self.sends.append(self.owner.comm.isend(tuple(shape), move.to, _tag(move)))
+            described = shape.lengths, str(shape.dtype), shape.on_gpu
+            self.sends.append((move, self.owner.comm.isend(described, move.to, _tag(move))))
         elif sent[move.chunk] != shape:
-            was, now = ((each.lengths, each.dtype) for each in (sent[move.chunk], shape))
-            raise ValueError(f"the output of micro-batch {move.batch} has the shape {now}, not {was}")
+            raise ValueError(f"the output of micro-batch {move.batch} has shape {shape}, not {sent[move.chunk]}")
+
+    def _check_gradient(self, at: tuple[int, int], gradient: Array) -> None:
+        """Check that the gradient of an input has the shape and the dtype that the sender of this input expects."""
+        batch, chunk = at
+        wanted = self.owner._shapes[chunk]
+        if gradient.shape != wanted.lengths or gradient.dtype != wanted.dtype:
+            raise ValueError(
+                f"chunks[{chunk}]: the gradient of micro-batch {batch} has shape {_Shape.of(gradient)}, but its "
+                f"activation has {wanted}"
+            )
 
     def _forward(self, move: Forward, at: tuple[int, int]) -> None:
         x = self.forward.pop(at) if at in self.forward else self.inputs[move.batch]
@@ -243,8 +280,16 @@ class _Step:
 
     def finish(self) -> None:
         """Wait until everything is sent."""
-        for request in self.sends:
-            request.Wait()
+        for move, request in self.sends:
+            self._wait([request], move)
+
+
+def _awaited(move: Send | Recv) -> str:
+    """What the messages of a move wait for, in words."""
+    array = f"{'gradient' if move.backward else 'activation'} of micro-batch {move.batch}"
+    if isinstance(move, Send):
+        return f"it waits for rank {move.to} to receive the {array} for its chunks[{move.chunk}]"
+    return f"it waits for rank {move.source} to send the {array} for chunks[{move.chunk}]"
 
 
 def _tag(move: Send | Recv) -> int:

@@ -16,6 +16,8 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)  # NumPy has it only through ml_dtypes
 _SHARED = "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128"
 _CODES = {getattr(torch, name): np.dtype(name).str for name in _SHARED.split()} | {torch.bfloat16: "<u2"}
 
+WIDE_UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}  # torch cannot divide them
+
 _NAMES: dict[Any, OpName] = {
     ReduceOp.SUM: "sum",
     ReduceOp.PREMUL_SUM: "sum",
@@ -73,7 +75,8 @@ def as_array(tensor: torch.Tensor) -> Any:
 def operation(what: str, given: Any, tensor: torch.Tensor) -> OpName:
     """Return the name of the operation of pycoll for a `ReduceOp` on tensors of this dtype.
 
-    The average of integers is a sum, which the caller divides.
+    The average of integers is a sum, which the caller divides.  Raise TypeError if the operation is not defined, or if
+    the factor of PREMUL_SUM has another kind of numbers.
     """
     dtype, name = tensor.dtype, _NAMES.get(given.op)
     numbers = dtype.is_floating_point or dtype.is_complex
@@ -81,11 +84,22 @@ def operation(what: str, given: Any, tensor: torch.Tensor) -> OpName:
         name = _LOGICAL.get(name or "")
     elif numbers and (dtype.itemsize == 1 or name in ("band", "bor", "bxor")):
         name = None
+    if name == "avg" and dtype in WIDE_UNSIGNED and tensor.is_cuda:
+        name = None
     if name is None:
         raise TypeError(f"{what}: {given.op} is not defined for {dtype}")
+    if given.op == ReduceOp.PREMUL_SUM and not _can_scale(tensor, given.factor):
+        raise TypeError(f"{what}: the factor {given.factor} of {given.op} cannot be applied to {dtype}")
     return "sum" if name == "avg" and not numbers else name
+
+
+def _can_scale(tensor: torch.Tensor, factor: Any) -> bool:
+    try:
+        return bool(torch.can_cast(torch.result_type(tensor, factor), tensor.dtype))
+    except RuntimeError:  # unsigned integers have no common dtype with others
+        return False
 
 
 def scaled(given: Any, tensor: torch.Tensor) -> torch.Tensor:
     """Return the contribution of this rank: the tensor, or for PREMUL_SUM a multiple of it."""
-    return tensor if given.op != ReduceOp.PREMUL_SUM else tensor * given.factor
+    return tensor if given.op != ReduceOp.PREMUL_SUM else (tensor * given.factor).to(tensor.dtype)

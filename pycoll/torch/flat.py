@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from .arrays import WIDE_UNSIGNED, as_array
 
 Actions = list[Callable[[], object]]
 
@@ -46,6 +49,10 @@ def _deliver(buffer: Tensor, tensors: Sequence[Tensor]) -> None:
 
 def divide(result: Tensor, divisor: int) -> None:
     """Divide integers in place, and truncate."""
+    if result.dtype in WIDE_UNSIGNED:
+        array = as_array(result)
+        np.floor_divide(array, divisor, out=array)
+        return
     with torch.inference_mode():
         result.div_(divisor, rounding_mode="trunc")
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 import pycoll
+from pycoll.runtime.interruptions import interruptions_delayed
 
 from .process_group import ProcessGroup
 
@@ -43,7 +44,7 @@ def empty(*shape: int | Sequence[int], dtype: torch.dtype | None = None, group: 
     dtype = torch.get_default_dtype() if dtype is None else dtype
     nbytes = int(np.prod(sizes, dtype=np.int64)) * dtype.itemsize
     memory = pycoll.empty(nbytes, np.uint8, comm=_group(group).comm)
-    return torch.from_numpy(memory).view(dtype).view(*sizes)
+    return torch.from_numpy(memory).view(dtype).view(tuple(sizes))
 
 
 def zeros(*shape: int | Sequence[int], dtype: torch.dtype | None = None, group: Any = None) -> torch.Tensor:
@@ -70,7 +71,9 @@ def free(tensor: torch.Tensor, group: Any = None) -> None:
     ValueError
         If the tensor is not from `empty` on this group, or is freed already, or if the ranks free different tensors.
     """
-    pycoll.free(tensor.detach().view(-1).view(torch.uint8).numpy(), comm=_group(group).comm)
+    start = tensor.untyped_storage().data_ptr() + tensor.storage_offset() * tensor.itemsize
+    with interruptions_delayed():
+        pycoll.attach(_group(group).comm).unregister(start)  # not `data_ptr`, which is 0 without elements
 
 
 def _group(group: Any) -> ProcessGroup:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
 import pycoll
+from pycoll.arguments.ops import OpName
 
 from . import rendezvous, sparse
 from .arrays import as_array, operation, scaled
@@ -36,8 +37,8 @@ class ProcessGroup(Group):
         """All-reduce several tensors in place."""
         opts = opts or c10d.AllreduceCoalescedOptions()
         requests, after = [], []
-        for tensor in tensors:
-            name = operation("all_reduce", opts.reduceOp, tensor)
+        names = [operation("all_reduce", opts.reduceOp, tensor) for tensor in tensors]
+        for name, tensor in zip(names, tensors):
             buffer, deliver = to_write(tensor, filled=True)
             _scale(opts.reduceOp, buffer)
             requests.append(pycoll.iallreduce(MPI.IN_PLACE, as_array(buffer), name, comm=self.comm))
@@ -136,9 +137,10 @@ class ProcessGroup(Group):
         """Reduce-scatter a list of tensors, one for each rank, which may have different sizes."""
         opts = opts or c10d.ReduceScatterOptions()
         requests, after = [], []
-        for output, tensors in zip(outputs, inputs, strict=True):
+        names = [operation("reduce_scatter", opts.reduceOp, tensors[0]) for tensors in inputs]
+        for name, output, tensors in zip(names, outputs, inputs, strict=True):
             counts = [tensor.numel() for tensor in tensors]
-            request, deliver = self._reduce_scatter(output, to_read(tensors), counts, opts.reduceOp)
+            request, deliver = self._reduce_scatter(name, output, to_read(tensors), counts, opts.reduceOp)
             requests.append(request)
             after += deliver
         return self.work(opts, requests, outputs, after, "reduce_scatter")
@@ -151,21 +153,24 @@ class ProcessGroup(Group):
         """Reduce-scatter each input into one output."""
         opts = opts or c10d.ReduceScatterOptions()
         requests, after = [], []
-        for output, given in zip(outputs, inputs, strict=True):
+        names = [operation("reduce_scatter", opts.reduceOp, given) for given in inputs]
+        for name, output, given in zip(names, outputs, inputs, strict=True):
             counts = [output.numel()] * self.size()
-            request, deliver = self._reduce_scatter(output, to_read(given), counts, opts.reduceOp)
+            request, deliver = self._reduce_scatter(name, output, to_read(given), counts, opts.reduceOp)
             requests.append(request)
             after += deliver
         return self.work(opts, requests, outputs, after, "reduce_scatter")
 
-    def _reduce_scatter(self, output: Tensor, given: Tensor, counts: list[int], op: Any) -> tuple[Any, Actions]:
+    def _reduce_scatter(
+        self, name: OpName, output: Tensor, given: Tensor, counts: list[int], op: Any
+    ) -> tuple[Any, Actions]:
         if counts[self.rank()] != output.numel() or sum(counts) != given.numel():
             raise ValueError(
                 f"reduce_scatter: the input has {given.numel()} elements, with {counts[self.rank()]} of them for rank "
                 f"{self.rank()}, whose output has {output.numel()}"
             )
         _check_dtypes("reduce_scatter", output, given)
-        name, buffer = operation("reduce_scatter", op, given), scaled(op, given)
+        buffer = scaled(op, given)
         result, deliver = to_write(output)
         uneven = None if min(counts) == max(counts) else counts
         arrays = as_array(apart(buffer, result)), as_array(result)

@@ -69,8 +69,8 @@ class ParameterServer(Driver):
     TypeError
         If parameters are not a mapping from str to arrays, are integers, or are in different memories.
     ValueError
-        If an array is read-only or not C-contiguous, or an option is invalid.  Also on all ranks if names, shapes or
-        dtypes differ between ranks; the message names the first difference.
+        If an array is read-only or not C-contiguous, two parameters share memory, or an option is invalid.  Also on all
+        ranks if names, shapes or dtypes differ between ranks; the message names the first difference.
 
     Notes
     -----

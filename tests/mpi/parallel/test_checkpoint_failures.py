@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from pycoll.parallel import TopK, save
+from pycoll.parallel import DistributedDataParallel, TopK, save
 from tests.mpi.native import RANK, SIZE, WORLD
 
 from .test_checkpoint import (
@@ -161,6 +161,38 @@ def test_what_is_in_the_directory(directory):
     free(run)
 
 
+def test_a_manifest_that_a_killed_job_left(directory, monkeypatch):
+    run, unlink = Sharded(parameters=model()), os.unlink
+    with monkeypatch.context() as patch:
+        if RANK == 0:
+            patch.setattr(os, "unlink", lambda path: "manifest" in str(path) or unlink(path))
+        fails(patch, 0, run, directory, os, "replace", 2)
+    (left,) = files(directory)
+    assert left.startswith("manifest.json")
+    saved(run, directory)
+    assert left not in files(directory)
+    assert len(files(directory)) == 1 + SIZE
+    free(run)
+
+
+def test_a_manifest_that_another_job_is_writing(directory, monkeypatch):
+    """It stays, until it was there before a save, and still is after it."""
+    run, other, savez = Replicas(), directory / "manifest.jsonabcd_123.tmp", np.savez
+
+    def meanwhile(*arguments, **options):
+        savez(*arguments, **options)
+        other.write_text("")
+
+    with monkeypatch.context() as patch:
+        if RANK == 0:
+            patch.setattr(np, "savez", meanwhile)
+        saved(run, directory)
+    assert other.name in files(directory)
+    saved(run, directory)
+    assert other.name not in files(directory)
+    free(run)
+
+
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "ps", "ps worker", *DEDICATED])
 def test_every_element_is_written_once(directory, kind):
     run = KINDS[kind]("momentum", parameters={"a": np.zeros(20_000)})
@@ -172,14 +204,14 @@ def test_every_element_is_written_once(directory, kind):
 
 def test_other_files_in_the_directory_stay(directory):
     run = Replicas()
-    names = ["digits.npz", "notes.txt"]
+    names = ["digits.npz", "notes.txt", "manifest.json.tmp", "manifest.json-old.tmp", "my manifest.jsonabcdefgh.tmp"]
     if RANK == 0:
         for name in names:
             (directory / name).write_text("precious")
     for _ in range(2):
         saved(run, directory)
     found = files(directory)
-    assert [found.get(name) for name in names] == [b"precious"] * 2
+    assert [found.get(name) for name in names] == [b"precious"] * len(names)
     free(run)
 
 
@@ -316,6 +348,44 @@ def test_another_model(directory, kind, other):
     free(run, odd)
 
 
+@pytest.mark.parametrize("kind", ["fsdp one unit", "ps"])
+@pytest.mark.parametrize("optimizer", ["adam", "momentum", "sgd"])
+def test_parameters_that_were_updated_more_often_than_others(directory, kind, optimizer):
+    """One count would be wrong for some of them; plain SGD needs no count."""
+    run = Replicas(optimizer, parameters=model(), find_unused=True)
+    for _ in range(3):
+        run.driver.ready("hidden.bias", np.ones(5))
+        run.optimizer.step(run.driver.synchronize())
+    run.train(range(1))
+    saved(run, directory)
+    other = KINDS[kind](optimizer)
+    if optimizer == "sgd":
+        loaded(other, directory)
+        assert_equal(other.whole(), run.whole())
+    else:
+        before = other.whole()
+        with pytest.raises((ValueError, RuntimeError)) as caught:
+            loaded(other, directory)
+        told = [str(text) for text in WORLD.allgather(caught.value)]
+        assert any("'hidden.weight' has 1 updates and 'hidden.bias' has 4, but" in text for text in told)
+        assert_equal(other.whole(), before)
+    free(run, other)
+
+
+def test_counts_of_updates_that_differ_between_units(directory):
+    run = Replicas(parameters=model(), find_unused=True)
+    run.driver.ready("scale", np.ones(()))
+    run.optimizer.step(run.driver.synchronize())
+    run.train(range(1))
+    saved(run, directory)
+    other, back = Sharded(), Replicas()
+    loaded(other, directory)
+    saved(other, directory)
+    loaded(back, directory)
+    assert back.optimizer.steps == run.optimizer.steps
+    free(run, other, back)
+
+
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "ps", *DEDICATED])
 def test_another_optimizer(directory, kind):
     run, odd = KINDS["ddp"]("momentum", parameters=model()), KINDS[kind]("adam")
@@ -346,3 +416,12 @@ def test_what_a_hook_keeps_does_not_fit_other_buckets(directory):
         assert_equal(target.whole(), before)
         assert_equal(target.driver.private, kept)
     free(run, fewer)
+
+
+def test_what_json_cannot_hold(tmp_path):
+    path = WORLD.bcast(tmp_path)
+    driver = DistributedDataParallel({"a": np.zeros(3)})
+    error = TypeError if RANK == 0 else RuntimeError
+    with pytest.raises(error, match="extra=.*not JSON serializable" if RANK == 0 else "manifest"):
+        save(path, driver, extra={"x": np.ones(2)})
+    driver.free()

@@ -54,6 +54,23 @@ def test_a_sharded_driver_can_load(path):
             np.testing.assert_array_equal(array, whole()[name])
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_scalars_and_arrays_without_elements(path, axis):
+    shapes = {"scalar": (), "whole": (2, 0, 1), "rows": (0, 3), "columns": (3, 0)}
+
+    def model(value):
+        parameters = {name: np.full(shape, value) for name, shape in shapes.items()}
+        return DividedParameters(parameters, dict.fromkeys(["rows", "columns"], (axis, WORLD)))
+
+    with model(2.0) as driver, model(0.0) as other:
+        optimizer, again = Adam(driver.parameters), Adam(other.parameters)
+        optimizer.step(driver.parameters)
+        save(path, driver, optimizer)
+        load(path, other, again)
+        assert other.parameters["scalar"] == driver.parameters["scalar"] != 0
+        assert again.steps == optimizer.steps
+
+
 def test_replicas_need_not_write(path):
     arrays = whole()
     with DividedParameters(arrays, {}, writes=RANK == SIZE - 1) as model:

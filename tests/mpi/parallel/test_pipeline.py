@@ -168,8 +168,61 @@ def test_other_shapes_in_the_next_batch():
     pipe = Pipeline([Chunk([])], loss)
     pipe.step(np.ones((2, 1)), np.ones((2, 1)))
     if RANK == 0:
-        with pytest.raises(ValueError, match=r"micro-batch 0 has the shape \(\(4, 1\), '<f8'\), not \(\(2, 1\)"):
+        with pytest.raises(ValueError, match=r"micro-batch 0 has shape \(4, 1\) and dtype float64, not \(2, 1\)"):
             pipe.step(np.ones((4, 1)), None)
+
+
+@pytest.mark.parametrize(
+    "odd, found",
+    [(lambda dy: dy.astype("f4"), "(2, 3) and dtype float32"), (lambda dy: dy[:, :1], "(2, 1) and dtype float64")],
+    ids=["dtype", "shape"],
+)
+def test_gradients_that_do_not_fit_their_activations(odd, found):
+    """Check that they are not sent: the last rank can still send the right one."""
+    if SIZE == 1:
+        pytest.skip("nothing is sent")
+    seen = []
+
+    class Chunk:
+        def forward(self, x):
+            return x + 1, None
+
+        def backward(self, dy, saved):
+            seen.append(dy)
+            return odd(dy) if RANK == SIZE - 1 else dy
+
+    pipe, batch = Pipeline([Chunk()], lambda y, targets: (0.0, y)), np.ones((2, 3))
+    if RANK < SIZE - 1:
+        pipe.step(batch, None)
+        assert [dy.tolist() for dy in seen] == [np.full((2, 3), 7.0).tolist()]
+    else:
+        message = rf"chunks\[0\]: .* micro-batch 0 has shape {re.escape(found)}, .* has \(2, 3\) and dtype float64"
+        with pytest.raises(ValueError, match=message):
+            pipe.step(None, batch)
+        pycoll.send(np.full((2, 3), 7.0), RANK - 1, 1, comm=pipe.comm)
+        pycoll.allreduce(np.zeros(1), comm=pipe.comm)
+    pipe.free()
+
+
+def test_bfloat16():
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    seen = []
+
+    class Double:
+        def forward(self, x):
+            return x * bfloat16(2), None
+
+        def backward(self, dy, saved):
+            seen.append(dy)
+            return dy * bfloat16(2)
+
+    batch = np.arange(8, dtype=bfloat16).reshape(4, 2)
+    pipe = Pipeline([Double()], lambda y, targets: (float(y.sum()), np.ones_like(y)), micro_batches=2)
+    for _ in range(2):
+        assert pipe.step(batch, batch) == 2**SIZE * 28 / 2
+    assert {dy.dtype for dy in seen} == {np.dtype(bfloat16)}
+    assert {*np.concatenate(seen).ravel().tolist()} == {2.0 ** (SIZE - 1 - RANK) / 2}
+    pipe.free()
 
 
 def test_wrong_arguments():

@@ -94,6 +94,26 @@ def test_registered_memory(world):
         pycoll.torch.empty(3, group="gloo")
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (2, 0), (1,), (2, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64])
+def test_registered_memory_of_any_shape(world, shape, dtype):
+    tensor, other = (pycoll.torch.zeros(shape, dtype=dtype) for _ in range(2))
+    assert tensor.shape == shape and tensor.dtype == dtype and not tensor.any()
+    tensor.requires_grad_(dtype.is_floating_point)
+    pycoll.torch.free(tensor)
+    pycoll.torch.free(other)
+    for wrong in (tensor, torch.zeros(shape, dtype=dtype)):
+        with pytest.raises(ValueError, match="array is not from"):
+            pycoll.torch.free(wrong)
+
+
+def test_a_part_of_registered_memory_is_not_freed(world):
+    tensor = pycoll.torch.zeros(4)
+    with pytest.raises(ValueError, match="array is not from"):
+        pycoll.torch.free(tensor[1:])
+    pycoll.torch.free(tensor)
+
+
 def test_trace_names_the_group(world, directory):
     import pycoll.trace
 

@@ -130,6 +130,28 @@ def test_average(world):
     assert result.tolist() == [mean] * 2
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int64], ids=str)
+def test_average_of_integers(world, dtype):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    values = [rank, 7, (2 ** (8 * min(dtype.itemsize, 7)) - 1) // size // 4]
+    expected = [(size - 1) // 2, *values[1:]]
+    whole, root, block = torch.tensor(values).to(dtype), torch.tensor(values).to(dtype), torch.empty(3, dtype=dtype)
+    spread = torch.tensor([values, values]).to(dtype).t()
+    dist.all_reduce(whole, ReduceOp.AVG)
+    dist.all_reduce(spread, ReduceOp.AVG)
+    dist.reduce(root, size - 1, ReduceOp.AVG)
+    dist.reduce_scatter_single(block, torch.tensor(values * size).to(dtype), ReduceOp.AVG)
+    assert whole.tolist() == block.tolist() == expected
+    assert spread.t().tolist() == [expected, expected]
+    assert root.tolist() == (expected if rank == size - 1 else values)
+
+
+def test_the_average_of_booleans_is_not_defined(world):
+    refuses_before_anything_is_sent(
+        "AVG is not defined", lambda: dist.all_reduce(torch.ones(3, dtype=torch.bool), ReduceOp.AVG)
+    )
+
+
 def test_premultiplied_sum(world):
     rank, size = dist.get_rank(), dist.get_world_size()
     for factor in (0.5, torch.tensor([0.5])):
@@ -144,6 +166,42 @@ def test_premultiplied_sum(world):
         root = torch.full((3,), float(rank))
         dist.reduce(root, 0, op)
         assert root.tolist() == ([size * (size - 1) / 4] * 3 if rank == 0 else [rank] * 3)
+
+
+def refuses_before_anything_is_sent(message, call):
+    """Check that a rank which is refused sends nothing: the next collective has the right result."""
+    with pytest.raises(TypeError, match=message):
+        call()
+    total = torch.ones(3)
+    dist.all_reduce(total)
+    assert total.tolist() == [dist.get_world_size()] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.uint16], ids=str)
+def test_factors_of_another_kind(world, dtype):
+    size = dist.get_world_size()
+    for factor in (2.5, torch.tensor([2.5], dtype=torch.float64)):
+        op, message = dist._make_nccl_premul_sum(factor), rf"factor .*2\.5.* cannot be applied to {dtype}"
+        for call in (
+            lambda op=op: dist.all_reduce(torch.ones(3, dtype=dtype), op),
+            lambda op=op: dist.reduce(torch.ones(3, dtype=dtype), 0, op),
+            lambda op=op: dist.reduce_scatter_single(torch.ones(2, dtype=dtype), torch.ones(2 * size, dtype=dtype), op),
+        ):
+            refuses_before_anything_is_sent(message, call)
+    total = torch.ones(3, dtype=dtype)
+    dist.all_reduce(total, dist._make_nccl_premul_sum(torch.tensor([1]).to(dtype)))
+    assert torch.equal(total, torch.full((3,), size).to(dtype))
+
+
+def test_factors_of_another_precision(world):
+    size = dist.get_world_size()
+    op = dist._make_nccl_premul_sum(torch.tensor([0.5], dtype=torch.float64))
+    block = torch.empty(2, dtype=torch.bfloat16)
+    dist.reduce_scatter_single(block, torch.ones(2 * size, dtype=torch.bfloat16), op)
+    assert block.tolist() == [size / 2] * 2
+    total = torch.ones(2)
+    dist.reduce(total, 0, op)
+    assert total.tolist() == ([size / 2] * 2 if dist.get_rank() == 0 else [1] * 2)
 
 
 def test_sizes_that_differ_between_ranks(world):

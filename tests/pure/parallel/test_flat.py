@@ -269,3 +269,28 @@ def test_wrong_arrays_are_named():
     ):
         with pytest.raises(error, match=message):
             flat.check_arrays("parameters", wrong)
+
+
+def test_arrays_that_share_memory_are_named():
+    memory = np.zeros(24)
+    for place in (np.asarray, Device.on):
+        whole = place(memory)
+        other, far, none = whole[16:], whole[8:16], whole[4:4]
+        for tied in (
+            {"head": whole[:8], "other": other, "embedding": whole[:8]},
+            {"none": none, "head": whole[:8], "other": other, "embedding": whole[7:8]},
+            {"head": whole[2:4].reshape(1, 2), "embedding": whole[:8].reshape(4, 2), "other": other},
+        ):
+            with pytest.raises(ValueError, match=r"parameters\['head'\] and parameters\['embedding'\] share memory"):
+                flat.check_arrays("parameters", tied)
+            assert list(flat.check_arrays("buffers", tied, trained=False)) == list(tied)
+        apart = {"far": far, "none": none, "same": none, "w": whole[:8], "other": other.reshape(2, 1, 4)}
+        assert list(flat.check_arrays("parameters", apart)) == list(apart)
+
+
+def test_many_arrays_are_compared_at_once():
+    memory = np.zeros(40_000)
+    many = {str(number): memory[number : number + 1] for number in range(len(memory))}
+    assert len(flat.check_arrays("parameters", many)) == len(memory)
+    with pytest.raises(ValueError, match=r"parameters\['20000'\] and parameters\['again'\] share memory"):
+        flat.check_arrays("parameters", many | {"again": many["20000"]})

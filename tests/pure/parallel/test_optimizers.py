@@ -151,6 +151,12 @@ TORCH = {
         ],
     ),
 }
+COMPLEX_ADAM = [
+    -1.2535255541161607 + 1.2435207662196928j,
+    0.023682887334851334 + 0.4964744458838391j,
+    0.08090052298264488 - 0.9763171126651486j,
+    1.8660473440138488 + 1.0809005229826447j,
+]
 KINDS = [
     partial(SGD, lr=0.1, weight_decay=0.3),
     partial(SGD, lr=0.1, momentum=0.9, dampening=0.4, weight_decay=0.3),
@@ -320,6 +326,37 @@ def test_short_dtypes_stay(make, dtype):
     assert {array.dtype for array in outcome} == {np.dtype(dtype)}
     for array, right in zip(outcome, expected):
         assert array.astype(float) == pytest.approx(right, rel=tolerance, abs=tolerance)
+
+
+@each_kind
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 4)])
+def test_complex_parameters_train_as_their_real_and_imaginary_parts(make, dtype, shape):
+    random = np.random.default_rng(4)
+    real = np.array(0, dtype).real.dtype
+    values, *gradients = random.standard_normal((3, *shape, 2)).astype(real)
+    expected = trained(make, {"w": values}, [{"w": gradient} for gradient in gradients])
+    paired = [array.view(dtype).reshape(shape) for array in (values, *gradients)]
+    outcome = trained(make, {"w": paired[0]}, [{"w": gradient} for gradient in paired[1:]])
+    assert {array.dtype for array in outcome} == {np.dtype(dtype)}
+    assert same_bits(expected, [array.view(real) for array in outcome])
+
+
+def test_complex_steps_are_those_of_pytorch():
+    parameters = {"w": START + 1j * gradient(7)}
+    optimizer = Adam(parameters, lr=0.1)
+    for step in range(3):
+        optimizer.step({"w": gradient(step) + 1j * gradient(step + 5)})
+    assert parameters["w"] == close(COMPLEX_ADAM)
+
+
+@each_kind
+def test_gradients_of_complex_parameters_may_be_real_or_views(make):
+    values = np.arange(6.0) * (1 + 2j)
+    for each in (np.sin(np.arange(6.0)), np.exp(1j * np.arange(12.0))[::2], np.exp(1j * np.arange(6.0))[::-1]):
+        copied = each.astype(complex, "C", copy=True)
+        expected = trained(make, {"w": values}, [{"w": copied}] * 2)
+        assert same_bits(expected, trained(make, {"w": values}, [{"w": each}] * 2))
 
 
 @pytest.fixture
