@@ -36,15 +36,15 @@ def empty(*shape: int | Sequence[int], dtype: torch.dtype | None = None, group: 
     Raises
     ------
     TypeError
-        If the group is not one of pycoll.
-    ValueError
-        If a dimension is negative.
+        If the group is not one of pycoll, or an argument has the wrong type.
+    RuntimeError
+        If a dimension is negative, as in `torch.empty`.
+    MemoryError
+        If a rank cannot allocate its tensor; on all ranks.
     """
-    sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-    dtype = torch.get_default_dtype() if dtype is None else dtype
-    nbytes = int(np.prod(sizes, dtype=np.int64)) * dtype.itemsize
-    memory = pycoll.empty(nbytes, np.uint8, comm=_group(group).comm)
-    return torch.from_numpy(memory).view(dtype).view(tuple(sizes))
+    form: torch.Tensor = torch.empty(*shape, dtype=dtype, device="meta")
+    memory = pycoll.empty(form.numel() * form.itemsize, np.uint8, comm=_group(group).comm)
+    return torch.from_numpy(memory).view(form.dtype).view(form.shape)
 
 
 def zeros(*shape: int | Sequence[int], dtype: torch.dtype | None = None, group: Any = None) -> torch.Tensor:

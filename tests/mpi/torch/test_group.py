@@ -107,6 +107,16 @@ def test_registered_memory_of_any_shape(world, shape, dtype):
             pycoll.torch.free(wrong)
 
 
+@pytest.mark.parametrize("wrong", [(-1,), (2, -3), (-2, -3), (2.0,), ("a",), ([2, "a"],)])
+def test_registered_memory_of_wrong_shapes(world, wrong):
+    with pytest.raises((TypeError, RuntimeError)) as expected:
+        torch.empty(*wrong)
+    with pytest.raises(expected.type):
+        pycoll.torch.empty(*wrong)
+    with pytest.raises(TypeError, match="dtype"):
+        pycoll.torch.zeros(3, dtype="float32")
+
+
 def test_a_part_of_registered_memory_is_not_freed(world):
     tensor = pycoll.torch.zeros(4)
     with pytest.raises(ValueError, match="array is not from"):
