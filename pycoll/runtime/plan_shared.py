@@ -40,6 +40,7 @@ class SharedPlan(Plan):
     count: int = 0  # of these calls
     seen: set[int] = field(default_factory=set)  # the hashes of keys without calls
     ran: bool = False  # the last call has run with messages
+    has_messages: bool  # the program for registered buffers has, too
     copied: bool  # `messages` copies the buffers, or has an executable for them, so that nothing follows its messages
 
     @classmethod
@@ -56,6 +57,7 @@ class SharedPlan(Plan):
             rows=sharing.reader(meeting),
             last_calls=meeting.last_calls,
             rest=Executable(program, [], [], scratch),
+            has_messages=sharing.program.has_messages,
             copied=isinstance(plan, StagedPlan) or (isinstance(plan, PlacedPlan) and plan.stage is not None),
             scratch_address=address(scratch),
         )
@@ -159,7 +161,7 @@ class SharedPlan(Plan):
         peers = sharing.peers(rows)
         if peers is None:
             return None
-        if sharing.program.has_messages:
+        if self.has_messages:
             executable = sharing.channel.bind_for_long(
                 sharing.program.program, sharing.like, (send, recv), sharing.operation, peers
             )
