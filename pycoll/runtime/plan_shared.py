@@ -76,37 +76,56 @@ class SharedPlan(Plan):
         meeting.enter(self.sharing.row(*places))
         opening = self.running = meeting.opening
         interrupted = opening.interrupted
-        for last in (False, True):
-            try:
-                if not meeting.meet():
-                    opening.run()
-                break
-            except BaseException as error:
-                if opening.failed:
-                    raise
-                delayed = delayed or error
-                if opening.interrupted > interrupted:
-                    break
-                if last:
-                    opening.failed = True  # the other ranks wait
-                    raise
+        try:
+            if not meeting.meet():
+                opening.run()
+        except BaseException as error:
+            self._open_again(error, opening.interrupted > interrupted)
+            delayed = error
         interrupted, self.ran = self.rest.interrupted, False
-        for last in (False, True):
-            try:  # Python handles signals at the beginning of functions: so also in the one that is called here
-                self._run_rest(places, send, recv)
-                break
-            except BaseException as error:
-                delayed = delayed or error
-                failed = self.messages.running and self.messages.running.failed
-                if not failed and (self.ran or self.rest.interrupted > interrupted or has_run(error)):
-                    break
-                if last or failed:
-                    opening.failed, self.running = True, opening  # the other ranks wait
-                    raise
-                # a signal came before the first call
+        try:  # Python handles signals at the beginning of functions: so also in the one that is called here
+            self._run_rest(places, send, recv)
+        except BaseException as error:
+            self._run_rest_again(error, interrupted, places, send, recv)
+            delayed = delayed or error
         if delayed:
             raise delayed
         return True
+
+    def _open_again(self, error: BaseException, complete: bool) -> None:
+        """Complete the first synchronization after the exception of a signal handler; raise it if that fails."""
+        opening = self.meeting.opening
+        if opening.failed:
+            raise error
+        if complete:
+            return
+        interrupted = opening.interrupted
+        try:
+            if not self.meeting.meet():
+                opening.run()
+        except BaseException:
+            if opening.failed:
+                raise
+            if opening.interrupted == interrupted:
+                opening.failed = True  # the other ranks wait
+                raise
+
+    def _run_rest_again(
+        self, error: BaseException, interrupted: int, places: tuple[int, int], send: Any, recv: Any
+    ) -> None:
+        """Run the rest after the exception of a signal handler that came before the first call; else raise it."""
+        for last in (False, True):
+            failed = self.messages.running and self.messages.running.failed
+            if not failed and (self.ran or self.rest.interrupted > interrupted or has_run(error)):
+                return
+            if last or failed:
+                self.meeting.opening.failed, self.running = True, self.meeting.opening  # the other ranks wait
+                raise error
+            try:
+                self._run_rest(places, send, recv)
+                return
+            except BaseException as another:
+                error = another
 
     def _is_left(self) -> bool:
         """Whether MPI runs such calls from now on; then drop the plans, because the choices change."""

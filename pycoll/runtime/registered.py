@@ -242,6 +242,16 @@ class Registered:
                 return address + shift
         return -1
 
+    def codes(self, one: int, nbytes: int, other: int, other_nbytes: int) -> tuple[int, int]:
+        """The codes of two regions of memory."""
+        code = other_code = -1
+        for start, end, shift in self._spans:
+            if start <= one and one + nbytes <= end:
+                code = one + shift
+            if start <= other and other + other_nbytes <= end:
+                other_code = other + shift
+        return code, other_code
+
     def address(self, place: int, code: int) -> int:
         """The address, in this process, of memory of the rank in this place that has this code."""
         return code + self.shifts[code >> AREA][place]

@@ -212,10 +212,10 @@ class EvenSharing(Sharing):
 
     def row(self, send: int, recv: int) -> tuple[int, ...]:
         """The positions of the buffers of this rank, and the kind of its call."""
-        code, (given, got) = self._registered.code, self.sizes
-        output = code(recv, got)
+        given, got = self.sizes
         if send:
-            return code(send, given), output, self._kind
+            return *self._registered.codes(send, given, recv, got), self._kind
+        output = self._registered.code(recv, got)
         return output + (self.own_block or 0) if output >= 0 else -1, output, self._kind
 
     def peers(self, rows: Rows) -> list[int] | None:
