@@ -42,8 +42,8 @@ class Explanation:
         Whether blocking calls use registered buffers of this size directly, without messages for the data inside a
         host.
     registered_from : int or None
-        The smallest size for which they are used; None if such calls use none on this communicator.  It is twice as
-        large in nonblocking calls, and four times in persistent ones.
+        The smallest size for which they are used; None if such calls use none on this communicator.  It is larger
+        for nonblocking calls, and still larger for persistent ones.
     registered_reason : str
         Where this size comes from: "by the rules" or "by measurement".
     gpu : str

@@ -10,6 +10,7 @@ from ..compiler.pulled import pulled
 from ..compiler.shared import has_shared_programs, shared
 from ..compiler.shared_varying import accessed, blocks_by_rank, has_varying_programs, shared_varying
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive
+from ..selection.rules import registered_from
 from ..selection.select import registered_limit
 from .channel import Channel
 from .gpu.memory import mapped_memory
@@ -87,10 +88,10 @@ def _may_share(
 def _least(channel: Channel, primitive: str, form: str) -> int:
     """The smallest size of calls of this form that use registered buffers.
 
-    The limit that is known is for blocking calls.  Other calls synchronize by messages, which takes longer; persistent
-    calls are the fastest on ordinary buffers, so that registered buffers pay off last.
+    Measurements are of blocking calls, so they can only raise the limit of other calls.
     """
-    return registered_limit(primitive, channel.tuned)[0] * {"blocking": 1, "nonblocking": 2, "persistent": 4}[form]
+    limit, _ = registered_limit(primitive, channel.tuned)
+    return limit if form == "blocking" else max(limit, registered_from(primitive, form))
 
 
 def find_sharing(

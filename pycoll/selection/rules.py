@@ -38,7 +38,7 @@ def native_up_to(primitive: str, library: str = "", registered: bool = False, ow
         if not own_cores:
             return 128 * KIB
         slow = primitive == "allgather" and library.startswith("MPICH")  # two to five times the time of other libraries
-        return registered_from(primitive) - 1 if slow else 64 * KIB
+        return 32 * KIB - 1 if slow else 64 * KIB
     if registered and (primitive in _NATIVE or primitive == "allgatherv"):
         return min(native_up_to(primitive, library), 64 * KIB)
     for name, limits in _NATIVE_BY_LIBRARY.items():
@@ -56,13 +56,17 @@ def native_if_ordinary(primitive: str, library: str = "") -> int:
     return max(longest, 512 * KIB) if primitive in _MOVERS else longest
 
 
-def registered_from(primitive: str) -> int:
-    """The smallest size, counted as in `choose`, for which registered buffers are used.
+def registered_from(primitive: str, form: str = "blocking") -> int:
+    """The smallest size, counted as in `choose`, for which calls of a form use registered buffers.
 
     For shorter ones, exchanging the positions of the buffers takes longer than messages, if buffers are in new
-    positions in each call.
+    positions in each call.  Nonblocking and persistent calls synchronize with messages, which takes longer still.
+    Persistent calls are the fastest on ordinary buffers, so that registered buffers pay off last.
     """
-    return 64 * KIB if primitive in _OF_VECTORS else 32 * KIB
+    unit = 64 * KIB if primitive in _OF_VECTORS else 32 * KIB
+    if form == "blocking":
+        return unit // 2 if primitive in _SOON_REGISTERED else unit
+    return unit * {"nonblocking": 2, "persistent": 4}[form]
 
 
 def most_pieces(rooted: bool, library: str) -> int:
@@ -143,6 +147,7 @@ _NATIVE = {
 _NATIVE_BY_LIBRARY = {"MPICH": {"allgatherv": 16 * KIB}, "Open MPI": {"reduce": 256 * KIB}}
 _MOVERS = frozenset(("bcast", "scatter", "gather", "allgather", "alltoall"))
 _OF_VECTORS = frozenset(("bcast", "reduce", "allreduce", "scan", "exscan"))  # the size of others is that of a block
+_SOON_REGISTERED = frozenset(("allreduce", "scan", "exscan", "allgather", "allgatherv", "alltoall"))
 _ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",
     "allreduce": lambda nbytes: "recursive_doubling" if nbytes <= 64 * KIB else "double_tree",

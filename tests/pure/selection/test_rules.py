@@ -28,7 +28,13 @@ def test_limits_of_calls_for_mpi_depend_on_the_library_and_on_registered_memory(
     for primitive in "bcast", "scatter", "gather", "allgather", "alltoall":
         assert native_up_to(primitive, "MPICH 5", registered=True) == 128 << 10
         assert native_up_to(primitive, "Open MPI 5", registered=True, own_cores=True) == 64 << 10
-    assert native_up_to("allgather", "MPICH 5", registered=True, own_cores=True) < registered_from("allgather")
+    assert native_up_to("allgather", "MPICH 5", registered=True, own_cores=True) == (32 << 10) - 1
+
+
+@pytest.mark.parametrize("primitive", ["bcast", "reduce", "allreduce", "scan", "scatter", "allgather", "alltoallv"])
+def test_registered_memory_is_used_later_in_other_forms(primitive):
+    limits = [registered_from(primitive, form) for form in ("blocking", "nonblocking", "persistent")]
+    assert limits == sorted(limits) and limits[0] == registered_from(primitive) and limits[2] == 2 * limits[1]
 
 
 @pytest.mark.parametrize("hosts, cores, own", [((0, 0), 2, True), ((0, 0, 0), 2, False), ((0, 1), 8, False)])
