@@ -82,8 +82,8 @@ class Contents:
                 counts = [steps.get(kind, {}).get(one, 0) for one in (first, name)]
                 if key in optimizer.steps and counts[0] != counts[1]:
                     raise ValueError(
-                        f"{first!r} has {counts[0]} updates and {name!r} has {counts[1]}, but the optimizer of this "
-                        "driver has one count for both"
+                        f"the numbers of updates differ ({first!r}: {counts[0]}, {name!r}: {counts[1]}), but the "
+                        "optimizer of this driver has one count for both"
                     )
 
     def read(self, find: Find, steps: Mapping[str, Mapping[str, int]]) -> Values:

@@ -366,8 +366,8 @@ def test_parameters_that_were_updated_more_often_than_others(directory, kind, op
         before = other.whole()
         with pytest.raises((ValueError, RuntimeError)) as caught:
             loaded(other, directory)
-        told = [str(text) for text in WORLD.allgather(caught.value)]
-        assert any("'hidden.weight' has 1 updates and 'hidden.bias' has 4, but" in text for text in told)
+        texts = [str(text) for text in WORLD.allgather(caught.value)]
+        assert any("('hidden.weight': 1, 'hidden.bias': 4), but" in text for text in texts)
         assert_equal(other.whole(), before)
     free(run, other)
 
