@@ -60,7 +60,7 @@ def run_file(name: str) -> None:
         runpy.run_path(name, run_name="__main__")
         return
     with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec")
+        code = compile(file.read(), path, "exec", dont_inherit=True)  # without the future statements of this file
     module = types.ModuleType("__main__")
     module.__file__, module.__loader__ = path, SourceFileLoader("__main__", path)
     sys.modules["__main__"] = module

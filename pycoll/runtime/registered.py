@@ -129,16 +129,14 @@ class Registered:
 
     def _check_that_all_have(self, number: int, nbytes: int) -> None:
         """Give this allocation back and raise NotEnoughMemory if a rank has no memory for it."""
-        area = next((area for area in self.areas.values() if number in area.arrays), None)
         missing = np.empty(self.comm.size, np.int64)
-        mine = 0 if area or number in self._ordinary else min(nbytes, MOST)
+        found = number in self._ordinary or any(number in area.arrays for area in self.areas.values())
+        mine = 0 if found else min(nbytes, MOST)
         request = self.comm.Iallgather(np.array([mine]), missing)
         until(request.Test, "allocating registered memory", partial(_missing, self.comm))
         if not missing.any():
             return
-        self._ordinary.pop(number, None)
-        if area:
-            area.give_back(number)
+        self._give_back(number)
         asked = [f"{missing[rank]} bytes on rank {rank}" for rank in np.flatnonzero(missing)]
         raise NotEnoughMemory(f"cannot allocate {', '.join(asked)}")
 
@@ -201,14 +199,19 @@ class Registered:
         if (numbers != mine).any():
             raise ValueError(f"array is allocation number {mine}, but the ranks free numbers {numbers.tolist()}")
         self.live -= 1
-        if self._ordinary.pop(mine, None) is not None:
-            return
-        at, area = next((at, area) for at, area in self.areas.items() if mine in area.arrays)
-        area.give_back(mine)
-        large = any(part.nbytes > KEPT for part in area.parts)
-        if not area.arrays and (large or len(self.areas) > 1):
-            del self.areas[at]
-            self._note_spans()
+        self._give_back(mine)
+
+    def _give_back(self, number: int) -> None:
+        """Free an allocation, and the area if nothing else is in it, unless it is kept for later."""
+        self._ordinary.pop(number, None)
+        for at, area in self.areas.items():
+            if number in area.arrays:
+                area.give_back(number)
+                large = any(part.nbytes > KEPT for part in area.parts)
+                if not area.arrays and (large or len(self.areas) > 1):
+                    del self.areas[at]
+                    self._note_spans()
+                return
 
     def _number(self, address: int) -> int:
         for number, memory in self._ordinary.items():

@@ -282,7 +282,7 @@ import atexit, os, pickle, sys, threading, time
 from mpi4py import MPI
 
 class Ours:
-    pass
+    number: int
 
 def at_exit():
     print("at exit", type(MPI.COMM_WORLD.bcast(Ours())) is Ours, flush=True)
@@ -293,6 +293,7 @@ def beside():
 
 atexit.register(at_exit)
 threading.Thread(target=beside).start()
+assert Ours.__annotations__ == {"number": int}
 print("file", os.path.isabs(__file__), os.path.isabs(sys.argv[0]), vars(sys.modules["__main__"]) is globals())
 """
 

@@ -386,6 +386,19 @@ def test_too_little_memory(comm, nbytes, who):
     assert registered.nbytes == before
 
 
+@pytest.mark.skipif(SIZE < 3, reason="two hosts, one of which shares memory")
+def test_too_little_memory_on_another_host():
+    """Check that the first host keeps no large area, if the other one cannot allocate."""
+    comm = WORLD.Dup()
+    here = list(range(SIZE - 1)) if RANK < SIZE - 1 else [RANK]
+    memory = registered.Registered(comm, here)
+    for _ in range(2):
+        with pytest.raises(MemoryError, match=f"bytes on rank {SIZE - 1}$"):
+            memory.allocate(2 * registered.KEPT if RANK < SIZE - 1 else registered.MOST)
+    assert not memory.areas and memory.nbytes == 0 and memory.live == 0
+    comm.Free()
+
+
 def test_arrays_outlive_their_communicator():
     """Check that an array that is still in use stays mapped, and that no file remains."""
     comm = WORLD.Dup()
