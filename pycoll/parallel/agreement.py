@@ -12,7 +12,7 @@ import pycoll
 from .flat import Arrays
 
 SAME = np.iinfo(np.int64).max
-TAG = 32_000
+TAG = 32_000  # of the messages of `largest`
 
 
 def check_same_arrays(what: str, arrays: Arrays, comm: MPI.Intracomm) -> None:

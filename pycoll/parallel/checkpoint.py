@@ -200,8 +200,9 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
             private = mine.private() if mine else {}
             driver.check_private(private)
             found = Parts(parts, mine if mine and mine.own and contents.has_own else None)
-            contents.check_steps(found.steps())
-            values = contents.read(found.find, found.steps())
+            steps = found.steps()
+            contents.check_steps(steps)
+            values = contents.read(found.find, steps)
             of_rank_0 = parts[0].own and contents.has_own and not mine
     generations = pycoll.allgather(np.array([int(manifest.generation, 16)], np.uint64), comm=driver.comm)
     if (generations != generations[0]).any():

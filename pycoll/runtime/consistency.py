@@ -48,12 +48,12 @@ def fingerprint(key: ProgramKey, buffers: CheckedBuffers, operation: Operation |
     varies = bool(key.sends or key.recvs)
     if primitive.name == "reduce_scatter":  # some ranks may pass counts, and others may not
         same["recvcounts"] = _sizes(key.sends) if varies else [key.length * key.itemsize] * key.size
+    elif primitive.name == "allgatherv":
+        same["recvcounts"] = _sizes(key.recvs)
     elif not varies:
         same["count" if primitive.reduces else "bytes"] = key.length
     if not varies:
         same["segments"] = key.segments
-    if primitive.name == "allgatherv":
-        same["recvcounts"] = _sizes(key.recvs)
     if not primitive.varies:
         return Fingerprint(same, None, None)
     sends = _sizes(key.sends)

@@ -121,24 +121,16 @@ class Registered:
             with contextlib.suppress(MemoryError):
                 self._ordinary[number] = bytearray(rounded)
         if area is None or len(self.here) < self.comm.size:  # all ranks of this host know that, and those of others
-            self._check_that_all_have(number, nbytes)
+            has_memory = area is not None or number in self._ordinary
+            missing = self._gather(0 if has_memory else min(nbytes, MOST), "allocating registered memory")
+            if missing.any():
+                self._give_back(number)
+                asked = [f"{missing[rank]} bytes on rank {rank}" for rank in np.flatnonzero(missing)]
+                raise NotEnoughMemory(f"cannot allocate {', '.join(asked)}")
         self.live += 1
         if area is None:
             return self._ordinary[number], 0
         return area.memory, area.arrays[number][self.place]
-
-    def _check_that_all_have(self, number: int, nbytes: int) -> None:
-        """Give this allocation back and raise NotEnoughMemory if a rank has no memory for it."""
-        missing = np.empty(self.comm.size, np.int64)
-        found = number in self._ordinary or any(number in area.arrays for area in self.areas.values())
-        mine = 0 if found else min(nbytes, MOST)
-        request = self.comm.Iallgather(np.array([mine]), missing)
-        until(request.Test, "allocating registered memory", partial(_missing, self.comm))
-        if not missing.any():
-            return
-        self._give_back(number)
-        asked = [f"{missing[rank]} bytes on rank {rank}" for rank in np.flatnonzero(missing)]
-        raise NotEnoughMemory(f"cannot allocate {', '.join(asked)}")
 
     def _grow(self, sizes: list[int]) -> Area | None:
         """Create an area with room for these sizes; return None on all ranks if one of them cannot."""
@@ -191,9 +183,7 @@ class Registered:
         Raises ValueError if it was not allocated, or if other ranks free other memory.
         """
         mine = self._number(address)
-        numbers = np.empty(self.comm.size, np.int64)
-        request = self.comm.Iallgather(np.array([mine]), numbers)  # all hosts raise the error, or none
-        until(request.Test, "freeing registered memory", partial(_missing, self.comm))
+        numbers = self._gather(mine, "freeing registered memory")  # all hosts raise the error, or none
         if mine == 0:
             raise ValueError("array is not from pycoll.empty or pycoll.zeros on this communicator, or is freed already")
         if (numbers != mine).any():
@@ -222,6 +212,13 @@ class Registered:
                 if area.start + offsets[self.place] == address:
                     return number
         return 0
+
+    def _gather(self, number: int, what: str) -> np.ndarray:
+        """Gather a number of each rank, of all hosts."""
+        numbers = np.empty(self.comm.size, np.int64)
+        request = self.comm.Iallgather(np.array([number]), numbers)
+        until(request.Test, what, partial(_missing, self.comm))
+        return numbers
 
     def _exchange(self, row: list[int]) -> np.ndarray:
         """Exchange rows with the other ranks of this host."""
