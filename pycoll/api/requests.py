@@ -226,7 +226,8 @@ class Persistent(_Waited, Task):
         waits = self._fixed.waits
         self._first = next((at for at, request in enumerate(waits) if request is not None), len(waits))
         self._starting, self._ending = self._fixed.calls[: self._first], self._fixed.calls[self._first :]
-        busy = prepared.buffers.before or prepared.buffers.after or prepared.sharing or settings.TIMEOUT
+        local_work = prepared.buffers.before or prepared.buffers.after
+        busy = local_work or prepared.sharing or prepared.by_reference or settings.TIMEOUT
         self._quick = not busy and self.memory is HOST
         self._fresh = False  # started by `Start`, and not advanced since
         self.active, self.done = False, True  # active: started, and completion not reported yet

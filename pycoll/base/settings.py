@@ -16,6 +16,7 @@ All except PYCOLL_CUDA_AWARE and PYCOLL_DEVICE_STAGED must be the same on all ra
 | ``PYCOLL_REGISTERED`` | 0: arrays of `pycoll.empty` and of the drivers are in ordinary memory (1) |
 | ``PYCOLL_PIECES`` | 0: messages inside a host are not cut at the eager limit of MPI (1) |
 | ``PYCOLL_TUNING`` | a tuning file from ``python -m pycoll.tune`` (see `pycoll.selection.tuning_file`), or ``off`` |
+| ``PYCOLL_EXECUTOR`` | python, or reference: what runs schedules (see `pycoll.runtime.reference`) |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
 | ``PYCOLL_TIMEOUT`` | the longest time that a collective or a message may take, in seconds |
 | ``PYCOLL_TRACE`` | the directory for a trace of the run (see `pycoll.trace`) |
@@ -38,6 +39,7 @@ VARIABLES = (
     *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
     *("PYCOLL_NATIVE", "PYCOLL_REGISTERED", "PYCOLL_DEVICE_SEGMENT", "PYCOLL_DEVICE_STAGED", "PYCOLL_CUDA_IPC"),
     *("PYCOLL_CUDA_EVENTS", "PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_WATCH", "PYCOLL_LOG", "PYCOLL_PIECES"),
+    "PYCOLL_EXECUTOR",
 )
 
 
@@ -68,6 +70,14 @@ def _switch_from(variable: str, default: str = "0") -> bool:
     return text == "1"
 
 
+def _executor_from_environment() -> str:
+    text = os.environ.get("PYCOLL_EXECUTOR") or EXECUTORS[0]
+    if text not in EXECUTORS:
+        raise ValueError(f"environment variable PYCOLL_EXECUTOR={text!r} is not one of: {', '.join(EXECUTORS)}")
+    return text
+
+
+EXECUTORS = "python", "reference"  # the first one is the default
 EVENTS = 1 << 19  # events that each rank keeps in a trace, by default: 20 MiB
 
 # None selects the defaults: the first one within a host, the second one between hosts, where TCP messages of Open MPI
@@ -87,6 +97,7 @@ CUDA_IPC = _switch_from("PYCOLL_CUDA_IPC")  # off by default, because it has not
 CUDA_EVENTS = _switch_from("PYCOLL_CUDA_EVENTS", "1")
 REGISTERED = _switch_from("PYCOLL_REGISTERED", "1")
 PIECES = _switch_from("PYCOLL_PIECES", "1")
+EXECUTOR = _executor_from_environment()
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
 TRACE = os.environ.get("PYCOLL_TRACE")
 WATCH = os.environ.get("PYCOLL_WATCH")

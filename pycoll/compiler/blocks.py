@@ -139,12 +139,17 @@ def _table_of_counts(call: ProgramKey) -> Layout:
 @lru_cache(maxsize=512)
 def compiled(call: ProgramKey) -> Program:
     """Return the program of one rank; no segment ends in the middle of an element, but a piece may."""
-    rounds = list(call.algorithm.schedule(call.rank, call.size, call.root, call.segments, call.hosts))
-    if call.algorithm.needs_counts:
-        first = sum(map(_carries_counts, rounds))
-        rounds = rounds[:first] if call.counts_missing else rounds[first:]
-    program = compile_rounds(rounds, layout(call), longest_message(call))
+    program = compile_rounds(rounds_of(call), layout(call), longest_message(call))
     return replace(in_pieces(program, call.eager, call.pieces), name=str(call.algorithm))
+
+
+def rounds_of(call: ProgramKey) -> list[Round]:
+    """Return the rounds of one rank: those that exchange counts, or those after them."""
+    rounds = list(call.algorithm.schedule(call.rank, call.size, call.root, call.segments, call.hosts))
+    if not call.algorithm.needs_counts:
+        return rounds
+    first = sum(map(_carries_counts, rounds))
+    return rounds[:first] if call.counts_missing else rounds[first:]
 
 
 def _carries_counts(moves: Round) -> bool:

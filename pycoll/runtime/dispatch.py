@@ -15,17 +15,18 @@ from mpi4py import MPI
 from ..arguments.buffer_spec import NeedsNativeMPI
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import address, is_host
+from ..arguments.memory_kinds import HOST
 from ..arguments.mpi_arguments import named_datatype, read
 from ..arguments.ops import Operation, resolve
 from ..arguments.signature import names_of
 from ..base import settings
 from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
-from ..compiler.program import Program, is_native
+from ..compiler.program import BLOCKING, Program, is_native
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
 from ..selection.rules import most_pieces
 from ..selection.select import SHORT, Choice, SelectionKey, native_limit, select
-from . import consistency, native
+from . import consistency, native, reference
 from .channel import Channel
 from .executable import Executable, freed_at_its_end
 from .failures import TOLERANT
@@ -116,9 +117,15 @@ class Prepared:
         return self.key.algorithm.name == NATIVE
 
     @property
+    def by_reference(self) -> bool:
+        """Whether the reference executor runs it."""
+        return settings.EXECUTOR == "reference" and self.buffers.memory is HOST and not self.native
+
+    @property
     def simple(self) -> bool:
         """Whether it consists of one part, without work before and after."""
-        return not (settings.CHECK or self.key.counts_missing or self.buffers.before or self.buffers.after)
+        local_work = self.buffers.before or self.buffers.after
+        return not (settings.CHECK or self.key.counts_missing or local_work or self.by_reference)
 
     def parts(self) -> Iterator[Executable]:
         """The executables to run, one after the other."""
@@ -197,7 +204,11 @@ class Prepared:
         """The collective by messages; ranks that forward blocks of others first get their lengths."""
         if self.key.counts_missing:
             yield from self._exchange_counts()
-        yield executable()
+        if self.by_reference:
+            tag = self.bind.tag() or BLOCKING
+            yield from reference.parts(self.channel.comm, self.key, self.buffers, self.operation, tag)
+        else:
+            yield executable()
 
     def task(self, parts: Iterator[Executable]) -> Task:
         """A task that runs these parts while other calls run."""

@@ -23,7 +23,7 @@ CUDA_IPC_FROM = 1 << 16  # bytes; below, the ranks would take longer to exchange
 
 def can_share(channel: Channel, primitive: str, operation: Operation | None) -> bool:
     """Whether there is registered memory that calls of any length can use; the same on all ranks."""
-    known = _has_programs(channel, PRIMITIVES[primitive])
+    known = _has_programs(channel, PRIMITIVES[primitive]) and settings.EXECUTOR != "reference"
     return channel.registers and known and (operation is None or operation.predefined)
 
 
