@@ -21,6 +21,7 @@ from mpi4py import MPI
 from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
 from ..base.errors import CollectiveTimeout, GPUError, MismatchError, with_hint
+from ..base.numbers import check_real
 from ..compiler.program import Collective, Message, Program, Start, Wait, is_native
 from .executable import Deferred, Executable
 from .failures import UNDETECTED
@@ -399,6 +400,8 @@ def progress_thread(interval: float = INTERVAL, longest: float = 1e-3) -> Progre
     -----
     The thread combines in the default error state of NumPy.
     """
+    check_real("interval", interval)
+    check_real("longest", longest)
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError("progress_thread needs MPI_THREAD_MULTIPLE, but MPI was initialized with a lower level")
     if background or tasks:
