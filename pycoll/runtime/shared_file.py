@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -36,7 +36,11 @@ class SharedFile:
         self.parts: list[memoryview] = []  # of all ranks, as they are mapped here
         self._file: int | None = None
         self._socket: socket.socket | None = None
-        self.steps = self._create, self._hand_over, self._reserve, self._map
+
+    @property
+    def steps(self) -> tuple[Callable[[Sequence[Sequence[int]]], None], ...]:
+        """The steps, in order; not an attribute, which would refer to this object and keep its memory."""
+        return self._create, self._hand_over, self._reserve, self._map
 
     def close(self) -> None:
         """Close the descriptors; the parts stay mapped."""

@@ -112,9 +112,9 @@ def test_a_file_of_another_program_is_ignored(monkeypatch):
     """Check that a rank does not map a file that a process which is not in the job hands to it."""
 
     class Attacked(shared_file.SharedFile):
-        def __init__(self, *given):
-            super().__init__(*given)
-            self.steps = self.attack, *self.steps[1:]
+        @property
+        def steps(self):
+            return self.attack, *super().steps[1:]
 
         def attack(self, rows):
             self._create(rows)
