@@ -118,15 +118,11 @@ def ipc_outcome(comm: MPI.Intracomm) -> str:
 def of_this_rank(comm: MPI.Intracomm) -> dict[str, str]:
     """The facts that may differ between ranks, which all call this; empty values are not printed."""
     facts = cuda_aware.facts()
-    try:
-        found = cuda_aware.judge(facts)
-        awareness = f"{'yes' if found.aware else 'no'}: {found.reason}"
-    except ValueError as error:
-        awareness = f"unknown: {error}"
+    found = cuda_aware.judge(facts)
     return {
         "host": MPI.Get_processor_name(),
         "eager limit inside a host": f"{eager_limit()} bytes" if eager_limit() else "unknown",
-        "CUDA-aware": awareness,
+        "CUDA-aware": f"{'yes' if found.aware else 'no'}: {found.reason}",
         **protocols(facts),
         "transports": transports(facts),
         "GPU": gpu(),

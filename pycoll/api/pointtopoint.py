@@ -6,17 +6,19 @@ Buffers may have any shape and any dtype except object, and may be in GPU memory
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 from mpi4py import MPI
 
 from ..arguments import device_copies, streams
-from ..arguments.arrays import Action, Array, recv_array, send_array
+from ..arguments.arrays import Action, Array, keyword_hint, recv_array, send_array
 from ..arguments.check_buffers import check_apart
 from ..arguments.memory import allocate_like, is_host
 from ..base import settings
 from ..base.counters import count
+from ..base.errors import TruncatedMessage, WrongRank, WrongTag
 from ..runtime.gpu.memory import is_direct_to
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import tasks, until
@@ -117,9 +119,10 @@ def _kept(
     return message
 
 
-def _outgoing(name: str, buf: Any, dest: int, comm: MPI.Comm) -> tuple[Array, list[Any]]:
+def _outgoing(buf: Any, dest: int, tag: int, comm: MPI.Comm) -> tuple[Array, list[Any]]:
     """The array to send and its buffer specification; data in GPU memory is ready, or copied to the host."""
-    array = send_array(name, buf)
+    _check("dest", dest, "tag", tag, comm)
+    array = send_array("buf", buf)
     if is_host(array):
         return array, _spec(array)
     if not is_direct_to(dest, comm):
@@ -128,9 +131,10 @@ def _outgoing(name: str, buf: Any, dest: int, comm: MPI.Comm) -> tuple[Array, li
     return array, _spec(array)
 
 
-def _incoming(name: str, buf: Any, source: int, comm: MPI.Comm) -> tuple[Array, list[Any], np.ndarray | None]:
+def _incoming(buf: Any, source: int, tag: int, comm: MPI.Comm) -> tuple[Array, list[Any], np.ndarray | None]:
     """The array to receive into, its buffer specification, and the host memory that stages it, if it is staged."""
-    array = recv_array(name, buf)
+    _check("source", source, "tag", tag, comm, receives=True)
+    array = recv_array("buf", buf)
     if is_host(array):
         return array, _spec(array), None
     if not is_direct_to(source, comm):
@@ -153,6 +157,29 @@ def _world(comm: MPI.Comm | None) -> MPI.Comm:
     return MPI.COMM_WORLD if comm is None else comm
 
 
+@cache
+def _highest_tag() -> int:
+    return int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)
+
+
+def _check(name: str, rank: Any, tag_name: str, tag: Any, comm: MPI.Comm, receives: bool = False) -> None:
+    """Raise an error unless a message may have this other rank and this tag; a receive may leave both open."""
+    for argument, value in ((name, rank), (tag_name, tag)):
+        if not hasattr(value, "__index__"):
+            raise TypeError(f"{argument}={value!r} is not an integer{keyword_hint(value)}")
+    size = MPI.Intercomm(comm).remote_size if comm.is_inter else comm.size
+    if not (0 <= rank < size or rank == MPI.PROC_NULL or (receives and rank == MPI.ANY_SOURCE)):
+        raise WrongRank(f"{name}={rank} is not a rank of the communicator of size {size}")
+    if not (0 <= tag <= _highest_tag() or (receives and tag == MPI.ANY_TAG)):
+        raise WrongTag(f"{tag_name}={tag} is not a tag, a number from 0 to {_highest_tag()}")
+
+
+def check_length(error: MPI.Exception, what: str) -> None:
+    """Raise TruncatedMessage if MPI reports that a message is too long for its buffer."""
+    if error.Get_error_class() == MPI.ERR_TRUNCATE:
+        raise TruncatedMessage(f"the message is longer than {what}") from None
+
+
 def _count(array: Array, dest: int, comm: MPI.Comm | None) -> None:
     if dest not in (MPI.PROC_NULL, _world(comm).rank):
         count(array.nbytes)
@@ -169,7 +196,11 @@ def _finish(
     world = _world(comm)
     where = f"{call} on rank {world.rank} of {world.size}"
     with interruptions_delayed():
-        until(lambda kept=kept: request.Test(status), where, lambda: f"it waits for {awaited(request)}")  # type: ignore[misc]
+        try:
+            until(lambda kept=kept: request.Test(status), where, lambda: f"it waits for {awaited(request)}")  # type: ignore[misc]
+        except MPI.Exception as error:
+            check_length(error, f"its buffer: {where}")
+            raise
 
 
 def send(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> None:
@@ -191,13 +222,13 @@ def send(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) -> 
     TypeError
         If an argument has the wrong type.
     MPI.Exception
-        If MPI rejects an argument: a rank or a tag out of range, or a message that is too long.
+        If a rank or a tag is out of range, or the message is too long.
     CollectiveTimeout
         If the call takes longer than ``PYCOLL_TIMEOUT``.
     """
     if tasks or settings.TIMEOUT:
         return _finish("send", isend(buf, dest, tag, comm=comm), comm)
-    array, spec = _outgoing("buf", buf, dest, _world(comm))
+    array, spec = _outgoing(buf, dest, tag, _world(comm))
     _world(comm).Send(spec, dest, tag)
     _count(array, dest, comm)
 
@@ -237,16 +268,20 @@ def recv(
     ValueError
         If the receive buffer is read-only or not C-contiguous.
     MPI.Exception
-        If MPI rejects an argument: a rank or a tag out of range, or a message that is too long.
+        If a rank or a tag is out of range, or the message is too long.
     CollectiveTimeout
         If the call takes longer than ``PYCOLL_TIMEOUT``.
     """
     if tasks or settings.TIMEOUT:
         _finish("recv", irecv(buf, source, tag, comm=comm), comm, status)
         return buf
-    array, spec, stage = _incoming("buf", buf, source, _world(comm))
+    array, spec, stage = _incoming(buf, source, tag, _world(comm))
     status = MPI.Status() if stage is not None and status is None else status
-    _world(comm).Recv(spec, source, tag, status)
+    try:
+        _world(comm).Recv(spec, source, tag, status)
+    except MPI.Exception as error:
+        check_length(error, f"buf, which has {array.nbytes} bytes")
+        raise
     if stage is not None and status is not None:
         _deliver(array, stage, status)
     return buf
@@ -277,9 +312,9 @@ def isend(buf: Any, dest: int, tag: int = 0, *, comm: MPI.Comm | None = None) ->
     TypeError
         If an argument has the wrong type.
     MPI.Exception
-        If MPI rejects an argument: a rank or a tag out of range, or a message that is too long.
+        If a rank or a tag is out of range, or the message is too long.
     """
-    array, spec = _outgoing("buf", buf, dest, _world(comm))
+    array, spec = _outgoing(buf, dest, tag, _world(comm))
     request = _kept(_world(comm).Isend(spec, dest, tag), (True, dest, tag), array)
     _count(array, dest, comm)
     return request
@@ -313,14 +348,14 @@ def irecv(
     ValueError
         If the receive buffer is read-only or not C-contiguous.
     MPI.Exception
-        If MPI rejects an argument: a rank or a tag out of range, or a message that is too long.
+        If a rank or a tag is out of range, or the message is too long.
 
     Notes
     -----
     Complete a receive into GPU memory with the methods of the request, `pycoll.waitall`, `waitany` or `testall`.  The
     functions of MPI for several requests do not copy a staged message to the GPU.
     """
-    array, spec, stage = _incoming("buf", buf, source, _world(comm))
+    array, spec, stage = _incoming(buf, source, tag, _world(comm))
     return _kept(_world(comm).Irecv(spec, source, tag), (False, source, tag), array, stage)
 
 
@@ -368,10 +403,13 @@ def sendrecv(
     ValueError
         If the receive buffer is read-only or not C-contiguous, or buffers overlap.
     MPI.Exception
-        If MPI rejects an argument: a rank or a tag out of range, or a message that is too long.
+        If a rank or a tag is out of range, or the message is too long.
     CollectiveTimeout
         If the call takes longer than ``PYCOLL_TIMEOUT``.
     """
+    world = _world(comm)
+    _check("dest", dest, "sendtag", sendtag, world)
+    _check("source", source, "recvtag", recvtag, world, receives=True)
     outgoing = send_array("sendbuf", sendbuf)
     recvbuf = allocate_like(outgoing, outgoing.shape) if recvbuf is None else recvbuf
     incoming = recv_array("recvbuf", recvbuf)
@@ -382,6 +420,10 @@ def sendrecv(
         _finish("sendrecv", irecv(incoming, source, recvtag, comm=comm), comm, status, sending)
         _finish("sendrecv", sending, comm)
         return recvbuf
-    _world(comm).Sendrecv(_spec(outgoing), dest, sendtag, _spec(incoming), source, recvtag, status)
+    try:
+        world.Sendrecv(_spec(outgoing), dest, sendtag, _spec(incoming), source, recvtag, status)
+    except MPI.Exception as error:
+        check_length(error, f"recvbuf, which has {incoming.nbytes} bytes")
+        raise
     _count(outgoing, dest, comm)
     return recvbuf

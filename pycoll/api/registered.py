@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 from mpi4py import MPI
 
+from ..arguments.arrays import keyword_hint
 from ..arguments.memory import address
 from ..runtime.attach import attach
 from ..runtime.interruptions import interruptions_delayed
@@ -48,6 +49,8 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.In
     registered for `comm` only: in collectives on other communicators it is an ordinary buffer, even if they were
     created from `comm`.  Do not use the array after `pycoll.free`.  It stays valid after the communicator is freed.
     """
+    if isinstance(dtype, MPI.Comm):
+        raise TypeError(f"dtype must be a dtype, not {dtype!r}{keyword_hint(dtype)}")
     dtype = np.dtype(dtype)
     lengths = (shape,) if isinstance(shape, SupportsIndex) else tuple(shape)
     lengths = tuple(map(operator.index, lengths))

@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from ..runtime import progress
 from ..runtime.failures import TOLERANT
-from .pointtopoint import awaited
+from .pointtopoint import awaited, check_length
 from .requests import MPIRequest, Persistent, Request
 
 AnyRequest = Request | Persistent | MPIRequest
@@ -44,11 +44,21 @@ def _wait(request: AnyRequest, place: int, count: int) -> Any:
     outcome: list[tuple[bool, Any]] = [(False, None)]
 
     def done() -> bool:
-        outcome[0] = request.test()
+        outcome[0] = _tested(request, place)
         return outcome[0][0]
 
     progress.until(done, "waitall", lambda: f"it waits for {awaited(request)} (request {place} of {count})")
     return outcome[0][1]
+
+
+def _tested(request: AnyRequest, place: int) -> tuple[bool, Any]:
+    """The result of `test`; TruncatedMessage if a message is too long for its buffer."""
+    try:
+        return request.test()
+    except MPI.Exception as error:
+        if isinstance(request, MPIRequest):
+            check_length(error, f"the buffer of requests[{place}]")
+        raise
 
 
 def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
@@ -76,7 +86,7 @@ def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
 
     def done() -> bool:
         for i, request in waiting:
-            complete, result = request.test()
+            complete, result = _tested(request, i)
             if complete:
                 found.append((i, result))
                 break
@@ -126,7 +136,7 @@ def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list[Any] | None]:
     for request in requests:
         if not is_complete(request):
             return False, None
-    return True, [request.test()[1] for request in requests]
+    return True, [_tested(request, i)[1] for i, request in enumerate(requests)]
 
 
 def testany(requests: Sequence[AnyRequest]) -> tuple[int, bool, Any]:
@@ -148,7 +158,7 @@ def testany(requests: Sequence[AnyRequest]) -> tuple[int, bool, Any]:
     """
     active = [(i, request) for i, request in enumerate(requests) if is_active(request)]
     for i, request in active:
-        complete, result = request.test()
+        complete, result = _tested(request, i)
         if complete:
             return i, True, result
     return MPI.UNDEFINED, not active, None

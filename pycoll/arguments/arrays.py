@@ -60,6 +60,26 @@ def hint(buffer: Any) -> str:
     return ""
 
 
+def keyword_hint(value: Any) -> str:
+    """Which keyword passes a communicator or an operation, as the end of an error message."""
+    if isinstance(value, MPI.Comm):
+        return "; pass a communicator with comm="
+    if isinstance(value, MPI.Op):
+        return "; pass an operation with op="
+    return ""
+
+
+def check_position(recvbuf: Any) -> None:
+    """Raise TypeError if another argument was passed in place of the receive buffer, also where this is ignored."""
+    advice = keyword_hint(recvbuf)
+    if isinstance(recvbuf, str):
+        advice = "; pass the name of an operation with op=, and that of an algorithm with algorithm="
+    elif type(recvbuf) is int:  # MPI.IN_PLACE and MPI.BOTTOM are of subclasses
+        advice = "; pass a root with root="
+    if advice:
+        raise TypeError(f"recvbuf must be an array or another buffer, not {type(recvbuf).__name__}{advice}")
+
+
 _HOST_DEVICES = (1, 3)  # DLPack device types for memory that the CPU can read: kDLCPU, kDLCUDAHost
 
 

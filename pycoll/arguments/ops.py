@@ -10,6 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..base.errors import WrongOperation
+from .arrays import keyword_hint
 
 AVG: Final = "avg"
 """The arithmetic mean over the ranks: the sum, divided in floating point by the number of ranks."""
@@ -39,7 +40,11 @@ class Operation(NamedTuple):
         if not self.predefined:
             self._try(dtype)
         elif kind_of(dtype) not in self.kinds:
-            hint = "; convert to floating point, or use SUM" if self.mean and dtype.kind in "iu" else ""
+            hint = ""
+            if self.mean and dtype.kind in "iub":
+                hint = "; convert to floating point" + ", or use SUM" * (dtype.kind != "b")
+            elif dtype.kind == "b":
+                hint = "; use LAND, LOR or LXOR, or convert to integers"
             raise WrongOperation(f"op={self.name} is not defined for dtype {dtype}{hint}")
 
     def binder(self, dtype: np.dtype) -> Callable[[np.ndarray, np.ndarray, np.ndarray], Bound]:
@@ -135,7 +140,7 @@ def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None) -> Operation
         except KeyError:
             raise ValueError(f"op={op!r} is not one of: {', '.join(_BY_NAME)}") from None
     if not isinstance(op, MPI.Op):
-        raise TypeError(f"op must be an MPI.Op or a name, not {op!r}")
+        raise TypeError(f"op must be an MPI.Op or a name, not {op!r}{keyword_hint(op)}")
     for operation in _BY_NAME.values():
         if op.handle == operation.handle and not operation.mean:
             return operation

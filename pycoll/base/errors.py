@@ -29,6 +29,18 @@ class WrongRoot(_ExplainedError, ValueError):
     code = MPI.ERR_ROOT
 
 
+class WrongRank(_ExplainedError, ValueError):
+    """A message has no such destination or source; programs catch it as ValueError or as MPI.Exception (ERR_RANK)."""
+
+    code = MPI.ERR_RANK
+
+
+class WrongTag(_ExplainedError, ValueError):
+    """The tag of a message is out of range; programs catch it as ValueError or as MPI.Exception (ERR_TAG)."""
+
+    code = MPI.ERR_TAG
+
+
 class WrongCommunicator(_ExplainedError, TypeError):
     """There is no communicator; programs catch it as TypeError or as MPI.Exception (ERR_COMM)."""
 
@@ -52,7 +64,7 @@ class CommunicatorLimit(_ExplainedError):
 
 
 class TruncatedMessage(_ExplainedError):
-    """A message of a collective was longer than its receiver expected."""
+    """A message was longer than its receiver expected."""
 
     code = MPI.ERR_TRUNCATE
 

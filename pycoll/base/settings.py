@@ -1,6 +1,7 @@
 """Settings, from environment variables or `configure`.
 
-All except PYCOLL_CUDA_AWARE and PYCOLL_DEVICE_STAGED must be the same on all ranks.
+All except PYCOLL_CUDA_AWARE and PYCOLL_DEVICE_STAGED must be the same on all ranks.  Numbers of bytes may end with K, M
+or G: 64K.
 
 | variable | meaning |
 |---|---|
@@ -33,6 +34,7 @@ import sys
 from typing import Any
 
 from . import hooks
+from .numbers import bytes_in, check_positive
 
 # the variables that are read here; each primitive has another one
 VARIABLES = (
@@ -43,12 +45,27 @@ VARIABLES = (
 )
 
 
-def _number_from(variable: str, of: str = "bytes", least: int = 1) -> int | None:
+def _bytes_from(variable: str, least: int = 1) -> int | None:
     text = os.environ.get(variable)
-    if text is None:
+    if not text:
         return None
-    if not text.isdecimal() or int(text) < least:
-        raise ValueError(f"environment variable {variable}={text!r} is not a positive number of {of}")
+    try:
+        number = bytes_in(text)
+    except ValueError:
+        number = -1
+    if number < least:
+        kind = "positive" if least else "nonnegative"
+        example = "for example 65536 or 64K"
+        raise ValueError(f"environment variable {variable}={text!r} is not a {kind} number of bytes, {example}")
+    return number
+
+
+def _events_from(variable: str) -> int | None:
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"environment variable {variable}={text!r} is not a positive number of events")
     return int(text)
 
 
@@ -78,18 +95,28 @@ def _executor_from_environment() -> str:
 
 
 EXECUTORS = "python", "reference"  # the first one is the default
+def cuda_aware() -> str:
+    """The value of ``PYCOLL_CUDA_AWARE``."""
+    text = os.environ.get("PYCOLL_CUDA_AWARE") or "auto"
+    if text not in ("auto", "0", "1"):
+        raise ValueError(f"environment variable PYCOLL_CUDA_AWARE={text!r} is not one of: auto, 0, 1")
+    return text
+
+
+cuda_aware()  # a wrong value is refused on hosts without a GPU too
+
 EVENTS = 1 << 19  # events that each rank keeps in a trace, by default: 20 MiB
 
 # None selects the defaults: the first one within a host, the second one between hosts, where TCP messages of Open MPI
 # above 64 KiB wait for their receivers
-SEGMENT = _number_from("PYCOLL_SEGMENT")
-PIPELINE = _number_from("PYCOLL_PIPELINE")
+SEGMENT = _bytes_from("PYCOLL_SEGMENT")
+PIPELINE = _bytes_from("PYCOLL_PIPELINE")
 DEFAULT_SEGMENTS = 4 << 20, 56 << 10
 # Each segment costs a launch and a wait, 30 to 60 us by estimate.  In that time, a current GPU copies 64 MiB within its
 # memory, and a network of 400 Gbit/s transmits 2 to 3 MiB.  No GPU has been measured.
-DEVICE_SEGMENT = _number_from("PYCOLL_DEVICE_SEGMENT")
+DEVICE_SEGMENT = _bytes_from("PYCOLL_DEVICE_SEGMENT")
 DEFAULT_DEVICE_SEGMENTS = 64 << 20, 4 << 20
-DEVICE_STAGED = _number_from("PYCOLL_DEVICE_STAGED", least=0) or 0  # not measured; ranks may differ
+DEVICE_STAGED = _bytes_from("PYCOLL_DEVICE_STAGED", least=0) or 0  # not measured; ranks may differ
 DEFAULT_PIPELINES = 128 << 10, 16 << 10
 CHECK = _switch_from("PYCOLL_CHECK")
 NATIVE = _switch_from("PYCOLL_NATIVE", "1")
@@ -101,7 +128,7 @@ EXECUTOR = _executor_from_environment()
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
 TRACE = os.environ.get("PYCOLL_TRACE")
 WATCH = os.environ.get("PYCOLL_WATCH")
-TRACE_EVENTS = _number_from("PYCOLL_TRACE_EVENTS", "events") or EVENTS
+TRACE_EVENTS = _events_from("PYCOLL_TRACE_EVENTS") or EVENTS
 
 
 def longest(several_hosts: bool, tuned: int | None = None) -> int:
@@ -133,8 +160,8 @@ def configure(
     """Set the segment sizes in bytes, to the same values on all ranks; None selects the default."""
     global SEGMENT, PIPELINE, DEVICE_SEGMENT
     for name, value in (("segment", segment), ("pipeline", pipeline), ("device_segment", device_segment)):
-        if value is not None and value is not _UNCHANGED and value < 1:
-            raise ValueError(f"{name}={value} is not a positive number of bytes")
+        if value is not None and value is not _UNCHANGED:
+            check_positive(name, value, "number of bytes")
     SEGMENT = SEGMENT if segment is _UNCHANGED else segment
     PIPELINE = PIPELINE if pipeline is _UNCHANGED else pipeline
     DEVICE_SEGMENT = DEVICE_SEGMENT if device_segment is _UNCHANGED else device_segment

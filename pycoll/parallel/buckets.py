@@ -15,6 +15,7 @@ import pycoll
 from pycoll.primitives import names
 from pycoll.trace import under_way
 
+from ..base.numbers import check_positive
 from .flat import Array, Arrays, Layout, by_dtype, check_averaged, check_in_place, empty, shared_empty
 
 
@@ -158,6 +159,7 @@ def average_gradients(gradients: Arrays, comm: MPI.Intracomm | None = None, buck
     ValueError
         If an array is read-only, or is a scalar of NumPy.
     """
+    check_positive("bucket_bytes", bucket_bytes, "number of bytes")
     comm = MPI.COMM_WORLD if comm is None else comm
     pycoll.attach(comm)
     arrays = check_in_place("gradients", gradients)

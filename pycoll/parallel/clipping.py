@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 import pycoll
 
+from ..base.numbers import check_real
 from .flat import Arrays, check_in_place
 
 
@@ -43,6 +44,7 @@ def clip_by_global_norm(gradients: Arrays, max_norm: float, comm: MPI.Intracomm 
     Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013.
     https://arxiv.org/abs/1211.5063
     """
+    check_real("max_norm", max_norm)
     if not max_norm >= 0:
         raise ValueError(f"max_norm={max_norm} is negative")
     arrays = check_in_place("gradients", gradients).values()

@@ -22,6 +22,7 @@ from mpi4py import MPI
 
 import pycoll
 
+from ..base.numbers import check_real
 from .buckets import Bucket
 from .flat import named_dtype
 
@@ -95,6 +96,7 @@ class TopK:
     """
 
     def __init__(self, ratio: float = 0.01) -> None:
+        check_real("ratio", ratio)
         if not 0 < ratio <= 1:
             raise ValueError(f"ratio={ratio} is not in 0 < ratio <= 1")
         self.ratio = ratio

@@ -12,6 +12,7 @@ import pycoll
 from pycoll.primitives import names
 from pycoll.trace import Passes, phase
 
+from ..base.numbers import check_positive
 from ..runtime.interruptions import interruptions_delayed
 from .agreement import check_same_arrays, largest
 from .buckets import Bucket, assign
@@ -95,11 +96,10 @@ class DistributedDataParallel(Driver):
         if isinstance(hook, Cast):
             for name, array in self.parameters.items():
                 hook.check(f"parameters[{name!r}]", array.dtype)
+        check_positive("bucket_bytes", bucket_bytes, "number of bytes")
         if first_bucket_bytes is None:
             first_bucket_bytes = min(1 << 20, bucket_bytes)
-        for name, limit in (("bucket_bytes", bucket_bytes), ("first_bucket_bytes", first_bucket_bytes)):
-            if limit < 1:
-                raise ValueError(f"{name}={limit} is not a positive number of bytes")
+        check_positive("first_bucket_bytes", first_bucket_bytes, "number of bytes")
         with own_communicator(comm) as self.comm:
             check_same_arrays("parameter", self.parameters, self.comm)
             check_same_arrays("buffer", self.buffers, self.comm)

@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 import pycoll
 
+from ..base.numbers import check_integer, check_positive, check_real
 from .flat import beside, module_of
 from .tensor import block
 
@@ -92,6 +93,10 @@ class ExpertParallel:
                 f"{self.experts} experts cannot be divided over {ranks} ranks; "
                 f"change the number of experts to a multiple of {ranks}, or use fewer ranks"
             )
+        check_integer("top_k", top_k, "number of experts for each row")
+        check_positive("groups", groups, "number of groups")
+        check_real("capacity", capacity)
+        check_real("balance", balance)
         if not 1 <= top_k <= self.experts:
             raise ValueError(f"top_k={top_k} is not between 1 and {self.experts}, the number of experts")
         if not capacity > 0:

@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 import pycoll
 
+from ..base.numbers import check_positive
 from ..runtime.interruptions import interruptions_delayed
 from .agreement import check_same_arrays
 from .buckets import average_gradients
@@ -82,8 +83,7 @@ class LocalSGD(Driver):
         comm: MPI.Intracomm | None = None,
     ) -> None:
         self.parameters = check_arrays("parameters", parameters)
-        if every < 1:
-            raise ValueError(f"every={every} is not a positive number of steps")
+        check_positive("every", every, "number of steps")
         self.every, self.steps = every, 0
         with own_communicator(comm) as self.comm:
             check_same_arrays("parameter", self.parameters, self.comm)

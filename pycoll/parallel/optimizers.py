@@ -6,13 +6,14 @@ depend on how parameters are sharded.  The real and imaginary parts of complex n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from pycoll.trace import phase
 
+from ..base.numbers import check_real
 from .flat import Array, Arrays, check_arrays, check_gradient
 
 BLOCK = 32 * 1024  # elements updated at once on the host, so that intermediate results stay in cache
@@ -36,6 +37,7 @@ class Optimizer:
     def __init__(self, parameters: Arrays, **rates: float) -> None:
         self.parameters = check_arrays("parameters", parameters)
         for name, rate in rates.items():
+            check_real(name, rate)
             if not rate >= 0:
                 raise ValueError(f"{name}={rate} is negative")
         self.steps = dict.fromkeys(self.parameters, 0)
@@ -114,6 +116,8 @@ class SGD(Optimizer):
     ------
     TypeError, ValueError
         For invalid parameters, as in `DistributedDataParallel`.
+    TypeError
+        If a rate is not a number.
     ValueError
         If a rate is negative, or `nesterov` is used without momentum or with dampening.
 
@@ -133,6 +137,8 @@ class SGD(Optimizer):
         nesterov: bool = False,
         weight_decay: float = 0.0,
     ) -> None:
+        for name, rate in (("momentum", momentum), ("dampening", dampening)):
+            check_real(name, rate)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError(f"nesterov=True needs momentum and no dampening, not {momentum=} and {dampening=}")
         self.lr, self.momentum, self.dampening = lr, momentum, dampening
@@ -175,6 +181,8 @@ class Adam(Optimizer):
     ------
     TypeError, ValueError
         For invalid parameters, as in `DistributedDataParallel`.
+    TypeError
+        If a rate is not a number, or `betas` are not two numbers.
     ValueError
         If a rate is negative, or `betas` are out of range.
 
@@ -195,6 +203,10 @@ class Adam(Optimizer):
         weight_decay: float | None = None,
     ) -> None:
         weight_decay = self.usual_decay if weight_decay is None else weight_decay
+        if not isinstance(betas, Sequence) or len(betas) != 2:
+            raise TypeError(f"betas={betas!r} is not a pair of numbers")
+        for i, beta in enumerate(betas):
+            check_real(f"betas[{i}]", beta)
         if not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"betas={betas} are not both in 0 <= beta < 1")
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay

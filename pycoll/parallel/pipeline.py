@@ -14,6 +14,7 @@ from pycoll.trace import phase
 
 from ..arguments.device_arrays import cupy
 from ..base import settings
+from ..base.numbers import check_integer
 from ..runtime.progress import tasks, until
 from ..schedule import pipeline
 from ..schedule.pipeline import Backward, BackwardInput, BackwardWeights, Forward, Recv, Send
@@ -75,6 +76,7 @@ class Pipeline:
         schedule: str = "1f1b",
         micro_batches: int = 1,
     ) -> None:
+        check_integer("micro_batches", micro_batches, "number of micro-batches")
         self.chunks, self.loss, self.micro_batches = list(chunks), loss, micro_batches
         with own_communicator(comm) as self.comm:
             given = schedule, self.comm.size, micro_batches, len(self.chunks)

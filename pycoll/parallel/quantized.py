@@ -16,6 +16,7 @@ from mpi4py import MPI
 import pycoll
 
 from ..arguments.arrays import as_array
+from ..base.numbers import check_integer
 from .buckets import Bucket
 
 Array = Any
@@ -105,6 +106,7 @@ def quantized_allreduce(sendbuf: Array, *, comm: MPI.Intracomm | None = None, bl
 
 
 def _checked(block: int) -> int:
+    check_integer("block", block, "number of elements with a common scale")
     if block < 1:
         raise ValueError(f"block={block} is not positive")
     return block

@@ -279,7 +279,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     may_be_native = settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE
     digest = file.digest if file else 0
     on_gpu = gpu_possible()
-    direct = on_gpu and cuda_aware.found().aware
+    direct = on_gpu and cuda_aware.support().aware
     mine = np.array(
         [
             int.from_bytes(name, "little", signed=True),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
-from mmap import mmap
 
 from mpi4py import MPI
 
@@ -31,7 +30,7 @@ class Board:
     collective is at the end of a slot.
     """
 
-    def __init__(self, comm: MPI.Intracomm, place: int, maps: list[mmap], most: int) -> None:
+    def __init__(self, comm: MPI.Intracomm, place: int, maps: list[memoryview], most: int) -> None:
         self.rows = [memoryview(row).cast("q") for row in maps]
         self.mine = self.rows[place]
         self.number = self.posted = 0  # of the current collective, and of the last one that this rank has begun

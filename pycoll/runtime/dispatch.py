@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from ..arguments.arrays import check_position, keyword_hint
 from ..arguments.buffer_spec import NeedsNativeMPI
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import address, is_host
@@ -268,6 +269,8 @@ def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
     primitive, rank, size = PRIMITIVES[call.primitive], call.comm.rank, call.comm.size
     if primitive.rooted:
         _check_root(call.root, size)
+    if call.read is not read and primitive.name != "bcast":
+        check_position(call.recvbuf)
     buffers = call.read(primitive, call.sendbuf, call.recvbuf, rank, size, call.root, call.recvcounts)
     datatype = named_datatype(call.sendbuf, call.recvbuf) if primitive.reduces and call.read is read else None
     operation = resolve(call.op, datatype) if primitive.reduces else None
@@ -286,7 +289,7 @@ def _check_root(root: object, size: int) -> None:
     try:
         rank = operator.index(root)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"root={root!r} is not an integer") from None
+        raise TypeError(f"root={root!r} is not an integer{keyword_hint(root)}") from None
     if not 0 <= rank < size:
         raise WrongRoot(f"root={root!r} is not a rank of the communicator of size {size}")
 

@@ -13,6 +13,13 @@ from ..base.errors import RankFailed
 
 # ``mpiexec --with-ft ulfm`` of Open MPI sets it
 TOLERANT = os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112
+# mpiexec of Open MPI 5 reports ranks that a signal has ended, but not those that have exited with another status than 0
+UNDETECTED = (
+    "; if a rank has exited with a status other than 0, Open MPI finds out only with the options "
+    "--with-ft ulfm --mca mpi_ft_detector true of mpiexec"
+    if TOLERANT and os.environ.get("OMPI_MCA_mpi_ft_detector", "0") in ("0", "false")  # noqa: SIM112
+    else ""
+)
 PATIENCE = 0.5  # seconds until MPI knows the rank that another rank has found dead
 _FAILURES = MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED
 _UNCLEAR = MPI.ERR_INTERN  # that of a nonblocking collective of Open MPI in which a rank has failed

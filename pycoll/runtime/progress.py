@@ -21,8 +21,10 @@ from mpi4py import MPI
 from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
 from ..base.errors import CollectiveTimeout, GPUError, MismatchError, with_hint
+from ..base.numbers import check_real
 from ..compiler.program import Collective, Message, Program, Start, Wait, is_native
 from .executable import Deferred, Executable
+from .failures import UNDETECTED
 from .interruptions import interruptions_delayed
 
 if TYPE_CHECKING:
@@ -206,7 +208,7 @@ class Task:
     def give_up(self) -> None:
         """Raise CollectiveTimeout, and make the communicator unusable."""
         seconds = self._limit or settings.TIMEOUT
-        problem = f"{self.name} did not finish within its timeout of {seconds:g} s: {self._state()}"
+        problem = f"{self.name} did not finish within its timeout of {seconds:g} s: {self._state()}{UNDETECTED}"
         self.channel.abandon(CollectiveTimeout(problem), self, self._executable)
         self._complete()
         raise CollectiveTimeout(problem)
@@ -276,7 +278,7 @@ def until(
                         task.error = error  # for the call that waits for the task
                         raise
                 raise CollectiveTimeout(
-                    f"{what} did not finish in {settings.TIMEOUT:g} s" + (f": {state()}" if state else "")
+                    f"{what} did not finish in {settings.TIMEOUT:g} s" + (f": {state()}" if state else "") + UNDETECTED
                 )
             pause()
     except BaseException:
@@ -398,6 +400,8 @@ def progress_thread(interval: float = INTERVAL, longest: float = 1e-3) -> Progre
     -----
     The thread combines in the default error state of NumPy.
     """
+    check_real("interval", interval)
+    check_real("longest", longest)
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError("progress_thread needs MPI_THREAD_MULTIPLE, but MPI was initialized with a lower level")
     if background or tasks:

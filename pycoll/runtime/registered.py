@@ -1,8 +1,8 @@
 """Registered memory: memory that the ranks of a host share, from which `pycoll.empty` allocates arrays.
 
-It consists of areas, each with a part for every rank: a file in shared memory that all ranks map, and whose name is
-removed at once.  So nothing is left behind by a program that is killed, and the memory of an array that is still in use
-stays mapped, whatever happens to its communicator.  MPI windows have neither property.
+It consists of areas, each with a part for every rank: a file without a name in shared memory, which all ranks map.  So
+nothing is left behind by a program that is killed, and the memory of an array that is still in use stays mapped,
+whatever happens to its communicator.  MPI windows have neither property.
 
 All ranks of the communicator allocate and free together, and each keeps account of the parts of all ranks of its host.
 So only sizes and numbers are exchanged.
@@ -11,11 +11,8 @@ So only sizes and numbers are exchanged.
 from __future__ import annotations
 
 import contextlib
-import mmap
-import os
-import tempfile
 from functools import partial
-from pathlib import Path
+from itertools import count
 
 import numpy as np
 from mpi4py import MPI
@@ -23,13 +20,14 @@ from mpi4py import MPI
 from ..base import settings
 from .board import USABLE, Board
 from .progress import until
+from .shared_file import SharedFile
 
 GROWTH = 1 << 20  # the least bytes of the part of a rank in an area; each area is as large as all before together
 KEPT = 1 << 26  # the most bytes of a part by which memory grows in advance, or that are kept although they are empty
 ALIGNMENT = 64
 MOST = 1 << 60  # bytes of an allocation; there is no such memory
 AREA = 48  # the number of an area is in the bits from here on, the offset in its part is in those below
-SHARED = Path("/dev/shm")  # a file system in memory, on Linux
+AREAS = (1 << 63 - AREA) - 1  # the most areas at a time: positions have 63 bits
 
 
 class NotEnoughMemory(MemoryError):
@@ -68,7 +66,7 @@ class Part:
 class Area:
     """Memory with a part for each rank of a host; `maps` are the parts of all ranks as they are mapped here."""
 
-    def __init__(self, place: int, maps: list[mmap.mmap]) -> None:
+    def __init__(self, place: int, maps: list[memoryview]) -> None:
         self.memory = maps[place]
         self._maps = maps
         self.starts = [MPI.Get_address(one) for one in maps]
@@ -97,15 +95,16 @@ class Registered:
 
     def __init__(self, comm: MPI.Intracomm, here: list[int]) -> None:
         self.comm, self.here, self.place = comm, here, here.index(comm.rank)
-        self.areas: dict[int, Area] = {}  # by number; numbers are not used again
+        self.areas: dict[int, Area] = {}  # by number
         self.live = 0  # allocations; the same on the ranks of all hosts
         self._ordinary: dict[int, bytearray] = {}  # by the number of the allocation
-        self._made = self._allocated = 0
+        self._allocated = 0
+        self._grown = False  # areas have been made
         self.board: Board | None = None  # made with the first area
         self._spans: list[tuple[int, int, int]] = []  # of the parts of this rank: begin, end, and code minus address
         self.shifts: dict[int, list[int]] = {}  # address minus code, for each area by number and each place
 
-    def allocate(self, nbytes: int) -> tuple[mmap.mmap | bytearray, int]:
+    def allocate(self, nbytes: int) -> tuple[memoryview | bytearray, int]:
         """Allocate memory for this rank; return the memory and the offset of the allocation in it.
 
         All ranks call this together, and may ask for different sizes.  Raises NotEnoughMemory on all of them if one
@@ -136,46 +135,41 @@ class Registered:
         """Create an area with room for these sizes; return None on all ranks if one of them cannot."""
         if len(self.here) == 1:
             return None
+        if len(self.areas) == AREAS:
+            settings.logger.info("registered arrays are in ordinary memory: there are %d areas, the most", AREAS)
+            return None
         had = [sum(area.parts[place].nbytes for area in self.areas.values()) for place in range(len(self.here))]
         maps = self._share([max(size, GROWTH, min(before, KEPT)) for size, before in zip(sizes, had)])
         if maps is None:
             return None
-        if USABLE and not self._made:
+        if USABLE and not self._grown:
             most = 2 + 3 * self.comm.size  # see `pycoll.runtime.sharing_varying`
             rows = self._share([Board.nbytes(most)] * len(self.here))
             self.board = Board(self.comm, self.place, rows, most) if rows else None
-        self._made += 1
-        area = self.areas[self._made] = Area(self.place, maps)
+        self._grown = True
+        number = next(number for number in count(1) if number not in self.areas)
+        area = self.areas[number] = Area(self.place, maps)
         self._note_spans()
         return area
 
-    def _share(self, sizes: list[int]) -> list[mmap.mmap] | None:
+    def _share(self, sizes: list[int]) -> list[memoryview] | None:
         """Map memory of these sizes, one for each rank of this host; return None on all of them if one cannot."""
-        parts = [size + -size % mmap.PAGESIZE for size in sizes]
-        name = ""
-        problem: OSError | None = None
-        try:
-            name = _create(parts[self.place])
-        except OSError as error:
-            problem = error
-        maps: list[mmap.mmap] = []
-        try:
-            names = self._exchange(list(name.encode().ljust(_LONGEST, b"\0")))
-            try:
-                for row, size in zip(names, parts):
-                    maps.append(_mapped(bytes(row.astype(np.uint8)).rstrip(b"\0").decode(), size))
-            except OSError as error:
-                problem = problem or error
-            failed = self._exchange([problem is not None]).any()
-        finally:
-            if name:
-                Path(name).unlink()
-        if failed:
-            settings.logger.info(
-                "registered arrays are in ordinary memory: %s", problem or "another rank cannot share any"
-            )
-            return None
-        return maps
+        with contextlib.closing(SharedFile(sizes, self.place)) as file:
+            rows = np.empty((0, 0), np.int64)
+            for step in file.steps:
+                problem: Exception | None = None
+                try:
+                    step(rows.tolist())
+                except (OSError, OverflowError) as error:
+                    problem = error
+                table = self._exchange([problem is not None, *file.row])
+                failed, rows = table[:, 0], table[:, 1:]
+                if failed.any():
+                    settings.logger.info(
+                        "registered arrays are in ordinary memory: %s", problem or "another rank cannot share any"
+                    )
+                    return None
+            return file.parts
 
     def give_back(self, address: int) -> None:
         """Free the memory that `allocate` returned; all ranks call this together.
@@ -262,30 +256,8 @@ class Registered:
         self.shifts = {first >> AREA: [start - first for start in area.starts] for area, first in firsts}
 
 
-_LONGEST = 64  # bytes of the name of a file
 _TAG = 0  # of its messages; collectives have other tags
 
 
 def _missing(comm: MPI.Intracomm) -> str:
     return f"rank {comm.rank} waits, because at least one of the {comm.size} ranks has not called it"
-
-
-def _create(nbytes: int) -> str:
-    """Create a file in shared memory, with its pages near this rank; raise OSError if there is too little memory."""
-    if not settings.REGISTERED:
-        raise PermissionError("PYCOLL_REGISTERED is 0")
-    number, name = tempfile.mkstemp(prefix=f"pycoll-{os.getpid()}-", dir=SHARED)
-    try:
-        os.posix_fallocate(number, 0, nbytes)
-    except OSError:
-        Path(name).unlink()
-        raise
-    finally:
-        os.close(number)
-    return name
-
-
-def _mapped(name: str, nbytes: int) -> mmap.mmap:
-    """Map a file into memory; raise OSError if it cannot be read and written."""
-    with open(name, "r+b", buffering=0) as file:
-        return mmap.mmap(file.fileno(), nbytes, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))

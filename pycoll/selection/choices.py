@@ -68,10 +68,11 @@ def known_variables() -> list[str]:
 def unknown_variables() -> str:
     """A warning about unknown environment variables that begin with PYCOLL_; empty if there are none."""
     known, problems = known_variables(), []
+    ends = [name.removeprefix("PYCOLL_") for name in known]  # the prefix would make all names alike
     for name in sorted(os.environ):
-        if name.startswith("PYCOLL_") and name not in known:
-            nearest = difflib.get_close_matches(name, known, 1, 0.8)
-            hint = f"; is it {nearest[0]}?" if nearest else ""
+        if name.upper().startswith("PYCOLL_") and name not in known:
+            nearest = difflib.get_close_matches(name.upper().removeprefix("PYCOLL_"), ends, 1, 0.85)
+            hint = f"; is it PYCOLL_{nearest[0]}?" if nearest else ""
             problems.append(f"the environment variable {name} is not known and has no effect{hint}")
     return "; ".join(problems)
 

@@ -5,11 +5,18 @@ from MPI.  Importing this module registers the backend, sets the environment var
 registers the scheme ``mpi://``.  All ranks of COMM_WORLD import it.  Nothing else of pycoll imports torch.
 """
 
-import torch.distributed
+try:
+    import torch.distributed
 
-from . import ddp, kernels, rendezvous
-from .memory import empty, free, zeros
-from .process_group import ProcessGroup, create
+    from . import ddp, kernels, rendezvous
+    from .memory import empty, free, zeros
+    from .process_group import ProcessGroup, create
+except ModuleNotFoundError as error:
+    missing = (error.name or "").partition(".")[0]
+    if missing not in ("torch", "psutil", "ml_dtypes"):
+        raise
+    why = f"pycoll.torch needs {missing}, which is not installed: pip install 'pycoll-mpi[torch]'"
+    raise ModuleNotFoundError(why, name=error.name) from None
 
 __all__ = ["ProcessGroup", "empty", "free", "zeros"]
 

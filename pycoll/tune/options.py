@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
+
+from ..base.numbers import bytes_in
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def nbytes(text: str) -> int:
     """Parse a number of bytes: ``8``, ``64K``, ``1M``, ``2G``."""
-    match = re.fullmatch(r"(\d+)([KMG]?)(i?B)?", text.strip(), re.IGNORECASE)
-    if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size, for example 8, 64K or 1M")
-    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
+    try:
+        return bytes_in(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def size_label(nbytes: int) -> str:

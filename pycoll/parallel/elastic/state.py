@@ -14,6 +14,7 @@ from mpi4py import MPI
 
 import pycoll
 
+from ...base.numbers import check_positive
 from ..checkpoint import load, save
 from ..checkpoint_files import MANIFEST
 from ..contents import Contents
@@ -112,8 +113,7 @@ class State:
         size: int | None = None,
     ) -> None:
         for name, value in (("every", every), ("size", 1 if size is None else size)):
-            if value < 1:
-                raise ValueError(f"{name}={value} is not a positive number")
+            check_positive(name, value, "number")
         self._make, self._every, self._size = make, every, size
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
         self.step, self.recoveries = 0, list[Recovery]()

@@ -11,6 +11,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.trace import now, phase, since_last
 
+from ...base.numbers import check_integer
 from ...runtime.failures import TOLERANT
 from ...runtime.interruptions import interruptions_delayed
 from ...runtime.progress import until
@@ -110,6 +111,8 @@ class ParameterServer(Driver):
         comm: MPI.Intracomm | None = None,
     ) -> None:
         self.parameters = check_arrays("parameters", parameters)
+        check_integer("staleness", staleness, "number of steps")
+        check_integer("servers", servers, "number of servers")
         _check_choices(mode, staleness, update, optimizer)
         self._layouts = {str(dtype): Layout(group) for dtype, group in by_dtype(self.parameters).items()}
         with own_communicator(comm) as self.comm:

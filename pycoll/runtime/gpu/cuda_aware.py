@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from mpi4py import MPI
 
+from ...base import settings
+
 
 class Support(NamedTuple):
     """Whether MPI is CUDA-aware, and why."""
@@ -51,8 +53,6 @@ def judge(facts: Facts) -> Support:
     if facts.setting in ("0", "1"):
         reason = f"set by PYCOLL_CUDA_AWARE={facts.setting}"
         return Support(facts.setting == "1", reason, doubtful=False, packs=packs)
-    if facts.setting not in ("", "auto"):
-        raise ValueError(f"environment variable PYCOLL_CUDA_AWARE={facts.setting!r} is not one of: auto, 0, 1")
     messages = [found for found in protocols(facts) if found.name in _MESSAGES]
     decides = next((found for found in messages if not found.direct), messages[0])
     return Support(decides.direct, decides.reason, packs=packs)
@@ -199,21 +199,13 @@ def facts() -> Facts:
     """The facts about this process."""
     libraries = loaded_libraries()
     return Facts(
-        os.environ.get("PYCOLL_CUDA_AWARE", "auto"),
+        settings.cuda_aware(),
         MPI.Get_library_version(),
         _ask_library(libraries),
         frozenset(libraries.values()),
         os.environ,
         sum(1 for name in libraries.values() if name.startswith("libucp")),
     )
-
-
-def found() -> Support:
-    """As `support`, but a wrong setting means no; the error is raised by calls with buffers in GPU memory."""
-    try:
-        return support()
-    except ValueError as error:
-        return Support(False, str(error))
 
 
 @cache

@@ -130,3 +130,41 @@ finally:
 def test_calls_that_create_communicators():
     job = run(3, ["-c", FIRST], options=ULFM)
     assert not job.timed_out and job.output.count("names it") == 4, job.output
+
+
+EXITED = """
+import os, sys, time
+import numpy as np
+from mpi4py import MPI
+import pycoll
+
+comm = pycoll.Comm(MPI.COMM_WORLD.Dup())
+pycoll.barrier(comm=comm)
+if comm.rank == 1:
+    os._exit(86)
+try:
+    pycoll.allreduce(np.ones(3), comm=comm)
+except pycoll.RankFailed as error:
+    assert error.ranks == (1,), error
+    alive = comm.Shrink()
+    assert (pycoll.allreduce(np.ones(3), comm=alive) == 2).all()
+    print("rank", comm.rank, "went on", flush=True)
+    alive.Barrier()
+except pycoll.CollectiveTimeout as error:
+    assert "--mca mpi_ft_detector true" in str(error), error
+    print("rank", comm.rank, "has advice", flush=True)
+time.sleep(1)
+os._exit(0)
+"""
+DETECTOR = "mpi_ft_detector", "mpi_ft_detector_thread", "mpi_ft_detector_period", "mpi_ft_detector_timeout"
+
+
+def test_a_rank_that_exits_with_another_status_than_0():
+    detector = [word for name, value in zip(DETECTOR, ("true", "true", "0.5", "2")) for word in ("--mca", name, value)]
+    job = run(3, ["-c", EXITED], options=[*ULFM, *detector])
+    assert not job.timed_out and job.output.count("went on") == 2, job.output
+
+
+def test_advice_on_how_to_detect_it():
+    job = run(3, ["-c", EXITED], environment={"PYCOLL_TIMEOUT": "1"}, options=ULFM)
+    assert not job.timed_out and job.output.count("has advice") == 2, job.output

@@ -3,6 +3,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll.base import settings
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -60,6 +61,43 @@ def test_on_the_callers_own_communicator():
     request.Wait()
     assert came[0] == 1.5
     comm.Free()
+
+
+def test_ranks_and_tags_out_of_range():
+    buf, comm = np.zeros(3), WORLD.Dup()
+    functions = {"dest": [pycoll.send, pycoll.isend, pycoll.sendrecv], "source": [pycoll.recv, pycoll.irecv]}
+    for name in functions:
+        for function in functions[name]:
+            for rank in (SIZE, -7):
+                for error in (ValueError, MPI.Exception):
+                    with pytest.raises(error, match=rf"^{name}={rank} is not a rank of .* size {SIZE}$"):
+                        function(buf, rank, comm=comm)
+            with pytest.raises(TypeError, match=rf"^{name}='1' is not an integer$"):
+                function(buf, "1", comm=comm)
+            for error in (ValueError, MPI.Exception):
+                with pytest.raises(error, match=r"tag=-5 is not a tag, a number from 0 to \d+$"):
+                    function(buf, 0, -5, comm=comm)
+    with pytest.raises(ValueError, match=rf"^source={SIZE} is not a rank"):
+        pycoll.sendrecv(buf, RIGHT, source=SIZE, comm=comm)
+    assert not comm.Iprobe()
+    comm.Free()
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_a_message_that_is_too_long(monkeypatch, timeout):
+    monkeypatch.setattr(settings, "TIMEOUT", timeout)
+    short = np.empty(3)
+    for receive in (
+        lambda: pycoll.recv(short, LEFT),
+        lambda: pycoll.sendrecv(short, MPI.PROC_NULL, recvbuf=short.copy(), source=LEFT),
+        lambda: pycoll.waitall([pycoll.irecv(short, LEFT)]),
+        lambda: pycoll.waitany([pycoll.irecv(short, LEFT)]),
+    ):
+        sending = pycoll.isend(np.zeros(20), RIGHT)
+        with pytest.raises(MPI.Exception, match=r"^the message is longer than .*buf") as caught:
+            receive()
+        assert caught.value.Get_error_class() == MPI.ERR_TRUNCATE and caught.value.__suppress_context__
+        sending.Wait()
 
 
 def test_wrong_buffers():

@@ -1,13 +1,16 @@
 """Registered memory: allocation and freeing, arguments, too little memory, leaks."""
 
-import os
+import socket
+import struct
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 import pycoll
-from pycoll.runtime import registered
+from pycoll.runtime import registered, shared_file, sharing, sharing_varying
 from pycoll.runtime.attach import attach
 from tests.mpi.native import RANK, SIZE, WORLD
 
@@ -78,16 +81,51 @@ def test_ranks_that_free_different_arrays(comm):
         pycoll.free(array, comm=comm)
 
 
-def test_too_little_shared_memory(monkeypatch):
+def refuse(*args, **kwargs):
+    raise OSError("refused")
+
+
+@pytest.mark.parametrize(
+    ("who", "owner", "name", "value"),
+    [
+        (0, "pycoll.runtime.shared_file", "SHARED", Path("/none")),
+        (SIZE - 1, "pycoll.runtime.shared_file", "_name", lambda row: b"\0of-another-network"),
+        (SIZE - 1, "os", "posix_fallocate", refuse),
+        (SIZE - 1, "mmap", "mmap", refuse),
+    ],
+    ids=["no file", "other network", "no room", "no mapping"],
+)
+def test_memory_that_ranks_cannot_share(monkeypatch, who, owner, name, value):
     """Check that arrays are in ordinary memory then, and that everything works."""
-    if RANK == SIZE - 1:
-        monkeypatch.setattr(registered, "SHARED", Path("/none"))
+    if who == RANK:
+        monkeypatch.setattr(f"{owner}.{name}", value)
     comm = WORLD.Dup()
     array = pycoll.zeros(COUNT, np.float32, comm=comm)
     array[:] = RANK
     np.testing.assert_array_equal(pycoll.allreduce(array, comm=comm), SIZE * (SIZE - 1) / 2)
     assert not attach(comm).registered.areas
     pycoll.free(array, comm=comm)
+    comm.Free()
+
+
+def test_a_file_of_another_program_is_ignored(monkeypatch):
+    """Check that a rank does not map a file that a process which is not in the job hands to it."""
+
+    class Attacked(shared_file.SharedFile):
+        @property
+        def steps(self):
+            return self.attack, *super().steps[1:]
+
+        def attack(self, rows):
+            self._create(rows)
+            if self._socket:
+                content = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", other.fileno()))]
+                self._socket.sendmsg([b"wrong"], content, 0, self._socket.getsockname())
+
+    monkeypatch.setattr(registered, "SharedFile", Attacked)
+    comm = WORLD.Dup()
+    with TemporaryFile() as other:
+        assert reduced(comm)[1]
     comm.Free()
 
 
@@ -118,13 +156,52 @@ def test_too_little_memory_on_another_host():
 
 
 def test_arrays_outlive_their_communicator():
-    """Check that an array that is still in use stays mapped, and that no file remains."""
+    """Check that an array that is still in use stays mapped."""
     comm = WORLD.Dup()
     array = pycoll.zeros(COUNT, comm=comm)
     array[:] = RANK
     comm.Free()
     assert (array == RANK).all()
-    assert not list(registered.SHARED.glob(f"pycoll-{os.getpid()}-*"))
+
+
+@pytest.fixture
+def few_areas(monkeypatch):
+    """Allow three areas at a time, each for one array, and none that is kept when it is empty."""
+    for module in registered, sharing, sharing_varying:
+        monkeypatch.setattr(module, "AREA", 61)
+    monkeypatch.setattr(registered, "AREAS", 3)
+    monkeypatch.setattr(registered, "KEPT", 0)
+
+
+def reduced(comm):
+    """Allocate an array, use it, and return it and whether the ranks share it."""
+    array = pycoll.empty(COUNT * 4, np.float32, comm=comm)
+    array[:] = RANK
+    with pycoll.traffic() as sent:
+        pycoll.allreduce(MPI.IN_PLACE, array, comm=comm)
+    assert (array == SIZE * (SIZE - 1) / 2).all()
+    return array, sent.nbytes == 0
+
+
+def test_numbers_of_freed_memory_are_used_again(few_areas):
+    comm = WORLD.Dup()
+    held = reduced(comm)[0]
+    for _ in range(10):
+        array, shared = reduced(comm)
+        assert shared
+        pycoll.free(held, comm=comm)
+        held = array
+    comm.Free()
+
+
+def test_too_many_areas_of_memory(few_areas):
+    """Check that further arrays are in ordinary memory, until others are freed."""
+    comm = WORLD.Dup()
+    arrays = [reduced(comm) for _ in range(5)]
+    assert [shared for _, shared in arrays] == [True, True, True, False, False]
+    pycoll.free(arrays[1][0], comm=comm)
+    assert reduced(comm)[1]
+    comm.Free()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Allocated results, buffers of all kinds, and errors that are raised before anything is sent."""
 
 import array
+from functools import partial
 
 import numpy as np
 import pytest
@@ -231,6 +232,21 @@ def test_wrong_dtypes():
     wrong(TypeError, "elements have no bytes", pycoll.allgather, np.zeros(3, "V0"))
 
 
+@pytest.mark.parametrize("name", ["allreduce", "reduce", "scan", "gather", "allgather", "alltoall", "scatterv"])
+def test_arguments_in_the_place_of_the_receive_buffer(name):
+    function, vector = getattr(pycoll, name), np.zeros(2 * SIZE)
+    for argument, keyword in ((WORLD, "comm="), (MPI.SUM, "op="), ("sum", "op="), ("ring", "algorithm="), (0, "root=")):
+        pattern = f"recvbuf must be an array .*, not {type(argument).__name__};.* {keyword}"
+        wrong(TypeError, pattern, function, vector, argument)
+    wrong(TypeError, "recvbuf must be .* comm=", pycoll.allreduce, [vector], WORLD)
+
+
+def test_a_communicator_in_the_place_of_another_argument():
+    for function in (pycoll.bcast, partial(pycoll.gather, TWO), partial(pycoll.send, TWO), partial(pycoll.empty, 2)):
+        wrong(TypeError, "not .*; pass a communicator with comm=", function, *[TWO] * (function is pycoll.bcast), WORLD)
+    wrong(TypeError, "op must be .* comm=", pycoll.allreduce, TWO, None, WORLD)
+
+
 def test_wrong_receive_buffers():
     wrong(ValueError, "recvbuf has 1 elements, but 2", pycoll.allreduce, TWO, np.empty(1))
     wrong(ValueError, f"recvbuf has 3 elements, but {2 * SIZE}", pycoll.allgather, TWO, np.empty(3))
@@ -258,7 +274,8 @@ def test_wrong_operations():
     wrong(TypeError, "BAND is not defined for dtype float64", pycoll.allreduce, TWO, op=MPI.BAND)
     wrong(TypeError, "AVG is not defined for dtype int64.*floating point", pycoll.allreduce, np.arange(2), op="avg")
     wrong(TypeError, "MAX is not defined for dtype complex128", pycoll.allreduce, TWO + 1j, op=MPI.MAX)
-    wrong(TypeError, "SUM is not defined for dtype bool", pycoll.allreduce, TWO > 0)
+    wrong(TypeError, "SUM is not defined for dtype bool; use LAND, LOR or LXOR, or", pycoll.allreduce, TWO > 0)
+    wrong(TypeError, "AVG is not defined for dtype bool; convert to floating", pycoll.allreduce, TWO > 0, op="avg")
     wrong(MPI.Exception, "SUM is not defined for dtype bool", pycoll.allreduce, TWO > 0)
     wrong(ValueError, "op=", pycoll.allreduce, TWO, op=MPI.REPLACE)
 

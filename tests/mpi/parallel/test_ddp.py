@@ -342,6 +342,22 @@ def test_wrong_arguments():
             DistributedDataParallel({}, {"a": array})
 
 
+@pytest.mark.parametrize("name", ["bucket_bytes", "first_bucket_bytes"])
+def test_sizes_of_buckets_are_checked(name):
+    for wrong in ("25MB", 2.5):
+        with pytest.raises(TypeError, match=f"^{name}={wrong!r} is not an integer: pass the number of bytes$"):
+            DistributedDataParallel({"a": np.ones(3)}, **{name: wrong})
+    with pytest.raises(ValueError, match=f"^{name}=0 is not a positive number of bytes$"):
+        DistributedDataParallel({"a": np.ones(3)}, **{name: 0})
+
+
+def test_the_size_of_a_message_is_checked():
+    with pytest.raises(TypeError, match=r"^bucket_bytes='25MB' is not an integer: pass the number of bytes$"):
+        average_gradients({"a": np.ones(3)}, bucket_bytes="25MB")
+    with pytest.raises(ValueError, match=r"^bucket_bytes=-1 is not a positive number of bytes$"):
+        average_gradients({"a": np.ones(3)}, bucket_bytes=-1)
+
+
 def test_without_parameters():
     with DistributedDataParallel({}) as ddp:
         assert ddp.gradients == ddp.synchronize() == ddp.average_gradients({}) == {}

@@ -16,13 +16,18 @@ from pycoll.selection.choices import known_variables, unknown_variables
 PACKAGE = Path(pycoll.__file__).parent
 
 
+def run_with(program, *arguments, **variables):
+    """Run a program with these environment variables."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYCOLL_")} | variables
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+
+
 def longest_with(**variables):
     """Return the longest message within a host and between hosts, each without and with a tuned value of 1000 bytes."""
     program = "from pycoll.base.settings import longest; print(*(longest(s, t) for s in (0, 1) for t in (None, 1000)))"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYCOLL_")} | variables
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True, timeout=240
-    )
+    done = run_with(program, **variables)
+    assert done.returncode == 0, done.stderr
     return list(map(int, done.stdout.split()))
 
 
@@ -30,6 +35,39 @@ def test_the_default_asked_for_is_not_taken_for_unset():
     assert longest_with() == [4 << 20, 1000, 56 << 10, 1000]
     assert longest_with(PYCOLL_SEGMENT="4194304") == [4 << 20] * 4
     assert longest_with(PYCOLL_SEGMENT="8192") == [8192] * 4
+    assert longest_with(PYCOLL_SEGMENT="64K") == [64 << 10] * 4
+    assert longest_with(PYCOLL_SEGMENT="") == longest_with()
+
+
+ERRORS = """
+import importlib, os, sys
+for name, value in zip(sys.argv[1::2], sys.argv[2::2]):
+    os.environ[name] = value
+    sys.modules.pop("pycoll.base.settings", None)
+    try:
+        importlib.import_module("pycoll.base.settings")
+        print("no error")
+    except ValueError as error:
+        print(error)
+    del os.environ[name]
+"""
+
+
+def test_wrong_values():
+    sizes = {
+        "SEGMENT": ("0", "64X", "-1", "1.5M"),
+        "PIPELINE": ("0",),
+        "DEVICE_SEGMENT": ("many",),
+        "DEVICE_STAGED": ("-1",),
+    }
+    switches = "CHECK", "NATIVE", "CUDA_IPC", "CUDA_EVENTS", "REGISTERED", "PIECES"
+    wrong = [(name, value, "number of bytes, for example 65536 or 64K") for name in sizes for value in sizes[name]]
+    wrong += [(name, "maybe", "is neither 0 nor 1") for name in switches]
+    wrong += [("CUDA_AWARE", "maybe", "is not one of: auto, 0, 1"), ("TRACE_EVENTS", "4K", "positive number of events")]
+    arguments = [word for name, value, _ in wrong for word in (f"PYCOLL_{name}", value)]
+    lines = run_with(ERRORS, *arguments).stdout.splitlines()
+    for (name, value, end), line in zip(wrong, lines, strict=True):
+        assert line.startswith(f"environment variable PYCOLL_{name}={value!r} is") and line.endswith(end)
 
 
 def test_segments_of_buffers_in_gpu_memory(monkeypatch):
@@ -69,11 +107,19 @@ def environment(monkeypatch):
         ("PYCOLL_SEGMENTS", "PYCOLL_SEGMENT"),
         ("PYCOLL_REDUCESCATTER", "PYCOLL_REDUCE_SCATTER"),
         ("PYCOLL_CUDAAWARE", "PYCOLL_CUDA_AWARE"),
+        ("pycoll_check", "PYCOLL_CHECK"),
+        ("Pycoll_Chek", "PYCOLL_CHECK"),
     ],
 )
 def test_a_misspelt_variable_is_named_with_the_nearest(environment, wrong, nearest):
     environment(wrong, "1")
     assert unknown_variables() == f"the environment variable {wrong} is not known and has no effect; is it {nearest}?"
+
+
+@pytest.mark.parametrize("name", ["PYCOLL_TRACK", "PYCOLL_WORK", "PYCOLL_DEVICE", "PYCOLL_BATCH", "PYCOLL_RANK"])
+def test_far_fetched_names_are_not_suggested(environment, name):
+    environment(name, "1")
+    assert unknown_variables() == f"the environment variable {name} is not known and has no effect"
 
 
 def test_variables_that_resemble_none(environment):

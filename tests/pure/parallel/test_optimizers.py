@@ -1,5 +1,6 @@
 """The optimizers reproduce recorded results of PyTorch, and give the same bits however parameters are split."""
 
+import re
 from functools import partial
 from itertools import pairwise
 
@@ -435,3 +436,25 @@ def test_parameters_are_checked():
         SGD({"w": np.ones((2, 3)).T})
     with pytest.raises(TypeError, match="parameters must be a mapping"):
         Adam([np.ones(2)])
+
+
+@pytest.mark.parametrize("kind", [SGD, Adam, AdamW])
+@pytest.mark.parametrize("wrong", ["0.1", None, [0.1]])
+def test_rates_are_numbers(kind, wrong):
+    names = ["lr", "momentum", "dampening", "weight_decay"] if kind is SGD else ["lr", "eps"]
+    for name in names:
+        with pytest.raises(TypeError, match=rf"^{name}={re.escape(repr(wrong))} is not a number$"):
+            kind({"w": np.ones(2)}, **{name: wrong})
+
+
+def test_numbers_of_other_types_are_rates():
+    for number in (1, np.float32(0.5), np.int64(1), np.array(0.5)):
+        SGD({"w": np.ones(2)}, lr=number, momentum=number)
+
+
+def test_betas_are_a_pair_of_numbers():
+    for betas in (0.9, (0.9,), None):
+        with pytest.raises(TypeError, match=r"^betas=.* is not a pair of numbers$"):
+            Adam({"w": np.ones(2)}, betas=betas)
+    with pytest.raises(TypeError, match=r"^betas\[1\]='0.9' is not a number$"):
+        Adam({"w": np.ones(2)}, betas=(0.9, "0.9"))

@@ -1,0 +1,36 @@
+"""Numbers that users pass: checks whose errors name the argument, and sizes as text."""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import Any
+
+
+def check_integer(name: str, value: Any, what: str) -> None:
+    """Raise TypeError unless an argument is an integer."""
+    try:
+        operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r} is not an integer: pass the {what}") from None
+
+
+def check_positive(name: str, value: Any, what: str) -> None:
+    """Raise TypeError unless an argument is an integer, and ValueError unless it is positive."""
+    check_integer(name, value, what)
+    if value < 1:
+        raise ValueError(f"{name}={value} is not a positive {what}")
+
+
+def check_real(name: str, value: Any) -> None:
+    """Raise TypeError unless an argument is a real number."""
+    if isinstance(value, str) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name}={value!r} is not a number")
+
+
+def bytes_in(text: str) -> int:
+    """Parse a number of bytes: ``8``, ``64K``, ``1M``, ``2G``; raise ValueError if it is none."""
+    match = re.fullmatch(r"([0-9]+)([KMG]?)(i?B)?", text.strip(), re.IGNORECASE)
+    if not match:
+        raise ValueError(f"{text!r} is not a size, for example 8, 64K or 1M")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
