@@ -148,7 +148,8 @@ def _write_part(path: Path, contents: Contents) -> None:
         "own": contents.has_own,
     }
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type, unused-ignore]
+    manifest = path.with_name(MANIFEST)  # a private checkpoint stays private
+    write_atomically(path, lambda file: np.savez(file, **arrays), manifest)  # type: ignore[arg-type, unused-ignore]
 
 
 def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | None = None) -> Any:
