@@ -168,6 +168,40 @@ def test_bytes_of_cross_entropy():
     comm.Free()
 
 
+@pytest.mark.parametrize("ignored", [{}, {"ignore_index": 1}], ids=["default", "a token"])
+def test_ignored_targets(ignored):
+    """Check that rows with the ignored target count neither in the mean nor in the gradient."""
+    logits = np.random.default_rng(5).normal(size=(6, TOKENS))
+    index = ignored.get("ignore_index", -100)
+    targets = np.array([0, index, TOKENS - 1, index, 0, TOKENS - 1])
+    kept = targets != index
+    expected, gradient = vocabulary_parallel_cross_entropy(logits[kept], targets[kept], MPI.COMM_SELF)
+    found, own = vocabulary_parallel_cross_entropy(block(logits, WORLD, 1), targets, WORLD, **ignored)
+    assert found == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(own[kept], block(gradient, WORLD, 1), rtol=1e-12)
+    assert not own[~kept].any()
+
+
+def test_only_ignored_targets():
+    loss, gradient = vocabulary_parallel_cross_entropy(np.ones((2, 3)), np.full(2, -100), WORLD)
+    assert np.isnan(loss)
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("wrong", [-100, -1, TOKENS])
+def test_tokens_that_do_not_exist(wrong):
+    """Check that all ranks raise before they send anything."""
+    tokens = np.array([0, wrong, 1])
+    embedding = VocabularyParallelEmbedding(np.ones((TOKENS, WIDTH)))
+    refused = rf"tokens: {wrong} is not in 0 <= token < {TOKENS}"
+    with pycoll.traffic() as sent:
+        with pytest.raises(IndexError, match=refused):
+            embedding.forward(tokens)
+        with pytest.raises(IndexError, match=rf"targets: {wrong} is not in 0 <= token < {TOKENS}.*ignore_index=7"):
+            vocabulary_parallel_cross_entropy(np.ones((3, 2)), tokens, ignore_index=7)
+    assert not sent.nbytes
+
+
 def test_what_cannot_be_divided():
     if SIZE == 1:
         pytest.skip("one rank can divide everything")
