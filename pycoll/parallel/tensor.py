@@ -144,6 +144,8 @@ class Layer(ABC):
         Sums of their gradients; set them to zero before each step.
     divided : dict of str to int
         The axes along which parameters are divided.
+    copies : dict of str to int
+        The numbers of ranks that have the other parameters, for `clip_by_global_norm`.
     comm : mpi4py.MPI.Intracomm
         The communicator.
     """
@@ -158,6 +160,7 @@ class Layer(ABC):
             for name, array in whole.items()
         }
         self.gradients = {name: np.zeros_like(array) for name, array in self.parameters.items()}
+        self.copies = {name: self.comm.size for name in whole if name not in self.divided}
         self._sequence = sequence
 
     def backward(self, dy: Array, saved: Any) -> Array:

@@ -8,7 +8,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.parallel import tensor
+from pycoll.parallel import clip_by_global_norm, tensor
 from pycoll.parallel.tensor import (
     ColumnParallelLinear,
     RowParallelLinear,
@@ -87,6 +87,21 @@ def test_training_is_that_of_one_process(sequence):
     for name, whole in alone.arrays().items():
         wanted = whole if AXES[name] is None else block(whole, WORLD, AXES[name])
         np.testing.assert_allclose(mine[name], wanted, rtol=0, atol=1e-10 * np.abs(whole).max(), err_msg=name)
+
+
+def test_clipping_counts_each_parameter_once():
+    ours, alone = Model(WORLD), Model(MPI.COMM_SELF)
+    for model in (ours, alone):
+        model.loss(*batch(0))
+    copies = {prefix + name: ranks for prefix, layer in ours.layers.items() for name, ranks in layer.copies.items()}
+    norm = np.sqrt(sum(np.square(gradient).sum() for gradient in alone.arrays("gradients").values()))
+    assert clip_by_global_norm(ours.arrays("gradients"), norm / 2, WORLD, copies=copies) == pytest.approx(norm)
+    assert clip_by_global_norm(ours.arrays("gradients"), norm, WORLD, copies=copies) == pytest.approx(norm / 2)
+    with pytest.raises(ValueError, match=r"copies\['bias'\]: there is no such gradient"):
+        clip_by_global_norm({}, 1, WORLD, copies={"bias": 1})
+    for wrong in (0, SIZE + 1):
+        with pytest.raises(ValueError, match=rf"copies\['bias'\]={wrong} is not between 1 and {SIZE}"):
+            clip_by_global_norm({"bias": np.ones(1)}, 1, WORLD, copies={"bias": wrong})
 
 
 def test_gradients_by_finite_differences():
