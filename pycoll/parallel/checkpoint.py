@@ -12,7 +12,6 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import pycoll
 
 from ..base.files import write_atomically
 from ..base.user_warnings import warn
+from .agreement import together
 from .checkpoint_files import FORMAT, GENERATION, MANIFEST, Part, Parts, part_path, read_manifest
 from .contents import Contents
 from .driver import Driver
@@ -60,14 +60,14 @@ def save(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     generation = _new_generation(comm)
     document = {"format": FORMAT, "generation": generation, "ranks": comm.size, "extra": extra}
     left: list[Path] = []
-    with _together(comm, "make the directory"):
+    with together(comm, "checkpoint", "make the directory"):
         if comm.rank == 0:
             directory.mkdir(parents=True, exist_ok=True)
             left = _temporary_manifests(directory)
     try:
-        with _together(comm, "write its part"):
+        with together(comm, "checkpoint", "write its part"):
             _write_part(part_path(directory, generation, comm.rank), contents)
-        with _together(comm, "write the manifest"):
+        with together(comm, "checkpoint", "write the manifest"):
             if comm.rank == 0:
                 text = _as_json(document)
                 write_atomically(directory / MANIFEST, lambda file: file.write(text.encode()))
@@ -114,21 +114,6 @@ def _new_generation(comm: MPI.Intracomm) -> str:
     """Return a new name for the files of one save, the same on all ranks."""
     number = np.frombuffer(uuid.uuid4().bytes[:8], np.uint64).copy()
     return f"{pycoll.bcast(number, comm=comm)[0]:016x}"
-
-
-@contextlib.contextmanager
-def _together(comm: MPI.Intracomm, what: str) -> Iterator[None]:
-    """Run the block on all ranks; if it fails on one rank, raise an error on all of them."""
-    error = None
-    try:
-        yield
-    except Exception as caught:
-        error = caught
-    failed = pycoll.allgather(np.array([error is not None]), comm=comm)
-    if error:
-        raise error
-    if failed.any():
-        raise RuntimeError(f"checkpoint: rank {int(failed.argmax())} could not {what}")
 
 
 def _write_part(path: Path, contents: Contents) -> None:
@@ -192,7 +177,7 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     changes on any rank.  Meanwhile each rank needs memory for the arrays that it reads.
     """
     contents, directory = Contents(driver, optimizer), Path(path)
-    with _together(driver.comm, "read it"):
+    with together(driver.comm, "checkpoint", "read it"):
         manifest = read_manifest(directory)
         with contextlib.ExitStack() as stack:
             paths = (part_path(directory, manifest.generation, rank) for rank in range(manifest.ranks))

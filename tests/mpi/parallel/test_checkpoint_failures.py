@@ -4,7 +4,6 @@ import errno
 import io
 import json
 import os
-import stat
 
 import numpy as np
 import pytest
@@ -87,30 +86,6 @@ def test_a_part_that_cannot_be_written(directory, monkeypatch, place, kind, rank
     saved(run, directory, "new")
     assert len(files(directory)) == len(before)
     holds(directory, kind, "new", run.whole())
-    free(run)
-
-
-def test_modes_of_files(directory):
-    """Check that new files respect the umask, and that a later checkpoint has the mode of the manifest."""
-
-    def modes():
-        WORLD.Barrier()
-        found = [stat.S_IMODE(file.stat().st_mode) for file in directory.iterdir()]
-        WORLD.Barrier()
-        return found
-
-    run, before = Sharded("momentum", parameters=model()), os.umask(0o077)
-    saved(run, directory, "private")
-    os.umask(0o022)
-    assert modes() == [0o600] * (SIZE + 1)
-    saved(run, directory, "still private")
-    assert modes() == [0o600] * (SIZE + 1)
-    if RANK == 0:
-        (directory / "manifest.json").chmod(0o640)
-    WORLD.Barrier()
-    saved(run, directory, "for a group")
-    os.umask(before)
-    assert modes() == [0o640] * (SIZE + 1)
     free(run)
 
 
