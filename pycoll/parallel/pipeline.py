@@ -18,7 +18,7 @@ from ..runtime.progress import tasks, until
 from ..schedule import pipeline
 from ..schedule.pipeline import Backward, BackwardInput, BackwardWeights, Forward, Recv, Send
 from .agreement import together
-from .driver import own_communicator, wait_for
+from .driver import own_communicator, pending, wait_for
 from .flat import named_dtype
 
 Array = Any
@@ -112,14 +112,12 @@ class Pipeline:
         """
         with together(self.comm, "Pipeline.step", "divide its batch"):
             run = _Step(self, *self._divided(inputs, targets))
-        try:
-            for number, move in enumerate(self._moves):
-                run.post(self._moves[number : number + AHEAD])
-                run.do(move)
-            run.finish()
-        except BaseException:
-            _unfinished.append((run.posted, run.sends))
-            raise
+        pending.add(run)
+        for number, move in enumerate(self._moves):
+            run.post(self._moves[number : number + AHEAD])
+            run.do(move)
+        run.finish()
+        pending.discard(run)
         return float(pycoll.allreduce(np.array([run.total]), comm=self.comm)[0])
 
     def _divided(self, inputs: Array, targets: Array) -> Iterator[Sequence[Array]]:
@@ -138,9 +136,6 @@ class Pipeline:
     def free(self) -> None:
         """Free the communicator.  All ranks call this together."""
         self.comm.Free()
-
-
-_unfinished: list[object] = []  # requests and arrays, whose memory MPI may still access
 
 
 class _Shape(NamedTuple):
