@@ -213,20 +213,19 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     changes on any rank.  Meanwhile each rank needs memory for the arrays that it reads.
     """
     contents, directory = Contents(driver, optimizer), Path(path)
-    with together(driver.comm, "checkpoint", "read it"):
-        with contextlib.ExitStack() as stack:
-            with locked(directory, shared=True):
-                manifest = read_manifest(directory)
-                paths = (part_path(directory, manifest.generation, rank) for rank in range(manifest.ranks))
-                parts = [stack.enter_context(Part(path)) for path in paths]
-            mine = parts[driver.comm.rank] if len(parts) == driver.comm.size else None
-            private = mine.private() if mine else {}
-            driver.check_private(private)
-            found = Parts(parts, mine if mine and mine.own and contents.has_own else None)
-            steps = found.steps()
-            contents.check_steps(steps)
-            values = contents.read(found.find, steps)
-            of_rank_0 = parts[0].own and contents.has_own and not mine
+    with together(driver.comm, "checkpoint", "read it"), contextlib.ExitStack() as stack:
+        with locked(directory, shared=True):
+            manifest = read_manifest(directory)
+            paths = (part_path(directory, manifest.generation, rank) for rank in range(manifest.ranks))
+            parts = [stack.enter_context(Part(path)) for path in paths]
+        mine = parts[driver.comm.rank] if len(parts) == driver.comm.size else None
+        private = mine.private() if mine else {}
+        driver.check_private(private)
+        found = Parts(parts, mine if mine and mine.own and contents.has_own else None)
+        steps = found.steps()
+        contents.check_steps(steps)
+        values = contents.read(found.find, steps)
+        of_rank_0 = parts[0].own and contents.has_own and not mine
     generations = pycoll.allgather(np.array([int(manifest.generation, 16)], np.uint64), comm=driver.comm)
     if (generations != generations[0]).any():
         raise ValueError(f"{directory}: the ranks have read different checkpoints")

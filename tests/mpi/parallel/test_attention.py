@@ -36,7 +36,9 @@ def plain(q, k, v, causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("keys, heads", [(LENGTH, HEADS), (LENGTH, 1), (LENGTH + 1, SIZE)], ids=["", "grouped", "cross"])
+@pytest.mark.parametrize(
+    "keys, heads", [(LENGTH, HEADS), (LENGTH, 1), (LENGTH + 1, SIZE)], ids=["", "grouped", "cross"]
+)
 def test_attention_on_one_rank(causal, keys, heads):
     q, dy = whole_arrays()[2:]
     k, v = np.random.default_rng(3).normal(size=(2, SEQUENCES, keys, heads, WIDTH))
@@ -104,7 +106,9 @@ def test_what_cannot_be_divided():
     if SIZE == 1:
         pytest.skip("one rank can divide everything")
     wrong = np.ones((1, 2, SIZE + 1, 2))
-    with pytest.raises(ValueError, match=rf"{SIZE + 1} heads of q cannot be divided over {SIZE} ranks; .*RingAttention"):
+    with pytest.raises(
+        ValueError, match=rf"{SIZE + 1} heads of q cannot be divided over {SIZE} ranks; .*RingAttention"
+    ):
         UlyssesAttention().forward(wrong, wrong, wrong)
     with pytest.raises(ValueError, match=f"{2 * SIZE + 1} positions .* into {SIZE} equal pieces"):
         UlyssesAttention().positions(2 * SIZE + 1)
@@ -174,7 +178,10 @@ WRONG = [
     ({"dtype": "f4"}, "q, k and v have different dtypes: float64, float64, float32"),
     ({"k": (2, 2 * SIZE, 2 * SIZE, 3)}, "only the numbers of positions and heads may differ"),
     ({"k": (1, 0, 2 * SIZE, 3)}, "k has no positions"),
-    ({"k": (1, 2 * SIZE, 2 * SIZE + 1, 3)}, f"{2 * SIZE} heads, which is not a multiple of the {2 * SIZE + 1} heads of k"),
+    (
+        {"k": (1, 2 * SIZE, 2 * SIZE + 1, 3)},
+        f"{2 * SIZE} heads, which is not a multiple of the {2 * SIZE + 1} heads of k",
+    ),
 ]
 
 

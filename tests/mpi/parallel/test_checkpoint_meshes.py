@@ -147,5 +147,3 @@ def test_modes_of_files(directory):
     os.umask(before)
     assert modes() == [0o640] * (SIZE + 1)
     free(run)
-
-
