@@ -59,7 +59,7 @@ def locked(directory: Path, shared: bool = False) -> Iterator[None]:
         try:
             fcntl.flock(number, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
-            time.sleep(1e-3)
+            time.sleep(0.01)
             return False
         except OSError:  # not supported
             pass

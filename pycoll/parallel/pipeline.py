@@ -112,12 +112,12 @@ class Pipeline:
         """
         with together(self.comm, "Pipeline.step", "divide its batch"):
             run = _Step(self, *self._divided(inputs, targets))
-        pending.add(run)
+        pending.add(run.messages)
         for number, move in enumerate(self._moves):
             run.post(self._moves[number : number + AHEAD])
             run.do(move)
         run.finish()
-        pending.discard(run)
+        pending.discard(run.messages)
         return float(pycoll.allreduce(np.array([run.total]), comm=self.comm)[0])
 
     def _divided(self, inputs: Array, targets: Array) -> Iterator[Sequence[Array]]:
@@ -156,6 +156,14 @@ class _Shape(NamedTuple):
         return (cupy() if self.on_gpu else np).empty(self.lengths, self.dtype)
 
 
+class _Messages:
+    """The messages of one step in flight."""
+
+    def __init__(self) -> None:
+        self.posted: dict[Recv, tuple[Array, list[MPI.Request]]] = {}
+        self.sends: list[tuple[Send, MPI.Request]] = []
+
+
 class _Step:
     """The moves of one step."""
 
@@ -165,8 +173,7 @@ class _Step:
         self.total = 0.0
         self.shapes: dict[int, _Shape] = {}  # of the inputs of chunks
         self.sent_shapes: dict[int, _Shape] = {}  # of the inputs of chunks of other ranks
-        self.posted: dict[Recv, tuple[Array, list[MPI.Request]]] = {}
-        self.sends: list[tuple[Send, MPI.Request]] = []
+        self.messages = _Messages()
         # by micro-batch and chunk
         self.forward: dict[tuple[int, int], Array] = {}  # inputs and outputs of forward passes
         self.backward: dict[tuple[int, int], Array] = {}  # inputs and outputs of backward passes
@@ -177,14 +184,15 @@ class _Step:
     def post(self, moves: Sequence[Any]) -> None:
         """Start to receive the next messages, until one whose shape is not known."""
         for move in moves:
-            if isinstance(move, Recv) and move not in self.posted:
+            if isinstance(move, Recv) and move not in self.messages.posted:
                 at = move.batch, move.chunk
                 shape = self.outputs.get(at) if move.backward else self.shapes.get(move.chunk)
                 if shape is None:
                     return
                 array = shape.empty()
                 tag, comm = _tag(move), self.owner.comm
-                self.posted[move] = array, [pycoll.irecv(each, move.source, tag, comm=comm) for each in _pieces(array)]
+                requests = [pycoll.irecv(each, move.source, tag, comm=comm) for each in _pieces(array)]
+                self.messages.posted[move] = array, requests
 
     def do(self, move: Any) -> None:
         """Do one move."""
@@ -214,12 +222,12 @@ class _Step:
             self.backward[at] = gradient
 
     def _receive(self, move: Recv, at: tuple[int, int]) -> None:
-        if move not in self.posted:
+        if move not in self.messages.posted:
             self._receive_shape(move)
             self.post([move])
-        array, requests = self.posted[move]
+        array, requests = self.messages.posted[move]
         self._wait(requests, move)
-        del self.posted[move]
+        del self.messages.posted[move]
         (self.backward if move.backward else self.forward)[at] = array
 
     def _receive_shape(self, move: Recv) -> None:
@@ -241,9 +249,9 @@ class _Step:
             self._check_gradient(own, array)
         else:
             self._send_shape(move, array)
-        self.sends = [(sent, request) for sent, request in self.sends if not request.Test()]
+        self.messages.sends = [(sent, request) for sent, request in self.messages.sends if not request.Test()]
         tag, comm = _tag(move), self.owner.comm
-        self.sends += [(move, pycoll.isend(each, move.to, tag, comm=comm)) for each in _pieces(array)]
+        self.messages.sends += [(move, pycoll.isend(each, move.to, tag, comm=comm)) for each in _pieces(array)]
 
     def _send_shape(self, move: Send, array: Array) -> None:
         """Send the shape before the first message of the step; check that it is the same in later ones."""
@@ -251,7 +259,7 @@ class _Step:
         if move.chunk not in sent:
             sent[move.chunk] = shape
             described = shape.lengths, str(shape.dtype), shape.on_gpu
-            self.sends.append((move, self.owner.comm.isend(described, move.to, _tag(move))))
+            self.messages.sends.append((move, self.owner.comm.isend(described, move.to, _tag(move))))
         elif sent[move.chunk] != shape:
             raise ValueError(f"the output of micro-batch {move.batch} has shape {shape}, not {sent[move.chunk]}")
 
@@ -282,7 +290,7 @@ class _Step:
 
     def finish(self) -> None:
         """Wait until everything is sent."""
-        for move, request in self.sends:
+        for move, request in self.messages.sends:
             self._wait([request], move)
 
 
