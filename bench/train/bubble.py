@@ -61,7 +61,7 @@ def measure(name: str, options: argparse.Namespace, comm: MPI.Intracomm) -> floa
     loss = lambda y, targets: (0.0, y)  # noqa: E731
     pipeline = Pipeline(chunks, loss, comm=comm, schedule=name, micro_batches=options.micro_batches)
     bubbles = []
-    for _ in range(options.rounds + 1):  # the first step also sends shapes
+    for _ in range(options.rounds + 1):  # the first step warms up
         before = sum(chunk.slept for chunk in chunks)
         pycoll.barrier(comm=comm)
         start = time.perf_counter()

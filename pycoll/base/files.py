@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Replace the file `path` atomically: after a crash either the old or the new version is intact."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, suffix=".tmp", delete=False) as file:
+def write_atomically(path: Path, write: Callable[[IO[bytes]], Any], like: Path | None = None) -> None:
+    """Replace the file `path` atomically: after a crash either the old or the new version is intact.
+
+    The file keeps its mode, or has that of the file `like`.  If that file does not exist, the umask applies.
+    """
+    mode = _mode(like or path)
+    temporary = path.with_name(f"{path.name}{secrets.token_hex(4)}.tmp")
+    created = 0o666 if mode is None else 0o600  # the mode of a replaced file is set below, whatever the umask
+    with open(temporary, "x+b", opener=lambda name, flags: os.open(name, flags, created)) as file:
         try:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             write(file)
             file.flush()
             os.fsync(file.fileno())
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
+            os.replace(temporary, path)
         except BaseException:
-            os.unlink(file.name)
+            temporary.unlink()
             raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def _mode(path: Path) -> int | None:
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_mode & 0o777
+    return None
 
 
 def write_json(path: str | Path, content: object) -> None:

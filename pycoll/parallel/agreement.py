@@ -1,8 +1,9 @@
-"""Checks that all ranks have the same model before they train together."""
+"""Checks that all ranks have the same model before they train together, and that none of them has failed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from mpi4py import MPI
@@ -46,6 +47,21 @@ def largest(number: int, comm: MPI.Intracomm) -> int:
         np.maximum(mine, other, out=mine)
         distance *= 2
     return int(mine[0])
+
+
+@contextlib.contextmanager
+def together(comm: MPI.Intracomm, who: str, what: str) -> Iterator[None]:
+    """Run the block on all ranks; if it fails on one rank, raise an error on all of them."""
+    error = None
+    try:
+        yield
+    except Exception as caught:
+        error = caught
+    failed = pycoll.allgather(np.array([error is not None]), comm=comm)
+    if error:
+        raise error
+    if failed.any():
+        raise RuntimeError(f"{who}: rank {int(failed.argmax())} could not {what}")
 
 
 def _line(lines: list[str], number: int) -> str:

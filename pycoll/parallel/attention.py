@@ -5,8 +5,12 @@ of some heads.  `RingAttention` keeps the positions where they are, and sends ke
 are used in the same way.  `forward` returns the output and what `backward` needs; `backward` returns the gradients of
 queries, keys and values.
 
-All arrays have the shape (sequences, positions, heads, width of a head).  Bytes that a rank sends are for p ranks; Z is
-the size of the queries of one rank in bytes.
+All arrays have the shape (sequences, positions, heads, width of a head).  Keys and values have one shape, and may have
+other numbers of positions and heads than queries.  If they have fewer heads, each of these serves the same number of
+consecutive heads of queries, which is called grouped-query attention (Ainslie et al., 2023, arXiv 2305.13245).
+
+Bytes that a rank sends are for p ranks; Z is the size of the keys of one rank in bytes.  In `forward`, the ranks also
+exchange the shapes of their arrays.
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ from mpi4py import MPI
 
 import pycoll
 
-from .driver import wait_for
+from .attention_shapes import agree, check, check_equal
+from .driver import pending, wait_for
 
 Array = Any
 
@@ -30,6 +35,12 @@ class Attention:
     ----------
     causal : bool, default True
         Whether a position attends only to itself and to the positions before it.
+
+    Raises
+    ------
+    ValueError
+        If the shapes or dtypes of queries, keys and values do not fit, or the gradient does not have the shape of the
+        output.
 
     References
     ----------
@@ -45,18 +56,19 @@ class Attention:
 
     def forward(self, q: Array, k: Array, v: Array) -> tuple[Array, Any]:
         """Return the output, with the shape of the queries, and what `backward` needs."""
-        q, k, v = map(_heads_first, (q, k, v))
+        check(q, k, v)
+        q, k, v = (_grouped(each, k.shape[2]) for each in (q, k, v))
         softmax = _Softmax(q)
         softmax.add(slice(None), q, k, v, self._causal)
         output, logarithm = softmax.result()
-        return _heads_first(output), (q, k, v, output, logarithm)
+        return _ungrouped(output), (q, k, v, output, logarithm)
 
     def backward(self, dy: Array, saved: Any) -> tuple[Array, Array, Array]:
         """Return the gradients of queries, keys and values from that of the output."""
         q, k, v, output, logarithm = saved
-        dy = _heads_first(dy)
+        dy = _of_output(dy, output)
         found = _gradients(q, k, v, dy, (dy * output).sum(-1), logarithm, self._causal)
-        dq, dk, dv = map(_heads_first, found)
+        dq, dk, dv = map(_ungrouped, found)
         return dq, dk, dv
 
 
@@ -75,13 +87,16 @@ class UlyssesAttention:
     Raises
     ------
     ValueError
-        In `forward`, if the number of heads is not a multiple of the number of ranks.  In `positions`, if the length of
-        the sequence is not.
+        In `forward` on all ranks, if the numbers of heads are not multiples of the number of ranks, the shapes or
+        dtypes of queries, keys and values do not fit, or ranks have different shapes or dtypes.  In `positions`, if the
+        length of the sequence is not a multiple of the number of ranks.  In `backward`, if the gradient does not have
+        the shape of the output.
 
     Notes
     -----
     Sent in `forward`: 4 * (p - 1) * Z // p.
     Sent in `backward`: 4 * (p - 1) * Z // p.
+    This is for queries with the shape of the keys.
 
     References
     ----------
@@ -98,20 +113,24 @@ class UlyssesAttention:
 
     def forward(self, q: Array, k: Array, v: Array) -> tuple[Array, Any]:
         """Return the output, with the shape of the queries, and what `backward` needs."""
-        heads, ranks = q.shape[2], self._comm.size
-        if heads % ranks:
-            raise ValueError(
-                f"{heads} heads cannot be divided over {ranks} ranks; change the number of heads to a multiple of "
-                f"{ranks}, or use RingAttention"
-            )
-        y, saved = self._attention.forward(*self._to_heads(np.stack([q, k, v])))
-        return self._to_positions(y[None])[0], saved
+        ranks = self._comm.size
+        check_equal(agree(q, k, v, self._comm), "UlyssesAttention")
+        for name, x in ("q", q), ("k", k):
+            if x.shape[2] % ranks:
+                raise ValueError(
+                    f"{x.shape[2]} heads of {name} cannot be divided over {ranks} ranks; change the number of heads to "
+                    f"a multiple of {ranks}, or use RingAttention"
+                )
+        y, saved = self._attention.forward(self._to_heads(q[None])[0], *self._to_heads(np.stack([k, v])))
+        return self._to_positions(y[None])[0], (saved, q.shape)
 
     def backward(self, dy: Array, saved: Any) -> tuple[Array, Array, Array]:
         """Return the gradients of queries, keys and values from that of the output."""
-        found = self._attention.backward(self._to_heads(dy[None])[0], saved)
-        dq, dk, dv = self._to_positions(np.stack(found))
-        return dq, dk, dv
+        saved, shape = saved
+        _check_gradient(dy, shape)
+        dq, *others = self._attention.backward(self._to_heads(dy[None])[0], saved)
+        dk, dv = self._to_positions(np.stack(others))
+        return self._to_positions(dq[None])[0], dk, dv
 
     def _to_heads(self, x: Array) -> Array:
         """Exchange positions for heads in arrays of shape (arrays, sequences, positions, heads, width)."""
@@ -139,6 +158,7 @@ class RingAttention:
 
     The softmax is updated with each block, so no rank ever has the scores of all positions.  With a causal mask, rank r
     has the pieces r and 2 * p - 1 - r of 2 * p equal pieces of the positions, so that all ranks do the same work.
+    Without a mask, ranks may have different numbers of queries, and of keys.
 
     Parameters
     ----------
@@ -152,12 +172,16 @@ class RingAttention:
     ValueError
         In `positions`, if the length of the sequence is not a multiple of the number of ranks, or for a causal mask of
         twice that number.
-        In `forward`, for a causal mask, if the number of positions of this rank is odd.
+        In `forward` on all ranks, if the shapes or dtypes of queries, keys and values do not fit, or ranks have
+        different shapes or dtypes apart from the numbers of positions.  Also for a causal mask, if the number of
+        positions of a rank is odd, or numbers of positions differ.
+        In `backward`, if the gradient does not have the shape of the output.
 
     Notes
     -----
     Sent in `forward`: 2 * (p - 1) * Z.
     Sent in `backward`: (p > 1) * (4 * p - 2) * Z.
+    This is for ranks with equally many keys.
     Keys and values go around in both passes; in `backward`, their gradients follow them, and return to their rank.
 
     References
@@ -179,50 +203,63 @@ class RingAttention:
 
     def forward(self, q: Array, k: Array, v: Array) -> tuple[Array, Any]:
         """Return the output, with the shape of the queries, and what `backward` needs."""
-        pieces = len(self._numbers(0))
-        if q.shape[1] % pieces:
-            raise ValueError(
-                f"{q.shape[1]} positions on a rank cannot be divided into {pieces} equal pieces; "
-                f"change the length of the sequence to a multiple of {pieces * self._comm.size}, and use `positions`"
-            )
-        q, k, v = map(_heads_first, (q, k, v))
+        positions = agree(q, k, v, self._comm)
+        self._check_mask(positions)
+        lengths = [keys for _, keys in positions]
+        q, k, v = (_grouped(each, k.shape[2]) for each in (q, k, v))
         softmax = _Softmax(q)
         own = np.stack([k, v]).copy()  # contiguous
-        for source, (keys, values) in self._blocks(own):
-            for mine, theirs, causal in self._pairs(source, q.shape[2]):
-                softmax.add(mine, q[:, :, mine], keys[:, :, theirs], values[:, :, theirs], causal)
+        for source, (keys, values) in self._blocks(own, lengths):
+            for mine, theirs, causal in self._pairs(source, q.shape[-2]):
+                softmax.add(mine, q[..., mine, :], keys[..., theirs, :], values[..., theirs, :], causal)
         output, logarithm = softmax.result()
-        return _heads_first(output), (q, own, output, logarithm)
+        return _ungrouped(output), (q, own, output, logarithm, lengths)
 
     def backward(self, dy: Array, saved: Any) -> tuple[Array, Array, Array]:
         """Return the gradients of queries, keys and values from that of the output."""
-        q, own, output, logarithm = saved
-        dy = _heads_first(dy)
+        q, own, output, logarithm, lengths = saved
+        dy = _of_output(dy, output)
         inner = (dy * output).sum(-1)
         dq, gradients = np.zeros_like(q), None
         arriving = _Moving(self._comm, 1, "gradients")
-        for source, (keys, values) in self._blocks(own):
-            block = np.zeros_like(own)
-            for mine, theirs, causal in self._pairs(source, q.shape[2]):
-                at = (slice(None), slice(None), mine)
-                of = (slice(None), slice(None), theirs)
-                found = _gradients(q[at], keys[of], values[of], dy[at], inner[at], logarithm[at], causal)
+        for source, (keys, values) in self._blocks(own, lengths):
+            block = np.zeros_like(own, shape=(2, *keys.shape))
+            for mine, theirs, causal in self._pairs(source, q.shape[-2]):
+                at, of = (..., mine, slice(None)), (..., theirs, slice(None))
+                found = _gradients(q[at], keys[of], values[of], dy[at], inner[..., mine], logarithm[..., mine], causal)
                 dq[at] += found[0]
                 block[0][of] += found[1]
                 block[1][of] += found[2]
             gradients = block if gradients is None else block + arriving.wait()
-            arriving.start(gradients)
-        dk, dv = map(_heads_first, arriving.wait())
-        return _heads_first(dq), dk, dv
+            arriving.start(gradients, lengths[source - 1])
+        dk, dv = map(_ungrouped, arriving.wait())
+        return _ungrouped(dq), dk, dv
 
-    def _blocks(self, own: Array) -> Any:
+    def _check_mask(self, positions: list[tuple[int, int]]) -> None:
+        """Raise ValueError if there is a causal mask, and positions do not fit it."""
+        if not self._causal:
+            return
+        check_equal(positions, "a causal mask")
+        queries, keys = positions[0]
+        if queries != keys:
+            raise ValueError(
+                f"a causal mask needs as many keys as queries, but a rank has {queries} queries and {keys} keys"
+            )
+        if queries % 2:
+            raise ValueError(
+                f"{queries} positions on a rank cannot be divided into 2 equal pieces; "
+                f"change the length of the sequence to a multiple of {2 * self._comm.size}, and use `positions`"
+            )
+
+    def _blocks(self, own: Array, lengths: list[int]) -> Any:
         """Yield the keys and values of each rank, and send them on in the meantime."""
         rank, ranks = self._comm.rank, self._comm.size
         moving = _Moving(self._comm, 0, "keys and values")
         for step in range(ranks):
+            source = (rank - step) % ranks
             if step < ranks - 1:
-                moving.start(own)
-            yield (rank - step) % ranks, own
+                moving.start(own, lengths[source - 1])
+            yield source, own
             if step < ranks - 1:
                 own = moving.wait()
 
@@ -232,27 +269,33 @@ class RingAttention:
 
     def _pairs(self, source: int, length: int) -> Any:
         """Yield places of queries and of keys that belong together, and whether the mask cuts through them."""
+        if not self._causal:
+            yield slice(None), slice(None), False
+            return
         mine, theirs = self._numbers(self._comm.rank), self._numbers(source)
         piece = length // len(mine)
         for i, one in enumerate(mine):
             for j, other in enumerate(theirs):
-                if not self._causal or other <= one:
+                if other <= one:
                     at, of = (slice(each * piece, (each + 1) * piece) for each in (i, j))
-                    yield at, of, self._causal and other == one
+                    yield at, of, other == one
 
 
 class _Moving:
-    """An array that moves from each rank to the next one."""
+    """An array that moves from each rank to the next one; blocks may have different numbers of positions."""
 
     def __init__(self, comm: MPI.Intracomm, tag: int, what: str) -> None:
         self._comm, self._tag, self._what = comm, tag, what
 
-    def start(self, array: Array) -> None:
-        self._sent, self._received = array, np.empty_like(array)
+    def start(self, array: Array, length: int) -> None:
+        """Send an array, and receive one with `length` positions."""
+        shape = (*array.shape[:-2], length, array.shape[-1])
+        self._sent, self._received = array, np.empty_like(array, shape=shape)
         rank, ranks = self._comm.rank, self._comm.size
         if ranks == 1:
             self._received, self._requests = array, []
             return
+        pending.add(self)  # the caller computes now, which may raise an exception
         self._requests = [
             pycoll.irecv(self._received, (rank - 1) % ranks, self._tag, comm=self._comm),
             pycoll.isend(array, (rank + 1) % ranks, self._tag, comm=self._comm),
@@ -266,6 +309,7 @@ class _Moving:
             f"moving the {self._what} in RingAttention on rank {rank} of {ranks}",
             lambda: f"it waits for rank {before} to send a block, or for rank {after} to receive one",
         )
+        pending.discard(self)
         return self._received
 
 
@@ -280,13 +324,13 @@ class _Softmax:
     def add(self, at: slice, q: Array, k: Array, v: Array, causal: bool) -> None:
         """Add a block of keys and values for the queries at some positions."""
         scores = _scores(q, k, causal)
-        before = self._greatest[:, :, at]
+        before = self._greatest[..., at]
         greatest = np.maximum(before, scores.max(-1))
         weights = np.exp(scores - greatest[..., None])
         shrink = np.exp(before - greatest)
-        self._total[:, :, at] = self._total[:, :, at] * shrink + weights.sum(-1)
-        self._sum[:, :, at] = self._sum[:, :, at] * shrink[..., None] + weights @ v
-        self._greatest[:, :, at] = greatest
+        self._total[..., at] = self._total[..., at] * shrink + weights.sum(-1)
+        self._sum[..., at, :] = self._sum[..., at, :] * shrink[..., None] + weights @ v
+        self._greatest[..., at] = greatest
 
     def result(self) -> tuple[Array, Array]:
         """Return the weighted sums of the values, and the logarithm of the sum of the exponentials of the scores."""
@@ -304,12 +348,32 @@ def _gradients(
     """Return the gradients of a block; `inner` is the product of the output and its gradient at each position."""
     weights = np.exp(_scores(q, k, causal) - logarithm[..., None])
     dscores = weights * (dy @ v.swapaxes(-1, -2) - inner[..., None]) * q.shape[-1] ** -0.5
-    return dscores @ k, dscores.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dy
+    dk, dv = dscores.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dy
+    return dscores @ k, dk.sum(2, keepdims=True), dv.sum(2, keepdims=True)
 
 
-def _heads_first(x: Array) -> Array:
-    """Swap positions and heads, so that matrix products are those of a head."""
-    return x.swapaxes(1, 2)
+def _grouped(x: Array, groups: int) -> Array:
+    """Return x with shape (sequences, groups, heads of a group, positions, width); each group has one head of keys."""
+    sequences, positions, heads, width = x.shape
+    return np.moveaxis(x.reshape(sequences, positions, groups, heads // groups, width), 1, 3)
+
+
+def _ungrouped(x: Array) -> Array:
+    """Undo `_grouped`."""
+    sequences, groups, heads, positions, width = x.shape
+    return np.moveaxis(x, 3, 1).reshape(sequences, positions, groups * heads, width)
+
+
+def _of_output(dy: Array, output: Array) -> Array:
+    """Return the gradient of an output in groups, with its shape."""
+    sequences, groups, heads, positions, width = output.shape
+    _check_gradient(dy, (sequences, positions, groups * heads, width))
+    return _grouped(dy, groups)
+
+
+def _check_gradient(dy: Array, shape: tuple[int, ...]) -> None:
+    if dy.shape != shape:
+        raise ValueError(f"dy has shape {dy.shape}, but the output has {shape}")
 
 
 def _pieces(length: int, count: int) -> list[np.ndarray]:

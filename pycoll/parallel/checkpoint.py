@@ -12,7 +12,6 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,22 @@ import pycoll
 
 from ..base.files import write_atomically
 from ..base.user_warnings import warn
-from .checkpoint_files import FORMAT, GENERATION, MANIFEST, Part, Parts, part_path, read_manifest
+from .agreement import together
+from .checkpoint_files import FORMAT, GENERATION, MANIFEST, Part, Parts, locked, part_path, read_manifest
 from .contents import Contents
 from .driver import Driver
 from .flat import Array
 from .optimizers import Optimizer
 
 
-def save(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | None = None, extra: Any = None) -> None:
+def save(
+    path: str | os.PathLike[str],
+    driver: Driver,
+    optimizer: Optimizer | None = None,
+    extra: Any = None,
+    *,
+    replicas: MPI.Intracomm | None = None,
+) -> None:
     """Write a checkpoint.  All ranks of the driver call this together.
 
     A previous checkpoint in the directory is replaced atomically.  Learning rates are not saved, because they are
@@ -46,6 +53,10 @@ def save(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
         The state to save.  An optimizer of the driver itself takes precedence.
     extra : object
         Any value that JSON supports, for example the number of the epoch.  The value on rank 0 is saved.
+    replicas : mpi4py.MPI.Intracomm, optional
+        The ranks that have the same arrays as this rank, if several drivers have the same parameters; for example the
+        axis of a mesh over which the shards of `FullyShardedDataParallel` are averaged.  All ranks of it call this
+        together.  The driver of its rank 0 writes, and the others wait.
 
     Raises
     ------
@@ -53,29 +64,54 @@ def save(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
         On a rank that cannot write its files.
     TypeError
         On rank 0, if JSON does not support `extra`.
+    ValueError
+        If the ranks of the driver do not have the same rank in `replicas`.
     RuntimeError
         On all other ranks, if one rank fails.
+
+    Notes
+    -----
+    If several drivers save to one directory without `replicas`, they write one after the other, and the last checkpoint
+    remains.  This needs a file system with locks, ``flock`` of the directory; not all network file systems have them.
     """
-    contents, directory, comm = Contents(driver, optimizer), Path(path), driver.comm
+    contents = Contents(driver, optimizer)
+    if replicas is None:
+        _save(Path(path), contents, extra)
+        return
+    ranks = pycoll.allgather(np.array([replicas.rank]), comm=driver.comm).reshape(-1)
+    if (ranks != ranks[0]).any():
+        listed = ", ".join(map(str, ranks))
+        raise ValueError(f"replicas: the ranks of the driver have different ranks in it: {listed}")
+    with together(replicas, "checkpoint", "save it"):
+        if replicas.rank == 0:
+            _save(Path(path), contents, extra)
+
+
+def _save(directory: Path, contents: Contents, extra: Any) -> None:
+    comm = contents.driver.comm
     generation = _new_generation(comm)
     document = {"format": FORMAT, "generation": generation, "ranks": comm.size, "extra": extra}
     left: list[Path] = []
-    with _together(comm, "make the directory"):
+    with together(comm, "checkpoint", "make the directory"):
         if comm.rank == 0:
             directory.mkdir(parents=True, exist_ok=True)
-            left = _temporary_manifests(directory)
-    try:
-        with _together(comm, "write its part"):
-            _write_part(part_path(directory, generation, comm.rank), contents)
-        with _together(comm, "write the manifest"):
+    with contextlib.ExitStack() as stack:
+        with together(comm, "checkpoint", "lock the directory"):
             if comm.rank == 0:
-                text = _as_json(document)
-                write_atomically(directory / MANIFEST, lambda file: file.write(text.encode()))
-    finally:
-        if comm.rank == 0:
-            _remove_parts_that_are_not_named(directory)
-            _remove(left)
-        pycoll.barrier(comm=comm)
+                stack.enter_context(locked(directory))
+                left = _temporary_manifests(directory)
+        try:
+            with together(comm, "checkpoint", "write its part"):
+                _write_part(part_path(directory, generation, comm.rank), contents)
+            with together(comm, "checkpoint", "write the manifest"):
+                if comm.rank == 0:
+                    text = _as_json(document)
+                    write_atomically(directory / MANIFEST, lambda file: file.write(text.encode()))
+        finally:
+            if comm.rank == 0:
+                _remove_parts_that_are_not_named(directory)
+                _remove(left)
+            pycoll.barrier(comm=comm)
 
 
 def _as_json(document: dict[str, Any]) -> str:
@@ -116,21 +152,6 @@ def _new_generation(comm: MPI.Intracomm) -> str:
     return f"{pycoll.bcast(number, comm=comm)[0]:016x}"
 
 
-@contextlib.contextmanager
-def _together(comm: MPI.Intracomm, what: str) -> Iterator[None]:
-    """Run the block on all ranks; if it fails on one rank, raise an error on all of them."""
-    error = None
-    try:
-        yield
-    except Exception as caught:
-        error = caught
-    failed = pycoll.allgather(np.array([error is not None]), comm=comm)
-    if error:
-        raise error
-    if failed.any():
-        raise RuntimeError(f"checkpoint: rank {int(failed.argmax())} could not {what}")
-
-
 def _write_part(path: Path, contents: Contents) -> None:
     driver = contents.driver
     driver.check_saving()
@@ -148,7 +169,8 @@ def _write_part(path: Path, contents: Contents) -> None:
         "own": contents.has_own,
     }
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type, unused-ignore]
+    manifest = path.with_name(MANIFEST)  # a private checkpoint stays private
+    write_atomically(path, lambda file: np.savez(file, **arrays), manifest)  # type: ignore[arg-type, unused-ignore]
 
 
 def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | None = None) -> Any:
@@ -191,19 +213,19 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
     changes on any rank.  Meanwhile each rank needs memory for the arrays that it reads.
     """
     contents, directory = Contents(driver, optimizer), Path(path)
-    with _together(driver.comm, "read it"):
-        manifest = read_manifest(directory)
-        with contextlib.ExitStack() as stack:
+    with together(driver.comm, "checkpoint", "read it"), contextlib.ExitStack() as stack:
+        with locked(directory, shared=True):
+            manifest = read_manifest(directory)
             paths = (part_path(directory, manifest.generation, rank) for rank in range(manifest.ranks))
             parts = [stack.enter_context(Part(path)) for path in paths]
-            mine = parts[driver.comm.rank] if len(parts) == driver.comm.size else None
-            private = mine.private() if mine else {}
-            driver.check_private(private)
-            found = Parts(parts, mine if mine and mine.own and contents.has_own else None)
-            steps = found.steps()
-            contents.check_steps(steps)
-            values = contents.read(found.find, steps)
-            of_rank_0 = parts[0].own and contents.has_own and not mine
+        mine = parts[driver.comm.rank] if len(parts) == driver.comm.size else None
+        private = mine.private() if mine else {}
+        driver.check_private(private)
+        found = Parts(parts, mine if mine and mine.own and contents.has_own else None)
+        steps = found.steps()
+        contents.check_steps(steps)
+        values = contents.read(found.find, steps)
+        of_rank_0 = parts[0].own and contents.has_own and not mine
     generations = pycoll.allgather(np.array([int(manifest.generation, 16)], np.uint64), comm=driver.comm)
     if (generations != generations[0]).any():
         raise ValueError(f"{directory}: the ranks have read different checkpoints")

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import math
+import os
 import re
+import time
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..runtime.progress import until
 from .flat import Piece, named_dtype
 
 FORMAT = 1
@@ -37,6 +41,35 @@ class Manifest(NamedTuple):
 def part_path(directory: Path, generation: str, rank: int) -> Path:
     """Return the path of the file that a rank writes."""
     return directory / f"{generation}-{rank}.npz"
+
+
+@contextlib.contextmanager
+def locked(directory: Path, shared: bool = False) -> Iterator[None]:
+    """Wait until no other driver writes to a directory, or with `shared` only reads from it, and keep it so.
+
+    Does nothing if there is no such directory, or if the file system has no locks.
+    """
+    try:
+        number = os.open(directory, os.O_RDONLY)
+    except OSError:
+        yield
+        return
+
+    def taken() -> bool:
+        try:
+            fcntl.flock(number, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.01)
+            return False
+        except OSError:  # not supported
+            pass
+        return True
+
+    try:
+        until(taken, "the checkpoint", lambda: f"another driver is writing or reading {directory}")
+        yield
+    finally:
+        os.close(number)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from .flat import Array, Arrays, Piece, whole_pieces
 from .optimizers import Optimizer
 
 D = TypeVar("D", bound="Driver")
+pending: set[object] = set()  # objects with messages in flight: MPI accesses their memory, even if they are dropped
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +18,8 @@ from ..base.numbers import check_integer
 from ..runtime.progress import tasks, until
 from ..schedule import pipeline
 from ..schedule.pipeline import Backward, BackwardInput, BackwardWeights, Forward, Recv, Send
-from .driver import own_communicator, wait_for
+from .agreement import together
+from .driver import own_communicator, pending, wait_for
 from .flat import named_dtype
 
 Array = Any
@@ -59,10 +60,11 @@ class Pipeline:
 
     Notes
     -----
-    Sent by rank s in a step: ((v - (s == p - 1)) + (v - (s == 0))) * (p > 1) * Z, after the first step.
-    Z is the size of the activation of a whole batch in bytes, and v the number of chunks on each rank.  In the first
-    step, the ranks also tell each other the shapes.  Activations are NumPy arrays, and a gradient has the dtype of its
-    activation.
+    Sent by rank s in a step: ((v - (s == p - 1)) + (v - (s == 0))) * (p > 1) * Z, for activations and gradients.
+    Z is the size of the activation of a whole batch in bytes, and v the number of chunks on each rank.  At the
+    beginning of each step, the ranks check their arguments together.  The first activation of a step that arrives at a
+    chunk is announced by a message with its shape, so batches may have different shapes.  Activations are NumPy arrays,
+    and a gradient has the dtype of its activation.
 
     The schedules and their sources are in `pycoll.schedule.pipeline`; ``python -m pycoll.draw pipeline`` draws them.
     """
@@ -86,8 +88,6 @@ class Pipeline:
             for number, chunk in enumerate(self.chunks):
                 if split and not hasattr(chunk, "backward_input"):
                     raise TypeError(f"chunks[{number}] has no method backward_input, which {schedule!r} needs")
-        self._shapes: dict[int, _Shape] = {}  # of the inputs of chunks
-        self._sent_shapes: dict[int, _Shape] = {}  # of the inputs of chunks of other ranks
 
     def step(self, inputs: Array, targets: Array) -> float:
         """Run all forward and backward passes of a batch.
@@ -108,36 +108,36 @@ class Pipeline:
         Raises
         ------
         ValueError
-            If the length of the first axis is not a multiple of the number of micro-batches, if micro-batches have
-            outputs of different shapes, or if the gradient of an activation has another shape or dtype than this.
+            If the length of the first axis is not a multiple of the number of micro-batches; then, other ranks raise
+            RuntimeError.  Also if micro-batches have outputs of different shapes, or if the gradient of an activation
+            has another shape or dtype than this.
         """
-        first, last = self.comm.rank == 0, self.comm.rank == self.comm.size - 1
-        run = _Step(self, self._divided("inputs", inputs, first), self._divided("targets", targets, last))
-        try:
-            for number, move in enumerate(self._moves):
-                run.post(self._moves[number : number + AHEAD])
-                run.do(move)
-            run.finish()
-        except BaseException:
-            _unfinished.append((run.posted, run.sends))
-            raise
+        with together(self.comm, "Pipeline.step", "divide its batch"):
+            run = _Step(self, *self._divided(inputs, targets))
+        pending.add(run.messages)
+        for number, move in enumerate(self._moves):
+            run.post(self._moves[number : number + AHEAD])
+            run.do(move)
+        run.finish()
+        pending.discard(run.messages)
         return float(pycoll.allreduce(np.array([run.total]), comm=self.comm)[0])
 
-    def _divided(self, name: str, batch: Array, needed: bool) -> Sequence[Array]:
-        if not needed:
-            return ()
-        if len(batch) % self.micro_batches:
-            raise ValueError(
-                f"{name} of length {len(batch)} cannot be divided into {self.micro_batches} micro-batches of equal size"
-            )
-        return np.split(batch, self.micro_batches)
+    def _divided(self, inputs: Array, targets: Array) -> Iterator[Sequence[Array]]:
+        """Yield the micro-batches of inputs and of targets, if this rank uses them."""
+        for name, batch, user in ("inputs", inputs, 0), ("targets", targets, self.comm.size - 1):
+            if self.comm.rank != user:
+                yield ()
+                continue
+            if len(batch) % self.micro_batches:
+                raise ValueError(
+                    f"{name} of length {len(batch)} cannot be divided into {self.micro_batches} micro-batches of equal "
+                    "size"
+                )
+            yield np.split(batch, self.micro_batches)
 
     def free(self) -> None:
         """Free the communicator.  All ranks call this together."""
         self.comm.Free()
-
-
-_unfinished: list[object] = []  # requests and arrays, whose memory MPI may still access
 
 
 class _Shape(NamedTuple):
@@ -158,6 +158,14 @@ class _Shape(NamedTuple):
         return (cupy() if self.on_gpu else np).empty(self.lengths, self.dtype)
 
 
+class _Messages:
+    """The messages of one step in flight."""
+
+    def __init__(self) -> None:
+        self.posted: dict[Recv, tuple[Array, list[MPI.Request]]] = {}
+        self.sends: list[tuple[Send, MPI.Request]] = []
+
+
 class _Step:
     """The moves of one step."""
 
@@ -165,8 +173,9 @@ class _Step:
         self.owner, self.inputs, self.targets = owner, inputs, targets
         self.name = f"Pipeline.step on rank {owner.comm.rank} of {owner.comm.size}"
         self.total = 0.0
-        self.posted: dict[Recv, tuple[Array, list[MPI.Request]]] = {}
-        self.sends: list[tuple[Send, MPI.Request]] = []
+        self.shapes: dict[int, _Shape] = {}  # of the inputs of chunks
+        self.sent_shapes: dict[int, _Shape] = {}  # of the inputs of chunks of other ranks
+        self.messages = _Messages()
         # by micro-batch and chunk
         self.forward: dict[tuple[int, int], Array] = {}  # inputs and outputs of forward passes
         self.backward: dict[tuple[int, int], Array] = {}  # inputs and outputs of backward passes
@@ -177,14 +186,15 @@ class _Step:
     def post(self, moves: Sequence[Any]) -> None:
         """Start to receive the next messages, until one whose shape is not known."""
         for move in moves:
-            if isinstance(move, Recv) and move not in self.posted:
+            if isinstance(move, Recv) and move not in self.messages.posted:
                 at = move.batch, move.chunk
-                shape = self.outputs.get(at) if move.backward else self.owner._shapes.get(move.chunk)
+                shape = self.outputs.get(at) if move.backward else self.shapes.get(move.chunk)
                 if shape is None:
                     return
                 array = shape.empty()
                 tag, comm = _tag(move), self.owner.comm
-                self.posted[move] = array, [pycoll.irecv(each, move.source, tag, comm=comm) for each in _pieces(array)]
+                requests = [pycoll.irecv(each, move.source, tag, comm=comm) for each in _pieces(array)]
+                self.messages.posted[move] = array, requests
 
     def do(self, move: Any) -> None:
         """Do one move."""
@@ -214,12 +224,12 @@ class _Step:
             self.backward[at] = gradient
 
     def _receive(self, move: Recv, at: tuple[int, int]) -> None:
-        if move not in self.posted:
+        if move not in self.messages.posted:
             self._receive_shape(move)
             self.post([move])
-        array, requests = self.posted[move]
+        array, requests = self.messages.posted[move]
         self._wait(requests, move)
-        del self.posted[move]
+        del self.messages.posted[move]
         (self.backward if move.backward else self.forward)[at] = array
 
     def _receive_shape(self, move: Recv) -> None:
@@ -227,7 +237,7 @@ class _Step:
         if tasks or settings.TIMEOUT:
             until(partial(comm.iprobe, move.source, _tag(move)), self.name, partial(_awaited, move))
         lengths, dtype, on_gpu = comm.recv(None, move.source, _tag(move))
-        self.owner._shapes[move.chunk] = _Shape(lengths, named_dtype(dtype), on_gpu)
+        self.shapes[move.chunk] = _Shape(lengths, named_dtype(dtype), on_gpu)
 
     def _wait(self, requests: Sequence[MPI.Request], move: Send | Recv) -> None:
         wait_for(requests, self.name, partial(_awaited, move))
@@ -241,24 +251,24 @@ class _Step:
             self._check_gradient(own, array)
         else:
             self._send_shape(move, array)
-        self.sends = [(sent, request) for sent, request in self.sends if not request.Test()]
+        self.messages.sends = [(sent, request) for sent, request in self.messages.sends if not request.Test()]
         tag, comm = _tag(move), self.owner.comm
-        self.sends += [(move, pycoll.isend(each, move.to, tag, comm=comm)) for each in _pieces(array)]
+        self.messages.sends += [(move, pycoll.isend(each, move.to, tag, comm=comm)) for each in _pieces(array)]
 
     def _send_shape(self, move: Send, array: Array) -> None:
-        """Send the shape before the first message; check that it is the same in later ones."""
-        shape, sent = _Shape.of(array), self.owner._sent_shapes
+        """Send the shape before the first message of the step; check that it is the same in later ones."""
+        shape, sent = _Shape.of(array), self.sent_shapes
         if move.chunk not in sent:
             sent[move.chunk] = shape
             described = shape.lengths, str(shape.dtype), shape.on_gpu
-            self.sends.append((move, self.owner.comm.isend(described, move.to, _tag(move))))
+            self.messages.sends.append((move, self.owner.comm.isend(described, move.to, _tag(move))))
         elif sent[move.chunk] != shape:
             raise ValueError(f"the output of micro-batch {move.batch} has shape {shape}, not {sent[move.chunk]}")
 
     def _check_gradient(self, at: tuple[int, int], gradient: Array) -> None:
         """Check that the gradient of an input has the shape and the dtype that the sender of this input expects."""
         batch, chunk = at
-        wanted = self.owner._shapes[chunk]
+        wanted = self.shapes[chunk]
         if gradient.shape != wanted.lengths or gradient.dtype != wanted.dtype:
             raise ValueError(
                 f"chunks[{chunk}]: the gradient of micro-batch {batch} has shape {_Shape.of(gradient)}, but its "
@@ -282,7 +292,7 @@ class _Step:
 
     def finish(self) -> None:
         """Wait until everything is sent."""
-        for move, request in self.sends:
+        for move, request in self.messages.sends:
             self._wait([request], move)
 
 

@@ -144,6 +144,8 @@ class Layer(ABC):
         Sums of their gradients; set them to zero before each step.
     divided : dict of str to int
         The axes along which parameters are divided.
+    copies : dict of str to int
+        The numbers of ranks that have the other parameters, for `clip_by_global_norm`.
     comm : mpi4py.MPI.Intracomm
         The communicator.
     """
@@ -158,6 +160,7 @@ class Layer(ABC):
             for name, array in whole.items()
         }
         self.gradients = {name: np.zeros_like(array) for name, array in self.parameters.items()}
+        self.copies = {name: self.comm.size for name in whole if name not in self.divided}
         self._sequence = sequence
 
     def backward(self, dy: Array, saved: Any) -> Array:
@@ -346,9 +349,16 @@ class VocabularyParallelEmbedding(Layer):
             The rows of the table, the same on all ranks; with `sequence`, those of this rank.
         object
             What `backward` needs.
+
+        Raises
+        ------
+        IndexError
+            If a token is not a row of the table.
         """
         table = self.parameters["table"]
-        own = beside(tokens, table) - self.comm.rank * len(table)
+        tokens = beside(tokens, table)
+        _check_tokens("tokens", tokens, len(table) * self.comm.size)
+        own = tokens - self.comm.rank * len(table)
         here = (own >= 0) & (own < len(table))
         rows = np.where(here[:, None], table[np.where(here, own, 0)], 0)
         return self._leave(rows), (own[here], here)
@@ -361,7 +371,7 @@ class VocabularyParallelEmbedding(Layer):
 
 
 def vocabulary_parallel_cross_entropy(
-    logits: Array, targets: Array, comm: MPI.Intracomm | None = None
+    logits: Array, targets: Array, comm: MPI.Intracomm | None = None, *, ignore_index: int = -100
 ) -> tuple[float, Array]:
     """Return the mean cross-entropy of logits that are divided over the ranks, and its gradient.
 
@@ -375,13 +385,22 @@ def vocabulary_parallel_cross_entropy(
         The token of each row, the same on all ranks.
     comm : mpi4py.MPI.Intracomm, optional
         The communicator, COMM_WORLD by default.
+    ignore_index : int, default -100
+        The target of rows that do not count, as in ``torch.nn.functional.cross_entropy``.
 
     Returns
     -------
     float
-        The mean over the rows, the same on all ranks.
+        The mean over the rows that count, the same on all ranks; NaN if there are none.
     array
-        Its gradient, with the shape of `logits`.
+        Its gradient, with the shape of `logits`; zero for the rows that do not count.
+
+    Raises
+    ------
+    IndexError
+        If a target is neither a token nor `ignore_index`.
+    ValueError
+        If `targets` does not have one element for each row.
 
     Notes
     -----
@@ -389,17 +408,35 @@ def vocabulary_parallel_cross_entropy(
     Z is the size of one number for each row.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
-    rows = module_of(logits).arange(len(logits))
+    targets, columns = beside(targets, logits), logits.shape[1]
+    if targets.shape != (len(logits),):
+        raise ValueError(f"targets has shape {targets.shape}, but logits has {len(logits)} rows")
+    _check_tokens("targets", targets, columns * comm.size, ignore_index)
+    rows, counts = module_of(logits).arange(len(logits)), targets != ignore_index
     greatest = pycoll.allreduce(logits.max(1), op=MPI.MAX, comm=comm)
     exponentials = np.exp(logits - greatest[:, None])
-    own = beside(targets, logits) - comm.rank * logits.shape[1]
-    here = (own >= 0) & (own < logits.shape[1])
+    own = targets - comm.rank * columns
+    here = counts & (own >= 0) & (own < columns)
     column = np.where(here, own, 0)
     sums = np.stack([exponentials.sum(1), np.where(here, logits[rows, column] - greatest, 0)])
     total, target = pycoll.allreduce(sums, comm=comm)
     gradient = exponentials / total[:, None]
     gradient[rows[here], column[here]] -= 1
-    return float((np.log(total) - target).mean()), gradient / len(logits)
+    number = int(counts.sum())
+    if not number:
+        return float("nan"), np.zeros_like(gradient)
+    loss = np.where(counts, np.log(total) - target, 0).sum() / number
+    return float(loss), np.where(counts[:, None], gradient, 0) / number
+
+
+def _check_tokens(name: str, tokens: Array, count: int, ignored: int | None = None) -> None:
+    wrong = (tokens < 0) | (tokens >= count)
+    if ignored is not None:
+        wrong = wrong & (tokens != ignored)
+    found = tokens[wrong]
+    if len(found):
+        but = "" if ignored is None else f", nor ignore_index={ignored}"
+        raise IndexError(f"{name}: {int(found[0])} is not in 0 <= token < {count}{but}")
 
 
 def _contiguous(array: Array) -> Array:

@@ -17,9 +17,9 @@ from .events import Collective, Event, Rank, Trace
 Json = dict[str, Any]
 
 
-def export(trace: Trace, path: Path) -> None:
-    """Write a trace to a file, with times in µs."""
-    write_atomically(path, lambda file: _Writer(file).write(trace))
+def export(trace: Trace, path: Path, like: Path | None = None) -> None:
+    """Write a trace to a file, with times in µs; a new file has the mode of the file `like`."""
+    write_atomically(path, lambda file: _Writer(file).write(trace), like)
 
 
 class _Writer:

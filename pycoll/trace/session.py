@@ -81,7 +81,8 @@ class Session:
         abort.last_acts.remove(self._end_alone)
         with contextlib.suppress(ValueError):  # files that other jobs left there
             if failed or self._rank == min(recorded_ranks(self._directory)):
-                export(read(self._directory, MOST), self._path)
+                like = recorder.meanings_path(self._directory, self._rank)  # a private trace stays private
+                export(read(self._directory, MOST), self._path, like)
 
     def _end_alone(self) -> None:
         self.end(failed=True)

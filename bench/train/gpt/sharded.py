@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pycoll.parallel import AdamW, FullyShardedDataParallel, average_gradients
+from pycoll.parallel import AdamW, FullyShardedDataParallel, average_gradients, save
 
 from .layers import named
 from .model import along
@@ -80,9 +80,8 @@ class ShardedTrainer(Trainer):
 
     def save(self, path: str) -> None:
         """Write a checkpoint on the ranks of one replica."""
-        if along(self.mesh, "dp", "sp").rank == 0:
-            super().save(path)
-        along(self.mesh, "dp", "sp").Barrier()
+        replicas = along(self.mesh, "dp", "sp")
+        save(path, self.driver, self.optimizer, {"steps": self.done}, replicas=replicas)
 
     def difference(self, whole: Arrays) -> float:
         """Return the largest difference of a parameter from whole parameters, relative to the largest."""

@@ -16,7 +16,7 @@ from mpi4py import MPI
 import pycoll
 
 from ...runtime.progress import until
-from ..driver import own_communicator, revoke
+from ..driver import own_communicator, pending, revoke
 from ..ps.transfer import Transfer
 from .copies import Copier, Copy, Frame, Label, mark, step_of
 
@@ -80,6 +80,7 @@ class Neighbors:
         if self._receives and self._receive is None:
             self._arriving = self._theirs.pop(0)
             self._receive = pycoll.irecv(self._arriving, self._from, comm=self._comm)
+            pending.add(self)
 
     def take(self, step: int) -> None:
         """Take a copy after `step` if it is time."""
@@ -97,6 +98,7 @@ class Neighbors:
             copy_state(step)
             if self._sends:
                 self._send = pycoll.isend(memory, self._to, comm=self._comm)
+                pending.add(self)
         self.progress()
 
     def progress(self) -> bool:
@@ -109,6 +111,8 @@ class Neighbors:
                 self._expect()
         if self._send and self._send.Test():
             self._send = None
+        if self._send is None and self._receive is None:
+            pending.discard(self)
         return self._send is None
 
     def wait(self) -> None:
@@ -140,11 +144,13 @@ class Neighbors:
         if self._receive:
             self._receive.Cancel()
             self._receive.Wait()
+        pending.discard(self)
         self._comm.Free()
 
     def revoke(self) -> None:
         """Make all ranks leave their calls, because a rank has failed."""
         revoke(self._comm)
+        pending.discard(self)
 
 
 def neighbors(owners: Sequence[int], hosts: Sequence[int]) -> dict[int, int]:

@@ -20,6 +20,7 @@ import pycoll
 from pycoll.trace import phase
 
 from ...runtime.progress import until
+from ..driver import pending
 from ..flat import Array, empty
 from ..optimizers import Optimizer
 from .transfer import Transfer, Vectors
@@ -177,12 +178,14 @@ class Server:
             for number, vector in enumerate(() if vectors else sent):
                 requests.append(pycoll.isend(vector, leader, REPLY + 2 * number, comm=self._comm))
         self._under_way.append((sent, requests))
+        pending.add(self)
 
     def _last_replies(self) -> Waiting:
         for _, requests in self._under_way:
             for request in requests:
                 yield Awaited(request, MPI.Status(), "after the last step it waits for workers to receive its answer")
         self._under_way.clear()
+        pending.discard(self)
         self.clocks[:] = 0
 
 
@@ -219,17 +222,24 @@ class Serving:
         """Advance as far as possible without waiting; return whether the last worker has left."""
         self._begin()
         while self._awaited and self._awaited.request.Test(self._awaited.status):
-            self._awaited = next(self._waiting, None)
+            self._go_on()
         return self._awaited is None
 
     def _begin(self) -> None:
         """Post the first receive at the first call, so that none is pending if there is no call."""
         if not self._begun:
-            self._awaited, self._begun = next(self._waiting, None), True
+            self._begun = True
+            pending.add(self)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._awaited = next(self._waiting, None)
+        if self._awaited is None:
+            pending.discard(self)
 
     def run(self, call: str) -> None:
         """Serve until the last worker has left; CollectiveTimeout names `call`."""
         self._begin()
         while self._awaited:
             until(partial(self._awaited.request.Test, self._awaited.status), call, lambda: self.state)
-            self._awaited = next(self._waiting, None)
+            self._go_on()

@@ -13,6 +13,7 @@ from mpi4py import MPI
 
 import pycoll
 
+from ..driver import pending
 from .server import CLOCKS, GRADIENT, HEADER, LEAVES, REPLY
 from .transfer import Transfer, Vectors
 
@@ -139,6 +140,7 @@ class Link:
         """Post the receives of the next answer, if one is due and none are posted."""
         if self._answer or not self._pushed:
             return
+        pending.add(self)
         for clocks, server in zip(self._arriving, self._servers):
             self._answer.append(pycoll.irecv(clocks, server, CLOCKS, comm=self._comm))
         if self._pushed[0].lent:
@@ -151,6 +153,7 @@ class Link:
 
     def _take_answer(self) -> None:
         self._answer = []
+        pending.discard(self)
         push = self._pushed.popleft()
         self._await_sent(push.requests)  # does not wait long: all servers have received the push
         self._clocks[:] = self._arriving

@@ -114,13 +114,14 @@ def test_bytes_are_those_of_the_docstring(schedule, count):
     pipe = Pipeline(chunks, loss, schedule=schedule, micro_batches=BATCHES)
     batch = np.ones((ROWS, WIDTH))
     pipe.step(batch, batch)
-    with pycoll.traffic() as of_loss:
+    with pycoll.traffic() as besides:
+        pycoll.allgather(np.array([False]), comm=WORLD)
         pycoll.allreduce(np.zeros(1), comm=WORLD)
     with pycoll.traffic() as sent:
         pipe.step(batch, batch)
-    text = re.search(r"in a step: (.*?), after", Pipeline.__doc__).group(1)
+    text = re.search(r"in a step: (.*?), for", Pipeline.__doc__).group(1)
     wanted = eval(text, {"s": RANK, "p": SIZE, "v": count, "Z": batch.nbytes})
-    assert sent.nbytes == wanted + of_loss.nbytes
+    assert sent.nbytes == wanted + besides.nbytes
     pipe.free()
 
 
@@ -162,14 +163,34 @@ def test_long_activations():
         np.testing.assert_array_equal(np.concatenate(seen), np.arange(60000.0).reshape(2, -1) + SIZE)
 
 
-def test_other_shapes_in_the_next_batch():
+@pytest.mark.parametrize("schedule, count", [(name, 2 if name == "interleaved" else 1) for name in SCHEDULES])
+def test_batches_of_other_shapes(schedule, count):
+    """Check each loss against one process; the last batch also has another dtype."""
+    batches = [np.random.default_rng(n).normal(size=(n * BATCHES, WIDTH)) for n in (2, 2, 1, 3)]
+    batches.append(batches[0].astype(np.float32))
+    alone = Chunk([Layer(number) for number in range(LAYERS)])
+    _, chunks = divided(count)
+    pipe = Pipeline(chunks, loss, schedule=schedule, micro_batches=BATCHES)
+    for batch in batches:
+        expected, _ = loss(alone.forward(batch)[0], batch)
+        assert pipe.step(batch, batch) == pytest.approx(expected, rel=1e-6)
+    pipe.free()
+
+
+def test_micro_batches_of_different_shapes():
     if SIZE == 1:
         pytest.skip("nothing is sent")
-    pipe = Pipeline([Chunk([])], loss)
-    pipe.step(np.ones((2, 1)), np.ones((2, 1)))
+
+    class Odd(Chunk):
+        def forward(self, x):
+            return x[: 2 - int(x[0, 0])], None
+
+    pipe = Pipeline([Odd([])], loss, schedule="gpipe", micro_batches=2)
     if RANK == 0:
-        with pytest.raises(ValueError, match=r"micro-batch 0 has shape \(4, 1\) and dtype float64, not \(2, 1\)"):
-            pipe.step(np.ones((4, 1)), None)
+        with pytest.raises(ValueError, match=r"micro-batch 1 has shape \(1, 1\) and dtype float64, not \(2, 1\)"):
+            pipe.step(np.repeat([[0.0], [1.0]], 2, 0), None)
+    else:
+        pycoll.allgather(np.array([False]), comm=pipe.comm)
 
 
 @pytest.mark.parametrize(
@@ -233,8 +254,17 @@ def test_wrong_arguments():
         Pipeline([Whole()], loss, schedule="zb-h1")
     with pytest.raises(ValueError, match="schedule '1b' is unknown"):
         Pipeline([Whole()], loss, schedule="1b")
-    pipe = Pipeline([Chunk([])], loss, micro_batches=2)
-    if RANK in (0, SIZE - 1):
-        with pytest.raises(ValueError, match=r"(inputs|targets) of length 3 cannot be divided into 2 micro-batches"):
-            pipe.step(np.ones((3, 1)), np.ones((3, 1)))
+
+
+@pytest.mark.parametrize("name, culprit", [("inputs", 0), ("targets", SIZE - 1)])
+def test_batches_that_cannot_be_divided(name, culprit):
+    """Check that all ranks raise, and that the next batch is as usual."""
+    pipe, batch = Pipeline([Chunk([])], loss, micro_batches=2), np.ones((4, 1))
+    wrong = {"inputs": batch, "targets": batch} | {name: batch[1:]}
+    kind, problem = ValueError, f"{name} of length 3 cannot be divided into 2 micro-batches"
+    if culprit != RANK:
+        kind, problem = RuntimeError, f"Pipeline.step: rank {culprit} could not divide its batch"
+    with pytest.raises(kind, match=problem):
+        pipe.step(**wrong)
+    assert pipe.step(batch, batch) == 0
     pipe.free()

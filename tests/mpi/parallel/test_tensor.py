@@ -8,7 +8,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.parallel import tensor
+from pycoll.parallel import clip_by_global_norm, tensor
 from pycoll.parallel.tensor import (
     ColumnParallelLinear,
     RowParallelLinear,
@@ -89,6 +89,21 @@ def test_training_is_that_of_one_process(sequence):
         np.testing.assert_allclose(mine[name], wanted, rtol=0, atol=1e-10 * np.abs(whole).max(), err_msg=name)
 
 
+def test_clipping_counts_each_parameter_once():
+    ours, alone = Model(WORLD), Model(MPI.COMM_SELF)
+    for model in (ours, alone):
+        model.loss(*batch(0))
+    copies = {prefix + name: ranks for prefix, layer in ours.layers.items() for name, ranks in layer.copies.items()}
+    norm = np.sqrt(sum(np.square(gradient).sum() for gradient in alone.arrays("gradients").values()))
+    assert clip_by_global_norm(ours.arrays("gradients"), norm / 2, WORLD, copies=copies) == pytest.approx(norm)
+    assert clip_by_global_norm(ours.arrays("gradients"), norm, WORLD, copies=copies) == pytest.approx(norm / 2)
+    with pytest.raises(ValueError, match=r"copies\['bias'\]: there is no such gradient"):
+        clip_by_global_norm({}, 1, WORLD, copies={"bias": 1})
+    for wrong in (0, SIZE + 1):
+        with pytest.raises(ValueError, match=rf"copies\['bias'\]={wrong} is not between 1 and {SIZE}"):
+            clip_by_global_norm({"bias": np.ones(1)}, 1, WORLD, copies={"bias": wrong})
+
+
 def test_gradients_by_finite_differences():
     model = Model(MPI.COMM_SELF)
     given = batch(3)
@@ -166,6 +181,40 @@ def test_bytes_of_cross_entropy():
         vocabulary_parallel_cross_entropy(np.ones((ROWS, 2)), np.zeros(ROWS, int), comm)
     assert sent.nbytes == formula(vocabulary_parallel_cross_entropy, "Sent")(SIZE, 8 * ROWS)
     comm.Free()
+
+
+@pytest.mark.parametrize("ignored", [{}, {"ignore_index": 1}], ids=["default", "a token"])
+def test_ignored_targets(ignored):
+    """Check that rows with the ignored target count neither in the mean nor in the gradient."""
+    logits = np.random.default_rng(5).normal(size=(6, TOKENS))
+    index = ignored.get("ignore_index", -100)
+    targets = np.array([0, index, TOKENS - 1, index, 0, TOKENS - 1])
+    kept = targets != index
+    expected, gradient = vocabulary_parallel_cross_entropy(logits[kept], targets[kept], MPI.COMM_SELF)
+    found, own = vocabulary_parallel_cross_entropy(block(logits, WORLD, 1), targets, WORLD, **ignored)
+    assert found == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(own[kept], block(gradient, WORLD, 1), rtol=1e-12)
+    assert not own[~kept].any()
+
+
+def test_only_ignored_targets():
+    loss, gradient = vocabulary_parallel_cross_entropy(np.ones((2, 3)), np.full(2, -100), WORLD)
+    assert np.isnan(loss)
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("wrong", [-100, -1, TOKENS])
+def test_tokens_that_do_not_exist(wrong):
+    """Check that all ranks raise before they send anything."""
+    tokens = np.array([0, wrong, 1])
+    embedding = VocabularyParallelEmbedding(np.ones((TOKENS, WIDTH)))
+    refused = rf"tokens: {wrong} is not in 0 <= token < {TOKENS}"
+    with pycoll.traffic() as sent:
+        with pytest.raises(IndexError, match=refused):
+            embedding.forward(tokens)
+        with pytest.raises(IndexError, match=rf"targets: {wrong} is not in 0 <= token < {TOKENS}.*ignore_index=7"):
+            vocabulary_parallel_cross_entropy(np.ones((3, 2)), tokens, ignore_index=7)
+    assert not sent.nbytes
 
 
 def test_what_cannot_be_divided():

@@ -41,11 +41,11 @@ class Optimizer(SGD):
 
 write = checkpoint.write_atomically
 
-def half(path, function):
+def half(path, function, like=None):
     if dies("save", state.step):
         path.with_name(path.name + "x.tmp").write_bytes(b"half")
         die("save", state.step)
-    write(path, function)
+    write(path, function, like)
 
 checkpoint.write_atomically = half
 
