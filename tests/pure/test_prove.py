@@ -355,16 +355,16 @@ def test_a_file_outside_the_package(tmp_path):
         "    yield (Send((rank + 1) % size, [rank]),)\n"
         "    yield (Recv((rank - 1) % size, [(rank - 1) % size]),)\n"
         "@algorithm()\n"
-        "def ring(rank, size):\n"
+        "def nothing(rank, size):\n"
         "    yield ()\n"
     )
     done = command("--file", file, "-n", "2")
     assert done.returncode == 1 and not done.stderr
     assert "allgather.mine  WRONG\n    allgather.mine on 2 ranks: deadlock: rank 0 waits for" in done.stdout
-    assert "allgather.ring  WRONG\n    allgather.ring on 2 ranks: rank 0 ends without block 1" in done.stdout
+    assert "allgather.nothing  WRONG\n    allgather.nothing on 2 ranks: rank 0 ends without block 1" in done.stdout
     assert done.stdout.endswith("2 of 2 algorithms are wrong\n")
     alone = command("allgather", "mine", "--file", file, "-n", "2")
-    assert alone.returncode == 1 and "allgather.ring" not in alone.stdout
+    assert alone.returncode == 1 and "allgather.nothing" not in alone.stdout
 
 
 def test_a_docstring_without_formulas_is_incomplete(tmp_path):
