@@ -137,7 +137,7 @@ def count(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hos
 
 
 def disagreements(algorithm: Algorithm, size: int, segments: int = 1, hosts: Hosts = None) -> dict[str, str]:
-    """Compare the formulas in the docstring with `count`; return a message for each line that is wrong.
+    """Compare the formulas in the docstring with `count`; return a message for each line, or coefficient of the cost, that is wrong.
 
     Formulas with h are for the same number of ranks on each of h hosts.
     """
@@ -162,7 +162,7 @@ def disagreements(algorithm: Algorithm, size: int, segments: int = 1, hosts: Hos
             where += f", h={h}" if h else ""
             limit = "" if exact else "at most "
             gives = f"the formula {formula} gives {limit}{value:g}, but the schedule has {number:g}"
-            wrong[field] = f"{field}{what}: {gives} ({where})"
+            wrong[field + what] = f"{field}{what}: {gives} ({where})"
     return wrong
 
 

@@ -280,8 +280,7 @@ def algorithm(
         parameters = parameters_of(generator)
         name = generator.__name__
         if generator.__module__ != catalogue and (owner := _owner(primitive, name)):
-            taken = f"{name} is the name of {owner} for {file}: choose another name"
-            raise ValueError(f"{_location(generator)}: {taken}")
+            raise ValueError(f"{name} is the name of {owner} for {file}: choose another name")
         before = generator.__globals__.get(name)
         if callable(before) and before not in [each.generator for each in primitive.algorithms.values()]:
             raise ValueError(f"the file of {primitive.name} already defines {name}: choose another name")
@@ -313,11 +312,6 @@ def _owner(primitive: Primitive, name: str) -> str:
     return ""
 
 
-def _location(generator: Callable[..., Schedule]) -> str:
-    code = generator.__code__
-    return f"{code.co_filename}, line {code.co_firstlineno}"
-
-
 def own_algorithms() -> list[Algorithm]:
     """Return the algorithms that were registered outside of the package."""
     return [found for each in PRIMITIVES.values() for found in each.algorithms.values() if is_own(found)]
@@ -342,7 +336,7 @@ def parameters_of(generator: Callable[..., Schedule]) -> tuple[str, ...]:
     needed = [name for name, each in found.items() if each.default is each.empty and each.kind not in any_number]
     if wrong := [name for name in needed if name not in passed]:
         why = f"{generator.__name__} has no default for {', '.join(wrong)}"
-        raise TypeError(f"{_location(generator)}: {why}; pycoll passes only {', '.join(wanted)} by name")
+        raise TypeError(f"{why}; pycoll passes only {', '.join(wanted)} by name")
     return tuple(passed)
 
 
