@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator
 
-from .moves import Round
+from .moves import Schedule
 
 LIMIT = 5.0  # seconds of processor time for one round
 
@@ -23,12 +22,12 @@ def _end(number: int, frame: object) -> None:
     raise TimeoutError(f"no round within {LIMIT:g} s: does the schedule ever yield?")
 
 
-def timed(schedule: Iterable[Round]) -> Iterable[Round]:
+def timed(schedule: Schedule) -> Schedule:
     """Return the rounds of a schedule; each raises TimeoutError after `LIMIT`, if this process has the limit."""
     return _timed(iter(schedule)) if _limited else schedule
 
 
-def _timed(rounds: Iterator[Round]) -> Iterator[Round]:
+def _timed(rounds: Schedule) -> Schedule:
     while True:
         signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
         try:

@@ -267,8 +267,8 @@ def test_formulas_that_differ_from_the_count():
         "Messages": "Messages: the formula at most p gives at most 5, but the schedule has 8 (p=5, Z=5)",
         "Sent": "Sent: the formula 3/4*Z gives 3.75, but the schedule has 8 (p=5, Z=5)",
         "Received": "Received: the formula '2*(q-1)/p*Z' cannot be evaluated (name 'q' is not defined)",
-        "Cost, coefficient of beta": "Cost, coefficient of beta: the formula 2*(p-1)*alpha + 2*Z*beta + (p-1)/p*Z*gamma gives 10, "
-        "but the schedule has 8 (p=5, Z=5)",
+        "Cost, coefficient of beta": "Cost, coefficient of beta: "
+        "the formula 2*(p-1)*alpha + 2*Z*beta + (p-1)/p*Z*gamma gives 10, but the schedule has 8 (p=5, Z=5)",
     }
     assert missing_lines(wrong) == ["Source"]
     report = examine(wrong, [1, 2, 3])

@@ -89,7 +89,7 @@ def test_own_algorithms_can_be_defined_again(tmp_path):
 
 @pytest.mark.parametrize(
     "parameters, wrong",
-    [("rank, p", "p"), ("rank, size, *, roots", "roots"), ("rank, size, root, tag, order", "tag, order"), ("r, /", "r")],
+    [("rank, p", "p"), ("rank, size, *, roots", "roots"), ("rank, size, tag, order", "tag, order"), ("r, /", "r")],
 )
 def test_a_parameter_that_is_not_known(tmp_path, parameters, wrong):
     (tmp_path / "bcast.py").write_text(OWN.replace("rank, size", parameters))
