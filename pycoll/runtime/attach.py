@@ -302,10 +302,10 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     exchange = private.Iallgather(mine, table)
     until(exchange.Test, "the first call of pycoll on this communicator", partial(_missing, private, "taken part"))
     if differing := np.flatnonzero(table[:, 9] != table[0, 9]).tolist():
-        mine = ", ".join(map(str, own_algorithms())) or "none"
+        own = ", ".join(map(str, own_algorithms())) or "none"
         text = (
-            f"{ranks_named(differing)} of {private.size} registered algorithms outside of pycoll that differ from those "
-            f"of rank 0; rank {private.rank} has {mine}: import the same files on all ranks before the first call"
+            f"{ranks_named(differing)} of {private.size} registered algorithms outside of pycoll which differ from "
+            f"those of rank 0; rank {private.rank} has {own}: import the same files on all ranks before the first call"
         )
         private.Free()
         raise MismatchError(text)
