@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import argparse
 import sys
 from itertools import groupby
 
 import numpy as np
-from mpi4py import MPI
 
 import pycoll
 from pycoll.base.command_line import printed_once

@@ -11,6 +11,9 @@ and MPI uses ordinary ones.
 
 from __future__ import annotations
 
+from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import argparse
 import inspect
 import sys
@@ -21,7 +24,6 @@ from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 import pycoll
 from pycoll.api.derived import with_body

@@ -6,13 +6,15 @@ GPU takes to copy the vector once within its memory.
 
 from __future__ import annotations
 
+from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 import pycoll
 from pycoll.arguments.device_arrays import cupy

@@ -8,6 +8,9 @@ ranks start at the same time.
 
 from __future__ import annotations
 
+from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import argparse
 import sys
 from dataclasses import asdict
@@ -15,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from mpi4py import MPI
 
 import pycoll
 from pycoll.base.command_line import Parser, check_folder, in_words, printed_once

@@ -8,10 +8,12 @@ minimum of noisy medians is biased.
 
 from __future__ import annotations
 
+from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import sys
 
 import numpy as np
-from mpi4py import MPI
 
 import pycoll
 from pycoll.base.command_line import Parser, printed_once

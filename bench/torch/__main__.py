@@ -7,6 +7,9 @@ for training steps, it is the size of the parameters.  ``gloo / pycoll`` above 1
 
 from __future__ import annotations
 
+from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import argparse
 import os
 import sys
@@ -17,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.distributed as dist
-from mpi4py import MPI
 
 import pycoll
 import pycoll.torch

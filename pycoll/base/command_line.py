@@ -54,6 +54,15 @@ def optional(module: str) -> Any:
         sys.exit(f"this needs {error.name}: pip install {error.name}")
 
 
+def exit_once(message: str) -> NoReturn:
+    """Print a message and exit, without MPI; if a launcher has started several ranks, only rank 0 prints."""
+    ranks = [os.environ[name] for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK") if name in os.environ]
+    if ranks[:1] in ([], ["0"]):
+        sys.exit(message)
+    time.sleep(PAUSE)  # a launcher may end the job as soon as a rank has failed
+    sys.exit(1)
+
+
 @contextlib.contextmanager
 def until_the_reader_ends() -> Iterator[None]:
     """Exit without a traceback if the reader of the output has ended, for example `head`."""

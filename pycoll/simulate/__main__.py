@@ -168,8 +168,9 @@ def _calibrated(options: argparse.Namespace) -> Path | None:
 
 def calibrate(output: Path | None) -> None:
     """Measure the network of COMM_WORLD, print it, and write it to a file."""
-    from mpi4py import MPI
+    from ..base.mpi import MPI
 
+    # isort: split
     from ..api.abort import abort_on_exception
     from ..tune.environment import environment
     from .calibrate import calibrate as measured

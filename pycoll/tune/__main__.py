@@ -6,6 +6,9 @@ pycoll then uses.  Run it with each number of ranks that you use, and with nothi
 
 from __future__ import annotations
 
+from ..base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import argparse
 import contextlib
 import os
@@ -16,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 import pycoll
 from pycoll.base.files import write_json
