@@ -27,7 +27,7 @@ import numpy as np
 
 import pycoll
 from pycoll.api.derived import with_body
-from pycoll.base.command_line import Parser, printed_once
+from pycoll.base.command_line import Parser, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.selection.choices import primitive_called
 from pycoll.selection.rules import choose
@@ -192,6 +192,7 @@ def main(argv: list[str]) -> int:
         print(table(records, COLUMNS))
         if options.json:
             write_json(options.json, document(where, records))
+            say_written(options.json)
     return 0
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pycoll
 from pycoll.arguments.device_arrays import cupy
 from pycoll.base import settings
-from pycoll.base.command_line import Parser, in_words
+from pycoll.base.command_line import Parser, in_words, say_written
 from pycoll.base.files import write_json
 from pycoll.runtime.gpu.cuda_aware import support
 
@@ -143,6 +143,7 @@ def main(argv: list[str]) -> None:
         print(f"the GPU copies {nbytes} bytes at {value / 1e9:.1f} GB/s")
     if rows:
         print(table(rows, COLUMNS))
+    say_written(options.json)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-from pycoll.base.command_line import Parser, in_words
+from pycoll.base.command_line import Parser, in_words, say_written
 from pycoll.base.files import write_atomically
 
 from .curves import Document, curves, variants
@@ -153,7 +153,7 @@ def main(argv: Sequence[str]) -> None:
     options.directory.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_atomically(options.directory / name, methodcaller("write", content))
-    print(options.directory / f"report.{options.format}")
+    say_written(options.directory / f"report.{options.format}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import sys
 import numpy as np
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once
+from pycoll.base.command_line import Parser, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime.attach import attach, tuning_state
@@ -104,6 +104,7 @@ def main(argv: list[str]) -> None:
             write_json(options.json, {"environment": where, "records": records})
         print(table(records, COLUMNS))
         print(said(records), f"tuning: {where['tuning']}", sep="\n")
+        say_written(options.json)
 
 
 def said(records: list[dict]) -> str:

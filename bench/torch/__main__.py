@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 import pycoll
 import pycoll.torch
-from pycoll.base.command_line import Parser, check_folder, printed_once
+from pycoll.base.command_line import Parser, check_folder, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.tune.environment import environment
 from pycoll.tune.options import nbytes
@@ -138,6 +138,7 @@ def main(argv: list[str]) -> int:
         print(table(records, COLUMNS))
         if options.plot:
             write_plot(options.plot, [document(where, records)])
+        say_written(options.json, options.plot)
     dist.destroy_process_group()
     return int(any(found["wrong"] for found in records))
 

@@ -46,6 +46,12 @@ def check_folder(option: str, path: Path | None) -> None:
         raise ValueError(f"{option} {path}: no such directory")
 
 
+def say_written(*paths: Path | str | None) -> None:
+    """Print the names of the files that a command has written, except None."""
+    if names := [str(path) for path in paths if path]:
+        print(f"written to {', '.join(names)}")
+
+
 def optional(module: str) -> Any:
     """Import an optional module; if it is not installed, exit with a message."""
     try:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..base.command_line import Parser, check_folder, in_words, until_the_reader_ends
+from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
 from ..base.files import write_atomically
 from ..primitives.direct import AND_SUFFIX, find_schedule
 from ..schedule.own_file import check as check_own
@@ -146,6 +146,7 @@ def draw_pipeline(argv: Sequence[str]) -> None:
         options.error(str(error))
     if given.output:
         _write(given.output, svg(*chart))
+        say_written(given.output)
     else:
         print(time_chart(*chart), end="")
 
@@ -164,13 +165,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if algorithm:
             _write(output, FORMATS[output.suffix](setting.film(algorithm)))
+            say_written(output)
             return
         output.mkdir(parents=True, exist_ok=True)
         for name, content in guide(setting):
             _write(output / name, content)
     except OSError as error:
         parser().error(f"-o {output}: {error.strerror}")
-    print(f"written to {output / 'index.html'}")
+    say_written(output / "index.html")
 
 
 def _write(path: Path, content: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
-from ..base.command_line import Parser, check_folder, in_words, until_the_reader_ends
+from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
 from ..primitives.direct import AND_SUFFIX, SUFFIX, find_schedule
 from ..schedule.own_file import check, load
 from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
@@ -140,6 +140,7 @@ def main(argv: Sequence[str]) -> None:
             if options.delay:
                 raise ValueError("--delay is not possible with --plot, in which all ranks start together")
             plot(options.plot, chosen, ranks, options.nbytes, setting)
+            say_written(options.plot)
             return
         setting |= {"ranks": ranks, "nbytes": options.nbytes, "delays": dict(options.delay)}
         results = {each.name: simulate(options.primitive, algorithm=each.name, **setting) for each in chosen}
@@ -182,6 +183,7 @@ def calibrate(output: Path | None) -> None:
         print(network, *(f"{name}: not measured, because there are no two such ranks" for name in missing), sep="\n")
         if output:
             write(network, output, environment=where, missing=missing)
+            say_written(output)
 
 
 if __name__ == "__main__":

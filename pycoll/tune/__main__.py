@@ -12,6 +12,7 @@ from ..base.mpi import MPI  # first, because it says if there is no MPI library
 import argparse
 import contextlib
 import os
+import shlex
 import statistics
 import sys
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ from pycoll.selection.rules import choose
 from pycoll.selection.select import BY_MEASUREMENT, registered_limit
 from pycoll.selection.tuning_file import Candidate, FixedChoice, Tuned, TuningFile
 
-from ..base.command_line import Parser, in_words, printed_once
+from ..base.command_line import Parser, in_words, printed_once, say_written
 from ..base.progress_bar import progress_bar
 from .benchmark_case import MEASURED, Call, Case
 from .environment import environment
@@ -233,7 +234,9 @@ def main(argv: list[str]) -> None:
         used = options.output.resolve() == (tuning_file.path_in_use() or Path()).resolve()
         if any("native" == min(p["seconds"], key=p["seconds"].get) for points in found.values() for p in points):
             print(NATIVE_HINT)
-        print(f"written to {options.output}" + ("" if used else f"; to use it: export PYCOLL_TUNING={options.output}"))
+        say_written(options.output)
+        if not used:
+            print(f"to use it: export PYCOLL_TUNING={shlex.quote(str(options.output.absolute()))}")
 
 
 def summary(found: dict[str, list[dict[str, Any]]], tuned: Tuned | None = None) -> str:

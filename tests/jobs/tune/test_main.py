@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import pytest
 
@@ -29,10 +30,10 @@ assert half.size == comm.size or pycoll.explain("bcast", nbytes=8, comm=half).re
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
     """Measure two primitives on two ranks and return the path of the tuning file."""
-    path = tmp_path_factory.mktemp("tuning") / "deep" / "tuning.json"
+    path = tmp_path_factory.mktemp("tuning") / "of two" / "tuning.json"
     options = ["allreduce", "barrier", "-b", "8", "-e", "1M", "-f", "64", "--budget", "3", "-o", str(path)]
     job = run(2, ["-m", "pycoll.tune", *options])
-    assert job.code == 0 and f"export PYCOLL_TUNING={path}" in job.output, job.output
+    assert job.code == 0 and f"export PYCOLL_TUNING={shlex.quote(str(path))}\n" in job.output, job.output
     return path
 
 
