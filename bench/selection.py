@@ -13,8 +13,6 @@ from pycoll.base.mpi import MPI  # first, because it says if there is no MPI lib
 # isort: split
 import sys
 
-import numpy as np
-
 import pycoll
 from pycoll.base.command_line import Parser, printed_once, say_written
 from pycoll.base.files import write_json
@@ -25,7 +23,7 @@ from pycoll.selection.tuning_file import Candidate
 from pycoll.tune.benchmark_case import MEASURED, Case
 from pycoll.tune.environment import environment
 from pycoll.tune.options import add_primitives, add_sizes, points, sizes
-from pycoll.tune.timing import alternate, race, shares
+from pycoll.tune.timing import alternate, comparable, race, shares
 
 from .results import table
 from .usage import typed
@@ -57,7 +55,7 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, budget: float) -> di
     if auto > CLOSE * least:
         near = {name for name, seconds in found.items() if seconds <= CLOSE * least} | {chosen}
         again = alternate(comm, {name: calls[name] for name in calls if name in near}, 0.4 * budget, least=11)
-        found |= {name: float(np.median(times)) for name, times in again.items()}
+        found |= comparable(again)
         best = min(near, key=found.__getitem__)
         auto, least = found[chosen], found[best]
     return {

@@ -27,8 +27,9 @@ from pycoll.base.command_line import Parser, check_folder, printed_once, say_wri
 from pycoll.base.files import write_json
 from pycoll.tune.environment import environment
 from pycoll.tune.options import nbytes
-from pycoll.tune.timing import alternate, shares
+from pycoll.tune.timing import alternate, ratio, shares
 
+from ..machine import disturbed
 from ..results import document, table
 from ..usage import typed
 from .collectives import COLLECTIVES, Collective
@@ -109,7 +110,7 @@ def record(point: Point, times: dict[str, np.ndarray]) -> dict[str, Any]:
     for name, seconds in times.items():
         found[name] = float(np.median(seconds)) * 1e6
         found[f"{name}_min"], found[f"{name}_p99"] = (float(np.percentile(seconds, at)) * 1e6 for at in (0, 99))
-    return found | {"ratio": found["gloo"] / found["pycoll"]}
+    return found | {"ratio": ratio(times["gloo"], times["pycoll"])}
 
 
 def share_cores(comm: MPI.Intracomm) -> None:
@@ -136,6 +137,9 @@ def main(argv: list[str]) -> int:
             write_json(options.json, document(where, records))
     if comm.rank == 0:
         print(table(records, COLUMNS))
+        times = [{"median": each[name], "min": each[f"{name}_min"]} for each in records for name in BACKENDS]
+        if warning := disturbed(times):
+            print(f"\n{warning}")
         if options.plot:
             write_plot(options.plot, [document(where, records)])
         say_written(options.json, options.plot)

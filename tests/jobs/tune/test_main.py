@@ -143,6 +143,13 @@ def test_a_file_of_something_else_is_not_overwritten(tmp_path):
     assert path.read_text() == '{"answer": 42}'
 
 
+def test_one_rank_is_refused(tmp_path):
+    path = tmp_path / "tuning.json"
+    job = run(1, ["-m", "pycoll.tune", "barrier", "-o", str(path)])
+    why = "python -m pycoll.tune: one rank sends no messages; start several ranks: mpiexec -n 4 python -m pycoll.tune\n"
+    assert job.code == 2 and job.output == why and not path.exists()
+
+
 @pytest.mark.slow
 def test_usage_errors_are_one_line():
     job = run(2, ["-m", "pycoll.tune", "allredcue"])
