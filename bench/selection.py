@@ -23,7 +23,7 @@ from pycoll.selection.tuning_file import Candidate
 from pycoll.tune.benchmark_case import MEASURED, Case
 from pycoll.tune.environment import environment
 from pycoll.tune.options import add_primitives, add_sizes, points, sizes
-from pycoll.tune.timing import alternate, comparable, race, shares
+from pycoll.tune.timing import alternate, comparable, race, shares, updated
 
 from .results import table
 from .usage import typed
@@ -55,7 +55,7 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, budget: float) -> di
     if auto > CLOSE * least:
         near = {name for name, seconds in found.items() if seconds <= CLOSE * least} | {chosen}
         again = alternate(comm, {name: calls[name] for name in calls if name in near}, 0.4 * budget, least=11)
-        found |= comparable(again)
+        found = updated(found, comparable(again))
         best = min(near, key=found.__getitem__)
         auto, least = found[chosen], found[best]
     return {

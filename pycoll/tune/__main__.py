@@ -34,7 +34,7 @@ from ..base.progress_bar import progress_bar
 from .benchmark_case import MEASURED, Call, Case
 from .environment import environment
 from .options import add_primitives, add_sizes, points, sizes
-from .timing import alternate, comparable, race, ratio, shares
+from .timing import alternate, comparable, race, ratio, shares, updated
 
 NATIVE_HINT = """\
 native is the collective of MPI. While it blocks, nonblocking collectives on other communicators make no progress. Use
@@ -105,7 +105,7 @@ class Tuner:
             if (primitive, size) not in self._tried:
                 self._tried[primitive, size] = self._in_segments(close, found, size)
             if tried := self._tried[primitive, size]:
-                found |= self._race(case, [*close, *tried], budget / 2)
+                found = updated(found, self._race(case, [*close, *tried], budget / 2))
         if self.registering and has_shared_programs(case.shape):
             registered = Case(self.registering, primitive, size, registered=True)
             if registered.shared:

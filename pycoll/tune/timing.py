@@ -114,6 +114,16 @@ def comparable(times: Mapping[str, Sequence[float] | np.ndarray]) -> dict[str, f
     return {name: medians[fastest] * ratio(seconds, times[fastest]) for name, seconds in times.items()}
 
 
+def updated(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    """Return the times of all calls in proportion; those of `before` are scaled to the present speed of the machine."""
+    again = {name: seconds for name, seconds in now.items() if name in before}
+    if not again:
+        return {**now}
+    fastest = min(again, key=again.__getitem__)
+    slower = again[fastest] / before[fastest]
+    return {name: slower * seconds for name, seconds in before.items()} | {**now}
+
+
 def race(
     comm: MPI.Intracomm, calls: Mapping[str, Call], budget: float, before: Mapping[str, Call] | None = None
 ) -> dict[str, float]:
@@ -127,10 +137,8 @@ def race(
     for share, keep, least in ((0.25, 1.6, 2), (0.25, 1.25, 3), (0.5, 1.0, 5)):
         found = alternate(comm, running, share * budget, least=least, before=before)
         now = comparable(found)
-        fastest = min(now, key=now.__getitem__)
-        slower = now[fastest] / medians.get(fastest, now[fastest])  # the machine, since those that dropped out ran
-        medians = {name: slower * median for name, median in medians.items()} | now
-        running = {name: call for name, call in running.items() if now[name] <= keep * now[fastest]}
+        medians = updated(medians, now)
+        running = {name: call for name, call in running.items() if now[name] <= keep * min(now.values())}
         spent += 2 * float(sum(times.sum() for times in found.values()))
         if len(running) == 1 or spent > budget:
             break

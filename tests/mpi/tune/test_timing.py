@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 from pycoll.tune import timing
-from pycoll.tune.timing import ROUNDS, alternate, comparable, race, ratio, shares
+from pycoll.tune.timing import ROUNDS, alternate, comparable, race, ratio, shares, updated
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -95,6 +95,12 @@ def test_calls_that_drop_out_before_the_machine_is_disturbed(clock):
     found = race(WORLD, {name: counting(name) for name in seconds}, 1.0)
     assert calls["slow"] <= 30 < calls["fast"]
     assert found["slow"] == pytest.approx(3 * found["fast"]) and found["fast"] == pytest.approx(1e-2)
+
+
+def test_times_are_updated_in_proportion():
+    before = {"a": 1.0, "b": 2.0, "c": 5.0}
+    assert updated(before, {"a": 10.0, "b": 20.0, "d": 5.0}) == {"a": 10.0, "b": 20.0, "c": 50.0, "d": 5.0}
+    assert updated({}, before) == before
 
 
 def test_a_race_ends_in_time(clock):
