@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import argparse
 import sys
 from itertools import groupby
 
 import numpy as np
-from mpi4py import MPI
 
 import pycoll
-from pycoll.base.command_line import printed_once
+from pycoll.base.command_line import printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.base.progress_bar import progress_bar
 from pycoll.tune.environment import environment
 from pycoll.tune.timing import shares
 
 from .gpu import gpu_environment, on_gpu, path_environment, path_taken
-from .machine import crowded
+from .machine import alone, crowded, disturbed
 from .measure import measure, points
 from .options import parse
 from .results import document, write_csv
@@ -36,6 +38,8 @@ def main(argv: list[str]) -> int:
     if options.device == "cuda":
         where |= gpu_environment() | path_environment()
     say(comm, "\n".join(f"# {key}: {_in_words(value)}" for key, value in where.items()))
+    if warning := alone(comm.size):
+        say(comm, f"# {warning}")
     todo = points(options)
     budgets = shares(comm, options.budget, [point.nbytes for point in todo])
     records: list[dict] = []
@@ -54,8 +58,10 @@ def main(argv: list[str]) -> int:
         say(comm, f"\n# Fastest algorithms (within 5%)\n{summary(records)}")
     if options.device == "cuda":
         say(comm, f"\n# Path of the calls: {where['path']}")
-    if warning := crowded([where]):
+    for warning in filter(None, [crowded([where]), disturbed(records)]):
         say(comm, f"\n# {warning}")
+    if comm.rank == 0:
+        say_written(options.json, options.csv, options.plot)
     compared = [record["wrong"] for record in records if record["wrong"] is not None]
     say(comm, f"\n# {sum(compared) or 'No'} wrong results" if compared else "\n# No results were compared")
     return int(sum(compared) > 0 or not records)

@@ -11,6 +11,9 @@ and MPI uses ordinary ones.
 
 from __future__ import annotations
 
+from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import argparse
 import inspect
 import sys
@@ -21,17 +24,18 @@ from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 import pycoll
 from pycoll.api.derived import with_body
-from pycoll.base.command_line import Parser, printed_once
+from pycoll.base.command_line import Parser, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.selection.choices import primitive_called
 from pycoll.selection.rules import choose
 from pycoll.tune.environment import environment
 from pycoll.tune.options import nbytes
+from pycoll.tune.timing import ratio
 
+from .machine import alone, disturbed
 from .results import document, table
 from .usage import typed
 
@@ -56,6 +60,7 @@ CALLS = (
     "Iallreduce(x, y).Wait()",
     "Barrier()",
 )
+WAYS = ("mpi", "named", "comm", "empty")
 Loop = Callable[[int], None]
 
 
@@ -119,7 +124,7 @@ COLUMNS = {
 def measure(
     comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, seconds: float, registered: bool
 ) -> dict[str, Any]:
-    """Return the record of one call: its median time in microseconds in each way, and the ratios."""
+    """Return the record of one call: its median and least time in microseconds in each way, and the ratios."""
     method = call.split("(")[0]
     primitive = primitive_called(method[1:].capitalize() if method.startswith("I") else method)
     chosen_by = size // comm.size if primitive == "reduce_scatter" else size
@@ -144,12 +149,13 @@ def measure(
             spent[name].append((time.perf_counter() - start) / times[name])
     slowest = {name: np.array(comm.allgather(found)).max(axis=0) for name, found in spent.items()}
     medians = {name: float(np.median(found)) * 1e6 for name, found in slowest.items()}
-    ratios = {f"mpi_{name}": medians["mpi"] / medians[name] for name in loops if name != "mpi"}
+    ratios = {f"mpi_{name}": ratio(slowest["mpi"], slowest[name]) for name in loops if name != "mpi"}
+    minima = {f"{name}_min": float(found.min()) * 1e6 for name, found in slowest.items()}
     nbytes = 0 if primitive == "barrier" else program.count * 4
     if registered:
         for array in program.arrays.values():
             pycoll.free(array, comm=ours)
-    return {"call": call, "bytes": nbytes, **medians, **ratios}
+    return {"call": call, "bytes": nbytes, **medians, **ratios, **minima}
 
 
 def _in_a_row(comm: MPI.Intracomm, loop: Loop) -> int:
@@ -188,8 +194,12 @@ def main(argv: list[str]) -> int:
     where = environment(comm)
     if comm.rank == 0:
         print(table(records, COLUMNS))
+        times = [{"median": each[name], "min": each[f"{name}_min"]} for each in records for name in WAYS]
+        for warning in filter(None, [alone(comm.size), disturbed(times)]):
+            print(f"\n{warning}")
         if options.json:
             write_json(options.json, document(where, records))
+            say_written(options.json)
     return 0
 
 

@@ -59,13 +59,13 @@ def curves(document: Document, variant: Variant) -> Curves:
 
 
 def fastest(found: Curves, size: int, among: Iterable[str] | None = None) -> str | None:
-    """Return the algorithm with the lowest median at a size; None if there is none.
+    """Return the algorithm with the lowest time at a size; None if there is none.
 
     Algorithms with wrong results are excluded.  The default candidates are all algorithms of pycoll.
     """
     names = [name for name in found if name not in OTHERS] or ["auto"] if among is None else among
     right = {name: found[name][size] for name in names if size in found.get(name, {})}
-    timed = {name: record["median"] for name, record in right.items() if record["median"] and not record.get("wrong")}
+    timed = {name: comparable(record) for name, record in right.items() if record["median"] and not record.get("wrong")}
     return min(timed, key=timed.__getitem__) if timed else None
 
 
@@ -75,7 +75,7 @@ def standouts(several: Sequence[Curves], most: int) -> list[str]:
     for found in several:
         for size in sizes_of(found):
             right = {name: found[name][size] for name in found if name not in OTHERS and size in found[name]}
-            timed = {name: each["median"] for name, each in right.items() if each["median"] and not each.get("wrong")}
+            timed = {name: comparable(each) for name, each in right.items() if each["median"] and not each.get("wrong")}
             if timed:
                 points.append(timed)
 
@@ -94,12 +94,23 @@ def standouts(several: Sequence[Curves], most: int) -> list[str]:
     return chosen
 
 
+def comparable(record: Record) -> float:
+    """Return a time that can be compared with those of other calls of the point: that of MPI, divided by the ratio.
+
+    Without MPI, it is the median.
+    """
+    native, against = record.get("native"), record.get("ratio")
+    return float(native / against if native and against else record["median"])
+
+
 def ratio(found: Curves, name: str, size: int) -> float | None:
     """Return the time of MPI divided by the time of an algorithm; None if either is missing, or for MPI itself.
 
-    The time of MPI measured alternately with the algorithm is preferred to the median in the MPI record.
+    The ratio to the time of MPI measured alternately with the algorithm is preferred to the median in the MPI record.
     """
     record, own = found[name][size], found.get(MPI, {}).get(size, {})
+    if record.get("native") and record.get("ratio") and name != MPI:
+        return float(record["ratio"])
     native = record.get("native") or own.get("median")
     return native / record["median"] if native and record["median"] and name != MPI else None
 
@@ -134,11 +145,11 @@ def ranges(found: Curves) -> list[Record]:
 
 
 def _is_close(found: Curves, name: str, best: str, size: int) -> bool:
-    """Return whether the results of an algorithm are right at a size, and its median is close to the best one."""
+    """Return whether the results of an algorithm are right at a size, and its time is close to the best one."""
     record = found[name].get(size)
     if record is None or record["median"] is None or record.get("wrong"):
         return False
-    return bool(record["median"] <= CLOSE * found[best][size]["median"])
+    return bool(comparable(record) <= CLOSE * comparable(found[best][size]))
 
 
 def _between(bounds: Sequence[str]) -> str:

@@ -6,18 +6,20 @@ GPU takes to copy the vector once within its memory.
 
 from __future__ import annotations
 
+from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 import pycoll
 from pycoll.arguments.device_arrays import cupy
 from pycoll.base import settings
-from pycoll.base.command_line import Parser, in_words
+from pycoll.base.command_line import Parser, in_words, say_written
 from pycoll.base.files import write_json
 from pycoll.runtime.gpu.cuda_aware import support
 
@@ -141,6 +143,7 @@ def main(argv: list[str]) -> None:
         print(f"the GPU copies {nbytes} bytes at {value / 1e9:.1f} GB/s")
     if rows:
         print(table(rows, COLUMNS))
+    say_written(options.json)
 
 
 if __name__ == "__main__":

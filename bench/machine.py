@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 Environment = Mapping[str, Any]
+DISTURBED = 3.0  # the least ratio of a median to its minimum that other programs cause
 
 
 def where(several: Iterable[Environment]) -> str:
@@ -33,6 +34,23 @@ def crowded(several: Iterable[Environment]) -> str | None:
         return None
     counts = [f"{_ranks(ranks)} on {total} core{'s' * (total != 1)}" for total, ranks in sorted(found.items())]
     return f"Warning: {', '.join(counts)}. Ranks wait for a core, and these times include that wait."
+
+
+def alone(ranks: int) -> str | None:
+    """Return a warning if there is only one rank, else None."""
+    return "Warning: one rank sends no messages; start several ranks with mpiexec -n 4" if ranks == 1 else None
+
+
+def disturbed(records: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return a warning if medians are several times the minima, else None."""
+    noise = [each["median"] / each["min"] for each in records if each["median"] and each["min"]]
+    many = [one for one in noise if one >= DISTURBED]
+    if not many:
+        return None
+    return (
+        f"Warning: {len(many)} of {len(noise)} medians are {DISTURBED:g} to {max(many):.1f} times their minima. Other "
+        "programs probably disturb the ranks. Ratios are medians over pairs of calls, and may still be wrong."
+    )
 
 
 def _ranks(ranks: Iterable[int]) -> str:

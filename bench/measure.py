@@ -14,9 +14,10 @@ from pycoll.runtime.gpu.cuda_aware import facts
 from pycoll.schedule.costs import busbw_factor
 from pycoll.schedule.registry import NATIVE
 from pycoll.tune.benchmark_case import IN_PLACE, Call, Case
-from pycoll.tune.timing import alternate
+from pycoll.tune.timing import alternate, ratio
 
 from . import limit
+from .curves import comparable
 from .options import names_of
 
 MPIS = "mpi"  # the native MPI collective, called without pycoll
@@ -76,7 +77,7 @@ def measure(comm: MPI.Intracomm, point: Point, options: argparse.Namespace, xp: 
     case.free()
     if "best" in options.algorithm and "all" not in options.algorithm:  # never hide a wrong algorithm
         right = [name for name in names if not records[name]["wrong"]]
-        best = min(right or names, key=lambda name: records[name]["median"])
+        best = min(right or names, key=lambda name: comparable(records[name]))
         names = [name for name in names if name == best or name in options.algorithm or records[name]["wrong"]]
     return [record for name, record in records.items() if name in names or name in yardsticks]
 
@@ -123,8 +124,7 @@ def _time(
     """Time the calls, and write times in microseconds and bandwidths in GB/s to the records."""
     times = alternate(comm, calls, budget, options.iters, options.warmup_iters)
     medians = {name: float(np.median(seconds)) * 1e6 for name, seconds in times.items()}
-    yardstick, copying = medians.get(MPIS) or medians.get(STAGED), medians.get(LIMIT)
-    times.pop(LIMIT, None)
+    yardstick, copying = times.get(MPIS, times.get(STAGED)), times.pop(LIMIT, None)
     for name, seconds in times.items():
         record, median = records[name], medians[name]
         algbw = record["bytes"] / median / 1e3
@@ -137,8 +137,8 @@ def _time(
             "busbw": algbw * busbw_factor(record["primitive"], comm.size),
             "native": medians.get(MPIS),
             "staged": medians.get(STAGED),
-            "ratio": yardstick and yardstick / median,
-            "limit": copying and median / copying,
+            "ratio": None if yardstick is None else ratio(yardstick, seconds),
+            "limit": None if copying is None else ratio(seconds, copying),
         }
 
 

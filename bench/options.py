@@ -12,8 +12,9 @@ import numpy as np
 
 import pycoll
 from pycoll.arguments.ops import kind_of
-from pycoll.base.command_line import Parser
-from pycoll.schedule.registry import has_algorithm
+from pycoll.base.command_line import Parser, in_words
+from pycoll.schedule.own_file import check, load
+from pycoll.schedule.registry import find, has_algorithm
 from pycoll.tune.benchmark_case import ARGUMENTS, MEASURED, OPERATIONS
 from pycoll.tune.options import add_primitives, nbytes, sizes
 
@@ -47,6 +48,7 @@ def parser() -> Parser:
         help="names, separated by commas; all; best: measure all, show the fastest; auto: the algorithm "
         "that pycoll chooses; native: the native MPI collective, called through pycoll (%(default)s)",
     )
+    what.add_argument("--file", type=Path, help="measure the algorithms of this file too, named after its primitive")
     what.add_argument("--inplace", action="store_true", help="measure in place too")
     what.add_argument(
         "--arguments",
@@ -84,6 +86,14 @@ def parse(argv: list[str], ranks: int) -> argparse.Namespace:
     if "--quick" in argv:
         one.set_defaults(budget=3.0, minbytes=16, maxbytes=1 << 20, stepfactor=16)
     options = one.parse_args(argv)
+    try:
+        own = load(options.file) if options.file else []
+        for name in own:
+            algorithm = find(*name)
+            check(algorithm, ranks, segments=2 if algorithm.pipelined else 1)
+    except (OSError, ValueError) as error:
+        one.error(in_words(error))
+    options.primitives = options.primitives or sorted({primitive for primitive, _ in own} & set(MEASURED))
     if options.op == "avg" and {"scan", "exscan"} & set(options.primitives):
         one.error("--op avg is not defined for scan and exscan")
     options.primitives = options.primitives or [

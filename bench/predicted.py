@@ -8,6 +8,9 @@ ranks start at the same time.
 
 from __future__ import annotations
 
+from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import argparse
 import sys
 from dataclasses import asdict
@@ -15,10 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from mpi4py import MPI
 
 import pycoll
-from pycoll.base.command_line import Parser, check_folder, in_words, printed_once
+from pycoll.base.command_line import Parser, check_folder, in_words, printed_once, say_written
 from pycoll.base.files import write_atomically, write_json
 from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime.attach import attach
@@ -155,6 +157,7 @@ def main(argv: list[str]) -> None:
             write_atomically(options.markdown, lambda file: file.write(text.encode()))
         print(network, *(f"{name}: not measured: no pair of ranks has such a link" for name in missing), sep="\n")
         print(f"\n{table(records, COLUMNS)}\n\n{said(records)}")
+        say_written(options.json, options.markdown)
 
 
 def said(records: list[dict]) -> str:

@@ -13,11 +13,11 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-from pycoll.base.command_line import Parser, in_words
+from pycoll.base.command_line import Parser, in_words, say_written
 from pycoll.base.files import write_atomically
 
 from .curves import Document, curves, variants
-from .machine import crowded
+from .machine import crowded, disturbed
 from .markdown import before_after, by_algorithm, environments, fastest_by_size
 from .page import Block, render
 from .plots.document import plot_by_ranks, plots_of
@@ -146,14 +146,15 @@ def main(argv: Sequence[str]) -> None:
     except Refused as error:
         parser.error(str(error))
     primitives = dict.fromkeys(record["primitive"] for document in named.values() for record in document["records"])
-    warning = crowded(document["environment"] for document in named.values())
-    blocks: list[Block] = ["# pycoll benchmark report", *([f"> {warning}"] if warning else [])]
+    warnings = [crowded(document["environment"] for document in named.values())]
+    warnings.append(disturbed(record for document in named.values() for record in document["records"]))
+    blocks: list[Block] = ["# pycoll benchmark report", *(f"> {warning}" for warning in warnings if warning)]
     blocks += [environments(named), LEGEND]
     files = render(blocks + [block for primitive in primitives for block in about(named, primitive)], options.format)
     options.directory.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_atomically(options.directory / name, methodcaller("write", content))
-    print(options.directory / f"report.{options.format}")
+    say_written(options.directory / f"report.{options.format}")
 
 
 if __name__ == "__main__":

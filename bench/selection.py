@@ -8,13 +8,13 @@ minimum of noisy medians is biased.
 
 from __future__ import annotations
 
+from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import sys
 
-import numpy as np
-from mpi4py import MPI
-
 import pycoll
-from pycoll.base.command_line import Parser, printed_once
+from pycoll.base.command_line import Parser, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.base.progress_bar import progress_bar
 from pycoll.runtime.attach import attach, tuning_state
@@ -23,7 +23,7 @@ from pycoll.selection.tuning_file import Candidate
 from pycoll.tune.benchmark_case import MEASURED, Case
 from pycoll.tune.environment import environment
 from pycoll.tune.options import add_primitives, add_sizes, points, sizes
-from pycoll.tune.timing import alternate, race, shares
+from pycoll.tune.timing import alternate, comparable, race, shares, updated
 
 from .results import table
 from .usage import typed
@@ -55,7 +55,7 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, budget: float) -> di
     if auto > CLOSE * least:
         near = {name for name, seconds in found.items() if seconds <= CLOSE * least} | {chosen}
         again = alternate(comm, {name: calls[name] for name in calls if name in near}, 0.4 * budget, least=11)
-        found |= {name: float(np.median(times)) for name, times in again.items()}
+        found = updated(found, comparable(again))
         best = min(near, key=found.__getitem__)
         auto, least = found[chosen], found[best]
     return {
@@ -102,6 +102,7 @@ def main(argv: list[str]) -> None:
             write_json(options.json, {"environment": where, "records": records})
         print(table(records, COLUMNS))
         print(said(records), f"tuning: {where['tuning']}", sep="\n")
+        say_written(options.json)
 
 
 def said(records: list[dict]) -> str:

@@ -2,7 +2,8 @@
 
 For example, ``python -m bench.unchanged demo/osu_bcast.py`` with a demo from the repository of mpi4py, or
 ``python -m bench.unchanged --value 3 -m mpi4py.bench pingpong``.  The program prints its own times, one per line, for
-example a size and a time.  It runs alternately in both ways; the table shows the medians, and their ratio.
+example a size and a time.  It runs alternately in both ways; the table shows the medians, and the median of the
+ratios of two runs in a row.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ def measure(command: list[str], ranks: int, rounds: int, value: int) -> list[dic
                 sys.exit(f"{' '.join(job)} failed with exit code {ended.returncode}:\n{ended.stdout}")
             for case, one in values(ended.stdout, value).items():
                 spent[way][case].append(one)
-    medians = [
-        {"case": case, "alone": median(alone), "run": median(spent["run"][case])}
-        for case, alone in spent["alone"].items()
-        if case in spent["run"]
-    ]
-    return [{**record, "ratio": record["run"] / record["alone"]} for record in medians if record["alone"]]
+    records = []
+    for case, alone in spent["alone"].items():
+        if pairs := [(run, other) for run, other in zip(spent["run"][case], alone) if other]:
+            ratio = median(run / other for run, other in pairs)
+            records.append({"case": case, "alone": median(alone), "run": median(spent["run"][case]), "ratio": ratio})
+    return records
 
 
 def main(argv: list[str]) -> int:

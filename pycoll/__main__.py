@@ -1,12 +1,14 @@
-"""List the commands of pycoll: ``python -m pycoll``."""
+"""List the commands of pycoll, or run one: ``python -m pycoll draw`` is ``python -m pycoll.draw``."""
 
 from __future__ import annotations
 
 import argparse
+import runpy
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+from . import __version__
 from .base.command_line import Parser
 
 # The benchmark is a part of the installed package, but a package of its own in a checkout.
@@ -26,14 +28,25 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print one line for each command."""
+    """Print one line for each command, or run the command that is named."""
     width = max(map(len, COMMANDS))
     lines = [f"  python -m {name:{width}}  {purpose}" for name, purpose in COMMANDS.items()]
     text = "\n".join(["commands:", *lines, "", "Each command describes its options with --help."])
     form = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m pycoll", description=__doc__, epilog=text, formatter_class=form)
-    parser.parse_args(argv)
-    print(text)
+    parser.add_argument("--version", action="version", version=f"pycoll {__version__}")
+    parser.add_argument("command", nargs="?", help="the name of a command, with or without pycoll")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    options = parser.parse_args(argv)
+    if options.command is None:
+        print(text)
+        return
+    by_name = {name.removeprefix("pycoll."): name for name in COMMANDS}
+    name = by_name.get(options.command.removeprefix("pycoll."))
+    if name is None:
+        parser.error(f"{options.command!r} is not one of: {', '.join(by_name)}")
+    sys.argv = ["-m", *options.arguments]  # as while `python -m` imports the package
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

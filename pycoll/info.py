@@ -6,13 +6,14 @@ all ranks.
 
 from __future__ import annotations
 
+from .base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import importlib.metadata
 import os
 import platform
 import re
 from collections import defaultdict
-
-from mpi4py import MPI
 
 import pycoll
 

@@ -3,19 +3,18 @@
 All ranks run symbolically, for several numbers of ranks, roots, segments and layouts of hosts.  The counts are compared
 with the formulas in the docstring of the algorithm.  Without names, or with --all, every algorithm is proved.  If an
 algorithm is wrong, the exit status is 1, and the output gives the reason: which rank waits for which, or whose
-contribution is missing.  The exit status is also 1 if a docstring lacks a formula.  Ranks are counted from 0, and
-rounds from 1: round 3 of a rank is the third one that it yields.
+contribution is missing.  The exit status is also 1 if a docstring lacks a formula, or has one that disagrees with the
+counts; then the counts are printed.  Ranks are counted from 0, and rounds from 1: round 3 of a rank is the third one
+that it yields.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-import importlib.util
 import multiprocessing
 import os
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -25,7 +24,7 @@ from .base.command_line import Parser, in_words, until_the_reader_ends
 from .base.progress_bar import progress_bar
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.costs import count, disagreements, missing_lines
-from .schedule.proof import ProofError, situation
+from .schedule.own_file import load, problem, registered
 from .schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of
 
 SIZES = [*range(1, 18), 23, 32]
@@ -33,12 +32,22 @@ SMALL = 9  # the largest number of ranks for which every root and several number
 
 
 class Report(NamedTuple):
-    """The result for one algorithm; `problems` are in words.  `missing` are the lines that the docstring lacks."""
+    """The result for one algorithm, in words; `missing` are the lines that the docstring lacks."""
 
     name: str
     proofs: int
-    problems: list[str]
+    problem: str = ""  # why the first wrong case is wrong; the others are empty then
+    formulas: Sequence[str] = ()  # how they disagree with the counts
     missing: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        if self.problem:
+            return "WRONG"
+        parts = [f"{self.proofs} schedules proved"]
+        parts += ["formulas disagree with the counts"] if self.formulas else []
+        if self.missing:
+            parts.append(f"docstring incomplete: it has no line {', '.join(f'`{field}:`' for field in self.missing)}")
+        return "; ".join(parts) if len(parts) > 1 else f"{parts[0]}, formulas agree with the counts"
 
 
 def roots(algorithm: Algorithm, size: int) -> list[int]:
@@ -82,14 +91,10 @@ def examine(algorithm: Algorithm, sizes: Sequence[int]) -> Report:
     """Prove an algorithm up to the first wrong case; if there is none, compare its formulas with the counts."""
     proofs = 0
     for case in cases(algorithm, sizes):
-        try:
-            count(algorithm, *case)
-            proofs += 1
-        except ProofError as error:
-            return Report(str(algorithm), proofs, [str(error)])
-        except Exception as error:
-            return Report(str(algorithm), proofs, [f"{situation(algorithm, *case)}: {raised(error)}"])
-    return Report(str(algorithm), proofs, formula_problems(algorithm, sizes), missing_lines(algorithm))
+        if wrong := problem(algorithm, *case):
+            return Report(str(algorithm), proofs, wrong)
+        proofs += 1
+    return Report(str(algorithm), proofs, "", formula_problems(algorithm, sizes), missing_lines(algorithm))
 
 
 def formula_problems(algorithm: Algorithm, sizes: Sequence[int]) -> list[str]:
@@ -100,13 +105,7 @@ def formula_problems(algorithm: Algorithm, sizes: Sequence[int]) -> list[str]:
         for hosts in [None, *regular_layouts(algorithm, size)]:
             for number in segments(algorithm, size):
                 wrong = disagreements(algorithm, size, number, hosts) | wrong
-    return [text for field, text in wrong.items() if field not in missing]
-
-
-def raised(error: Exception) -> str:
-    """The exception of a schedule and its location, in words."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
+    return [text for what, text in wrong.items() if what.partition(",")[0] not in missing]
 
 
 def examine_named(name: tuple[str, str], sizes: Sequence[int], file: Path | None) -> Report:
@@ -114,29 +113,6 @@ def examine_named(name: tuple[str, str], sizes: Sequence[int], file: Path | None
     if file:
         load(file)
     return examine(find_schedule(*name), sizes)
-
-
-@functools.cache
-def load(file: Path) -> list[tuple[str, str]]:
-    """Register the algorithms of a file outside of the package; return the primitive and the name of each."""
-    with file.open("rb"):  # raises OSError if the file cannot be read, whatever its name
-        pass
-    before = set(registered())
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"--file {file} is not a Python file")
-    known = {primitive: dict(PRIMITIVES[primitive].algorithms) for primitive, _ in before}
-    try:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
-    except ImportError as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-        raise ValueError(f"--file {file}" + f", line {lines[-1]}" * bool(lines) + f": {error}") from error
-    return [name for name in registered() if known[name[0]].get(name[1]) is not find_schedule(*name)]
-
-
-def registered() -> list[tuple[str, str]]:
-    """The primitive and the name of every algorithm."""
-    return [(primitive, name) for primitive in PRIMITIVES for name in algorithms_of(primitive)]
 
 
 def examine_all(names: Sequence[tuple[str, str]], sizes: Sequence[int], file: Path | None) -> list[Report]:
@@ -150,13 +126,16 @@ def examine_all(names: Sequence[tuple[str, str]], sizes: Sequence[int], file: Pa
 
 
 def counts_table(algorithm: Algorithm, sizes: Sequence[int]) -> Iterator[str]:
-    """The lines of a table of the counts of the busiest rank, for each number of ranks."""
-    cells = [["ranks", "segments", "rounds", "messages", "sent/Z", "received/Z", "combined/Z"]]
+    """The lines of a table of the counts, for each number of ranks."""
+    yield "Counts of the busiest rank with root 0, and coefficients of the cost; Z is the whole vector:"
+    costs = ["alpha", "beta/Z", "gamma/Z"]
+    cells = [["ranks", "segments", "rounds", "messages", "sent/Z", "received/Z", "combined/Z", *costs]]
     for size in sizes:
         number = segments(algorithm, size)[-1]
         parts, counts = algorithm.parts(size, number), count(algorithm, size, 0, number)
         shares = [f"{max(each) / parts:.3f}" for each in (counts.sent, counts.received, counts.combined)]
-        cells.append([str(size), str(number), str(counts.rounds), str(max(counts.messages)), *shares])
+        cost = [f"{counts.alpha:g}", f"{counts.beta / parts:.3f}", f"{counts.gamma / parts:.3f}"]
+        cells.append([str(size), str(number), str(counts.rounds), str(max(counts.messages)), *shares, *cost])
     widths = [max(map(len, column)) for column in zip(*cells)]
     for row in cells:
         yield "  ".join(cell.rjust(width) for cell, width in zip(row, widths))
@@ -166,14 +145,9 @@ def show(reports: Sequence[Report]) -> None:
     """Print a line for each algorithm, followed by its problems."""
     width = max(len(report.name) for report in reports)
     for report in reports:
-        result = f"{report.proofs} schedules proved"
-        lacks = f"it has no line {', '.join(f'`{field}:`' for field in report.missing)}" if report.missing else ""
-        result += f"; docstring incomplete: {lacks}" if lacks else ", formulas agree with the counts"
-        print(f"{report.name:{width}}  {'WRONG' if report.problems else result}")
-        if report.problems and lacks:
-            print(f"    docstring incomplete: {lacks}")
-        for problem in report.problems:
-            print("    " + problem.replace("\n", "\n    "))
+        print(f"{report.name:{width}}  {report}")
+        for line in [*report.problem.splitlines(), *report.formulas]:
+            print(f"    {line}")
 
 
 def sizes(text: str) -> list[int]:
@@ -219,22 +193,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = grammar.parse_args(argv)
     try:
         names = chosen(options)
-    except (OSError, SyntaxError, TypeError, ValueError) as error:
+    except (OSError, ValueError) as error:
         grammar.error(in_words(error))
     if not names:
-        grammar.error(f"--file {options.file} registers no algorithm of {options.primitive or 'any primitive'}")
+        grammar.error(f"--file {options.file} registers no algorithm of {options.primitive}")
     reports = examine_all(names, options.ranks, options.file)
     show(reports)
-    wrong = [report.name for report in reports if report.problems]
-    incomplete = [report.name for report in reports if report.missing and not report.problems]
-    if len(names) == 1 and not wrong:
-        print("\nThe busiest rank with root 0, where Z is the whole vector:")
-        print("\n".join(counts_table(find_schedule(*names[0]), options.ranks)))
-    elif len(names) > 1:
-        found = [(len(wrong), "wrong"), (len(incomplete), "right, but their docstrings are incomplete")]
+    for report, name in zip(reports, names):
+        if report.formulas or (len(names) == 1 and not report.problem):
+            print(f"\n{report.name}:" if len(names) > 1 else "")
+            print("\n".join(counts_table(find_schedule(*name), options.ranks)))
+    wrong, disagreeing, incomplete = (
+        sum(map(bool, each)) for each in zip(*((report.problem, report.formulas, report.missing) for report in reports))
+    )
+    if len(names) > 1:
+        found = [(wrong, "wrong"), (disagreeing, "right, but their formulas disagree with the counts")]
+        found += [(incomplete, "right, but their docstrings are incomplete")]
         counted = [f"{number} of {len(names)} algorithms are {what}" for number, what in found if number]
         print("\n" + ("; ".join(counted) or f"all {len(names)} algorithms are right"))
-    return 1 if wrong or incomplete else 0
+    return 1 if wrong or disagreeing or incomplete else 0
 
 
 if __name__ == "__main__":

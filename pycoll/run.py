@@ -7,6 +7,9 @@ torch.distributed have the backend "pycoll", whatever backend the program names.
 
 from __future__ import annotations
 
+from .base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import argparse
 import copyreg
 import importlib
@@ -18,8 +21,6 @@ import sys
 import types
 from importlib.machinery import SourceFileLoader
 from typing import Any
-
-from mpi4py import MPI
 
 from .api.abort import abort_on_exception
 from .api.comm import CONSTANTS, Comm

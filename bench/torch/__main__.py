@@ -7,6 +7,9 @@ for training steps, it is the size of the parameters.  ``gloo / pycoll`` above 1
 
 from __future__ import annotations
 
+from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import argparse
 import os
 import sys
@@ -17,16 +20,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.distributed as dist
-from mpi4py import MPI
 
 import pycoll
 import pycoll.torch
-from pycoll.base.command_line import Parser, check_folder, printed_once
+from pycoll.base.command_line import Parser, check_folder, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.tune.environment import environment
 from pycoll.tune.options import nbytes
-from pycoll.tune.timing import alternate, shares
+from pycoll.tune.timing import alternate, ratio, shares
 
+from ..machine import disturbed
 from ..results import document, table
 from ..usage import typed
 from .collectives import COLLECTIVES, Collective
@@ -107,7 +110,7 @@ def record(point: Point, times: dict[str, np.ndarray]) -> dict[str, Any]:
     for name, seconds in times.items():
         found[name] = float(np.median(seconds)) * 1e6
         found[f"{name}_min"], found[f"{name}_p99"] = (float(np.percentile(seconds, at)) * 1e6 for at in (0, 99))
-    return found | {"ratio": found["gloo"] / found["pycoll"]}
+    return found | {"ratio": ratio(times["gloo"], times["pycoll"])}
 
 
 def share_cores(comm: MPI.Intracomm) -> None:
@@ -134,8 +137,12 @@ def main(argv: list[str]) -> int:
             write_json(options.json, document(where, records))
     if comm.rank == 0:
         print(table(records, COLUMNS))
+        times = [{"median": each[name], "min": each[f"{name}_min"]} for each in records for name in BACKENDS]
+        if warning := disturbed(times):
+            print(f"\n{warning}")
         if options.plot:
             write_plot(options.plot, [document(where, records)])
+        say_written(options.json, options.plot)
     dist.destroy_process_group()
     return int(any(found["wrong"] for found in records))
 

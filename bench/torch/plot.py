@@ -13,7 +13,7 @@ from typing import Any
 
 from matplotlib import rc_context
 
-from pycoll.base.command_line import Parser, check_folder, in_words
+from pycoll.base.command_line import Parser, check_folder, in_words, say_written
 from pycoll.base.figures import BLUE, GREEN, GREY, INK, ORANGE, STYLE, image
 from pycoll.base.files import write_atomically
 
@@ -77,6 +77,7 @@ def main(argv: list[str]) -> None:
         parser.error(f"the files are not results of bench.torch --json: they have no {error}")
     except (OSError, ValueError) as error:
         parser.error(in_words(error))
+    say_written(options.output)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import parallel
-from pycoll.base.command_line import Parser, printed_once
+from pycoll.base.command_line import Parser, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.tune.environment import environment
 
@@ -192,11 +192,13 @@ def main(argv: list[str]) -> int:
             records = compare(model, training, options, comm)
             if comm.rank == 0 and options.json:  # first, because printing may fail
                 write_json(options.json, document(options, where, records))
+                say_written(options.json)
             return report(records, options, comm)
         if options.elastic:
             result, first = train_elastic(model, training, test, options)
             if first and options.json:
                 write_json(options.json, document(options, where, [result._asdict()]))
+                say_written(options.json)
             return 0
         trainer = DRIVERS[options.driver](model, options, comm)
         first = 0
@@ -217,6 +219,7 @@ def main(argv: list[str]) -> int:
         trainer.free()
     if comm.rank == 0 and options.json:
         write_json(options.json, document(options, where, [epoch._asdict() for epoch in epochs]))
+        say_written(options.json)
     return 0
 
 

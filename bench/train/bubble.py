@@ -17,7 +17,7 @@ from mpi4py import MPI
 from tabulate import tabulate
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once
+from pycoll.base.command_line import Parser, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.parallel import Pipeline
 from pycoll.schedule.pipeline import SCHEDULES
@@ -104,6 +104,7 @@ def main(argv: list[str]) -> int:
     if comm.rank == 0:
         if options.json:
             write_json(options.json, {"environment": where, "options": vars(options), "records": records})
+        say_written(options.json)
         print("  ".join(f"{key}: {value}" for key, value in where.items()))
         print(
             tabulate([list(record.values()) for record in records], ["schedule", "bubble", "formula"], floatfmt=".3f")

@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once
+from pycoll.base.command_line import Parser, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.parallel import elastic
 from pycoll.tune.environment import environment
@@ -93,6 +93,7 @@ def main(argv: list[str]) -> int:
         if options.json:
             settings = vars(options) | {"training": vars(training)}
             write_json(options.json, {"environment": where, "options": settings, "records": records})
+            say_written(options.json)
     return 0
 
 

@@ -21,7 +21,7 @@ from tabulate import tabulate
 from threadpoolctl import threadpool_limits
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once
+from pycoll.base.command_line import Parser, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.parallel import DistributedDataParallel
 from pycoll.tune.environment import environment
@@ -168,6 +168,7 @@ def main(argv: list[str]) -> int:
     if options.json:
         write_json(options.json, {"environment": where, "options": vars(options), "record": record})
     print("  ".join(f"{key}: {value}" for key, value in where.items()))
+    say_written(options.json)
     print(
         f"{nbytes / 1e6:.2f} MB of gradients, {record['samples']} samples per rank; without overlap: forward pass ",
         end="",

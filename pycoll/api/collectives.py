@@ -31,30 +31,9 @@ from mpi4py import MPI
 
 from ..arguments.ops import OpName
 from ..primitives import names
-from ..schedule.registry import PRIMITIVES, algorithms_of
+from ..schedule.registry import PRIMITIVES
 from .call import run, run_varying
 from .watched import watch
-
-
-def algorithms(primitive: str) -> list[names.AlgorithmName]:
-    """List the names of the algorithms of a primitive.
-
-    Parameters
-    ----------
-    primitive : str
-        The name of a collective, for example "allreduce".
-
-    Returns
-    -------
-    list of str
-        The names that ``algorithm=`` accepts.
-
-    Raises
-    ------
-    ValueError
-        If there is no such primitive.
-    """
-    return [names.AlgorithmName(name) for name in algorithms_of(primitive)]
 
 
 def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: names.Bcast | None = None) -> Any:

@@ -46,12 +46,27 @@ def check_folder(option: str, path: Path | None) -> None:
         raise ValueError(f"{option} {path}: no such directory")
 
 
+def say_written(*paths: Path | str | None) -> None:
+    """Print the names of the files that a command has written, except None."""
+    if names := [str(path) for path in paths if path]:
+        print(f"written to {', '.join(names)}")
+
+
 def optional(module: str) -> Any:
     """Import an optional module; if it is not installed, exit with a message."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         sys.exit(f"this needs {error.name}: pip install {error.name}")
+
+
+def exit_once(message: str) -> NoReturn:
+    """Print a message and exit, without MPI; if a launcher has started several ranks, only rank 0 prints."""
+    ranks = [os.environ[name] for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK") if name in os.environ]
+    if ranks[:1] in ([], ["0"]):
+        sys.exit(message)
+    time.sleep(PAUSE)  # a launcher may end the job as soon as a rank has failed
+    sys.exit(1)
 
 
 @contextlib.contextmanager

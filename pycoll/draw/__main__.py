@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..base.command_line import Parser, check_folder, until_the_reader_ends
+from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
 from ..base.files import write_atomically
 from ..primitives.direct import AND_SUFFIX, find_schedule
+from ..schedule.own_file import check as check_own
+from ..schedule.own_file import load
 from ..schedule.pipeline import SCHEDULES, check
 from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
 from .frames import Film
@@ -42,6 +44,7 @@ def parser() -> Parser:
         "--hosts", metavar="H,H,...", help="the host of each rank: 0,0,1,1 (default: two halves, if hosts matter)"
     )
     options.add_argument("-o", "--output", type=Path, help="a .svg or .html file; with --all, a directory")
+    options.add_argument("--file", type=Path, help="register the algorithms of this file, named after its primitive")
     return options
 
 
@@ -53,13 +56,26 @@ def parse(argv: Sequence[str] | None) -> tuple[Setting, Algorithm | None, Path |
         if options.name and options.algorithm:
             raise ValueError("an algorithm cannot be combined with --algorithm")
         options.algorithm = options.name or options.algorithm
+        if options.file:
+            _choose_own(options)
         algorithm = None if options.all else _algorithm(options.primitive, options.algorithm)
         _check(options, algorithm)
         hosts = _hosts(options.hosts, options.ranks)
-    except ValueError as error:
-        grammar.error(str(error))
-    segments = 2 if options.segments is None else options.segments
-    return Setting(options.ranks, options.root or 0, segments, hosts), algorithm, options.output
+        setting = Setting(options.ranks, options.root or 0, 2 if options.segments is None else options.segments, hosts)
+        if options.file and algorithm:
+            check_own(algorithm, *setting.case(algorithm))
+    except (OSError, ValueError) as error:
+        grammar.error(in_words(error))
+    return setting, algorithm, options.output
+
+
+def _choose_own(options: argparse.Namespace) -> None:
+    """Register the algorithms of the file, and choose the first one unless the command line names another."""
+    if options.all:
+        raise ValueError("--all cannot be combined with --file")
+    own = [name for name in load(options.file) if options.primitive in (None, name[0])]
+    if own and not options.algorithm:
+        options.primitive, options.algorithm = own[0]
 
 
 def _algorithm(primitive: str | None, name: str | None) -> Algorithm:
@@ -130,6 +146,7 @@ def draw_pipeline(argv: Sequence[str]) -> None:
         options.error(str(error))
     if given.output:
         _write(given.output, svg(*chart))
+        say_written(given.output)
     else:
         print(time_chart(*chart), end="")
 
@@ -148,13 +165,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if algorithm:
             _write(output, FORMATS[output.suffix](setting.film(algorithm)))
+            say_written(output)
             return
         output.mkdir(parents=True, exist_ok=True)
         for name, content in guide(setting):
             _write(output / name, content)
     except OSError as error:
         parser().error(f"-o {output}: {error.strerror}")
-    print(f"written to {output / 'index.html'}")
+    say_written(output / "index.html")
 
 
 def _write(path: Path, content: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..schedule.costs import documented, evaluate
-from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find
+from ..schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find
 from .frames import Film, film
 from .markup import rows, tag, words
 from .names import NOTATION, busiest, cost, setting, summary
@@ -24,11 +24,15 @@ class Setting(NamedTuple):
     segments: int = 2
     hosts: tuple[int, ...] | None = None
 
-    def film(self, algorithm: Algorithm) -> Film:
-        """Make the film of an algorithm, with hosts and segments if it depends on them."""
+    def case(self, algorithm: Algorithm) -> tuple[int, int, int, Hosts]:
+        """Return the number of ranks, and the root, segments and hosts if the algorithm depends on them."""
         root = self.root if algorithm.primitive.rooted else 0
         hosts = self.hosts or halves(self.size) if algorithm.knows_hosts else self.hosts
-        return film(algorithm, self.size, root, self.segments if algorithm.pipelined else 1, hosts)
+        return self.size, root, self.segments if algorithm.pipelined else 1, hosts
+
+    def film(self, algorithm: Algorithm) -> Film:
+        """Make the film of an algorithm."""
+        return film(algorithm, *self.case(algorithm))
 
 
 def halves(size: int) -> tuple[int, ...]:

@@ -20,6 +20,9 @@ The drivers communicate only through the public functions of pycoll.  For checks
 interruptions, they use the layers below.
 """
 
+from ..base import mpi as _mpi  # noqa: F401  # first, because it says if there is no MPI library
+
+# isort: split
 from . import elastic
 from .attention import Attention, RingAttention, UlyssesAttention
 from .buckets import Bucket, average_gradients

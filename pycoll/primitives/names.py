@@ -1,13 +1,39 @@
-"""Types for the names of algorithms, with which type checkers reject ``algorithm="rign"``.
+"""The names of algorithms, and types for them, with which type checkers reject ``algorithm="rign"``.
 
 Write ``pycoll.AlgorithmName(name)`` for a name that is known only at run time.  The tests compare these types with the
 registry.
 """
 
+from __future__ import annotations
+
 from typing import Literal, NewType
+
+from ..schedule.registry import algorithms_of
 
 AlgorithmName = NewType("AlgorithmName", str)
 """The name of an algorithm, read from a command line or registered by the program."""
+
+
+def algorithms(primitive: str) -> list[AlgorithmName]:
+    """List the names of the algorithms of a primitive.
+
+    Parameters
+    ----------
+    primitive : str
+        The name of a collective, for example "allreduce".
+
+    Returns
+    -------
+    list of str
+        The names that ``algorithm=`` accepts.
+
+    Raises
+    ------
+    ValueError
+        If there is no such primitive.
+    """
+    return [AlgorithmName(name) for name in algorithms_of(primitive)]
+
 
 Bcast = (
     AlgorithmName

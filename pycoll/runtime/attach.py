@@ -17,8 +17,10 @@ from mpi4py import MPI
 
 from ..arguments.device_arrays import gpu_possible
 from ..base import hooks, settings
-from ..base.errors import CollectiveTimeout, CommunicatorLimit, WrongCommunicator
+from ..base.errors import CollectiveTimeout, CommunicatorLimit, MismatchError, WrongCommunicator
 from ..base.user_warnings import warn
+from ..schedule.diagnosis import ranks_named
+from ..schedule.registry import own_algorithms, own_digest
 from ..selection import tuning_file
 from ..selection.choices import Choices, unknown_variables
 from ..selection.select import CommFacts
@@ -69,6 +71,8 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
         If the other ranks take longer than ``PYCOLL_TIMEOUT``.
     MPI.Exception
         If MPI cannot create another communicator.
+    MismatchError
+        If the ranks have registered different algorithms outside of pycoll.
 
     Notes
     -----
@@ -291,11 +295,20 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
             on_gpu and settings.CUDA_IPC and settings.CUDA_EVENTS,
             os.cpu_count() or 1,
             eager_limit() if settings.PIECES else 0,
+            own_digest(),
         ]
     )
     table = np.empty((private.size, len(mine)), np.int64)
     exchange = private.Iallgather(mine, table)
     until(exchange.Test, "the first call of pycoll on this communicator", partial(_missing, private, "taken part"))
+    if differing := np.flatnonzero(table[:, 9] != table[0, 9]).tolist():
+        own = ", ".join(map(str, own_algorithms())) or "none"
+        text = (
+            f"{ranks_named(differing)} of {private.size} registered algorithms outside of pycoll which differ from "
+            f"those of rank 0; rank {private.rank} has {own}: import the same files on all ranks before the first call"
+        )
+        private.Free()
+        raise MismatchError(text)
     numbers: dict[int, int] = {}
     hosts = tuple(numbers.setdefault(name, len(numbers)) for name in table[:, 0].tolist())
     facts = CommFacts(

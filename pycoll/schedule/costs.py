@@ -139,7 +139,8 @@ def count(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hos
 def disagreements(algorithm: Algorithm, size: int, segments: int = 1, hosts: Hosts = None) -> dict[str, str]:
     """Compare the formulas in the docstring with `count`; return a message for each line that is wrong.
 
-    Formulas with h are for the same number of ranks on each of h hosts.
+    Each coefficient of the cost has its own message.  Formulas with h are for the same number of
+    ranks on each of h hosts.
     """
     formulas, counts = documented(algorithm), count(algorithm, size, 0, segments, hosts)
     most = {"Messages": max(counts.messages), "Sent": max(counts.sent), "Received": max(counts.received)}
@@ -162,7 +163,7 @@ def disagreements(algorithm: Algorithm, size: int, segments: int = 1, hosts: Hos
             where += f", h={h}" if h else ""
             limit = "" if exact else "at most "
             gives = f"the formula {formula} gives {limit}{value:g}, but the schedule has {number:g}"
-            wrong[field] = f"{field}{what}: {gives} ({where})"
+            wrong[field + what] = f"{field}{what}: {gives} ({where})"
     return wrong
 
 

@@ -21,6 +21,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from .diagnosis import Stuck, listed, messages, peers, ranks_named, wrong_contributions, wrong_form
+from .endless import timed
 from .moves import AFTER, RECEIVES, Block, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send, check_round
 from .registry import Algorithm, Hosts, counts_of
 from .symbols import Expression, Value, Values
@@ -113,7 +114,7 @@ class _Run:
             if not isinstance(schedule, Iterable):
                 why = f"the schedule is not a generator, because it has no yield: it returns {schedule!r}"
                 raise ProofError(f"rank {rank}: {why}")
-            rounds = list(islice(schedule, MOST_ROUNDS + 1))
+            rounds = list(islice(timed(schedule), MOST_ROUNDS + 1))
             if len(rounds) > MOST_ROUNDS:
                 raise ProofError(f"rank {rank} has more than {MOST_ROUNDS} rounds: does its schedule ever end?")
             for step, moves in enumerate(rounds):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib
 import inspect
 import itertools
@@ -277,6 +279,8 @@ def algorithm(
             importlib.import_module(catalogue)  # now, because `algorithms_of` imports it only if nothing is registered
         parameters = parameters_of(generator)
         name = generator.__name__
+        if generator.__module__ != catalogue and (owner := _owner(primitive, name)):
+            raise ValueError(f"{name} is the name of {owner} for {file}: choose another name")
         before = generator.__globals__.get(name)
         if callable(before) and before not in [each.generator for each in primitive.algorithms.values()]:
             raise ValueError(f"the file of {primitive.name} already defines {name}: choose another name")
@@ -293,10 +297,47 @@ def algorithm(
     return register
 
 
+def is_own(algorithm: Algorithm) -> bool:
+    """Return whether an algorithm was registered outside of the package."""
+    return not algorithm.generator.__module__.startswith("pycoll.primitives.")
+
+
+def _owner(primitive: Primitive, name: str) -> str:
+    """Return what has a name that an algorithm outside of the package must not take, or an empty string."""
+    if name == NATIVE:
+        return "the collective of the MPI library"
+    for found, owner in [(primitive.algorithms, "an algorithm"), (primitive.families, "a family of algorithms")]:
+        if name in found and not is_own(found[name]):
+            return f"{owner} of pycoll"
+    return ""
+
+
+def own_algorithms() -> list[Algorithm]:
+    """Return the algorithms that were registered outside of the package."""
+    return [found for each in PRIMITIVES.values() for found in each.algorithms.values() if is_own(found)]
+
+
+def own_digest() -> int:
+    """Return a number of 64 bits for the names and the sources of the algorithms in `own_algorithms`."""
+    digest = hashlib.sha256()
+    for found in sorted(own_algorithms(), key=str):
+        digest.update(f"{found}\n".encode())
+        with contextlib.suppress(OSError):  # there is no source, for example in an interactive session
+            digest.update(inspect.getsource(found.generator).encode())
+    return int.from_bytes(digest.digest()[:8], "little", signed=True)
+
+
 def parameters_of(generator: Callable[..., Schedule]) -> tuple[str, ...]:
-    """Return the parameters of a generator that the registry passes."""
+    """Return the parameters of a generator that the registry passes; raise TypeError if others have no defaults."""
     wanted = ("rank", "size", "root", "segments", "hosts", "k")
-    return tuple(name for name in inspect.signature(generator).parameters if name in wanted)
+    found = inspect.signature(generator).parameters
+    passed = [name for name in wanted if name in found and found[name].kind != inspect.Parameter.POSITIONAL_ONLY]
+    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [name for name, each in found.items() if each.default is each.empty and each.kind not in any_number]
+    if wrong := [name for name in needed if name not in passed]:
+        why = f"{generator.__name__} has no default for {', '.join(wrong)}"
+        raise TypeError(f"{why}; pycoll passes only {', '.join(wanted)} by name")
+    return tuple(passed)
 
 
 def adopt(primitive: str, source: str, *names: str) -> None:
@@ -304,7 +345,7 @@ def adopt(primitive: str, source: str, *names: str) -> None:
     to = PRIMITIVES[primitive]
     for name, other in algorithms_of(source).items():
         family = PRIMITIVES[source].families.get(name.partition(":")[0])
-        if names and name not in names:
+        if is_own(other) or (names and name not in names):
             continue
         if family:
             family = to.families.setdefault(family.name, replace(family, primitive=to))

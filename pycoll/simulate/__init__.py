@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..base import settings
 from ..base.callable_module import make_callable
 from ..primitives.direct import find_schedule
+from ..schedule.endless import timed
 from ..schedule.registry import Hosts
 from .network import Link, Network
 from .routes import check_hosts, parse
@@ -160,7 +161,7 @@ def simulate(
     _check_delays(delays, ranks)
     segments = settings.segments(nbytes, several) if segments is None else segments
     run = Ranks(
-        [chosen.schedule(rank, ranks, root, segments, place) for rank in range(ranks)],
+        [timed(chosen.schedule(rank, ranks, root, segments, place)) for rank in range(ranks)],
         Cluster(network, ranks, place, links),
         sizes(chosen, ranks, nbytes, segments, place),
         settings.longest(several) if longest is None else longest,

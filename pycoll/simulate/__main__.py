@@ -13,8 +13,9 @@ from typing import Any
 
 from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
-from ..base.command_line import Parser, check_folder, in_words, until_the_reader_ends
-from ..primitives.direct import AND_SUFFIX, find_schedule
+from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
+from ..primitives.direct import AND_SUFFIX, SUFFIX, find_schedule
+from ..schedule.own_file import check, load
 from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of
 from ..tune.options import nbytes
 from . import Simulated, simulate
@@ -23,6 +24,7 @@ from .plot import plot
 from .routes import WRITTEN, parse
 
 RANKS = 16
+PROVED = 64  # the most ranks for which algorithms of a file are proved before they are simulated
 PLOT = Path("simulated.png")
 
 
@@ -32,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("primitive", nargs="?", help=f"one of: {', '.join(PRIMITIVES)}")
     options.add_argument("names", nargs="?", metavar="algorithm", help="the same as --algorithm")
     options.add_argument("-a", "--algorithm", help=f"comma-separated names (default: all); {AND_SUFFIX}")
+    options.add_argument("--file", type=Path, help="register the algorithms of this file, named after its primitive")
     options.add_argument("-n", "--ranks", type=int, help=f"number of ranks ({RANKS}, or all of the topology)")
     options.add_argument(
         "-b", "--nbytes", type=nbytes, default="1M", help="size of the whole vector, for example 64K (%(default)s)"
@@ -112,6 +115,9 @@ def main(argv: Sequence[str]) -> None:
             return
         if options.output:
             raise ValueError(f"-o {options.output} is only for --calibrate; use --plot for plots")
+        own = load(options.file) if options.file else []
+        if own and options.primitive is None:
+            options.primitive = own[0][0]
         network = changed(read(options.network) if options.network else Network(), options.set)
         if options.primitive is None:
             raise ValueError(f"a primitive is missing; choose one of: {', '.join(PRIMITIVES)}")
@@ -126,10 +132,15 @@ def main(argv: Sequence[str]) -> None:
             "topology": options.topology,
         }
         ranks = _ranks(options)
+        if 0 <= options.root < ranks:  # else `simulate` raises the error
+            for each in chosen:
+                if (options.primitive, each.name.removesuffix(SUFFIX)) in own:
+                    _check_own(each, min(ranks, PROVED), options)
         if options.plot:
             if options.delay:
                 raise ValueError("--delay is not possible with --plot, in which all ranks start together")
             plot(options.plot, chosen, ranks, options.nbytes, setting)
+            say_written(options.plot)
             return
         setting |= {"ranks": ranks, "nbytes": options.nbytes, "delays": dict(options.delay)}
         results = {each.name: simulate(options.primitive, algorithm=each.name, **setting) for each in chosen}
@@ -140,10 +151,16 @@ def main(argv: Sequence[str]) -> None:
     print("\nMessages, bytes, processor and waiting are maxima over all ranks.")
 
 
+def _check_own(algorithm: Algorithm, ranks: int, options: argparse.Namespace) -> None:
+    """Raise ValueError if an algorithm is wrong."""
+    hosts = tuple(rank // (options.ranks_per_host or 1) for rank in range(ranks)) if algorithm.knows_hosts else None
+    root = min(options.root, ranks - 1) if algorithm.primitive.rooted else 0
+    check(algorithm, ranks, root, (options.segments or 2) if algorithm.pipelined else 1, hosts)
+
+
 def _calibrated(options: argparse.Namespace) -> Path | None:
     """Return the output file of --calibrate; raise ValueError if other options are given."""
-    if options.primitive or options.network or options.set or options.plot:
-        name = next(n for n in ("primitive", "network", "set", "plot") if getattr(options, n))
+    if name := next((n for n in ("primitive", "file", "network", "set", "plot") if getattr(options, n)), None):
         raise ValueError(f"--calibrate cannot be combined with {'a primitive' if name == 'primitive' else f'--{name}'}")
     output: Path | None = options.output
     check_folder("-o", output)
@@ -152,8 +169,9 @@ def _calibrated(options: argparse.Namespace) -> Path | None:
 
 def calibrate(output: Path | None) -> None:
     """Measure the network of COMM_WORLD, print it, and write it to a file."""
-    from mpi4py import MPI
+    from ..base.mpi import MPI
 
+    # isort: split
     from ..api.abort import abort_on_exception
     from ..tune.environment import environment
     from .calibrate import calibrate as measured
@@ -165,6 +183,7 @@ def calibrate(output: Path | None) -> None:
         print(network, *(f"{name}: not measured, because there are no two such ranks" for name in missing), sep="\n")
         if output:
             write(network, output, environment=where, missing=missing)
+            say_written(output)
 
 
 if __name__ == "__main__":

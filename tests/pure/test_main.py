@@ -30,11 +30,33 @@ def test_each_command_has_a_line_of_its_own(capsys):
     assert max(map(len, lines)) <= 100
 
 
-def test_other_arguments_are_errors(capsys):
+@pytest.mark.parametrize("given, error", [("allreduce", "'allreduce' is not one of: info, prove, "), ("-x", "un")])
+def test_other_arguments_are_errors(capsys, given, error):
     with pytest.raises(SystemExit) as ended:
-        main(["allreduce"])
+        main([given])
     assert ended.value.code == 2
-    assert capsys.readouterr().err == "python -m pycoll: unrecognized arguments: allreduce\n"
+    assert capsys.readouterr().err.startswith(f"python -m pycoll: {error}")
+
+
+def python(*arguments):
+    return subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.parametrize("name", ["draw", "pycoll.draw"])
+def test_a_command_after_a_space(name):
+    expected = python("pycoll.draw", "bcast", "-a", "ring", "-n", "3")
+    done = python("pycoll", name, "bcast", "-a", "ring", "-n", "3")
+    assert done.returncode == 0 and done.stdout == expected.stdout and done.stdout
+    wrong = python("pycoll", name, "--turn")
+    assert wrong.returncode == 2 and wrong.stderr == "python -m pycoll.draw: unrecognized arguments: --turn\n"
+
+
+def test_help_of_a_command_after_a_space():
+    assert python("pycoll", "bench", "--help").stdout == python("bench", "--help").stdout
+
+
+def test_the_version():
+    assert python("pycoll", "--version").stdout == f"pycoll {pycoll.__version__}\n"
 
 
 def test_the_list_needs_no_mpi():

@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.base.command_line import printed_once
+from pycoll.base.command_line import printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.base.progress_bar import progress_bar
 from pycoll.parallel import Mesh
@@ -46,6 +46,7 @@ def main(argv: list[str]) -> int:
             if options.json:
                 write_json(options.json, document(options, where, records))
             print(table(records, COLUMNS))
+            say_written(options.json)
         wrong = max(max(record["difference"], record["loss_difference"]) for record in records) > ALLOWED
         return int(options.dtype == "float64" and wrong)
     records = []
@@ -56,6 +57,7 @@ def main(argv: list[str]) -> int:
             print(LINE.format(**record, along=along or "nothing"), flush=True)
     if comm.rank == 0 and options.json:
         write_json(options.json, document(options, where, records))
+        say_written(options.json)
     return 0
 
 

@@ -34,7 +34,8 @@ def test_collectives(ranks, tmp_path):
         assert record["wrong"] == 0 and record["iterations"] == 2
         for backend in ("pycoll", "gloo"):
             assert 0 < record[f"{backend}_min"] <= record[backend] <= record[f"{backend}_p99"]
-        assert record["ratio"] == pytest.approx(record["gloo"] / record["pycoll"])
+        least, most = record["gloo_min"] / record["pycoll_p99"], record["gloo_p99"] / record["pycoll_min"]
+        assert least / 2 < record["ratio"] < 2 * most
     assert document["environment"]["torch"] and output.count("all_reduce") == 2
     image = tmp_path / "plot.svg"
     command = [sys.executable, "-m", "bench.torch.plot", str(tmp_path / "results.json"), "-o", str(image)]

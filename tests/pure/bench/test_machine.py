@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.machine import crowded, where
+from bench.machine import alone, crowded, disturbed, where
 
 
 def environment(ranks=4, hosts=("n1",), cores=2, **others):
@@ -35,3 +35,14 @@ def test_more_ranks_than_cores(several, counts):
 @pytest.mark.parametrize("each", [environment(2), environment(4, "ab"), environment(cores=None)])
 def test_no_warning(each):
     assert crowded([each]) is None
+
+
+def test_one_rank():
+    assert alone(1).startswith("Warning: one rank sends no messages; ") and alone(2) is None
+
+
+def test_medians_that_are_several_times_the_minima():
+    calm = [{"min": 10.0, "median": 12.0}, {"min": None, "median": None}]
+    assert disturbed(calm) is None
+    warning = disturbed([*calm, {"min": 10.0, "median": 84.0}, {"min": 10.0, "median": 31.0}])
+    assert warning.startswith("Warning: 2 of 3 medians are 3 to 8.4 times their minima. ")

@@ -27,6 +27,7 @@ def made(tmp_path, capsys):
         for path, content in zip(paths, documents.values()):
             path.write_text(json.dumps(content))
         report.main([*map(str, paths), "-o", str(tmp_path / "new" / "out"), "--format", form])
+        assert capsys.readouterr().out == f"written to {tmp_path / 'new' / 'out' / f'report.{form}'}\n"
         return (tmp_path / "new" / "out" / f"report.{form}").read_text()
 
     return make

@@ -10,11 +10,12 @@ from pycoll.draw.__main__ import main
 from .films import classes
 
 
-def test_files(tmp_path):
+def test_files(tmp_path, capsys):
     for name in ("ring.svg", "ring.html"):
         main(["bcast", "--algorithm", "ring", "-n", "3", "--root", "2", "--segments", "4", "-o", str(tmp_path / name)])
         content = (tmp_path / name).read_text(encoding="utf-8")
         assert "bcast.ring on 3 ranks, root 2, 4 segments" in content
+        assert capsys.readouterr().out == f"written to {tmp_path / name}\n"
     main(["bcast", "--algorithm", "knomial:3", "-o", str(tmp_path / "knomial.svg")])
     main(["allreduce", "--algorithm", "two_level", "--hosts", "0,1,0,1", "-o", str(tmp_path / "hosts.svg")])
     assert classes((tmp_path / "hosts.svg").read_text(encoding="utf-8"), "host") == 4 * 5

@@ -33,6 +33,7 @@ def test_command(tmp_path, capsys):
     assert capsys.readouterr().out == text("gpipe", 2, 3)
     main(["pipeline", "--schedule", "interleaved", "-o", str(tmp_path / "a.svg")])
     assert (tmp_path / "a.svg").read_text() == svg("interleaved", 4, 8, 2)
+    assert capsys.readouterr().out == f"written to {tmp_path / 'a.svg'}\n"
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,51 @@ def test_a_name_that_the_file_already_defines(tmp_path):
     assert done.stderr.endswith("ValueError: the file of barrier already defines helper: choose another name\n")
 
 
+@pytest.mark.parametrize(
+    "file, name, taken",
+    [
+        ("allreduce", "ring", "an algorithm of pycoll"),
+        ("reduce_scatter", "recursive_halving", "an algorithm of pycoll"),
+        ("allgatherv", "ring", "an algorithm of pycoll"),
+        ("bcast", "knomial", "a family of algorithms of pycoll"),
+        ("bcast", "native", "the collective of the MPI library"),
+    ],
+)
+@pytest.mark.parametrize("first", ["", "import pycoll; pycoll.algorithms(sys.argv[1]); "])
+def test_a_name_of_the_package(tmp_path, file, name, taken, first):
+    (tmp_path / f"{file}.py").write_text(OWN.replace("def own", f"def {name}"))
+    path = os.pathsep.join([str(Path(pycoll.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-c", f"import sys; {first}import {file}", file]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path)
+    complaint = f"ValueError: {name} is the name of {taken} for {file}: choose another name\n"
+    assert f'{tmp_path / file}.py", line 4' in done.stderr and done.stderr.endswith(complaint), done.stderr
+
+
+def test_own_algorithms_can_be_defined_again(tmp_path):
+    (tmp_path / "allreduce.py").write_text(OWN)
+    path = os.pathsep.join([str(Path(pycoll.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    program = "import allreduce, importlib, pycoll.primitives.barrier as theirs; importlib.reload(allreduce); "
+    program += "importlib.reload(theirs)"
+    environment = {**os.environ, "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environment, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "parameters, wrong",
+    [("rank, p", "p"), ("rank, size, *, roots", "roots"), ("rank, size, tag, order", "tag, order"), ("r, /", "r")],
+)
+def test_a_parameter_that_is_not_known(tmp_path, parameters, wrong):
+    (tmp_path / "bcast.py").write_text(OWN.replace("rank, size", parameters))
+    path = os.pathsep.join([str(Path(pycoll.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, "-c", "import bcast"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path)
+    why = f"TypeError: own has no default for {wrong}; "
+    why += "pycoll passes only rank, size, root, segments, hosts, k by name\n"
+    assert f'{tmp_path / "bcast.py"}", line 4' in done.stderr and done.stderr.endswith(why), done.stderr
+
+
 def test_a_cut_that_is_no_function():
     with pytest.raises(TypeError, match=r"cut must be a function, for example .*per_rank, not 'whole'"):
         algorithm(cut="whole")

@@ -57,8 +57,9 @@ def test_the_command_prints_a_table_and_draws(tmp_path, capsys):
     assert not empty and note.endswith("are maxima over all ranks.")
     pytest.importorskip("matplotlib")
     __main__.main(["allreduce", "-n", "8", "-b", "1M", "--plot", str(tmp_path / "times.svg")])
-    *_, last = capsys.readouterr().out.splitlines()
-    assert last == "On 8 ranks, rabenseifner overtakes recursive_doubling between 16 KiB and 64 KiB."
+    *_, overtaken, last = capsys.readouterr().out.splitlines()
+    assert last == f"written to {tmp_path / 'times.svg'}"
+    assert overtaken == "On 8 ranks, rabenseifner overtakes recursive_doubling between 16 KiB and 64 KiB."
     text = (tmp_path / "times.svg").read_text()
     assert "mathdefault" not in text
     assert text.count("<path") > 8 * 6  # a line with markers for each algorithm

@@ -257,6 +257,7 @@ def test_the_command(tmp_path, capsys):
     assert len(list(drawn.iter("{http://www.w3.org/2000/svg}line"))) == 2
     main([str(tmp_path), "-o", str(picture), "--from", "0", "--to", "2"])
     assert picture.read_text().count("<title>") == 1
+    assert capsys.readouterr().out == f"written to {picture}\n" * 2
     with pytest.raises(SystemExit, match=r"no events after 30 ms: the trace ends after 18\.000 ms"):
         main([str(tmp_path), "-o", str(picture), "--from", "30"])
     main([str(tmp_path), "-o", str(tmp_path / "trace.json")])

@@ -1,0 +1,78 @@
+"""Files of users that define algorithms: the option ``--file`` of the commands."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import traceback
+from pathlib import Path
+
+from .costs import count
+from .endless import limit_rounds
+from .proof import ProofError, situation
+from .registry import PRIMITIVES, Algorithm, Hosts, algorithms_of, find_schedule
+
+
+@functools.cache
+def load(file: Path) -> list[tuple[str, str]]:
+    """Register the algorithms of a file outside of the package; return the primitive and the name of each.
+
+    From now on, the rounds of schedules have a time limit in this process.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If the file is not a Python file, if it raises an exception, or if it registers no algorithm.
+    """
+    with file.open("rb"):  # raises OSError if the file cannot be read, whatever its name
+        pass
+    known = {(primitive, name): find_schedule(primitive, name) for primitive, name in registered()}
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"--file {file} is not a Python file")
+    limit_rounds()
+    try:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    except Exception as error:
+        lines = [frame.lineno for frame in _frames(error, str(file.absolute()))]
+        where = f"--file {file}, line {lines[-1]}" if lines else f"--file {file}"
+        raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
+    if found := [name for name in registered() if known.get(name) is not find_schedule(*name)]:
+        return found
+    raise ValueError(f"--file {file} registers no algorithm")
+
+
+def registered() -> list[tuple[str, str]]:
+    """Return the primitive and the name of every algorithm."""
+    return [(primitive, name) for primitive in PRIMITIVES for name in algorithms_of(primitive)]
+
+
+def problem(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> str:
+    """Return in words why an algorithm is wrong, or an empty string if it is proved."""
+    case = size, root, segments, hosts
+    try:
+        count(algorithm, *case)
+    except ProofError as error:
+        return str(error)
+    except Exception as error:
+        return f"{situation(algorithm, *case)}: {raised(error, algorithm)}"
+    return ""
+
+
+def check(algorithm: Algorithm, size: int, root: int = 0, segments: int = 1, hosts: Hosts = None) -> None:
+    """Raise ValueError with the reason if an algorithm is wrong."""
+    if wrong := problem(algorithm, size, root, segments, hosts):
+        raise ValueError(wrong)
+
+
+def raised(error: Exception, algorithm: Algorithm) -> str:
+    """Return in words an exception of a schedule, and where the file of the algorithm raised it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = [last, *_frames(error, algorithm.generator.__code__.co_filename)][-1]
+    return f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
+
+
+def _frames(error: Exception, file: str) -> list[traceback.FrameSummary]:
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
