@@ -19,6 +19,18 @@ BAD_ARGUMENT_PROGRAM = FAILING_PROGRAM.replace(
     'raise RuntimeError("the second rank has had enough")', "pycoll.allreduce(np.ones(3), np.ones(4))"
 )
 
+SAME_ERRORS = """
+import numpy as np, time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+def work():
+    if world.rank == 1:
+        raise KeyError("that of rank 1")
+    world.Allreduce(np.ones(3), np.ones(4))
+time.sleep(0.05 * (world.size - world.rank))
+work()
+"""
+
 FAILING_TEST = """
 import pytest, pycoll
 from mpi4py import MPI
@@ -86,6 +98,16 @@ def ends_soon(arguments, *expected, ranks=3, options=()):
 
 def test_an_uncaught_exception_aborts_the_job():
     ends_soon(["-c", FAILING_PROGRAM], "rank 1 of 3 failed", "RuntimeError: the second rank has had enough")
+
+
+def test_the_same_error_of_several_ranks_is_printed_once(tmp_path):
+    (program := tmp_path / "program.py").write_text(SAME_ERRORS)
+    output = ends_soon(["-m", "pycoll.run", str(program)], ranks=4).output
+    assert output.count("Traceback") == 2 and output.count("ValueError: mismatch in send count 3") == 1
+    assert "ranks 0, 2, 3 of 4 failed" in output and "rank 1 of 4 failed" in output and "that of rank 1" in output
+    assert (
+        output.count(f'File "{program}", line 8, in work') == 1 and "pycoll/" not in output and "<string>" not in output
+    )
 
 
 @pytest.mark.ulfm
