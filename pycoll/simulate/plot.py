@@ -69,7 +69,7 @@ def curves_of(algorithms: Sequence[Algorithm], points: Sequence[dict[str, Any]],
 
 
 def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, setting: dict[str, Any]) -> None:
-    """Write the plot, and print where lines cross; raise ValueError for invalid options."""
+    """Write the plot, and print where lines cross and its file; raise ValueError for invalid options."""
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--plot {path} does not end in .png, .svg or .pdf")
     check_folder("--plot", path)
@@ -106,6 +106,7 @@ def plot(path: Path, algorithms: Sequence[Algorithm], ranks: int, nbytes: int, s
                 print(f"{fixed}, {each.after} overtakes {each.before} between {low} and {label(each.high)}.")
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     write_atomically(path, lambda file: file.write(image(figure, path.suffix[1:])))
+    print(f"The plot is in {path}.")
 
 
 def _draw(
