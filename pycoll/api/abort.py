@@ -58,7 +58,12 @@ def end_job(message: str, comm: MPI.Comm) -> None:
     start = time.monotonic()
     sys.stdout.flush()
     same = _same_error(comm, message)
-    if not (same and same.is_printed()):
+    if same and same.is_printed():
+        if same.late:
+            another = min(same.ranks - {comm.rank})
+            sys.stderr.write(f"pycoll: rank {comm.rank} of {comm.size} failed with the same error as rank {another}\n")
+            sys.stderr.flush()
+    else:
         ranks = sorted(same.ranks) if same else [comm.rank]
         sys.stderr.write(f"\npycoll: {_who(ranks, comm.size)} the job:\n{message}\n")
         sys.stderr.flush()

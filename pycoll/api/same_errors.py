@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
+from collections.abc import Collection
 
 from mpi4py import MPI
 
@@ -17,7 +18,7 @@ SOON = 0.1  # seconds in which ranks that fail together learn of each other
 LATEST = 0.3  # seconds after which a rank prints its error in any case
 REACH = 64  # the ranks to each side that are told; those further away learn of it from them
 _NAP = 1e-3  # seconds
-_FAILED, _PRINTED = b"f", b"p"
+_FAILED, _PRINTED, _LATE = b"f", b"p", b"l"
 
 
 class SameError:
@@ -36,7 +37,7 @@ class SameError:
     def __init__(self, comm: MPI.Intracomm, text: str, tag: int) -> None:
         self._comm, self._tag, self.ranks = comm, tag, {comm.rank}
         self._digest = hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).digest()
-        self._printed = False
+        self._printed = self.late = False  # late: it was printed without this rank
         self._requests: list[MPI.Request] = []  # never completed: the job ends
         self._tell(_FAILED)
 
@@ -48,20 +49,21 @@ class SameError:
             if passed > SOON and min(self.ranks) == self._comm.rank:
                 break
             time.sleep(_NAP)
-        if self._printed:
-            self.printed()
+        if self._printed and self._comm.size > REACH + 1:  # pass it on
+            self._tell(_PRINTED)
         return self._printed
 
     def printed(self) -> None:
-        """Tell the other ranks that the error has been printed."""
-        self._tell(_PRINTED)
+        """Tell the other ranks that the error has been printed, with those in `ranks`."""
+        self._tell(_LATE, self.ranks)
 
-    def _tell(self, what: bytes) -> None:
+    def _tell(self, what: bytes, named: Collection[int] = ()) -> None:
         rank = self._comm.rank
         for peer in range(max(0, rank - REACH), min(self._comm.size, rank + REACH + 1)):
             if peer != rank:
+                content = (_PRINTED if peer in named else what) + self._digest
                 with contextlib.suppress(MPI.Exception):  # that rank may have died
-                    self._requests.append(self._comm.Isend([what + self._digest, MPI.BYTE], peer, self._tag))
+                    self._requests.append(self._comm.Isend([content, MPI.BYTE], peer, self._tag))
 
     def _listen(self) -> None:
         status, content = MPI.Status(), bytearray(1 + len(self._digest))
@@ -70,4 +72,5 @@ class SameError:
                 message.Recv([content, MPI.BYTE])
                 if content[1:] == self._digest:
                     self.ranks.add(status.Get_source())
-                    self._printed |= content[:1] == _PRINTED
+                    self._printed |= content[:1] != _FAILED
+                    self.late |= content[:1] == _LATE
