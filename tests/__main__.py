@@ -1,4 +1,4 @@
-"""Run a selection of the tests in about five minutes, or all of them with --all.
+"""Run a selection of the tests, in about eight minutes on two idle cores, or all of them with --all.
 
 First run the tests that need no MPI (tests/pure) and the tests that launch MPI jobs (tests/jobs).  With --all, also run
 the tests that submit Slurm jobs (tests/slurm), which are skipped without sbatch; tests/slurm/cluster sets up a cluster

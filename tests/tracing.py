@@ -4,9 +4,15 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
+from pycoll.trace.reading import read
+
 
 def whole(directory):
-    """Return the events of a trace; check that spans nest on each track and that every arrow has both ends."""
+    """Return the events of a trace; check its invariants.
+
+    Spans nest on each track.  Every arrow has both ends, and does not go back in time by more than the error of the
+    clocks.
+    """
     events = json.loads((Path(directory) / "trace.json").read_text())["traceEvents"]
     tracks = defaultdict(list)
     for event in events:
@@ -22,6 +28,11 @@ def whole(directory):
             inside.append((begin, end, name))
     assert sorted(ids(events, "s")) == sorted(ids(events, "f"))
     assert sorted(ids(events, "b")) == sorted(ids(events, "e"))
+    sent = {event["id"]: event["ts"] for event in events if event["ph"] == "s"}
+    measured = [one for rank in read(Path(directory)).ranks.values() for one in rank.clock.measured]
+    error = 2e-3 * max((one.error for one in measured), default=0)
+    back = [event for event in events if event["ph"] == "f" and event["ts"] + error < sent[event["id"]]]
+    assert not back, f"{len(back)} of {len(sent)} arrows go back in time, for example {back[0]}"
     return events
 
 

@@ -6,15 +6,16 @@ import contextlib
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from types import TracebackType
 
 from mpi4py import MPI
 
 from ..base.command_line import PAUSE
+from ..base.tracebacks import formatted
 from ..runtime.attach import channels
 from ..runtime.failures import TOLERANT
+from .same_errors import LATEST, SameError
 
 last_acts: list[Callable[[], object]] = []  # called before the job ends
 
@@ -22,7 +23,8 @@ last_acts: list[Callable[[], object]] = []  # called before the job ends
 def abort_on_exception(comm: MPI.Comm | None = None) -> None:
     """Make an uncaught exception in any thread print its traceback and abort the job.
 
-    Call this once, at the start of a program.
+    Call this once, at the start of a program.  The traceback has no frames of pycoll, unless ``PYCOLL_TRACEBACK=full``
+    is set.  An exception that several ranks raise is printed once, if they have called pycoll before.
 
     Parameters
     ----------
@@ -47,23 +49,49 @@ def abort_on_exception(comm: MPI.Comm | None = None) -> None:
 
 
 def abort(error: BaseException, comm: MPI.Comm | None = None) -> None:
-    """Print the traceback of the error and the rank, and end the job of `comm` (COMM_WORLD by default)."""
-    end_job("".join(traceback.format_exception(error)), MPI.COMM_WORLD if comm is None else comm)
+    """Print the traceback of the error and its ranks, and end the job of `comm` (COMM_WORLD by default)."""
+    end_job(formatted(error), MPI.COMM_WORLD if comm is None else comm)
 
 
 def end_job(message: str, comm: MPI.Comm) -> None:
-    """Print a message on stderr, and end all ranks."""
-    sys.stdout.flush()
-    sys.stderr.write(f"\npycoll: rank {comm.rank} of {comm.size} failed and ends the job:\n{message}\n")
-    sys.stderr.flush()
+    """Print a message on stderr, once for all ranks that end the job with the same message, and end all ranks."""
     start = time.monotonic()
+    sys.stdout.flush()
+    same = _same_error(comm, message)
+    if same and same.is_printed():
+        if same.late:
+            another = min(same.ranks - {comm.rank})
+            sys.stderr.write(f"pycoll: rank {comm.rank} of {comm.size} failed with the same error as rank {another}\n")
+            sys.stderr.flush()
+    else:
+        ranks = sorted(same.ranks) if same else [comm.rank]
+        sys.stderr.write(f"\npycoll: {_who(ranks, comm.size)} the job:\n{message}\n")
+        sys.stderr.flush()
+        if same:
+            same.printed()
     for act in list(last_acts):
         with contextlib.suppress(Exception):  # the job must end in any case
             act()
-    time.sleep(max(0.0, PAUSE - (time.monotonic() - start)))
+    time.sleep(max(0.0, LATEST + PAUSE - (time.monotonic() - start)))
     if TOLERANT:  # then, MPI_Abort of Open MPI ends this process only; the others leave their calls with an error
         with contextlib.suppress(MPI.Exception):
             comm.Revoke()
             for channel in list(channels.values()):
                 channel.revoke()
     comm.Abort(1)
+
+
+def _same_error(comm: MPI.Comm, message: str) -> SameError | None:
+    """What ranks that fail exchange; None if they cannot, or there is only one."""
+    if comm.size == 1 or not (MPI.Query_thread() == MPI.THREAD_MULTIPLE or MPI.Is_thread_main()):
+        return None
+    channel = channels.get(comm.handle)
+    return SameError(channel.comm, message, channel.last_tag) if channel else None
+
+
+def _who(ranks: list[int], size: int) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} of {size} failed and ends"
+    together = len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1
+    named = f"{ranks[0]} to {ranks[-1]}" if together else ", ".join(map(str, ranks))
+    return f"ranks {named} of {size} failed and end"

@@ -49,7 +49,7 @@ def with_body(
             wanted.append("*")
             keywords = True
         wanted.append(p.name if p.default is p.empty else f"{p.name}=default_{p.name}")
-    names |= {f"default_{p.name}": p.default for p in signature.parameters.values()}
+    names |= {f"default_{p.name}": p.default for p in signature.parameters.values()} | {"__name__": __name__}
     exec("\n    ".join([f"def {name}({', '.join(wanted)}):", *body]), names)
     function: Callable[..., Any] = functools.wraps(like)(names[name])
     function.__name__ = function.__qualname__ = name

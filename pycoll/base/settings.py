@@ -23,6 +23,7 @@ or G: 64K.
 | ``PYCOLL_TRACE`` | the directory for a trace of the run (see `pycoll.trace`) |
 | ``PYCOLL_TRACE_EVENTS`` | the number of events that each rank keeps in the trace (524288: 20 MiB) |
 | ``PYCOLL_WATCH`` | the directory where each rank notes in which collective it is (see `pycoll.watch`) |
+| ``PYCOLL_TRACEBACK`` | ``full``: tracebacks of `pycoll.abort_on_exception` show the frames of pycoll |
 | ``PYCOLL_LOG`` | ``algorithms``: log which algorithm each new kind of call runs, and why |
 """
 
@@ -41,7 +42,7 @@ VARIABLES = (
     *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
     *("PYCOLL_NATIVE", "PYCOLL_REGISTERED", "PYCOLL_DEVICE_SEGMENT", "PYCOLL_DEVICE_STAGED", "PYCOLL_CUDA_IPC"),
     *("PYCOLL_CUDA_EVENTS", "PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_WATCH", "PYCOLL_LOG", "PYCOLL_PIECES"),
-    "PYCOLL_EXECUTOR",
+    *("PYCOLL_EXECUTOR", "PYCOLL_TRACEBACK"),
 )
 
 
@@ -105,6 +106,14 @@ def cuda_aware() -> str:
 
 cuda_aware()  # a wrong value is refused on hosts without a GPU too
 
+
+def _word_from(variable: str, word: str) -> str:
+    text = os.environ.get(variable, "")
+    if text not in ("", word):
+        raise ValueError(f"environment variable {variable}={text!r} is not {word!r}")
+    return text
+
+
 EVENTS = 1 << 19  # events that each rank keeps in a trace, by default: 20 MiB
 
 # None selects the defaults: the first one within a host, the second one between hosts, where TCP messages of Open MPI
@@ -127,6 +136,7 @@ PIECES = _switch_from("PYCOLL_PIECES", "1")
 EXECUTOR = _executor_from_environment()
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
 TRACE = os.environ.get("PYCOLL_TRACE")
+TRACEBACK = _word_from("PYCOLL_TRACEBACK", "full")
 WATCH = os.environ.get("PYCOLL_WATCH")
 TRACE_EVENTS = _events_from("PYCOLL_TRACE_EVENTS") or EVENTS
 
@@ -173,10 +183,7 @@ logger = logging.getLogger("pycoll.algorithms")
 
 def start_logging() -> None:
     """Start logging, if `PYCOLL_LOG` asks for it."""
-    text = os.environ.get("PYCOLL_LOG", "")
-    if text not in ("", "algorithms"):
-        raise ValueError(f"environment variable PYCOLL_LOG={text!r} is not 'algorithms'")
-    if text:
+    if _word_from("PYCOLL_LOG", "algorithms"):
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
         logger.addHandler(handler)

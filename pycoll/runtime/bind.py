@@ -207,7 +207,8 @@ def bind(
     executable = Executable(program, calls, requests, scratch, marks, tags)
     if recorder.current:
         launches = [launcher.does] if launcher else []
-        executable.record(Tracer(recorder.current, comm, program, buffers.mean_size(comm.size), tag or 0, *launches))
+        size, tags = buffers.mean_size(comm.size), tags if tag is None else [tag]
+        executable.record(Tracer(recorder.current, comm, program, size, tags, *launches))
     return executable
 
 

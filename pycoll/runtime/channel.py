@@ -66,7 +66,8 @@ class Channel:
         self._stages: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by their size in bytes
         self._scratch: weakref.WeakValueDictionary[tuple[Hashable, int], Any] = weakref.WeakValueDictionary()
         self._last_scratch: Any = None  # kept for the next call
-        self._tags = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - BLOCKING
+        self.last_tag = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)  # of no collective
+        self._tags = self.last_tag - 1 - BLOCKING
         self._started = 0
 
     @property

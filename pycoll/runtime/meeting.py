@@ -15,7 +15,7 @@ from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address
 from ..base import hooks
 from ..compiler.blocks import ProgramKey, compiled
-from ..compiler.program import EMPTY, Message, Program, Start, Wait
+from ..compiler.program import BLOCKING, EMPTY, Message, Program, Start, Wait
 from ..schedule.registry import find
 from .board import Arrival, Board
 from .executable import REPEATABLE, Calls, Executable
@@ -148,7 +148,7 @@ class BoardMeeting(Meeting):
         board.mine[at] = number
         for row in self._others:
             if row[at] != number and not _written(row, at, number, board.spins):
-                for wait in self.closing.calls[1:]:
+                for wait in self.closing.calls[len(self._others) :]:
                     wait()
 
     @property
@@ -188,10 +188,10 @@ class BoardMeeting(Meeting):
                 requests += [Arrival(board, place, here[place], at), Arrival(board, other, peer, at)]
         starts, waits = range(0, len(messages), 2), range(1, len(messages), 2)
         program = Program([*map(Start, starts), *map(Wait, waits)], messages, 0, f"{name}.board")
-        idle = [int] * (len(starts) - 1)  # all others see what is written once
-        executable = Executable(program, [write, *idle, *[one.Wait for one in requests[1::2]]], requests, None)
+        idle = [int] * (len(starts) - 1)  # all others see what is written once, after all messages have started
+        executable = Executable(program, [*idle, write, *[one.Wait for one in requests[1::2]]], requests, None)
         if recorder.current:
-            executable.record(Tracer(recorder.current, channel.comm, program, 0, 0))
+            executable.record(Tracer(recorder.current, channel.comm, program, 0, [BLOCKING]))
         return executable
 
 

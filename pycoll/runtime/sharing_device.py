@@ -177,7 +177,7 @@ class DeviceSharing(Sharing):
 
     def _recorded(self, part: Executable) -> Executable:
         if recorder.current:
-            part.record(Tracer(recorder.current, self.channel.comm, part.program, 0, 0, _launches))
+            part.record(Tracer(recorder.current, self.channel.comm, part.program, 0, [0], _launches))
         return part
 
     def row(

@@ -33,7 +33,7 @@ def trace(directory: str | os.PathLike[str], events: int = EVENTS) -> Iterator[N
     Raises
     ------
     OSError
-        If the directory cannot be written to.
+        If the directory cannot be written to at the start.
     RuntimeError
         If a trace is already being recorded.
 
@@ -41,8 +41,8 @@ def trace(directory: str | os.PathLike[str], events: int = EVENTS) -> Iterator[N
     -----
     Each rank writes its events to a file of its own, which survives if the rank is killed.  At the end rank 0 writes
     the last events of all ranks to ``trace.json``.  After an exception, the rank that raised it writes that file, with
-    what the other ranks have recorded so far.  Persistent collectives are recorded if they were created inside the
-    block.  Messages of the program (`pycoll.send`) are not recorded.
+    what the other ranks have recorded so far.  An error at the end is printed, and not raised.  Persistent collectives
+    are recorded if they were created inside the block.  Messages of the program (`pycoll.send`) are not recorded.
     """
     from .session import begin  # which loads MPI
 

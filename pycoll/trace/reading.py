@@ -142,14 +142,17 @@ class _Sorter:
 
 
 def _program(line: dict[str, Any]) -> Program:
-    """Decode a program, and number its messages in the order in which they start, as MPI matches them."""
-    started = Counter[tuple[bool, int]]()
+    """Decode a program, and number its messages in the order in which they start, as MPI matches them.
+
+    Messages that never start are only waited for: what another rank writes to shared memory.
+    """
+    seen = Counter[tuple[bool, int]]()
     ordinals = {}
     for what, _, number in line["steps"]:
-        if what == "start" and number is not None:
+        if what in ("start", "wait") and number is not None and number not in ordinals:
             way = tuple(line["messages"][number][:2])
-            ordinals[number] = started[way]
-            started[way] += 1
+            ordinals[number] = seen[way]
+            seen[way] += 1
     messages = [
         Message(outgoing, peer, nbytes, round, ordinals[number])
         for number, (outgoing, peer, nbytes, round) in enumerate(line["messages"])

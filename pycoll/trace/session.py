@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from mpi4py import MPI
 
 from ..api import abort
 from ..base import hooks, settings
+from ..base.command_line import in_words
 from ..runtime.attach import attach
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.native import library
@@ -67,22 +69,31 @@ class Session:
                 self._recorder.write(clock=measured)
 
     def end(self, failed: bool = False) -> None:
-        """Write the remaining data; without the other ranks after an error."""
-        assert self._recorder
+        """Write the remaining data; without the other ranks after an error.
+
+        An error is only reported, because the other ranks, which do not get it, go on.
+        """
         if os.getpid() != self._process:  # in a forked child
             return
         recorder.current = None
         hooks.begin_epoch()
+        atexit.unregister(self.end)
+        abort.last_acts.remove(self._end_alone)
+        try:
+            self._write(failed)
+        except (OSError, ValueError) as error:  # ValueError: files that other jobs left there
+            message = f"pycoll: rank {self._rank} could not write {self._path}: {in_words(error)}"
+            print(message, file=sys.stderr, flush=True)
+
+    def _write(self, failed: bool) -> None:
+        assert self._recorder
         self._recorder.stop()
         if not failed:
             self._measure_again()
         self._recorder.close()
-        atexit.unregister(self.end)
-        abort.last_acts.remove(self._end_alone)
-        with contextlib.suppress(ValueError):  # files that other jobs left there
-            if failed or self._rank == min(recorded_ranks(self._directory)):
-                like = recorder.meanings_path(self._directory, self._rank)  # a private trace stays private
-                export(read(self._directory, MOST), self._path, like)
+        if failed or self._rank == min(recorded_ranks(self._directory)):
+            like = recorder.meanings_path(self._directory, self._rank)  # a private trace stays private
+            export(read(self._directory, MOST), self._path, like)
 
     def _end_alone(self) -> None:
         self.end(failed=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from statistics import median
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..schedule.costs import busbw_factor
 from .events import Collective, Event, Rank, Trace
-from .intervals import common, length, union
+from .intervals import Interval, common, length, union
 
 COMPUTING = ("forward", "backward")  # prefixes of the phases that communication overlaps with
 
@@ -22,7 +22,7 @@ class Use(NamedTuple):
     nbytes: int
     ranks: int
     calls: int
-    total: float
+    total: float  # times that overlap count once
     median: float
     algbw: float  # bytes of the vector divided by the median, in GB/s
     busbw: float
@@ -33,17 +33,22 @@ def uses(trace: Trace) -> list[Use]:
     sizes: dict[tuple[Any, ...], int] = defaultdict(int)  # the largest size that a rank knows of a call
     for collective in _collectives(trace):
         sizes[collective.key] = max(sizes[collective.key], collective.program.nbytes)
-    times: dict[tuple[Any, ...], dict[tuple[Any, ...], float]] = defaultdict(lambda: defaultdict(float))
+    slowest: dict[tuple[Any, ...], dict[tuple[Any, ...], Interval]] = defaultdict(dict)
     for one in _collectives(trace):
-        calls = times[one.name, sizes[one.key], one.program.size]
-        calls[one.key] = max(calls[one.key], (one.end - one.begin) / 1e3)
+        calls = slowest[one.name, sizes[one.key], one.program.size]
+        calls[one.key] = max(calls.get(one.key, (0, 0)), (one.begin, one.end), key=_duration)
     found = []
-    for (name, nbytes, size), calls in times.items():
-        middle = median(calls.values())
+    for (name, nbytes, size), calls in slowest.items():
+        middle = median(map(_duration, calls.values())) / 1e3
         algbw = nbytes / middle / 1e3 if middle else 0.0
         busbw = algbw * busbw_factor(name.partition(".")[0], size)
-        found.append(Use(name, nbytes, size, len(calls), sum(calls.values()), middle, algbw, busbw))
+        total = length(union(calls.values())) / 1e3
+        found.append(Use(name, nbytes, size, len(calls), total, middle, algbw, busbw))
     return sorted(found, key=lambda use: -use.total)
+
+
+def _duration(interval: Interval) -> int:
+    return interval[1] - interval[0]
 
 
 def _collectives(trace: Trace) -> list[Collective]:
@@ -53,33 +58,23 @@ def _collectives(trace: Trace) -> list[Collective]:
 def waited_for(rank: Rank) -> Counter[int]:
     """The time in ns that a rank spent waiting for messages to or from each other rank.
 
-    Includes waits in blocking calls and waits for collectives in flight.
+    In blocking calls and in waits for collectives in flight, the time up to the end of each wait for a message.  Time
+    that several threads wait counts once.
     """
     waited: Counter[int] = Counter()
-    steps = defaultdict(list)
-    for step in rank.steps():
-        steps[step.thread].append(step)
-        if step.message and step.what == "wait":
-            waited[step.message.peer] += step.end - step.begin
-    for thread, found in steps.items():
-        found.sort(key=lambda step: step.begin)
-        for wait in [phase for phase in rank.phases if phase.what == "wait" and phase.thread == thread]:
-            _share_out(wait, found, waited)
+    steps = sorted(rank.steps(), key=lambda step: (step.end, step.begin))
+    times = [(one.begin, one.end) for one in rank.collectives if one.blocks]
+    times += [(one.begin, one.end) for one in (*rank.phases, *steps) if one.what == "wait"]
+    for begin, end in union(times):
+        for step in steps[bisect_left(steps, begin, key=_end) : bisect_right(steps, end, key=_end)]:
+            if step.message and step.what == "wait":
+                waited[step.message.peer] += step.end - begin
+            begin = step.end
     return waited
 
 
-def _share_out(wait: Event, steps: list[Event], waited: Counter[int]) -> None:
-    """Share a wait for several messages out among their peers: the time before each message."""
-    since = wait.begin
-    for step in _within(wait, steps):
-        if step.message and step.what == "wait":
-            waited[step.message.peer] += max(0, step.begin - since)
-        since = step.end
-
-
-def _within(wait: Event, steps: list[Event]) -> list[Event]:
-    first, last = (bisect_left(steps, time, key=lambda step: step.begin) for time in (wait.begin, wait.end))
-    return steps[first:last]
+def _end(step: Event) -> int:
+    return step.end
 
 
 @dataclass
@@ -87,12 +82,13 @@ class Lateness:
     """How late a rank entered collectives; times in ns."""
 
     last: int = 0  # how often it entered last
-    late: int = 0  # total time after the first rank
+    late: int = 0  # how long another rank had entered a collective that it had not; overlapping times count once
 
 
 def lateness(trace: Trace) -> dict[int, Lateness]:
     """The lateness of each rank, over the collectives that all their ranks recorded."""
     found = {rank: Lateness() for rank in trace.ranks}
+    times: dict[int, list[Interval]] = {rank: [] for rank in trace.ranks}
     begun: dict[tuple[Any, ...], dict[int, int]] = defaultdict(dict)
     for one in _collectives(trace):
         begun[one.key, one.program.size][one.rank] = one.begin
@@ -101,7 +97,9 @@ def lateness(trace: Trace) -> dict[int, Lateness]:
             first, last = min(begins.values()), max(begins, key=begins.__getitem__)
             found[last].last += 1
             for rank, begin in begins.items():
-                found[rank].late += begin - first
+                times[rank].append((first, begin))
+    for rank, late in times.items():
+        found[rank].late = length(union(late))
     return found
 
 

@@ -11,16 +11,18 @@ import os
 import struct
 import threading
 import time
+from functools import cache, lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ...compiler.program import Program
+from ...compiler.program import BLOCKING, Program
 
 EVENT = struct.Struct("=5q")  # number of the action, begin and end in ns, run of a program, thread
 HEADER = struct.Struct("=q")  # the number of recorded events, including overwritten ones
 TAG_BITS = 32  # the number of a run is the tag of its program, shifted by this, plus the number of earlier runs
+RECENT = 1 << 16  # collectives in flight, each with its own tag, whose runs are counted
 
 now = time.monotonic_ns  # the same clock in all processes of a host
 
@@ -45,7 +47,7 @@ class Recorder:
         self._ring: mmap.mmap | None = _reserved(self._path, HEADER.size + capacity * EVENT.size)
         self._meanings = meanings_path(directory, rank).open("w", buffering=1)
         self._names: dict[tuple[str, str], int] = {}
-        self.runs: dict[tuple[str, int], count[int]] = {}  # of blocking collectives, by communicator
+        self._runs, self._recent_runs = cache(_run_numbers), lru_cache(RECENT)(_run_numbers)
         self.programs: WeakKeyDictionary[Program, dict[tuple[Any, ...], int]] = WeakKeyDictionary()  # their numbers
         self.began = now()
         self.write(rank=rank, ranks=size, wall=time.time_ns() - now(), **about)
@@ -69,6 +71,11 @@ class Recorder:
             self._names[kind, name] = self.number(**{kind: name})
         return self._names[kind, name]
 
+    def run_number(self, comm: str, name: str, tag: int) -> int:
+        """Return a new number for a run of a program with this name: the same one on all ranks of the communicator."""
+        numbers = self._runs if tag <= BLOCKING else self._recent_runs
+        return next(numbers(comm, name, tag))
+
     def record(self, what: int, begin: int, end: int, run: int = 0) -> None:
         """Append an event to the ring buffer; if it is full, overwrite the oldest event."""
         with self._lock:
@@ -90,6 +97,11 @@ class Recorder:
         """Close the second file too."""
         with self._lock:
             self._meanings.close()
+
+
+def _run_numbers(comm: str, name: str, tag: int) -> count[int]:
+    """The numbers of the runs of programs with this name and tag on a communicator."""
+    return count(tag << TAG_BITS)
 
 
 def _reserved(path: Path, size: int) -> mmap.mmap:

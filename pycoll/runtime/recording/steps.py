@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
-from itertools import chain, count
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from mpi4py import MPI
@@ -25,7 +25,7 @@ from ...compiler.program import (
     Wait,
 )
 from ...schedule.registry import PRIMITIVES
-from .recorder import TAG_BITS, Recorder, now
+from .recorder import Recorder, now
 
 Call = Callable[[], object]
 
@@ -33,8 +33,8 @@ Call = Callable[[], object]
 class Tracer:
     """Records the runs of one bound program; the numbers of its steps follow the number of the program.
 
-    `nbytes` is the size of the vector, or of the block of one rank.  `launches` says which steps only start work on a
-    GPU.
+    `nbytes` is the size of the vector, or of the block of one rank.  `tag` holds the tag of its messages, which may be
+    another one at each run.  `launches` says which steps only start work on a GPU.
     """
 
     def __init__(
@@ -43,13 +43,12 @@ class Tracer:
         comm: MPI.Intracomm,
         program: Program,
         nbytes: int,
-        tag: int,
+        tag: Sequence[int],
         launches: Callable[[Step], bool] = lambda step: False,
     ) -> None:
-        known, first = identity(comm), tag << TAG_BITS
+        known = identity(comm)
         self._record, self._number = to.record, _number(to, program, nbytes, comm.size, known, launches)
-        # the next run of another program with this tag has another number
-        self._runs = to.runs.setdefault((known.name, tag), count(first)) if tag else count(first)
+        self._run_number, self._named, self._tag = to.run_number, (known.name, program.name), tag
         self._run = self._began = self.last = 0
 
     def calls(self, calls: list[Call]) -> list[Call]:
@@ -68,7 +67,7 @@ class Tracer:
         return [None, *chain.from_iterable(found), None]
 
     def _begin(self) -> None:
-        self._run, self._began = next(self._runs), now()
+        self._run, self._began = self._run_number(*self._named, self._tag[0]), now()
         self.last = self._began
 
     def _came(self, number: int) -> None:

@@ -19,6 +19,19 @@ BAD_ARGUMENT_PROGRAM = FAILING_PROGRAM.replace(
     'raise RuntimeError("the second rank has had enough")', "pycoll.allreduce(np.ones(3), np.ones(4))"
 )
 
+SAME_ERRORS = """
+import numpy as np, time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+def work():
+    if world.rank == 1:
+        raise KeyError("that of rank 1")
+    world.Allreduce(np.ones(3), np.ones(4))
+world.Barrier()
+time.sleep(0.4 * (world.rank == 3))
+work()
+"""
+
 FAILING_TEST = """
 import pytest, pycoll
 from mpi4py import MPI
@@ -86,6 +99,17 @@ def ends_soon(arguments, *expected, ranks=3, options=()):
 
 def test_an_uncaught_exception_aborts_the_job():
     ends_soon(["-c", FAILING_PROGRAM], "rank 1 of 3 failed", "RuntimeError: the second rank has had enough")
+
+
+def test_the_same_error_of_several_ranks_is_printed_once(tmp_path):
+    (program := tmp_path / "program.py").write_text(SAME_ERRORS)
+    output = ends_soon(["-m", "pycoll.run", str(program)], ranks=4).output
+    assert output.count("Traceback") == 2 and output.count("ValueError: mismatch in send count 3") == 1
+    assert "rank 1 of 4 failed and ends the job" in output and "KeyError: 'that of rank 1'" in output
+    assert "rank 3 of 4 failed with the same error as rank 0" in output
+    assert (
+        output.count(f'File "{program}", line 8, in work') == 1 and "pycoll/" not in output and "<string>" not in output
+    )
 
 
 @pytest.mark.ulfm

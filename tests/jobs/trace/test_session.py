@@ -22,6 +22,13 @@ with DistributedDataParallel(parameters, bucket_bytes=24000, first_bucket_bytes=
         optimizer.step(ddp.synchronize())
 """
 
+REGISTERED = """
+import pathlib, numpy as np, pycoll
+send, recv = pycoll.empty(30000), pycoll.empty(30000)
+for _ in range(3):
+    pycoll.allreduce(send, recv, algorithm="ring")
+"""
+
 RAISE = 'raise RuntimeError("the second rank has had enough")'
 KILLED = "import os\n" + FAILING_PROGRAM.replace(RAISE, "os.kill(os.getpid(), 9)")
 
@@ -58,6 +65,26 @@ def test_an_exception_on_one_rank_leaves_the_trace_of_all(tmp_path):
     events = whole(tmp_path)
     for rank in range(3):
         assert named(events, "collective", "X", rank)[0].startswith("allreduce.")
+
+
+def test_registered_memory(tmp_path):
+    ended = job(REGISTERED, tmp_path, ranks=3)
+    assert ended.code == 0 and "pycoll" not in ended.output, ended.output
+    synchronized = [name.partition(".")[0] for name in named(whole(tmp_path), "collective", "X", 0)]
+    assert {"allgather", "barrier"} <= set(synchronized)
+    code, output = command(tmp_path)
+    assert code == 0 and "allreduce.ring" in output
+
+
+@pytest.mark.parametrize("end", ["", "raise RuntimeError('this one')"], ids=["success", "failure"])
+def test_a_trace_that_cannot_be_written_is_reported(tmp_path, end):
+    program = (
+        REGISTERED
+        + f"pycoll.abort_on_exception()\npathlib.Path({str(tmp_path)!r}, 'trace.json').mkdir(exist_ok=True)\n"
+    )
+    ended = job(program + end, tmp_path)
+    assert (ended.code == 0) is not bool(end) and ("RuntimeError: this one" in ended.output) is bool(end)
+    assert f"could not write {tmp_path}/trace.json: " in ended.output and "_end" not in ended.output
 
 
 @pytest.mark.slow
