@@ -96,6 +96,8 @@ def _executor_from_environment() -> str:
 
 
 EXECUTORS = "python", "reference"  # the first one is the default
+
+
 def cuda_aware() -> str:
     """The value of ``PYCOLL_CUDA_AWARE``."""
     text = os.environ.get("PYCOLL_CUDA_AWARE") or "auto"
