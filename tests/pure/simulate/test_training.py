@@ -75,7 +75,7 @@ def test_lines_that_coincide_and_separate_are_not_said_to_cross(monkeypatch, tmp
     assert "overtakes" not in capsys.readouterr().out
     curves["one"][1] = 0.5
     plot.plot(tmp_path / "times.svg", list(algorithms_of("allreduce").values()), 8, 128, setting)
-    assert capsys.readouterr().out.splitlines()[:-1] == [
+    assert capsys.readouterr().out.splitlines() == [
         "At 128 B, same overtakes one between 4 and 8 ranks.",
         "On 8 ranks, same overtakes one between 32 B and 128 B.",
     ]
