@@ -368,7 +368,7 @@ def _native(comm: CollectiveMethods, method: str, why: NeedsNativeMPI, given: di
     Collectives in flight progress meanwhile, unless a buffer is in GPU memory: nonblocking reductions of MPI cannot
     read it.
     """
-    logger.info("%s: left to MPI: %s", method, why)
+    logger.debug("%s: left to MPI: %s", method, why)
     waits = method in (*_BLOCKING, *_REDUCING) and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
     if not waits and not method.startswith("I"):  # it may block
         drain(attached(comm))

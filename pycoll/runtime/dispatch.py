@@ -363,7 +363,7 @@ def _algorithm(
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
         raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")
-    if settings.logger.isEnabledFor(logging.INFO):
+    if settings.logger.isEnabledFor(logging.DEBUG):
         _log(primitive, algorithm.name, channel.size, nbytes, buffers.dtype, choice.reason)
     return algorithm, choice
 
@@ -390,6 +390,6 @@ def _log(primitive: str, algorithm: str, size: int, nbytes: int, dtype: np.dtype
     kind = (primitive, algorithm, size, nbytes, dtype, reason)
     if kind not in _logged:
         _logged.add(kind)
-        settings.logger.info(
+        settings.logger.debug(
             "%s of %d bytes (%s) on %d ranks: %s, %s", primitive, nbytes, dtype, size, algorithm, reason
         )
