@@ -30,37 +30,41 @@ def watch(owner: Any, names: Iterable[str], method: bool = False) -> None:
     method : bool, default False
         Whether the first argument is the communicator; otherwise the keyword `comm` is.
     """
-    if roll := _roll():
+    if _watched():
         for name in names:
-            setattr(owner, name, _noting(roll, getattr(owner, name), name, method))
+            setattr(owner, name, _noting(getattr(owner, name), name, method))
 
 
 def watch_requests(persistent: Any, requests: Iterable[Any]) -> None:
     """Replace the methods that start persistent collectives, and those that wait for collectives in flight."""
-    if roll := _roll():
-        persistent.Start = _noting_start(roll, persistent.Start)
+    if _watched():
+        persistent.Start = _noting_start(persistent.Start)
         for kind in requests:
-            kind.Wait = _noting_wait(roll, kind.Wait)
+            kind.Wait = _noting_wait(kind.Wait)
+
+
+def _watched() -> bool:
+    """Whether calls are noted.  The roll call begins now, or, if MPI is not initialized yet, with the first call."""
+    return bool(settings.WATCH) and (not MPI.Is_initialized() or _roll() is not None)
 
 
 @functools.cache
 def _roll() -> RollCall | None:
-    """The roll call of this rank; None without ``PYCOLL_WATCH``, or if the files cannot be created."""
-    if not settings.WATCH:
-        return None
+    """The roll call of this rank; None if its files cannot be created."""
     try:
-        return RollCall(Path(settings.WATCH), _world.rank, _world.size)
+        return RollCall(Path(settings.WATCH or ""), _world.rank, _world.size)
     except OSError as error:
         warn(f"PYCOLL_WATCH={settings.WATCH} cannot be used: {error}")
         return None
 
 
-def _noting(roll: RollCall, function: Callable[..., Any], name: str, method: bool) -> Callable[..., Any]:
+def _noting(function: Callable[..., Any], name: str, method: bool) -> Callable[..., Any]:
     """Return a function that does the same; what it does besides takes less than a microsecond."""
-    number = roll.named(name)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if (roll := _roll()) is None:
+            return function(*args, **kwargs)
         comm = args[0] if method else kwargs.get("comm") or _world
         try:
             place = channels[comm.handle].place
@@ -69,7 +73,7 @@ def _noting(roll: RollCall, function: Callable[..., Any], name: str, method: boo
         place, view = place or _place(roll, comm), roll.view
         if view[place] & 1:  # the call is part of another one
             return function(*args, **kwargs)
-        view[place + CALL] = number
+        view[place + CALL] = roll.named(name)
         view[place + ENTERED] = now()
         view[place] += 1
         try:
@@ -102,9 +106,11 @@ def _move_first(roll: RollCall, comm: Any) -> None:
         view[place] += 2
 
 
-def _noting_start(roll: RollCall, start: Callable[[Any], None]) -> Callable[[Any], None]:
+def _noting_start(start: Callable[[Any], None]) -> Callable[[Any], None]:
     @functools.wraps(start)
     def noting(request: Any) -> None:
+        if (roll := _roll()) is None:
+            return start(request)
         view, place = roll.view, _place_of(roll, request)
         view[place + CALL] = roll.named(_primitive(request))
         view[place + ENTERED] = now()
@@ -117,9 +123,11 @@ def _noting_start(roll: RollCall, start: Callable[[Any], None]) -> Callable[[Any
     return noting
 
 
-def _noting_wait(roll: RollCall, wait: Callable[..., bool]) -> Callable[..., bool]:
+def _noting_wait(wait: Callable[..., bool]) -> Callable[..., bool]:
     @functools.wraps(wait)
     def noting(request: Any, status: MPI.Status | None = None) -> bool:
+        if (roll := _roll()) is None:
+            return wait(request, status)
         view, place = roll.view, _place_of(roll, request)
         view[place + SINCE] = now()
         view[place + WAITS] = roll.named(_primitive(request))
