@@ -1,30 +1,27 @@
 """Run an unchanged mpi4py program with the collectives of pycoll: ``python -m pycoll.run [-m] program [arguments]``.
 
 In the program, MPI.COMM_WORLD and MPI.COMM_SELF are `pycoll.Comm` objects.  The class methods of MPI.Request and
-MPI.Prequest accept requests of pycoll.  An uncaught exception ends the whole job.  With --torch, process groups of
+MPI.Prequest accept requests of pycoll.  The program can set options in `mpi4py.rc`, and initialize MPI itself.  An
+uncaught exception ends the whole job.  With --torch, process groups of
 torch.distributed have the backend "pycoll", whatever backend the program names.
 """
 
 from __future__ import annotations
 
 import argparse
-import copyreg
-import importlib
+import importlib.util
 import io
 import os
 import pkgutil
 import runpy
 import sys
 import types
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from typing import Any
 
-from mpi4py import MPI
-
-from .api.abort import abort_on_exception
-from .api.comm import CONSTANTS, Comm
-from .api.mpi_requests import replace_requests
 from .base.command_line import Parser, optional
+
+MPI = "mpi4py.MPI"
 
 
 def main(argv: list[str]) -> None:
@@ -38,9 +35,7 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     if not options.module and not os.path.exists(options.program):
         parser.error(f"{options.program}: no such file")
-    abort_on_exception()
-    replace_constants()
-    replace_requests()
+    replace_when_imported()
     if options.torch:
         optional("torch")
         importlib.import_module("pycoll.torch.replace").replace_backend()
@@ -67,21 +62,35 @@ def run_file(name: str) -> None:
     exec(code, vars(module))
 
 
-def replace_constants() -> None:
-    """Replace MPI.COMM_WORLD and MPI.COMM_SELF by `pycoll.Comm` objects, which are pickled as before."""
-    for name in CONSTANTS:
-        comm = Comm(getattr(MPI, name))
-        comm.__module__ = MPI.__name__  # where pickle looks for the name
-        setattr(MPI, name, comm)
-    copyreg.pickle(MPI.Intracomm, _reduce)
+def replace_when_imported() -> None:
+    """Replace the communicators of mpi4py when mpi4py.MPI is imported, after the program has set its options."""
+    if MPI in sys.modules:
+        _replace()
+    else:
+        sys.meta_path.insert(0, _Finder())
 
 
-def _reduce(comm: MPI.Intracomm) -> str | tuple[Any, ...]:
-    """Pickle a plain `MPI.Intracomm` for COMM_WORLD or COMM_SELF as a copy of the new constant."""
-    for constant in (getattr(MPI, name) for name in CONSTANTS):
-        if comm == constant:
-            return copyreg.__newobj__, (MPI.Intracomm, constant)  # type: ignore[attr-defined]
-    return comm.__reduce__()
+class _Finder:
+    """Finds mpi4py.MPI as without this object, and replaces its communicators after its first import."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != MPI:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: types.ModuleType) -> None:
+                execute(module)
+                _replace()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _replace() -> None:
+    importlib.import_module("pycoll.api.drop_in").replace()
 
 
 if __name__ == "__main__":

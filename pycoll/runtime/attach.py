@@ -16,6 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arguments.device_arrays import gpu_possible
+from ..arguments.signature import know_datatypes
 from ..base import hooks, settings
 from ..base.errors import CollectiveTimeout, CommunicatorLimit, WrongCommunicator
 from ..base.user_warnings import warn
@@ -231,6 +232,7 @@ def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
 def _register(
     comm: MPI.Intracomm, private: MPI.Intracomm, facts: CommFacts, choices: Mapping[str, str] | None = None
 ) -> Channel:
+    know_datatypes()
     identity(private)
     channel = Channel(private, facts, Choices(), fitting(facts))
     channel.choices.update(choices or {})

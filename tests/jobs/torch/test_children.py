@@ -1,4 +1,4 @@
-"""Processes that multiprocessing starts in a program of pycoll.torch: workers of a DataLoader, which import it again."""
+"""Processes that multiprocessing starts in a program of pycoll.torch, for example workers of a DataLoader."""
 
 import pytest
 
