@@ -9,6 +9,7 @@ torch.distributed have the backend "pycoll", whatever backend the program names.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import io
 import os
@@ -26,7 +27,8 @@ MPI = "mpi4py.MPI"
 
 def main(argv: list[str]) -> None:
     """Run the program that the command line names."""
-    parser = Parser(prog="python -m pycoll.run", description=__doc__)
+    form = functools.partial(argparse.HelpFormatter, width=80)  # without a width, it imports many modules
+    parser = Parser(prog="python -m pycoll.run", description=__doc__, formatter_class=form)
     parser.add_argument("-m", action="store_true", dest="module", help="run a module, like `python -m`")
     parser.add_argument("--torch", action="store_true", help="replace the backends of torch.distributed by pycoll")
     parser.add_argument("program", help="the file of the program, or with -m the name of a module")

@@ -17,7 +17,6 @@ from ..arguments.check_buffers import check_apart
 from ..arguments.memory import allocate_like, is_host
 from ..base import settings
 from ..base.counters import count
-from ..runtime.gpu.memory import is_direct_to
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import tasks, until
 
@@ -122,6 +121,8 @@ def _outgoing(name: str, buf: Any, dest: int, comm: MPI.Comm) -> tuple[Array, li
     array = send_array(name, buf)
     if is_host(array):
         return array, _spec(array)
+    from ..runtime.gpu.memory import is_direct_to
+
     if not is_direct_to(dest, comm):
         return array, _spec(device_copies.to_host(array))
     streams.wait_for_caller(array.device.id)
@@ -133,6 +134,8 @@ def _incoming(name: str, buf: Any, source: int, comm: MPI.Comm) -> tuple[Array, 
     array = recv_array(name, buf)
     if is_host(array):
         return array, _spec(array), None
+    from ..runtime.gpu.memory import is_direct_to
+
     if not is_direct_to(source, comm):
         streams.follow(array.device.id)
         stage = device_copies.pinned(array.nbytes)

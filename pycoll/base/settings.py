@@ -26,12 +26,14 @@ All except PYCOLL_CUDA_AWARE and PYCOLL_DEVICE_STAGED must be the same on all ra
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import hooks
+
+if TYPE_CHECKING:
+    import logging
 
 # the variables that are read here; each primitive has another one
 VARIABLES = (
@@ -130,7 +132,14 @@ def configure(
     hooks.begin_epoch()
 
 
-logger = logging.getLogger("pycoll.algorithms")
+def logger() -> logging.Logger | None:
+    """The logger of choices, if it is enabled: without an import of logging, it is not, and the import takes time."""
+    if "logging" not in sys.modules:
+        return None
+    import logging
+
+    found = logging.getLogger("pycoll.algorithms")
+    return found if found.isEnabledFor(logging.DEBUG) else None
 
 
 def start_logging() -> None:
@@ -139,6 +148,9 @@ def start_logging() -> None:
     if text not in ("", "algorithms"):
         raise ValueError(f"environment variable PYCOLL_LOG={text!r} is not 'algorithms'")
     if text:
+        import logging
+
+        logger = logging.getLogger("pycoll.algorithms")
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
         logger.addHandler(handler)

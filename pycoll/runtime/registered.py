@@ -13,9 +13,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import tempfile
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
@@ -29,7 +27,7 @@ KEPT = 1 << 26  # the most bytes of a part by which memory grows in advance, or 
 ALIGNMENT = 64
 MOST = 1 << 60  # bytes of an allocation; there is no such memory
 AREA = 48  # the number of an area is in the bits from here on, the offset in its part is in those below
-SHARED = Path("/dev/shm")  # a file system in memory, on Linux
+SHARED = "/dev/shm"  # a file system in memory, on Linux
 
 
 class NotEnoughMemory(MemoryError):
@@ -169,11 +167,11 @@ class Registered:
             failed = self._exchange([problem is not None]).any()
         finally:
             if name:
-                Path(name).unlink()
+                os.unlink(name)
         if failed:
-            settings.logger.info(
-                "registered arrays are in ordinary memory: %s", problem or "another rank cannot share any"
-            )
+            if logger := settings.logger():
+                why = problem or "another rank cannot share any"
+                logger.debug("registered arrays are in ordinary memory: %s", why)
             return None
         return maps
 
@@ -274,11 +272,13 @@ def _create(nbytes: int) -> str:
     """Create a file in shared memory, with its pages near this rank; raise OSError if there is too little memory."""
     if not settings.REGISTERED:
         raise PermissionError("PYCOLL_REGISTERED is 0")
+    import tempfile
+
     number, name = tempfile.mkstemp(prefix=f"pycoll-{os.getpid()}-", dir=SHARED)
     try:
         os.posix_fallocate(number, 0, nbytes)
     except OSError:
-        Path(name).unlink()
+        os.unlink(name)
         raise
     finally:
         os.close(number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterator, MutableMapping
 from functools import cache
@@ -70,6 +69,8 @@ def unknown_variables() -> str:
     known, problems = known_variables(), []
     for name in sorted(os.environ):
         if name.startswith("PYCOLL_") and name not in known:
+            import difflib
+
             nearest = difflib.get_close_matches(name, known, 1, 0.8)
             hint = f"; is it {nearest[0]}?" if nearest else ""
             problems.append(f"the environment variable {name} is not known and has no effect{hint}")

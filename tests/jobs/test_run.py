@@ -115,6 +115,14 @@ if mpi4py.rc.finalize is False:
     print("finalized", MPI.Is_finalized())
 """
 
+MODULES = """
+import sys
+import numpy as np
+from mpi4py import MPI
+MPI.COMM_WORLD.Allreduce(np.ones(3), np.empty(3))
+print("modules", *sys.modules)
+"""
+
 ALONE = """
 import sys
 if "mpi4py" in sys.modules and "mpi4py.MPI" in sys.modules:
@@ -306,6 +314,15 @@ def test_the_options_of_mpi4py(tmp_path, options):
     assert plain.output.count("sum 2.0") == 4
     output = runs(2, path, *options)
     assert sorted(output.splitlines()) == sorted(plain.output.splitlines())
+
+
+def test_few_modules_are_imported_at_the_start(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYCOLL_NATIVE", raising=False)
+    path = tmp_path / "program.py"
+    path.write_text(MODULES)
+    plain, ours = (set(output.split()) for output in (run(1, [str(path)]).output, runs(1, path)))
+    more = sorted(ours - plain)
+    assert len(more) <= 95, more
 
 
 @pytest.mark.parametrize("arguments", [[], ["import"]])
