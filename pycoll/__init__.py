@@ -4,25 +4,38 @@ The public names are listed in ``__init__.pyi`` and loaded at first use, so that
 drawn without MPI.
 """
 
+import functools
 import os
+from collections.abc import Callable
 from typing import Any
-
-import lazy_loader  # type: ignore[import-untyped]
 
 __version__ = "0.1.0"
 
-_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+@functools.cache
+def _stub() -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Functions that load a name and list the names, and the names; parsing them takes time, so it is done once."""
+    import lazy_loader  # type: ignore[import-untyped]
+
+    return lazy_loader.attach_stub(__name__, __file__)  # type: ignore[no-any-return]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    load, _, names = _stub()
+    if name == "__all__":
+        return names
+    if name not in names:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return _load(name)
+        return load(name)
     except (ImportError, RuntimeError):
         from .base import mpi  # without an MPI library, this raises an error that says what to install
 
         raise
+
+
+def __dir__() -> list[str]:
+    return _stub()[1]()
 
 
 if os.environ.get("PYCOLL_TRACE"):

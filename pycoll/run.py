@@ -1,36 +1,34 @@
 """Run an unchanged mpi4py program with the collectives of pycoll: ``python -m pycoll.run [-m] program [arguments]``.
 
 In the program, MPI.COMM_WORLD and MPI.COMM_SELF are `pycoll.Comm` objects.  The class methods of MPI.Request and
-MPI.Prequest accept requests of pycoll.  An uncaught exception ends the whole job.  With --torch, process groups of
+MPI.Prequest accept requests of pycoll.  The program can set options in `mpi4py.rc`, and initialize MPI itself.  An
+uncaught exception ends the whole job.  With --torch, process groups of
 torch.distributed have the backend "pycoll", whatever backend the program names.
 """
 
 from __future__ import annotations
 
-from .base.mpi import MPI  # first, because it says if there is no MPI library
-
-# isort: split
 import argparse
-import copyreg
-import importlib
+import functools
+import importlib.util
 import io
 import os
 import pkgutil
 import runpy
 import sys
 import types
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from typing import Any
 
-from .api.abort import abort_on_exception
-from .api.comm import CONSTANTS, Comm
-from .api.mpi_requests import replace_requests
 from .base.command_line import Parser, optional
+
+MPI = "mpi4py.MPI"
 
 
 def main(argv: list[str]) -> None:
     """Run the program that the command line names."""
-    parser = Parser(prog="python -m pycoll.run", description=__doc__)
+    form = functools.partial(argparse.HelpFormatter, width=80)  # without a width, it imports many modules
+    parser = Parser(prog="python -m pycoll.run", description=__doc__, formatter_class=form)
     parser.add_argument("-m", action="store_true", dest="module", help="run a module, like `python -m`")
     parser.add_argument("--torch", action="store_true", help="replace the backends of torch.distributed by pycoll")
     parser.add_argument("program", help="the file of the program, or with -m the name of a module")
@@ -39,19 +37,21 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     if not options.module and not os.path.exists(options.program):
         parser.error(f"{options.program}: no such file")
-    abort_on_exception()
-    replace_constants()
-    replace_requests()
+    replace_when_imported()
     if options.torch:
         optional("torch")
         importlib.import_module("pycoll.torch.replace").replace_backend()
     sys.argv = [options.program, *options.arguments]
-    if options.module:
-        sys.path[0] = ""
-        runpy.run_module(options.program, run_name="__main__", alter_sys=True)
-    else:
-        sys.path[0] = os.path.realpath(os.path.dirname(options.program))
-        run_file(options.program)
+    sys.path[0] = "" if options.module else os.path.realpath(os.path.dirname(options.program))
+    try:
+        if options.module:
+            runpy.run_module(options.program, run_name="__main__", alter_sys=True)
+        else:
+            run_file(options.program)
+    except (ImportError, RuntimeError):
+        if MPI not in sys.modules:
+            importlib.import_module("pycoll.base.mpi")  # without an MPI library, this says what to install
+        raise
 
 
 def run_file(name: str) -> None:
@@ -68,21 +68,35 @@ def run_file(name: str) -> None:
     exec(code, vars(module))
 
 
-def replace_constants() -> None:
-    """Replace MPI.COMM_WORLD and MPI.COMM_SELF by `pycoll.Comm` objects, which are pickled as before."""
-    for name in CONSTANTS:
-        comm = Comm(getattr(MPI, name))
-        comm.__module__ = MPI.__name__  # where pickle looks for the name
-        setattr(MPI, name, comm)
-    copyreg.pickle(MPI.Intracomm, _reduce)
+def replace_when_imported() -> None:
+    """Replace the communicators of mpi4py when mpi4py.MPI is imported, after the program has set its options."""
+    if MPI in sys.modules:
+        _replace()
+    else:
+        sys.meta_path.insert(0, _Finder())
 
 
-def _reduce(comm: MPI.Intracomm) -> str | tuple[Any, ...]:
-    """Pickle a plain `MPI.Intracomm` for COMM_WORLD or COMM_SELF as a copy of the new constant."""
-    for constant in (getattr(MPI, name) for name in CONSTANTS):
-        if comm == constant:
-            return copyreg.__newobj__, (MPI.Intracomm, constant)  # type: ignore[attr-defined]
-    return comm.__reduce__()
+class _Finder:
+    """Finds mpi4py.MPI as without this object, and replaces its communicators after its first import."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != MPI:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: types.ModuleType) -> None:
+                execute(module)
+                _replace()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _replace() -> None:
+    importlib.import_module("pycoll.api.drop_in").replace()
 
 
 if __name__ == "__main__":

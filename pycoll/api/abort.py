@@ -49,7 +49,13 @@ def abort_on_exception(comm: MPI.Comm | None = None) -> None:
 
 
 def abort(error: BaseException, comm: MPI.Comm | None = None) -> None:
-    """Print the traceback of the error and its ranks, and end the job of `comm` (COMM_WORLD by default)."""
+    """Print the traceback of the error and its ranks, and end the job of `comm` (COMM_WORLD by default).
+
+    Before MPI is initialized and after it is finalized, only print the traceback: no rank waits for this one.
+    """
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        print(formatted(error), file=sys.stderr)
+        return
     end_job(formatted(error), MPI.COMM_WORLD if comm is None else comm)
 
 

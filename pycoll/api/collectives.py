@@ -24,16 +24,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
 
 from ..arguments.ops import OpName
-from ..primitives import names
 from ..schedule.registry import PRIMITIVES
 from .call import run, run_varying
 from .watched import watch
+
+if TYPE_CHECKING:
+    from ..primitives import names
 
 
 def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: names.Bcast | None = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
@@ -13,24 +14,24 @@ from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.mpi_arguments import read
 from ..arguments.ops import OpName
 from ..arguments.signature import Key
-from ..base.settings import logger
-from ..primitives import names
-from ..runtime.attach import attached, channels
+from ..runtime.attach import channels
 from ..runtime.dispatch import Call
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.limits import Limits
-from ..runtime.progress import drain, until
 from ..selection.choices import primitive_called
 from .call import run, run_carefully
 from .collectives import allgather
 from .comm_derived import DerivedMethods
-from .derived import derived, with_body
+from .comm_native import BLOCKING, REDUCING, native
+from .derived import AtFirstUse, derived, with_body
 from .requests import initialize, start
 from .short import first_lines
 from .watched import watch
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from ..primitives import names
 
 P = ParamSpec("P")
 _UNKNOWN = Limits()
@@ -45,11 +46,15 @@ def _carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> None:
         comm._limits = channels[comm.handle].limits
     except NeedsNativeMPI as why:
         why.check_algorithm(call.algorithm)
-        _native(comm, method, why, call._asdict() | {"buf": call.recvbuf})
+        native(comm, method, why, call._asdict() | {"buf": call.recvbuf})
 
 
 def _collective(method: Callable[P, None]) -> Callable[P, None]:
     """Give a method with this signature its body."""
+    return AtFirstUse(partial(_with_body, method))  # type: ignore[return-value]
+
+
+def _with_body(method: Callable[..., Any]) -> Callable[..., Any]:
     name = method.__name__
     signature = inspect.signature(method)
     lines, names = first_lines(primitive_called(name), name)
@@ -361,41 +366,6 @@ class CollectiveMethods(DerivedMethods):
         """
 
 
-@interruptions_delayed()
-def _native(comm: CollectiveMethods, method: str, why: NeedsNativeMPI, given: dict[str, Any]) -> Any:
-    """Run the native collective with the arguments that it takes.
-
-    Collectives in flight progress meanwhile, unless a buffer is in GPU memory: nonblocking reductions of MPI cannot
-    read it.
-    """
-    logger.info("%s: left to MPI: %s", method, why)
-    waits = method in (*_BLOCKING, *_REDUCING) and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
-    if not waits and not method.startswith("I"):  # it may block
-        drain(attached(comm))
-    function = getattr(MPI.Intracomm, f"I{method.lower()}" if waits else method)
-    names = [name for name in inspect.signature(function).parameters if name in given]
-    request = function(comm, **{name: given[name] for name in names})
-    if waits:
-        until(request.Test, f"the native {method} on rank {comm.rank} of {comm.size}")
-        return request
-    return _keeping(request, given)
-
-
-def _keeping(request: MPI.Request, given: dict[str, Any]) -> MPI.Request:
-    """The same request, which keeps the arguments alive: mpi4py does not do so for reductions and for `Iallgatherv`."""
-    kept = (_KeptPersistent if isinstance(request, MPI.Prequest) else _Kept)(request)
-    kept.arguments = given
-    return kept
-
-
-class _Kept(MPI.Request):
-    arguments: dict[str, Any]
-
-
-class _KeptPersistent(MPI.Prequest):
-    arguments: dict[str, Any]
-
-
 def _counts(comm: CollectiveMethods, sendbuf: Any, recvbuf: Any) -> Any:
     """The counts of a Reduce_scatter without `recvcounts`."""
     if sendbuf is MPI.IN_PLACE or sendbuf is None:
@@ -405,16 +375,13 @@ def _counts(comm: CollectiveMethods, sendbuf: Any, recvbuf: Any) -> Any:
     return allgather(np.array([elements("recvbuf", recvbuf)]), comm=comm).reshape(-1).tolist()
 
 
-_BLOCKING = (
-    *("Barrier", "Bcast", "Scatter", "Scatterv", "Gather", "Gatherv", "Allgather", "Allgatherv"),
-    *("Alltoall", "Alltoallv", "Alltoallw"),
-)
-_REDUCING = ("Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan")
 _INFO = inspect.Parameter("info", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=MPI.INFO_NULL)
 
 
-def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more: inspect.Parameter) -> None:
-    """Add the nonblocking or the persistent form of a method to the class."""
+def _derived(
+    method: str, begin: Callable[..., Any], name: str, kind: str, *more: inspect.Parameter
+) -> Callable[..., Any]:
+    """The nonblocking or the persistent form of a method."""
     primitive = primitive_called(method)
 
     def begun(self: CollectiveMethods, **given: Any) -> Any:
@@ -422,7 +389,7 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more:
             under_way = begin(primitive, read, self, **given)
         except NeedsNativeMPI as why:
             why.check_algorithm(given["algorithm"])
-            return _native(self, name, why, given | {"buf": given.get("recvbuf")})
+            return native(self, name, why, given | {"buf": given.get("recvbuf")})
         self._limits = channels[self.handle].limits
         under_way.forget_result()
         return under_way
@@ -438,12 +405,16 @@ def _derive(method: str, begin: Callable[..., Any], name: str, kind: str, *more:
 
     way = begun_with_counts if more or method == "Reduce_scatter" else begun
     lines, names = first_lines(primitive, name) if kind == "Nonblocking" and way is begun else ([], {})
-    setattr(CollectiveMethods, name, derived(getattr(CollectiveMethods, method), way, name, kind, more, lines, **names))
+    return derived(getattr(CollectiveMethods, method), way, name, kind, more, lines, **names)
 
 
-for _method in (*_BLOCKING, *_REDUCING):
-    _derive(_method, start, f"I{_method.lower()}", "Nonblocking")
-    _derive(_method, initialize, f"{_method}_init", "Persistent", _INFO)
-watch(
-    CollectiveMethods, [*_BLOCKING, *_REDUCING, *(f"I{_method.lower()}" for _method in (*_BLOCKING, *_REDUCING))], True
-)
+def _add(method: str, begin: Callable[..., Any], name: str, *more: Any) -> None:
+    made = AtFirstUse(partial(_derived, method, begin, name, *more))
+    setattr(CollectiveMethods, name, made)
+    made.__set_name__(CollectiveMethods, name)
+
+
+for _method in (*BLOCKING, *REDUCING):
+    _add(_method, start, f"I{_method.lower()}", "Nonblocking")
+    _add(_method, initialize, f"{_method}_init", "Persistent", _INFO)
+watch(CollectiveMethods, [*BLOCKING, *REDUCING, *(f"I{_method.lower()}" for _method in (*BLOCKING, *REDUCING))], True)

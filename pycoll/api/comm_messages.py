@@ -28,7 +28,6 @@ from ..arguments.device_arrays import (
 )
 from ..arguments.memory import is_host
 from ..arguments.streams import follow, wait_for_caller
-from ..runtime.gpu.memory import is_direct_to, packs_in_mpi
 from ..runtime.progress import advanced_elsewhere, tasks
 from . import pointtopoint
 
@@ -44,6 +43,8 @@ def _must_be_served(spec: Any, peer: int, comm: MPI.Comm, copied: bool = False) 
     array = _on_gpu(spec)
     if array is None:
         return False
+    from ..runtime.gpu.memory import is_direct_to, packs_in_mpi
+
     if not is_direct_to(peer, comm) or (not packs_in_mpi() and (copied or _has_gaps(spec))):
         return True
     wait_for_caller(array.device.id)

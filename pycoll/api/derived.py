@@ -8,6 +8,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
+class AtFirstUse:
+    """A method that is made when it is first used: making all methods would take time at the start of each program."""
+
+    def __init__(self, make: Callable[[], Callable[..., Any]]) -> None:
+        self._make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        setattr(self._owner, self._name, self._make())
+        return getattr(owner if instance is None else instance, self._name)
+
+
 def derived(
     blocking: Callable[..., Any],
     begin: Callable[..., Any],

@@ -1,43 +1,33 @@
 """`MPI.Request` and `MPI.Prequest` for ``python -m pycoll.run``: their class methods accept requests of pycoll too.
 
-The classes replace those of mpi4py in the module `mpi4py.MPI`.  Requests of mpi4py alone are passed on to mpi4py.
+The classes remain those of mpi4py, which are the classes of all requests that mpi4py creates.  Requests of mpi4py alone
+are passed on to mpi4py.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpi4py import MPI
 
 from ..runtime.progress import advanced_elsewhere, progress, tasks, until
-from .requests import MPIRequest, Persistent
+from .requests import Persistent
 from .requests import Request as OwnRequest
-from .several_requests import AnyRequest, concerned, is_active, is_complete
+from .several_requests import AnyRequest, concerned, is_active, is_complete, is_of_mpi
 
-_Prequest = MPI.Prequest
 Statuses = list[MPI.Status] | None
 
 
-class _BothKinds(type):
-    """The class of a class whose instances include requests of pycoll."""
-
-    kinds: tuple[type, ...]
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls.kinds)
-
-    def __subclasscheck__(cls, subclass: type) -> bool:
-        return issubclass(subclass, cls.kinds)
-
-
 def _all_of_mpi(requests: Sequence[AnyRequest]) -> bool:
-    return all(isinstance(request, MPIRequest) for request in requests)
+    return all(map(is_of_mpi, requests))
 
 
 def _tested(request: AnyRequest, status: MPI.Status | None, objects: bool) -> tuple[bool, Any]:
     """Test one request; with `objects`, as `test` of mpi4py does."""
-    if not isinstance(request, MPIRequest):
+    if not is_of_mpi(request):
         if status is not None:
             MPI.REQUEST_NULL.Test(status)  # an empty status
         return request.test()
@@ -121,7 +111,7 @@ def _one(status: MPI.Status | None) -> Statuses:
 
 def _method(name: str) -> Callable[..., Any]:
     """The class method of this name for requests of both kinds."""
-    native = getattr(MPIRequest, name)
+    native = getattr(MPI.Request, name)
     objects, kind = name[0].islower(), name.lower()
 
     def waitall(requests: Any, statuses: Statuses = None) -> Any:
@@ -171,33 +161,29 @@ def _method(name: str) -> Callable[..., Any]:
     return call
 
 
-class Request(MPIRequest, metaclass=_BothKinds):
-    """A request of mpi4py or of pycoll."""
-
-    kinds = (MPIRequest, OwnRequest, Persistent)
-
-
-class Prequest(_Prequest, metaclass=_BothKinds):
-    """A persistent request of mpi4py or of pycoll."""
-
-    kinds = (_Prequest, Persistent)
-
-    @classmethod
-    def Startall(cls, requests: Sequence[Any]) -> None:
-        """Start all requests."""
+def _startall(native: Callable[..., None]) -> Callable[..., None]:
+    def Startall(cls: type, requests: Sequence[Any]) -> None:
+        requests = list(requests)
         if _all_of_mpi(requests):
-            return _Prequest.Startall(list(requests))
+            return native(requests)
         for request in requests:
             request.Start()
 
-
-def replace_requests() -> None:
-    """Replace MPI.Request and MPI.Prequest by classes that accept requests of both kinds."""
-    for kind in (Request, Prequest):
-        kind.__module__ = MPI.__name__  # where pickle looks for the name
-        setattr(MPI, kind.__name__, kind)
+    Startall.__doc__ = native.__doc__
+    return Startall
 
 
-for _name in (start + end for start in ("Wait", "Test", "wait", "test") for end in ("all", "any", "some")):
-    for _kind in (Request, Prequest):
-        setattr(_kind, _name, classmethod(_method(_name)))
+def replace_methods() -> None:
+    """Let the class methods accept requests of both kinds, and requests of pycoll be instances of the classes."""
+    for name in (start + end for start in ("Wait", "Test", "wait", "test") for end in ("all", "any", "some")):
+        _assign(MPI.Request, name, classmethod(_method(name)))
+    _assign(MPI.Prequest, "Startall", classmethod(_startall(MPI.Prequest.Startall)))
+    _assign(OwnRequest, "__class__", property(lambda _: MPI.Request))  # for isinstance
+    _assign(Persistent, "__class__", property(lambda _: MPI.Prequest))
+
+
+def _assign(kind: type, name: str, value: object) -> None:
+    """Assign an attribute of a class for which Python does not allow this: classes of mpi4py are immutable."""
+    (attributes,) = gc.get_referents(kind.__dict__)  # `__dict__` is a read-only view of them
+    attributes[name] = value
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))

@@ -19,7 +19,6 @@ from ..arguments.memory import allocate_like, is_host
 from ..base import settings
 from ..base.counters import count
 from ..base.errors import TruncatedMessage, WrongRank, WrongTag
-from ..runtime.gpu.memory import is_direct_to
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import tasks, until
 
@@ -125,6 +124,8 @@ def _outgoing(buf: Any, dest: int, tag: int, comm: MPI.Comm) -> tuple[Array, lis
     array = send_array("buf", buf)
     if is_host(array):
         return array, _spec(array)
+    from ..runtime.gpu.memory import is_direct_to
+
     if not is_direct_to(dest, comm):
         return array, _spec(device_copies.to_host(array))
     streams.wait_for_caller(array.device.id)
@@ -137,6 +138,8 @@ def _incoming(buf: Any, source: int, tag: int, comm: MPI.Comm) -> tuple[Array, l
     array = recv_array("buf", buf)
     if is_host(array):
         return array, _spec(array), None
+    from ..runtime.gpu.memory import is_direct_to
+
     if not is_direct_to(source, comm):
         streams.follow(array.device.id)
         stage = device_copies.pinned(array.nbytes)

@@ -29,8 +29,6 @@ from ..runtime.recording.phases import recorded_wait
 from .comm_messages import follow_tasks, following
 from .watched import watch_requests
 
-MPIRequest = MPI.Request  # `python -m pycoll.run` replaces the name in mpi4py.MPI
-
 
 class _Waited:
     """The methods that all requests have, as in mpi4py."""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from mpi4py import MPI
 
 from ..runtime import progress
 from ..runtime.failures import TOLERANT
 from .pointtopoint import awaited, check_length
-from .requests import MPIRequest, Persistent, Request
+from .requests import Persistent, Request
 
-AnyRequest = Request | Persistent | MPIRequest
+AnyRequest = Request | Persistent | MPI.Request
+
+
+def is_of_mpi(request: object) -> TypeGuard[MPI.Request]:
+    """Whether a request is one of mpi4py; under `python -m pycoll.run`, `isinstance` accepts those of pycoll too."""
+    return issubclass(type(request), MPI.Request)
 
 
 def waitall(requests: Sequence[AnyRequest]) -> list[Any]:
@@ -37,7 +42,7 @@ def waitall(requests: Sequence[AnyRequest]) -> list[Any]:
 
 
 def _wait(request: AnyRequest, place: int, count: int) -> Any:
-    if not isinstance(request, MPIRequest):
+    if not is_of_mpi(request):
         if not hasattr(request, "wait"):
             raise TypeError(f"requests[{place}] must be a request, not {request!r}")
         return request.wait()
@@ -56,7 +61,7 @@ def _tested(request: AnyRequest, place: int) -> tuple[bool, Any]:
     try:
         return request.test()
     except MPI.Exception as error:
-        if isinstance(request, MPIRequest):
+        if is_of_mpi(request):
             check_length(error, f"the buffer of requests[{place}]")
         raise
 
@@ -94,14 +99,14 @@ def waitany(requests: Sequence[AnyRequest]) -> tuple[int, Any]:
 
     if not waiting:
         return MPI.UNDEFINED, None
-    messages = [request for _, request in waiting if isinstance(request, MPIRequest)]
+    messages = [request for _, request in waiting if is_of_mpi(request)]
     progress.until(done, "waitany", lambda: f"it waits for {' or '.join(map(awaited, messages))}", concerned(requests))
     return found[0]
 
 
-def concerned(requests: Sequence[AnyRequest]) -> list[Any]:
+def concerned(requests: Sequence[Any]) -> list[Any]:
     """The collectives in flight among active requests, which a timeout names."""
-    return [request.task for request in requests if not isinstance(request, MPIRequest) and request.active]
+    return [request.task for request in requests if not is_of_mpi(request) and request.active]
 
 
 def is_complete(request: AnyRequest) -> bool:
@@ -109,12 +114,12 @@ def is_complete(request: AnyRequest) -> bool:
 
     In Open MPI, only MPI_Test notices that a message will not come because a rank has failed.
     """
-    return bool(request.Get_status()) or (TOLERANT and isinstance(request, MPIRequest) and request.Test())
+    return bool(request.Get_status()) or (TOLERANT and is_of_mpi(request) and request.Test())
 
 
-def is_active(request: AnyRequest) -> bool:
+def is_active(request: Any) -> bool:
     """Whether the completion of a request has not been reported yet."""
-    return request != MPI.REQUEST_NULL if isinstance(request, MPIRequest) else request.active
+    return bool(request != MPI.REQUEST_NULL if is_of_mpi(request) else request.active)
 
 
 def testall(requests: Sequence[AnyRequest]) -> tuple[bool, list[Any] | None]:

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
-from mpi4py import MPI
-
 from ..base import settings
-from ..base.user_warnings import warn
-from ..runtime.attach import channels
-from ..runtime.recording.roll_call import CALL, ENTERED, SINCE, WAITS, RollCall, now
-from ..runtime.recording.steps import identity
-
-_world = MPI.COMM_WORLD
 
 
 def watch(owner: Any, names: Iterable[str], method: bool = False) -> None:
@@ -30,111 +20,15 @@ def watch(owner: Any, names: Iterable[str], method: bool = False) -> None:
     method : bool, default False
         Whether the first argument is the communicator; otherwise the keyword `comm` is.
     """
-    if roll := _roll():
-        for name in names:
-            setattr(owner, name, _noting(roll, getattr(owner, name), name, method))
+    if settings.WATCH:
+        from .noting import note_calls
+
+        note_calls(owner, names, method)
 
 
 def watch_requests(persistent: Any, requests: Iterable[Any]) -> None:
     """Replace the methods that start persistent collectives, and those that wait for collectives in flight."""
-    if roll := _roll():
-        persistent.Start = _noting_start(roll, persistent.Start)
-        for kind in requests:
-            kind.Wait = _noting_wait(roll, kind.Wait)
+    if settings.WATCH:
+        from .noting import note_requests
 
-
-@functools.cache
-def _roll() -> RollCall | None:
-    """The roll call of this rank; None without ``PYCOLL_WATCH``, or if the files cannot be created."""
-    if not settings.WATCH:
-        return None
-    try:
-        return RollCall(Path(settings.WATCH), _world.rank, _world.size)
-    except OSError as error:
-        warn(f"PYCOLL_WATCH={settings.WATCH} cannot be used: {error}")
-        return None
-
-
-def _noting(roll: RollCall, function: Callable[..., Any], name: str, method: bool) -> Callable[..., Any]:
-    """Return a function that does the same; what it does besides takes less than a microsecond."""
-    number = roll.named(name)
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        comm = args[0] if method else kwargs.get("comm") or _world
-        try:
-            place = channels[comm.handle].place
-        except (AttributeError, KeyError, TypeError):  # a new communicator, or a wrong argument
-            place = 0
-        place, view = place or _place(roll, comm), roll.view
-        if view[place] & 1:  # the call is part of another one
-            return function(*args, **kwargs)
-        view[place + CALL] = number
-        view[place + ENTERED] = now()
-        view[place] += 1
-        try:
-            return function(*args, **kwargs)
-        finally:
-            view[place] += 1
-            if place == roll.first:
-                _move_first(roll, comm)
-
-    return call
-
-
-def _place(roll: RollCall, comm: Any) -> int:
-    """The position of a communicator; `first` before its first call is complete."""
-    channel = channels.get(getattr(comm, "handle", None))  # type: ignore[arg-type]
-    if channel is None:
-        return roll.first
-    if not channel.place:
-        ident = identity(channel.comm)
-        channel.place = roll.add(ident.name, channel.comm.rank, ident.ranks)
-    return channel.place
-
-
-def _move_first(roll: RollCall, comm: Any) -> None:
-    """Note the first call on a communicator where later calls are noted, now that it is known."""
-    place, view = _place(roll, comm), roll.view
-    if place != roll.first:
-        for field in (CALL, ENTERED):
-            view[place + field] = view[roll.first + field]
-        view[place] += 2
-
-
-def _noting_start(roll: RollCall, start: Callable[[Any], None]) -> Callable[[Any], None]:
-    @functools.wraps(start)
-    def noting(request: Any) -> None:
-        view, place = roll.view, _place_of(roll, request)
-        view[place + CALL] = roll.named(_primitive(request))
-        view[place + ENTERED] = now()
-        view[place] += 1
-        try:
-            return start(request)
-        finally:
-            view[place] += 1
-
-    return noting
-
-
-def _noting_wait(roll: RollCall, wait: Callable[..., bool]) -> Callable[..., bool]:
-    @functools.wraps(wait)
-    def noting(request: Any, status: MPI.Status | None = None) -> bool:
-        view, place = roll.view, _place_of(roll, request)
-        view[place + SINCE] = now()
-        view[place + WAITS] = roll.named(_primitive(request))
-        try:
-            return wait(request, status)
-        finally:
-            view[place + WAITS] = 0
-
-    return noting
-
-
-def _place_of(roll: RollCall, request: Any) -> int:
-    channel = getattr(request.task, "channel", None)
-    return (channel.place if channel else 0) or roll.first
-
-
-def _primitive(request: Any) -> str:
-    return str(getattr(request.task, "name", "a collective of MPI")).partition(" on rank")[0]
+        note_requests(persistent, requests)

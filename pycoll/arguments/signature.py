@@ -39,8 +39,7 @@ _DATATYPES = [MPI.BYTE, MPI.CHAR, MPI.SIGNED_CHAR, MPI.UNSIGNED_CHAR, MPI.SHORT,
 _DATATYPES += [MPI.UNSIGNED, MPI.LONG, MPI.UNSIGNED_LONG, MPI.LONG_LONG, MPI.UNSIGNED_LONG_LONG, MPI.FLOAT, MPI.DOUBLE]
 _DATATYPES += [MPI.C_BOOL, MPI.INT8_T, MPI.INT16_T, MPI.INT32_T, MPI.INT64_T, MPI.UINT8_T, MPI.UINT16_T, MPI.UINT32_T]
 _DATATYPES += [MPI.UINT64_T, MPI.C_FLOAT_COMPLEX, MPI.C_DOUBLE_COMPLEX, MPI.COMPLEX, MPI.DOUBLE_COMPLEX]
-# by identity: the constants of mpi4py are never freed
-_DTYPES = {id(one): dtype for one in _DATATYPES if one != MPI.DATATYPE_NULL and (dtype := dtype_of(one))}
+_DTYPES: dict[int, np.dtype] = {}  # by identity: the constants of mpi4py are never freed
 
 
 def is_array(buffer: Any) -> bool:
@@ -49,8 +48,20 @@ def is_array(buffer: Any) -> bool:
 
 
 # the dtypes of arrays that mpi4py accepts without a datatype, and the identities of these datatypes
-BASIC = frozenset((*_DTYPES, *_DTYPES.values()))
-ITEMSIZES = {name: dtype.itemsize for name, dtype in _DTYPES.items()}  # of datatypes, by identity
+BASIC: set[Hashable] = set()
+ITEMSIZES: dict[int, int] = {}  # of datatypes, by identity
+
+
+def know_datatypes() -> None:
+    """Fill the tables of datatypes, for which MPI must be initialized."""
+    if not _DTYPES:
+        _DTYPES.update((id(one), dtype) for one in _DATATYPES if one != MPI.DATATYPE_NULL and (dtype := dtype_of(one)))
+        BASIC.update((*_DTYPES, *_DTYPES.values()))
+        ITEMSIZES.update((name, dtype.itemsize) for name, dtype in _DTYPES.items())
+
+
+if MPI.Is_initialized():
+    know_datatypes()
 
 
 def names_of(dtype: np.dtype) -> tuple[Hashable, ...]:

@@ -10,10 +10,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mpi4py import MPI
 
 PAUSE = 0.5  # seconds: launchers forward output with a delay, and at an abort drop what they have not read

@@ -29,13 +29,15 @@ or G: 64K.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import hooks
 from .numbers import bytes_in, check_positive
+
+if TYPE_CHECKING:
+    import logging
 
 # the variables that are read here; each primitive has another one
 VARIABLES = (
@@ -180,16 +182,26 @@ def configure(
     hooks.begin_epoch()
 
 
-logger = logging.getLogger("pycoll.algorithms")
+def logger() -> logging.Logger | None:
+    """The logger of choices, if it is enabled: without an import of logging, it is not, and the import takes time."""
+    if "logging" not in sys.modules:
+        return None
+    import logging
+
+    found = logging.getLogger("pycoll.algorithms")
+    return found if found.isEnabledFor(logging.DEBUG) else None
 
 
 def start_logging() -> None:
     """Start logging, if `PYCOLL_LOG` asks for it."""
     if _word_from("PYCOLL_LOG", "algorithms"):
+        import logging
+
+        logger = logging.getLogger("pycoll.algorithms")
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
         logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+        logger.setLevel(logging.DEBUG)
 
 
 start_logging()

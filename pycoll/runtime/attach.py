@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arguments.device_arrays import gpu_possible
+from ..arguments.signature import know_datatypes
 from ..base import hooks, settings
 from ..base.errors import CollectiveTimeout, CommunicatorLimit, MismatchError, WrongCommunicator
 from ..base.user_warnings import warn
@@ -29,7 +30,6 @@ from .channel import Channel
 from .eager import eager_limit
 from .failures import failures_named
 from .garbage import free_dropped
-from .gpu import cuda_aware
 from .interruptions import interruptions_delayed
 from .progress import drain, until
 from .recording.steps import identity, ranks_in
@@ -235,6 +235,7 @@ def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
 def _register(
     comm: MPI.Intracomm, private: MPI.Intracomm, facts: CommFacts, choices: Mapping[str, str] | None = None
 ) -> Channel:
+    know_datatypes()
     identity(private)
     channel = Channel(private, facts, Choices(), fitting(facts))
     channel.choices.update(choices or {})
@@ -278,15 +279,15 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
 
     Hosts are compared by processor name, because Split_type would block the progress of collectives in flight.
     """
-    name = hashlib.sha256(MPI.Get_processor_name().encode()).digest()[:8]
+    name = MPI.Get_processor_name().encode()
     file, problem = usable_tuning_file()
     may_be_native = settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE
     digest = file.digest if file else 0
     on_gpu = gpu_possible()
-    direct = on_gpu and cuda_aware.support().aware
+    direct = on_gpu and _cuda_aware()
     mine = np.array(
         [
-            int.from_bytes(name, "little", signed=True),
+            zlib.crc32(name) << 31 ^ zlib.crc32(name[::-1]),  # 63 bits
             digest,
             on_gpu,
             may_be_native,
@@ -328,6 +329,12 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     if not facts.one_tuning_file:
         _warn("the ranks have different tuning files, so none is used")
     return facts
+
+
+def _cuda_aware() -> bool:
+    from .gpu import cuda_aware  # imported only with CuPy
+
+    return bool(cuda_aware.support().aware)
 
 
 def _eager(hosts: Sequence[int], limits: Sequence[int]) -> int:

@@ -10,7 +10,8 @@ import contextlib
 import weakref
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
@@ -28,12 +29,14 @@ from ..selection.tuning_file import Tuned
 from .bind import bind, lowered
 from .executable import Executable, freed_at_its_end
 from .failures import rank_failed
-from .gpu.ipc import Opened
 from .limits import Limits
-from .meeting import BoardMeeting, Meeting, MessageMeeting
 from .misses import Misses
 from .plan import Plan
 from .registered import NotEnoughMemory, Registered
+
+if TYPE_CHECKING:
+    from .gpu.ipc import Opened
+    from .meeting import Meeting
 
 KEPT = 256  # executables kept for each communicator
 KEPT_REQUESTS = 8192  # the most requests that they have together
@@ -55,7 +58,6 @@ class Channel:
         self.place = 0  # its position in the roll call
         self.registered = Registered(private, facts.on_host_of(private.rank))
         self.misses: dict[str, Misses] = defaultdict(Misses)  # by primitive
-        self.opened = Opened()  # GPU memory of the other ranks of this host
         self._meetings: dict[int, Meeting] = {}  # of blocking collectives, by the width of their tables
         # of completed collectives, for the next ones in flight
         self._idle: dict[int, list[Meeting]] = defaultdict(list)
@@ -69,6 +71,13 @@ class Channel:
         self.last_tag = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)  # of no collective
         self._tags = self.last_tag - 1 - BLOCKING
         self._started = 0
+
+    @cached_property
+    def opened(self) -> Opened:
+        """The GPU memory of the other ranks of this host that this rank has opened."""
+        from .gpu.ipc import Opened
+
+        return Opened()
 
     @property
     def size(self) -> int:
@@ -192,6 +201,8 @@ class Channel:
 
     def meeting(self, width: int, tag: int | None) -> Meeting:
         """A meeting for a collective on registered buffers; without `tag`, for a blocking one."""
+        from .meeting import BoardMeeting, MessageMeeting
+
         if tag is None:
             if width not in self._meetings:
                 # with GPU memory, rows are longer than those of the board, and two meetings may be open at a time
@@ -340,7 +351,8 @@ class Channel:
         if not any(channel is self for channel, *_ in _abandoned):
             self.clear()
             self.forget_plans()  # plans refer to the channel
-            self.opened.close()
+            if "opened" in vars(self):
+                self.opened.close()
             self.comm.Free()
 
 

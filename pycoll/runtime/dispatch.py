@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -27,19 +26,16 @@ from ..compiler.program import BLOCKING, Program, is_native
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
 from ..selection.rules import most_pieces
 from ..selection.select import SHORT, Choice, SelectionKey, native_limit, select
-from . import consistency, native, reference
+from . import native
 from .channel import Channel
 from .executable import Executable, freed_at_its_end
 from .failures import TOLERANT
-from .gpu.memory import memory_of
 from .plan import Plan, make_plan
-from .plan_device import DevicePlan
-from .plan_shared import SharedPlan
 from .progress import Task
 from .recording import recorder
-from .sharing import Sharing
-from .sharing_choice import can_share, find_sharing
-from .sharing_device import DeviceSharing
+
+if TYPE_CHECKING:
+    from .sharing import Sharing
 
 # (primitive, sendbuf, recvbuf, rank, size, root, recvcounts) -> CheckedBuffers
 Reader = Callable[[Primitive, Any, Any, int, int, int, Any], CheckedBuffers]
@@ -64,7 +60,7 @@ class Call(NamedTuple):
     form: str = "blocking"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Binder:
     """Binds the parts of one collective to their buffers.
 
@@ -94,7 +90,7 @@ class Binder:
         return self._tag
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Prepared:
     """A collective whose arguments have been checked."""
 
@@ -136,6 +132,8 @@ class Prepared:
     def openings(self) -> Iterator[Executable]:
         """The parts before the collective: comparing the arguments across ranks."""
         if settings.CHECK:
+            from . import consistency
+
             yield from consistency.compare(self.key, self.buffers, self.operation, self.typed, self.bind)
         if self.key.counts_missing and self.bind.form == "persistent":  # its executable is made once, before it runs
             yield from self._exchange_counts()
@@ -152,7 +150,7 @@ class Prepared:
         """A plan for calls like this one, or None; `executable` is the executable of a blocking call."""
         buffers, operation = self.buffers, self.operation
         on_host = is_host(buffers.send) and is_host(buffers.recv)
-        ipc = self.sharing if isinstance(self.sharing, DeviceSharing) and self.sharing.memory else None
+        ipc = getattr(self.sharing, "memory", None)  # of DeviceSharing
         if (operation and not operation.predefined) or not (on_host or executable or ipc):
             return None
         allocates = call.recvbuf is None and buffers.recv is not None
@@ -169,13 +167,18 @@ class Prepared:
             if not (buffers.result is None or buffers.result is recv or self._ends_in_block()):
                 return None
             plan.answer = _answer(buffers.result, recv)
-        if ipc:
-            return DevicePlan.around(plan, ipc)
         if self.sharing:
-            return SharedPlan.around(plan, self.sharing) if on_host else None
+            return self._shared_plan(plan, bool(ipc)) if ipc or on_host else None
         if executable:
             plan.keep(executable, (address(buffers.send), address(buffers.recv)))
         return plan
+
+    def _shared_plan(self, plan: Plan, ipc: bool) -> Plan:
+        from .plan_device import DevicePlan
+        from .plan_shared import SharedPlan
+
+        kind: Any = DevicePlan if ipc else SharedPlan
+        return kind.around(plan, self.sharing)  # type: ignore[no-any-return]
 
     def _ends_in_block(self) -> bool:
         """Whether the result is the beginning of the receive buffer."""
@@ -206,6 +209,8 @@ class Prepared:
         if self.key.counts_missing:
             yield from self._exchange_counts()
         if self.by_reference:
+            from . import reference
+
             tag = self.bind.tag() or BLOCKING
             yield from reference.parts(self.channel.comm, self.key, self.buffers, self.operation, tag)
         else:
@@ -248,6 +253,8 @@ def prepare(call: Call, channel: Channel) -> Prepared:
         if chosen.name == NATIVE:
             native.check(buffers, operation)
         if not (is_host(buffers.send) and is_host(buffers.recv)):
+            from .gpu.memory import memory_of
+
             given = (call.sendbuf, call.recvbuf)
             buffers.memory = memory_of(buffers.send, buffers.recv, buffers.dtype, operation, given)
             buffers.memory.follow()
@@ -257,7 +264,11 @@ def prepare(call: Call, channel: Channel) -> Prepared:
         raise
     key = _program_key(call, channel, buffers, operation, chosen, choice)
     typed = bool(operation) or call.read is check_buffers
-    sharing = find_sharing(channel, key, buffers, operation, call.form)
+    sharing = None
+    if channel.registers or channel.facts.cuda_ipc:
+        from .sharing_choice import find_sharing
+
+        sharing = find_sharing(channel, key, buffers, operation, call.form)
     if choice.native_unless_registered and sharing:
         sharing.misses = channel.misses[call.primitive]
     if choice.native_unless_registered and call.form == "blocking":
@@ -299,6 +310,8 @@ def _report(error: Exception, call: Call, channel: Channel, bind: Binder) -> Non
 
     Raises MismatchError if this rank leaves the call to MPI and another rank does not.
     """
+    from . import consistency
+
     mine = consistency.Failed(call.primitive, str(error))
     rank, size = call.comm.rank, call.comm.size
     received: list[Any] = []
@@ -361,7 +374,7 @@ def _algorithm(
     same = native_is_same(channel, primitive, nbytes, buffers.dtype, operation)
     may_be_native = same and call.form == "blocking"
     drop_in = same and call.form != "persistent" and call.read is read and channel.facts.native
-    registered = can_share(channel, primitive, operation)
+    registered = channel.registers and _can_share(channel, primitive, operation)
     missed = channel.misses[primitive].many
     key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in, registered, missed)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
@@ -377,9 +390,14 @@ def _algorithm(
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
         raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")
-    if settings.logger.isEnabledFor(logging.INFO):
-        _log(primitive, algorithm.name, channel.size, nbytes, buffers.dtype, choice.reason)
+    _log(primitive, algorithm.name, channel.size, nbytes, buffers.dtype, choice.reason)
     return algorithm, choice
+
+
+def _can_share(channel: Channel, primitive: str, operation: Operation | None) -> bool:
+    from .sharing_choice import can_share
+
+    return can_share(channel, primitive, operation)
 
 
 def native_is_same(channel: Channel, primitive: str, nbytes: int, dtype: np.dtype, op: Operation | None) -> bool:
@@ -402,8 +420,6 @@ _logged: set[tuple[Any, ...]] = set()
 def _log(primitive: str, algorithm: str, size: int, nbytes: int, dtype: np.dtype, reason: str) -> None:
     """Log each new kind of call once."""
     kind = (primitive, algorithm, size, nbytes, dtype, reason)
-    if kind not in _logged:
+    if (logger := settings.logger()) and kind not in _logged:
         _logged.add(kind)
-        settings.logger.info(
-            "%s of %d bytes (%s) on %d ranks: %s, %s", primitive, nbytes, dtype, size, algorithm, reason
-        )
+        logger.debug("%s of %d bytes (%s) on %d ranks: %s, %s", primitive, nbytes, dtype, size, algorithm, reason)

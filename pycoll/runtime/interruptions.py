@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` without enumerations, in a twentieth of the time
 import functools
-import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -86,6 +85,6 @@ class interruptions_delayed:
         self._over = True
 
 
-_SIGNALS = sorted(map(int, signal.valid_signals()))
+_SIGNALS = sorted(map(int, _signal.valid_signals()))
 _last: list[list[Any]] = [[], []]  # the handlers of all signals, and the positions of those that are functions
 _delays: list[interruptions_delayed] = []  # at most one

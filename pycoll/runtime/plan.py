@@ -41,7 +41,7 @@ def _nobody() -> object:
     return _nobody
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Plan(ABC):
     """The program for calls of one kind, and its executables."""
 
@@ -106,7 +106,7 @@ class Plan(ABC):
         """Drop the executable with this key among the plans that it knows, because it is freed."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class StagedPlan(Plan):
     """A plan for short buffers in host memory, which are copied; programs work on the copies.
 
@@ -197,7 +197,7 @@ class StagedPlan(Plan):
         return self.channel.bind_anew(program, buffers, places, self.operation, in_flight=True), send_stage, recv_stage
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class PlacedPlan(Plan):
     """A plan for long buffers, and for buffers in GPU memory."""
 

@@ -136,7 +136,8 @@ class Registered:
         if len(self.here) == 1:
             return None
         if len(self.areas) == AREAS:
-            settings.logger.info("registered arrays are in ordinary memory: there are %d areas, the most", AREAS)
+            if logger := settings.logger():
+                logger.debug("registered arrays are in ordinary memory: there are %d areas, the most", AREAS)
             return None
         had = [sum(area.parts[place].nbytes for area in self.areas.values()) for place in range(len(self.here))]
         maps = self._share([max(size, GROWTH, min(before, KEPT)) for size, before in zip(sizes, had)])
@@ -165,9 +166,9 @@ class Registered:
                 table = self._exchange([problem is not None, *file.row])
                 failed, rows = table[:, 0], table[:, 1:]
                 if failed.any():
-                    settings.logger.info(
-                        "registered arrays are in ordinary memory: %s", problem or "another rank cannot share any"
-                    )
+                    if logger := settings.logger():
+                        why = problem or "another rank cannot share any"
+                        logger.debug("registered arrays are in ordinary memory: %s", why)
                     return None
             return file.parts
 

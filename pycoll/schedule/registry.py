@@ -363,8 +363,10 @@ def member(family: Algorithm, k: int) -> Algorithm:
 
 def find(primitive: str, name: str) -> Algorithm:
     """Return the registered algorithm with this name, or "native"; raise ValueError that lists the valid names."""
+    if name == NATIVE and isinstance(primitive, str) and primitive in PRIMITIVES:
+        return _native(primitive)  # without importing the others
     catalogue = algorithms_of(primitive)
-    return _native(primitive) if name == NATIVE else _found(catalogue, primitive, name, [*catalogue, NATIVE])
+    return _found(catalogue, primitive, name, [*catalogue, NATIVE])
 
 
 def find_schedule(primitive: str, name: str) -> Algorithm:

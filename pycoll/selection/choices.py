@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterator, MutableMapping
 from functools import cache
@@ -71,6 +70,8 @@ def unknown_variables() -> str:
     ends = [name.removeprefix("PYCOLL_") for name in known]  # the prefix would make all names alike
     for name in sorted(os.environ):
         if name.upper().startswith("PYCOLL_") and name not in known:
+            import difflib
+
             nearest = difflib.get_close_matches(name.upper().removeprefix("PYCOLL_"), ends, 1, 0.85)
             hint = f"; is it PYCOLL_{nearest[0]}?" if nearest else ""
             problems.append(f"the environment variable {name} is not known and has no effect{hint}")

@@ -16,17 +16,15 @@ they were not measured.
 
 from __future__ import annotations
 
-import bisect
-import contextlib
-import hashlib
-import json
 import math
 import os
 from functools import cache, lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..schedule.registry import NATIVE, PRIMITIVES, algorithms_of, find, has_algorithm
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FORMAT, VERSION = "pycoll tuning", 1
 TINY = 64  # bytes: calls shorter than the shortest measured one take the same time, if that one is this short
@@ -82,7 +80,7 @@ class Tuned:
         latency + bytes / bandwidth is nearly linear between two sizes.
         """
         points = self._points.get(primitive, [])
-        at = bisect.bisect_left(points, nbytes, key=lambda point: point.nbytes)
+        at = sum(point.nbytes < nbytes for point in points)
         around = points[max(at - 1, 0) : at + 1]
         if not around or len(around) == 1 or around[1].nbytes == nbytes:
             near = around and around[-1].nbytes / 2 <= nbytes <= around[-1].nbytes * 2
@@ -132,6 +130,8 @@ class FixedChoice(Tuned):
     """A measurement of one candidate only, with registered buffers for calls of all sizes."""
 
     def __init__(self, candidate: Candidate) -> None:
+        from pathlib import Path
+
         super().__init__(Path(), {}, {})
         self.best = lambda *kind: candidate  # type: ignore[assignment]
         self.registered_from = lambda *kind: 0  # type: ignore[assignment]
@@ -188,23 +188,31 @@ def empty(path: Path) -> TuningFile:
 
 def default_path() -> Path:
     """The path in the configuration directory of the user; it begins with ~ if the user has no home directory."""
+    from pathlib import Path
+
+    return Path(_default_path())
+
+
+def _default_path() -> str:
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return Path(base) / "pycoll" / "tuning.json"
+    return os.path.join(base, "pycoll", "tuning.json")
 
 
 def path_in_use() -> Path | None:
     """The file to use: the one that ``PYCOLL_TUNING`` names, or the default one if it exists."""
     named = os.environ.get("PYCOLL_TUNING", "")
-    if named:
-        return None if named == "off" else Path(named)
-    with contextlib.suppress(OSError):  # it may be in a directory that cannot be read
-        if (path := default_path()).exists():
-            return path
-    return None
+    if named == "off" or not (named or os.path.exists(_default_path())):
+        return None
+    from pathlib import Path
+
+    return Path(named or _default_path())
 
 
 def read(path: Path) -> TuningFile:
     """Read a tuning file; raises InvalidTuningFile if it does not exist, is broken, or has another version."""
+    import hashlib
+    import json
+
     try:
         content = path.read_bytes()
         document = json.loads(content)

@@ -2,8 +2,14 @@
 
 Start the program with ``mpiexec -n 4 python train.py`` or ``srun python train.py``.  Ranks and the number of ranks come
 from MPI.  Importing this module registers the backend, sets the environment variables that ``env://`` reads, and
-registers the scheme ``mpi://``.  All ranks of COMM_WORLD import it.  Nothing else of pycoll imports torch.
+registers the scheme ``mpi://``.  All ranks of COMM_WORLD import it.  In a process that multiprocessing started, for
+example a worker of a DataLoader, it does not initialize MPI.  Nothing else of pycoll imports torch.
 """
+
+# ruff: noqa: E402
+from .children import leave_mpi_alone
+
+leave_mpi_alone()  # before the first import of mpi4py.MPI
 
 from ..base import mpi as _mpi  # noqa: F401  # first, because it says if there is no MPI library
 

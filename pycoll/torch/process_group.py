@@ -14,6 +14,7 @@ from pycoll.arguments.ops import OpName
 
 from . import rendezvous, sparse
 from .arrays import as_array, operation, scaled
+from .children import check_rank
 from .flat import Actions, apart, divide, elements, in_items, is_part, to_read, to_write
 from .group import Group, create_comm
 from .work import All, Message, Work
@@ -245,6 +246,7 @@ class ProcessGroup(Group):
 
 def create(options: Any, backend_options: Any) -> ProcessGroup:
     """Create a process group for torch.distributed, which calls this on the members of the group only."""
+    check_rank()
     world = MPI.Intracomm(MPI.COMM_WORLD)
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     if options.group_size > world.size or ranks[options.group_rank] != world.rank:

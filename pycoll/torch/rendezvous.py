@@ -13,6 +13,8 @@ import torch.distributed
 from mpi4py import MPI
 from torch.distributed.constants import default_pg_timeout
 
+from .children import check_rank, is_child
+
 CONNECT_SECONDS = 5.0  # how long a rank tries one address of rank 0
 
 
@@ -22,7 +24,7 @@ _set: dict[str, str] = {}  # the variables that this module has set
 def register() -> None:
     """Register the scheme ``mpi://``, and set the variables that ``env://`` reads, where they are not set."""
     torch.distributed.register_rendezvous_handler("mpi", _meet)
-    if "TORCHELASTIC_RUN_ID" not in os.environ:  # torchrun has set them; each process is an MPI job of its own
+    if "TORCHELASTIC_RUN_ID" not in os.environ and not is_child():  # torchrun starts each process as an MPI job
         set_variables()
 
 
@@ -43,6 +45,7 @@ def set_variables() -> None:
 
 def _meet(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[tuple[Any, int, int]]:
     """Yield the store, the rank and the number of ranks for ``mpi://``.  Collective over COMM_WORLD."""
+    check_rank()
     world = MPI.COMM_WORLD
     host = MPI.Intracomm(world.Split_type(MPI.COMM_TYPE_SHARED))
     address, port = _meeting_point(world, host)

@@ -87,6 +87,52 @@ for name in ("COMM_WORLD", "COMM_SELF"):
     tell("a duplicate:", bool(duplicate), comm.allreduce(1))
 """
 
+OPTIONS = """
+import sys
+import mpi4py
+for name, value in (option.split("=") for option in sys.argv[1:]):
+    setattr(mpi4py.rc, name, {"True": True, "False": False}.get(value, value))
+import numpy as np
+from mpi4py import MPI
+from mpi4py.MPI import COMM_SELF
+
+comm = MPI.COMM_WORLD
+print("initialized", MPI.Is_initialized())
+if not MPI.Is_initialized():
+    print("obtained", MPI.Init_thread(MPI.THREAD_FUNNELED) == MPI.THREAD_FUNNELED)
+print("level", MPI.Query_thread(), "fatal", comm.Get_errhandler() == MPI.ERRORS_ARE_FATAL)
+values, result = np.ones(5000), np.empty(5000)
+for each in (comm, MPI.COMM_WORLD, COMM_SELF):
+    each.Iallreduce(values, result).Wait()
+    print("sum", result[0], each is MPI.COMM_WORLD, type(each) is type(comm))
+request = comm.Allreduce_init(values, result)
+request.Start()
+request.Wait()
+request.Free()
+comm.Allreduce(values, result)
+if mpi4py.rc.finalize is False:
+    MPI.Finalize()
+    print("finalized", MPI.Is_finalized())
+"""
+
+MODULES = """
+import sys
+import numpy as np
+from mpi4py import MPI
+MPI.COMM_WORLD.Allreduce(np.ones(3), np.empty(3))
+print("modules", *sys.modules)
+"""
+
+ALONE = """
+import sys
+if "mpi4py" in sys.modules and "mpi4py.MPI" in sys.modules:
+    print("MPI is imported")
+if sys.argv[1:] == ["import"]:
+    from mpi4py import MPI
+    MPI.Finalize()
+raise RuntimeError("not in a job")
+"""
+
 GAPS = """
 import numpy as np
 from mpi4py import MPI
@@ -97,6 +143,8 @@ print(recv.tolist())
 """
 
 REQUESTS = """
+import copy
+import pickle
 import numpy as np
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
@@ -131,6 +179,18 @@ requests, places = begin(), []
 while (found := MPI.Request.Testany(requests)) != (MPI.UNDEFINED, True):
     places += [found[0]] if found[1] else []
 assert sorted(places) == [0, 1, 2]
+made = [comm.isend("word", peer), comm.irecv(source=peer), comm.Create_cart([2]).Isend(a[:0], peer), MPI.REQUEST_NULL]
+made += [comm.Irecv(b[:0], peer), persistent := comm.Send_init(a, MPI.PROC_NULL)]
+assert [type(request) for request in made] == [MPI.Request] * 5 + [MPI.Prequest]
+assert type(MPI.Prequest(persistent)) is MPI.Prequest and type(MPI.Request(persistent)) is MPI.Request
+for kind in (MPI.Request, MPI.Prequest):
+    null = kind(MPI.REQUEST_NULL)
+    copies = [kind.fromhandle(null.handle), kind.f2py(null.py2f()), pickle.loads(pickle.dumps(null)), copy.copy(null)]
+    assert all(type(request) is kind and request == null for request in copies)
+assert pickle.loads(pickle.dumps(MPI.REQUEST_NULL)) is MPI.REQUEST_NULL
+persistent.Free()
+comm.Isend(a[:0], peer)
+MPI.Request.waitall(made[:3] + made[4:5])
 mixed = lambda: [comm.Iallreduce(a, b), comm.isend("word", peer), comm.irecv(source=peer)]
 assert MPI.Request.waitall(mixed()) == [None, None, "word"]
 requests, objects = mixed(), []
@@ -242,6 +302,36 @@ def test_the_constants_are_what_mpi4py_makes_them(tmp_path):
     plain = run(2, [str(path)])
     assert plain.code == 0 and "is itself: True False" in plain.output
     assert runs(2, path).splitlines() == plain.output.splitlines()
+
+
+@pytest.mark.parametrize(
+    "options", [["initialize=False", "finalize=False"], ["thread_level=serialized", "errors=fatal"]], ids=" ".join
+)
+def test_the_options_of_mpi4py(tmp_path, options):
+    path = tmp_path / "program.py"
+    path.write_text(OPTIONS)
+    plain = run(2, [str(path), *options])
+    assert plain.output.count("sum 2.0") == 4
+    output = runs(2, path, *options)
+    assert sorted(output.splitlines()) == sorted(plain.output.splitlines())
+
+
+def test_few_modules_are_imported_at_the_start(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYCOLL_NATIVE", raising=False)
+    path = tmp_path / "program.py"
+    path.write_text(MODULES)
+    plain, ours = (set(output.split()) for output in (run(1, [str(path)]).output, runs(1, path)))
+    more = sorted(ours - plain)
+    assert len(more) <= 95, more
+
+
+@pytest.mark.parametrize("arguments", [[], ["import"]])
+def test_an_exception_outside_of_the_time_in_which_mpi_is_initialized(tmp_path, arguments):
+    path = tmp_path / "program.py"
+    path.write_text(ALONE)
+    output = runs(1, path, *arguments, code=1)
+    assert "RuntimeError: not in a job" in output and f'File "{path}", line' in output
+    assert "MPI is imported" not in output and "ends the job" not in output
 
 
 def test_a_first_nonblocking_call_with_gaps_on_comm_self(tmp_path):

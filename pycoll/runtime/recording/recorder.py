@@ -5,7 +5,6 @@ The ring buffer is a memory-mapped file, so that it has all events up to the las
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import struct
@@ -13,11 +12,13 @@ import threading
 import time
 from functools import cache, lru_cache
 from itertools import count
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ...compiler.program import BLOCKING, Program
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 EVENT = struct.Struct("=5q")  # number of the action, begin and end in ns, run of a program, thread
 HEADER = struct.Struct("=q")  # the number of recorded events, including overwritten ones
@@ -54,6 +55,8 @@ class Recorder:
 
     def write(self, **what: Any) -> None:
         """Write a line to the second file."""
+        import json
+
         with self._lock:
             if not self._meanings.closed:
                 self._meanings.write(json.dumps(what, separators=(",", ":")) + "\n")

@@ -7,7 +7,6 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.api import pointtopoint
 from pycoll.base import settings
 from tests.gpu.api.test_collectives import produced
 from tests.mpi.native import RANK, SIZE
@@ -275,7 +274,7 @@ def test_messages_that_cannot_be_sent(xp, way):
 
 def test_messages_that_mpi_has_completed(xp, monkeypatch):
     """If MPI itself completes a staged message, the data is not in GPU memory, and `Wait` raises an error."""
-    monkeypatch.setattr(pointtopoint, "is_direct_to", lambda peer, comm: False)
+    monkeypatch.setattr("pycoll.runtime.gpu.memory.is_direct_to", lambda peer, comm: False)
     back = xp.empty(20)
     request = pycoll.irecv(back, LEFT, 8)
     pycoll.send(produced(xp, np.arange(20.0)), RIGHT, 8)

@@ -60,7 +60,7 @@ def test_arguments_by_name():
 
 def algorithm_told(caplog, comm, count, **options):
     caplog.clear()
-    with caplog.at_level("INFO", "pycoll.algorithms"):
+    with caplog.at_level("DEBUG", "pycoll.algorithms"):
         comm.Allreduce(np.ones(count), np.empty(count), **options)
     assert len(caplog.records) <= 1
     return [word for word in caplog.text.replace(",", " ").split() if word in pycoll.algorithms("allreduce")]
@@ -83,11 +83,23 @@ def test_a_choice_changed_between_two_equal_calls_takes_effect(caplog):
     for name in ("ring", "tree", "naive", "double_tree"):
         comm.algorithm["Allreduce"] = name
         caplog.clear()
-        with caplog.at_level("INFO", "pycoll.algorithms"):
+        with caplog.at_level("DEBUG", "pycoll.algorithms"):
             for _ in range(3):
                 comm.Allreduce(values, result)
         assert [record.args[4] for record in caplog.records] == [name]
     comm.Free()
+
+
+def test_a_root_logger_that_shows_info_shows_no_choices(caplog):
+    """Each length is a kind of call: a program that sends thousands of lengths would log thousands of lines."""
+    gaps, moved = MPI.INT.Create_vector(2, 1, 2).Commit(), np.ones(3, "i")
+    add = MPI.Op.Create(lambda left, right, _: None)
+    with caplog.at_level("INFO"):
+        OURS.Allreduce(np.ones(1501), np.empty(1501))
+        OURS.Allreduce([moved, 1, gaps], [moved.copy(), 1, gaps], add)  # left to MPI
+    assert not caplog.records
+    add.Free()
+    gaps.Free()
 
 
 def test_wrong_choices():

@@ -317,10 +317,8 @@ def test_users_without_a_home_directory(monkeypatch):
     assert tuning_file.default_path() == Path("~/.config/pycoll/tuning.json")
 
 
-def test_a_home_directory_that_cannot_be_read(monkeypatch):
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
+def test_a_home_directory_that_cannot_be_read(monkeypatch, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
     monkeypatch.delenv("PYCOLL_TUNING", raising=False)
-    monkeypatch.setattr(Path, "exists", refuse)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "loop"))
     assert tuning_file.path_in_use() is None

@@ -1,0 +1,56 @@
+"""Methods of `pycoll.Comm` that are left to MPI, because pycoll does not support their buffers."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from mpi4py import MPI
+
+from ..arguments.buffer_spec import NeedsNativeMPI, is_unreadable
+from ..base import settings
+from ..runtime.attach import attached
+from ..runtime.interruptions import interruptions_delayed
+from ..runtime.progress import drain, until
+
+BLOCKING = (
+    *("Barrier", "Bcast", "Scatter", "Scatterv", "Gather", "Gatherv", "Allgather", "Allgatherv"),
+    *("Alltoall", "Alltoallv", "Alltoallw"),
+)
+REDUCING = ("Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan")
+
+
+@interruptions_delayed()
+def native(comm: MPI.Intracomm, method: str, why: NeedsNativeMPI, given: dict[str, Any]) -> Any:
+    """Run the native collective with the arguments that it takes.
+
+    Collectives in flight progress meanwhile, unless a buffer is in GPU memory: nonblocking reductions of MPI cannot
+    read it.
+    """
+    if logger := settings.logger():
+        logger.debug("%s: left to MPI: %s", method, why)
+    waits = method in (*BLOCKING, *REDUCING) and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
+    if not waits and not method.startswith("I"):  # it may block
+        drain(attached(comm))
+    function = getattr(MPI.Intracomm, f"I{method.lower()}" if waits else method)
+    names = [name for name in inspect.signature(function).parameters if name in given]
+    request = function(comm, **{name: given[name] for name in names})
+    if waits:
+        until(request.Test, f"the native {method} on rank {comm.rank} of {comm.size}")
+        return request
+    return _keeping(request, given)
+
+
+def _keeping(request: MPI.Request, given: dict[str, Any]) -> MPI.Request:
+    """The same request, which keeps the arguments alive: mpi4py does not do so for reductions and for `Iallgatherv`."""
+    kept = (_KeptPersistent if isinstance(request, MPI.Prequest) else _Kept)(request)
+    kept.arguments = given
+    return kept
+
+
+class _Kept(MPI.Request):
+    arguments: dict[str, Any]
+
+
+class _KeptPersistent(MPI.Prequest):
+    arguments: dict[str, Any]
