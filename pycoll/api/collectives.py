@@ -218,7 +218,8 @@ def reduce(
 
     Notes
     -----
-    "minloc" and "maxloc" take structured dtypes of a value and an index.  "avg" divides the sum by the number of
+    "minloc" and "maxloc" take structured dtypes of a value and an index.  "min", "max", "minloc" and "maxloc" return
+    NaN if an element of any rank is NaN; "minloc" and "maxloc" with the smallest index of a NaN.  "avg" divides the sum by the number of
     ranks; it is defined for floating-point and complex dtypes.  A user-defined operation must work on any number of
     elements, because algorithms cut vectors.
     """

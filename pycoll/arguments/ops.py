@@ -79,11 +79,17 @@ def real_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def _better(comparison: np.ufunc, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-    """Select the pair with the better value, elementwise; if the values are equal, the one with the smaller index."""
+    """Select the pair with the better value, elementwise; if the values are equal, the one with the smaller index.
+
+    NaN is better than any number, and all NaN are equal.
+    """
     value, index = left.dtype.names or ()
-    better = comparison(right[value], left[value])
-    better |= (right[value] == left[value]) & (right[index] < left[index])
-    out[...] = np.where(better, right, left)
+    one, other = left[value], right[value]
+    better, equal = comparison(other, one), other == one
+    if one.dtype.kind == "f":
+        nan, other_nan = np.isnan(one), np.isnan(other)
+        better, equal = ~nan & (better | other_nan), equal | (nan & other_nan)
+    out[...] = np.where(better | (equal & (right[index] < left[index])), right, left)
 
 
 def bound_division(dividend: np.ndarray, divisor: int, out: np.ndarray) -> Bound:
@@ -148,6 +154,7 @@ def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None) -> Operation
 def _user_defined(op: MPI.Op, datatype: MPI.Datatype | None) -> Operation:
     def combine(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
         result = right.copy()  # MPI overwrites the right operand, which may be a buffer of the caller
+        left = left if left.flags.aligned else left.copy()  # mpi4py knows no datatype of unaligned elements
         if datatype is None:
             op.Reduce_local(left, result)
         else:
