@@ -117,11 +117,16 @@ def is_dense(datatype: MPI.Datatype) -> bool:
     return False
 
 
-def memory(name: str, buffer: Any, writable: bool) -> Array:
+def is_bytes(datatype: MPI.Datatype) -> bool:
+    """Whether elements are single bytes."""
+    return bool(datatype.is_predefined and datatype.size == 1)
+
+
+def memory(name: str, buffer: Any, writable: bool, datatype: MPI.Datatype | None = None) -> Array:
     """The bytes of a contiguous buffer, in the order of their addresses."""
     if buffer is None:
         return np.empty(0, np.uint8)
-    array = as_array(name, buffer)
+    array = as_array(name, buffer, as_bytes=datatype is not None and is_bytes(datatype))
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise ValueError(f"{name} is not contiguous (shape {array.shape}, strides {array.strides})")
     if writable:
@@ -156,8 +161,8 @@ def read_view(
     if buffer is MPI.BOTTOM:
         counts = 0 if counts is None else counts
         return _packed(MPI.BOTTOM, spans(counts, displs, blocks, vector), datatype)
-    array = memory(name, buffer, writable)
-    dtype = as_array(name, buffer).dtype if buffer is not None else None
+    array = memory(name, buffer, writable, datatype)
+    dtype = as_array(name, buffer).dtype if buffer is not None and not datatype else None
     extent = datatype.extent if datatype else dtype.itemsize if dtype else 1
     if counts is None:
         counts = _infer(name, array.size, extent, displs, blocks, vector)
@@ -190,7 +195,7 @@ def elements(name: str, spec: Any) -> int:
     buffer, counts, displs, datatype = parse(spec, vector=False)
     if counts is not None:
         return operator.index(counts)
-    array = memory(name, buffer, writable=False)
+    array = memory(name, buffer, False, datatype)
     extent = datatype.extent if datatype else as_array(name, buffer).dtype.itemsize
     count: int = _infer(name, array.size, extent, displs, 1, vector=False)
     return count

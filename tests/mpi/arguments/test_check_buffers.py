@@ -92,9 +92,7 @@ def test_a_read_only_root_can_broadcast():
     np.testing.assert_array_equal(pycoll.bcast(buf), [0.0, 1.0, 2.0])
 
 
-def test_byte_order_and_odd_alignment():
-    swapped = np.arange(5, dtype=">f8") + RANK
-    np.testing.assert_array_equal(pycoll.allreduce(swapped), pycoll.allreduce(swapped.astype("f8")))
+def test_odd_alignment():
     odd = np.zeros(41, np.uint8)[1:].view("f8")
     odd[:] = RANK
     np.testing.assert_array_equal(pycoll.allreduce(odd), np.full(5, sum(range(SIZE))))
@@ -147,7 +145,7 @@ def test_operations_of_the_user_refused(affine):
     with pytest.raises(ValueError, match=r"does not keep rank order.*naive, tree, .*recursive_doubling"):
         pycoll.allreduce(np.zeros(4, "i8"), op=affine, algorithm="ring")
     with pytest.raises(TypeError, match="MPI has no type for dtype"):
-        pycoll.allreduce(np.zeros(4, ">f8"), op=affine)
+        pycoll.allreduce(np.zeros(4, "M8[s]"), op=affine)
 
 
 def test_floating_point_errors_leave_nobody_waiting():
