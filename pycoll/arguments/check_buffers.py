@@ -42,6 +42,7 @@ class CheckedBuffers:
     after: list[Action] = field(default_factory=list)  # local work after each run: unpacking
     memory: Memory = HOST  # the kind of memory that the collective runs on
     read_only: bool = False  # `recv` is only read: the buffer of the root in a broadcast
+    elements: str = ""  # the dtype that PYCOLL_CHECK compares, if `dtype` is not that of the caller; "" if unknown
 
     def at(self, send: Array | None, recv: Array | None) -> CheckedBuffers:
         """A copy for other arrays, without local work before and after."""
@@ -158,9 +159,12 @@ def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> C
     after: list[Action] = [*(copying(array, slot) for slot, array in zip(slots, targets)), *finishing(together)]
     if not reduces:
         before, after = (before, []) if is_root else ([], after)
-    return CheckedBuffers(
+    checked = CheckedBuffers(
         None, vector, vector.size, vector.dtype, reduces or is_root, recvbuf, before=before, after=after
     )
+    dtypes = [str(array.dtype) for array in sources]
+    checked.elements = ", ".join(dtypes if len(set(dtypes)) > 1 else dtypes[:1])
+    return checked
 
 
 def _check_each_apart(arrays: list[Array]) -> None:

@@ -48,7 +48,9 @@ def _read(
         same = sendbuf is not None and recvbuf is not None and _address(sendbuf) == _address(recvbuf)
         if not (same and primitive.reduces):
             try:
-                return check_buffers(primitive, sendbuf, recvbuf, rank, size, root)
+                checked = check_buffers(primitive, sendbuf, recvbuf, rank, size, root)
+                checked.elements = _elements(checked.dtype)
+                return checked
             except (TypeError, ValueError):
                 pass  # MPI may accept them: for example arrays of different dtypes with the same number of bytes
     return _read_simple(primitive, sendbuf, recvbuf, rank, size, root, recvcounts)
@@ -99,7 +101,13 @@ def _read_simple(
     arguments.before = before
     arguments.after = recv.store if recv and not (primitive.name == "bcast" and rank == root) else []
     arguments.result = None
+    arguments.elements = _elements(*(view.dtype for view in (send, recv) if view))
     return arguments
+
+
+def _elements(*dtypes: np.dtype | None) -> str:
+    """The first of these dtypes, for comparing it across ranks; any may be moved as single bytes."""
+    return next((str(dtype) for dtype in dtypes if dtype and dtype.itemsize > 1), "")
 
 
 def _reduction(
@@ -175,6 +183,7 @@ def read_varying(
         places or (),
         before=[*(send.load if send else []), *(recv.load if recv and in_place else [])],
         after=recv.store if recv else [],
+        elements=_elements(*(view.dtype for view in (send, recv) if view)),
     )
 
 

@@ -85,10 +85,16 @@ class Binder:
         executable = self.channel.bind(program, buffers, operation, self._tag or 0)
         return executable if keep else freed_at_its_end(executable)
 
+    def comparison(self, program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Executable:
+        """Bind a part of the comparison of arguments.  It has a tag in all forms, so that different forms meet."""
+        self._tag = self._tag or self.channel.next_tag()
+        return freed_at_its_end(self.channel.bind(program, buffers, operation, self._tag))
+
     def tag(self) -> int | None:
         """The tag of all parts; None for blocking calls."""
-        if self.form != "blocking":
-            self._tag = self._tag or self.channel.next_tag()
+        if self.form == "blocking":
+            return None
+        self._tag = self._tag or self.channel.next_tag()
         return self._tag
 
 
@@ -128,7 +134,8 @@ class Prepared:
     def openings(self) -> Iterator[Executable]:
         """The parts before the collective: comparing the arguments across ranks."""
         if settings.CHECK:
-            yield from consistency.compare(self.key, self.buffers, self.operation, self.typed, self.bind)
+            given = self.key, self.buffers, self.operation, self.typed, self.bind.form
+            yield from consistency.compare(*given, self.bind.comparison)
         if self.key.counts_missing and self.bind.form == "persistent":  # its executable is made once, before it runs
             yield from self._exchange_counts()
 
@@ -288,7 +295,7 @@ def _report(error: Exception, call: Call, channel: Channel, bind: Binder) -> Non
     mine = consistency.Failed(call.primitive, str(error))
     rank, size = call.comm.rank, call.comm.size
     received: list[Any] = []
-    parts = consistency.exchange(rank, size, mine, received, bind)
+    parts = consistency.exchange(rank, size, mine, received, bind.comparison)
     with contextlib.suppress(CollectiveTimeout):  # the original error is more informative
         Task(parts, f"comparing the arguments of {call.primitive} on rank {rank} of {size}", channel).run()
     if isinstance(error, NeedsNativeMPI) and any(one != mine for one in received):
