@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.mpi_arguments import read
-from ..arguments.ops import OpName
+from ..arguments.ops import OpName, kept
 from ..arguments.signature import Key
 from ..base.settings import logger
 from ..primitives import names
@@ -369,6 +369,8 @@ def _native(comm: CollectiveMethods, method: str, why: NeedsNativeMPI, given: di
     read it.
     """
     logger.info("%s: left to MPI: %s", method, why)
+    if method not in _REDUCING and isinstance(op := given.get("op"), MPI.Op) and not op.is_predefined:
+        given = given | {"op": kept(op)}
     waits = method in (*_BLOCKING, *_REDUCING) and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
     if not waits and not method.startswith("I"):  # it may block
         drain(attached(comm))

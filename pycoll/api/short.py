@@ -235,5 +235,12 @@ _NAMES: dict[str, Any] = {
     "NONE": {},
     **{"IN_PLACE": IN_PLACE, "ITEMSIZES": ITEMSIZES, "ON_HOST": ON_HOST, "OTHER_FORM": OTHER_FORM},
     **{"UNLIMITED": UNLIMITED, "NativeRequest": NativeRequest, "background": background, "is_final": is_final},
-    **{"apart": apart, "separate": separate, "listed": listed, "mean_length": mean_length, "ndarray": ndarray, "tasks": tasks},
+    **{
+        "apart": apart,
+        "separate": separate,
+        "listed": listed,
+        "mean_length": mean_length,
+        "ndarray": ndarray,
+        "tasks": tasks,
+    },
 }

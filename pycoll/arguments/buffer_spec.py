@@ -108,6 +108,13 @@ def dtype_of(datatype: MPI.Datatype) -> np.dtype | None:
     return dtype if dtype.itemsize == datatype.size else None
 
 
+def opaque_dtype(datatype: MPI.Datatype) -> np.dtype | None:
+    """A dtype of elements of as many bytes as those of a derived datatype; None if these have gaps."""
+    start, length = datatype.Get_true_extent()
+    has_gaps = start != 0 or datatype.lb != 0 or not 0 < datatype.size == datatype.extent == length
+    return None if datatype.is_predefined or has_gaps else np.dtype((np.void, datatype.size))
+
+
 def is_dense(datatype: MPI.Datatype) -> bool:
     """Whether elements are contiguous, in the order in which they are sent."""
     if datatype.is_predefined:
@@ -155,7 +162,8 @@ def read_view(
 ) -> BufferView:
     """Read a buffer of `blocks` blocks; with `vector`, each has its own count and displacement.
 
-    Elements with gaps are packed, unless they have a NumPy dtype and will be combined (`typed`).
+    Elements with gaps are packed, unless they have a NumPy dtype and will be combined (`typed`).  Those of a derived
+    datatype will be combined as opaque bytes.
     """
     buffer, counts, displs, datatype = parse(spec, vector)
     if buffer is MPI.BOTTOM:
@@ -168,7 +176,7 @@ def read_view(
         counts = _infer(name, array.size, extent, displs, blocks, vector)
     listed = spans(counts, displs, blocks, vector)
     if datatype:
-        dtype = dtype_of(datatype)
+        dtype = dtype_of(datatype) or (opaque_dtype(datatype) if typed else None)
     if datatype and not is_dense(datatype) and not (typed and dtype):
         view = _packed(array, listed, datatype)
     else:

@@ -46,9 +46,9 @@ def fingerprint(
     if operation:
         same["op"] = operation.name
         same["commutative"] = operation.commutative
-    if buffers.send is not None or buffers.recv is not None:
-        if elements := buffers.elements or (str(buffers.dtype) if typed else ""):
-            same["dtype"] = elements
+    elements = buffers.elements or (str(buffers.dtype) if typed else "")
+    if elements and not (buffers.send is None and buffers.recv is None):
+        same["dtype"] = elements
     varies = bool(key.sends or key.recvs)
     if primitive.name == "reduce_scatter":  # some ranks may pass counts, and others may not
         same["recvcounts"] = _sizes(key.sends) if varies else [key.length * key.itemsize] * key.size

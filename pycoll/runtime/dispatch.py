@@ -15,7 +15,7 @@ from mpi4py import MPI
 from ..arguments.buffer_spec import NeedsNativeMPI
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import address, is_host
-from ..arguments.mpi_arguments import named_datatype, read
+from ..arguments.mpi_arguments import is_opaque, named_datatype, names_datatype, read, read_elements
 from ..arguments.ops import Operation, resolve
 from ..arguments.signature import names_of
 from ..base import settings
@@ -240,6 +240,8 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     try:
         buffers, operation = _check(call)
         chosen, choice = _algorithm(call, channel, buffers, operation)
+        if chosen.name == NATIVE and operation and call.read is read and is_opaque(buffers.dtype):
+            raise NeedsNativeMPI(f"{call.primitive} of elements of a derived datatype")
         if chosen.name == NATIVE:
             native.check(buffers, operation)
         if not (is_host(buffers.send) and is_host(buffers.recv)):
@@ -264,10 +266,14 @@ def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
     primitive, rank, size = PRIMITIVES[call.primitive], call.comm.rank, call.comm.size
     if primitive.rooted:
         _check_root(call.root, size)
-    buffers = call.read(primitive, call.sendbuf, call.recvbuf, rank, size, call.root, call.recvcounts)
-    datatype = named_datatype(call.sendbuf, call.recvbuf) if primitive.reduces and call.read is read else None
-    operation = resolve(call.op, datatype) if primitive.reduces else None
+    given = call.sendbuf, call.recvbuf
+    named = primitive.reduces and call.read is check_buffers and names_datatype(*given)
+    buffers = (read_elements if named else call.read)(primitive, *given, rank, size, call.root, call.recvcounts)
+    datatype = named_datatype(*given) if named or (primitive.reduces and call.read is read) else None
+    operation = resolve(call.op, datatype, lasting=call.form != "blocking") if primitive.reduces else None
     if operation:
+        if operation.predefined and call.read is read and is_opaque(buffers.dtype):
+            raise NeedsNativeMPI(f"{primitive.name} of elements without a NumPy dtype")
         if not isinstance(buffers.result, list) or buffers.result:  # an empty list of arrays has no dtype
             operation.check(buffers.dtype)
         if operation.mean and primitive.name in ("scan", "exscan"):

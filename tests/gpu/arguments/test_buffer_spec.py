@@ -34,8 +34,10 @@ def test_arrays_of_other_packages(xp, way):
     np.testing.assert_array_equal(result.get(), np.tile(np.arange(9.0), (SIZE, 1)))
     with pytest.raises(ValueError, match="recvbuf is read-only"):
         pycoll.allreduce(MPI.IN_PLACE, send)
+    assert pycoll.allreduce(Foreign(recv.array), recv) is recv, "in place"
+    np.testing.assert_array_equal(recv.array.get(), np.arange(9.0) * SIZE**2)
     with pytest.raises(ValueError, match="overlap in memory"):
-        pycoll.allreduce(Foreign(recv.array), recv)
+        pycoll.allreduce(Foreign(recv.array[1:]), Foreign(recv.array[:-1]))
 
 
 def test_the_stream_that_an_array_names(xp, way):

@@ -157,6 +157,7 @@ for turn in range(2):
 def test_forms_and_dtypes_that_differ(monkeypatch, text, form):
     program(monkeypatch, text, 3, form, CHECK="1", TIMEOUT="60")
 
+
 WRONG_ARGUMENTS = """
 for turn in range(2):
     error, text = (ValueError, "recvbuf has 4 elements") if mine else (

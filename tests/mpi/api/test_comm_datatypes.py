@@ -301,7 +301,7 @@ def test_operations_that_do_not_commute_and_choices(affine):
 def test_buffers_of_requests_that_mpi_makes(method):
     """Check that they live until the request is gone, although mpi4py does not keep them."""
     comm = pycoll.Comm(WORLD)
-    pair = INT.Create_contiguous(2).Commit()
+    pair = INT.Create_vector(1, 1, 1).Create_resized(0, 8).Commit()  # with a gap
     op = MPI.Op.Create(lambda given, result, datatype: None, commute=True)
     send, recv = np.ones(8, "i"), np.zeros(8, "i")
     memory = weakref.ref(send)

@@ -113,7 +113,12 @@ def test_methods_in_every_call(wrap, form):
             refused(method("Alltoall"), "recvbuf", as_spec(ones), as_spec(wrap(room)))
         refused(method("Alltoallv"), "sendbuf", [wrap(ones), [1] * SIZE], [room, [1] * SIZE])
         types = [MPI.DOUBLE] * SIZE
-        refused(method("Alltoallw"), "recvbuf", [ones, [1] * SIZE, [0] * SIZE, types], [wrap(room), *[[0] * SIZE] * 2, types])
+        refused(
+            method("Alltoallw"),
+            "recvbuf",
+            [ones, [1] * SIZE, [0] * SIZE, types],
+            [wrap(room), *[[0] * SIZE] * 2, types],
+        )
     comm.Allreduce(ones, room)
     np.testing.assert_array_equal(room, np.full(2 * SIZE, SIZE))
 

@@ -30,7 +30,9 @@ def of_rank(rank, count):
 def best_pair(op, pairs):
     """NaN comes first, then the best value, then the smallest index."""
     sign = 1 if op == "minloc" else -1
-    return min(pairs, key=lambda pair: (not np.isnan(pair["value"]), np.nan_to_num(sign * pair["value"]), pair["index"]))
+    return min(
+        pairs, key=lambda pair: (not np.isnan(pair["value"]), np.nan_to_num(sign * pair["value"]), pair["index"])
+    )
 
 
 def combined(op, ranks, count):
