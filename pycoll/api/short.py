@@ -87,7 +87,8 @@ def _decision(primitive: str) -> str:
     before, buffer, blocks = _JUDGED_BY.get(primitive, ("", "recvbuf", "1"))
     lines = before + (_REDUCES if PRIMITIVES[primitive].reduces else _MOVES)
     if primitive != "bcast":
-        lines += "short = short and (sendbuf is IN_PLACE or recvbuf is None or separate(sendbuf, recvbuf))"
+        absent = "sendbuf is IN_PLACE or sendbuf is None or recvbuf is None"
+        lines += f"short = short and ({absent} or separate(sendbuf, recvbuf))"
     for name, value in {"LIMIT": limit, "BUFFER": buffer, "BLOCKS": blocks}.items():
         lines = lines.replace(name, value)
     return lines.replace(" * 1:", ":").replace(" * 1\n", "\n").replace(" * 1 ", " ")
