@@ -31,21 +31,11 @@ def as_array(name: str, buffer: Any, as_bytes: bool = False) -> Array:
     if type(buffer) is not np.ndarray:
         if buffer is IN_PLACE:
             raise ValueError(f"{name}=MPI.IN_PLACE is not allowed here")
-        _check_meaning(name, buffer)
-        if (interface := getattr(buffer, "__array_interface__", None)) is not None:
-            if interface.get("mask") is not None:
-                raise TypeError(f"{name} is a masked array, which cannot be sent as memory")
-            buffer = np.asarray(buffer)  # subclasses of ndarray too
-        elif cuda.on_device(name, buffer):
+        interface = getattr(buffer, "__array_interface__", None)
+        if interface is None and cuda.on_device(name, buffer):
             buffer = cuda.device_array(name, buffer)
-        elif hasattr(buffer, "__dlpack__"):
-            buffer = _from_dlpack(name, buffer)
         else:
-            try:
-                buffer = np.asarray(memoryview(buffer))
-            except TypeError:
-                why = f"{name} must be an array or another buffer, not {type(buffer).__name__}"
-                raise TypeError(why + (hint(buffer) or NO_PICKLE)) from None
+            buffer = _on_host(name, buffer, interface)
     if buffer.dtype.hasobject:
         raise TypeError(f"{name} has dtype {buffer.dtype}; Python objects cannot be sent as memory")
     if buffer.dtype.itemsize == 0:
@@ -56,19 +46,34 @@ def as_array(name: str, buffer: Any, as_bytes: bool = False) -> Array:
     return buffer
 
 
+def _on_host(name: str, buffer: Any, interface: dict[str, Any] | None) -> np.ndarray:
+    """The array of an object in host memory, which may be of a subclass of ndarray."""
+    _check_meaning(name, buffer, interface)
+    if interface is not None:
+        return np.asarray(buffer)
+    if hasattr(buffer, "__dlpack__"):
+        return _from_dlpack(name, buffer)
+    try:
+        return np.asarray(memoryview(buffer))
+    except TypeError:
+        why = f"{name} must be an array or another buffer, not {type(buffer).__name__}"
+        raise TypeError(why + (hint(buffer) or NO_PICKLE)) from None
+
+
 _BEYOND_MEMORY = ("mask", "unit", "units")  # attributes of classes
 
 
-def _check_meaning(name: str, buffer: Any) -> None:
+def _check_meaning(name: str, buffer: Any, interface: dict[str, Any] | None) -> None:
     """Raise TypeError if the memory of an array has no meaning without a mask, a unit or arithmetic of its own.
 
     These are the classes that override the functions of NumPy, and those that have a mask or a unit.  Other subclasses
     of ndarray, for example `numpy.matrix` and `numpy.memmap`, only view memory in another way.
     """
+    if interface is not None and interface.get("mask") is not None:
+        raise TypeError(f"{name} is a masked array, which cannot be sent as memory")
     kind = type(buffer)
     overrides = getattr(kind, "__array_ufunc__", None) not in (None, np.ndarray.__array_ufunc__)
-    beyond = overrides or (issubclass(kind, np.ndarray) and any(hasattr(kind, one) for one in _BEYOND_MEMORY))
-    if beyond and not cuda.is_device_array(buffer):
+    if overrides or (issubclass(kind, np.ndarray) and any(hasattr(kind, one) for one in _BEYOND_MEMORY)):
         why = "whose memory alone is not its value (a mask, a unit, or arithmetic of its own)"
         raise TypeError(f"{name} is of type {kind.__name__}, {why}; pass arrays of type numpy.ndarray")
 

@@ -32,6 +32,21 @@ class Duck:
         self.__array_interface__ = array.__array_interface__
 
 
+class DLPackDuck:
+    """The same, with DLPack only."""
+
+    __array_ufunc__ = Metres.__array_ufunc__
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
 class WithMask:
     """An array with a mask in `__array_interface__`."""
 
@@ -45,6 +60,7 @@ MORE = {
     "unit": lambda array: array.view(Metres),
     "unit without functions": lambda array: array.view(Tagged),
     "duck": Duck,
+    "duck with DLPack": DLPackDuck,
     "mask in the interface": WithMask,
     "another byte order": lambda array: array.astype(array.dtype.newbyteorder()),
     "a field in another byte order": lambda array: array.astype([("a", array.dtype.newbyteorder()), ("b", "u1")]),
