@@ -2,15 +2,17 @@
 
 Buffers are NumPy or CuPy arrays, or objects that support the buffer protocol, ``__array_interface__``,
 ``__cuda_array_interface__`` or DLPack (arrays of PyTorch and JAX).  They are used without a copy.  A send buffer with
-gaps is packed; the v-variants require contiguous ones.  A receive buffer must be C-contiguous and writeable, and must
-not overlap the send buffer.  If a function returns the receive buffer, it is the object that was passed.  An allocated
+gaps is packed; the v-variants require contiguous ones.  A receive buffer must be C-contiguous and writeable.  If both
+buffers of a reduction or an all-to-all are the same memory, it is in place, as with MPI.IN_PLACE; they must not overlap
+in any other way.  If a function returns the receive buffer, it is the object that was passed.  An allocated
 result is in the same memory as the send buffer, host or GPU.
 All ranks of the communicator call the same function with matching arguments.  ``comm=None`` is COMM_WORLD;
 ``algorithm=None`` lets pycoll choose (see `pycoll.selection.select`).
 
 A wrong argument raises an error on the rank that passed it, before any message is sent:
 
-- TypeError for a wrong type, for wrong or unequal dtypes, or for an operation that is not defined for the dtype;
+- TypeError for a wrong type, for wrong or unequal dtypes, for arrays with a mask, a unit or another byte order, or for
+  an operation that is not defined for the dtype;
 - ValueError for sizes that do not fit, for buffers that are read-only, not contiguous or overlapping, for a root out
   of range, and for an unknown algorithm or operation.
 
@@ -199,9 +201,14 @@ def reduce(
 
     Notes
     -----
-    "minloc" and "maxloc" take structured dtypes of a value and an index.  "avg" divides the sum by the number of
-    ranks; it is defined for floating-point and complex dtypes.  A user-defined operation must work on any number of
-    elements, because algorithms cut vectors.
+    "minloc" and "maxloc" take structured dtypes of a value and an index.  "min", "max", "minloc" and "maxloc" return
+    NaN if an element of any rank is NaN; "minloc" and "maxloc" with the smallest index of a NaN.  "avg" divides the sum
+    by the number of ranks; it is defined for floating-point and complex dtypes.
+
+    A user-defined operation is called with any number of elements, because algorithms cut vectors, as MPI does.  If it
+    works on groups of numbers, for example on matrices, pass ``[sendbuf, datatype]`` with a contiguous datatype, for
+    example ``MPI.DOUBLE.Create_contiguous(4)``: its elements stay whole.  `recvbuf` is then an array,
+    ``[recvbuf, datatype]`` or None.
     """
     return run("reduce", sendbuf, recvbuf, op, root, comm, algorithm)
 

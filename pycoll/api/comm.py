@@ -6,7 +6,8 @@ Write ``comm = pycoll.Comm(MPI.COMM_WORLD)``; the rest of the program does not c
 |---|---|
 | Bcast, Scatter(v), Gather(v), Allgather(v), Reduce, Allreduce, Reduce_scatter(_block), Alltoall(v, w), Scan, Exscan, Barrier; their nonblocking and persistent forms | the schedules of pycoll |
 | datatypes with gaps, MPI.BOTTOM, several datatypes in one call, where data is only moved | the schedules of pycoll, packed and unpacked on each rank |
-| reductions of datatypes without a NumPy dtype (derived datatypes with user-defined operations) | the collectives of MPI |
+| reductions of derived datatypes without gaps, with user-defined operations | the schedules of pycoll |
+| reductions of other datatypes without a NumPy dtype | the collectives of MPI |
 | buffers in GPU memory | the schedules of pycoll; datatypes with gaps are packed in GPU memory; reductions of datatypes without a NumPy dtype raise TypeError |
 | buffers in GPU memory without CuPy, or on other devices | the collectives of MPI; a rank sees only its own buffers: all ranks must pass such buffers in the same calls, and CuPy must be installed on all ranks or on none |
 | lower-case methods (pickled objects), messages, windows, neighborhood collectives | mpi4py, unchanged; if MPI is not CUDA-aware, messages from and to a GPU are staged through host memory |

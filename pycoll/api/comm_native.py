@@ -8,6 +8,7 @@ from typing import Any
 from mpi4py import MPI
 
 from ..arguments.buffer_spec import NeedsNativeMPI, is_unreadable
+from ..arguments.ops import kept
 from ..base import settings
 from ..runtime.attach import attached
 from ..runtime.interruptions import interruptions_delayed
@@ -29,6 +30,8 @@ def native(comm: MPI.Intracomm, method: str, why: NeedsNativeMPI, given: dict[st
     """
     if logger := settings.logger():
         logger.debug("%s: left to MPI: %s", method, why)
+    if method not in REDUCING and isinstance(op := given.get("op"), MPI.Op) and not op.is_predefined:
+        given = given | {"op": kept(op)}
     waits = method in (*BLOCKING, *REDUCING) and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
     if not waits and not method.startswith("I"):  # it may block
         drain(attached(comm))

@@ -17,6 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arguments.arrays import IN_PLACE
+from ..arguments.memory import apart
 from ..arguments.signature import BASIC, ITEMSIZES
 from ..runtime.progress import background, tasks
 from ..schedule.registry import PRIMITIVES
@@ -54,61 +55,61 @@ def first_lines(primitive: str, method: str) -> tuple[list[str], dict[str, Any]]
 
 _BUFFERS = {"barrier": "", "bcast": "buf"}
 _ARRAYS = "type(sendbuf) is ndarray and type(recvbuf) is ndarray"
-_SUM = "op is SUM and BUFFER.nbytes <= LIMIT.get(BUFFER.dtype, -1) and sendbuf is not recvbuf"
+# different arrays that own their memory do not overlap
+_APART = "(sendbuf.base is None is recvbuf.base and sendbuf is not recvbuf or apart(sendbuf, recvbuf))"
+_SUM = "op is SUM and BUFFER.nbytes <= LIMIT.get(BUFFER.dtype, -1)"
+_GIVEN, _GOT = (_SUM.replace("BUFFER", buffer) for buffer in ("sendbuf", "recvbuf"))
 # the usual calls, with arrays: the same decision as below, in less time
 _USUAL = {
     "bcast": "type(buf) is ndarray and buf.nbytes <= LIMIT",
-    "scatter": f"{_ARRAYS} and recvbuf.nbytes <= LIMIT",
-    "gather": f"{_ARRAYS} and sendbuf.nbytes <= LIMIT",
-    "allgather": f"{_ARRAYS} and recvbuf.nbytes <= LIMIT * limits.ranks",
-    "alltoall": f"{_ARRAYS} and recvbuf.nbytes <= LIMIT * limits.ranks",
-    "reduce": f"type(sendbuf) is ndarray and {_SUM}".replace("BUFFER", "sendbuf"),
-    "allreduce": f"type(recvbuf) is ndarray and {_SUM}".replace("BUFFER", "recvbuf"),
-    "reduce_scatter": f"{_ARRAYS} and {_SUM}".replace("BUFFER", "recvbuf"),
+    "scatter": f"{_ARRAYS} and recvbuf.nbytes <= LIMIT and {_APART}",
+    "gather": f"{_ARRAYS} and sendbuf.nbytes <= LIMIT and {_APART}",
+    "allgather": f"{_ARRAYS} and recvbuf.nbytes <= LIMIT * limits.ranks and {_APART}",
+    "alltoall": f"{_ARRAYS} and recvbuf.nbytes <= LIMIT * limits.ranks and {_APART}",
+    "reduce": f"type(sendbuf) is ndarray and {_GIVEN} and (recvbuf is None or {_ARRAYS} and {_APART})",
+    "allreduce": f"type(recvbuf) is ndarray and {_GOT} and (sendbuf is IN_PLACE or {_ARRAYS} and {_APART})",
+    "reduce_scatter": f"{_ARRAYS} and {_GOT} and {_APART}",
 }
 
 
 def _decision(primitive: str) -> str:
     """The lines that set `short`."""
     limit = f"limits.{primitive}"
-    if primitive in ("barrier", "alltoallw"):
+    if primitive == "barrier":
         return f"short = {limit} >= 0"
-    gives, gets = _ON_HOST.replace("BUFFER", "sendbuf"), _ON_HOST.replace("BUFFER", "recvbuf")
     if primitive == "allgatherv":
         return (
-            f"short = ({gets} if {limit} == UNLIMITED else mean_length(recvbuf, limits.ranks) <= {limit}) and {gives}"
+            f"short = {limit} >= 0 and ({limit} == UNLIMITED or mean_length(recvbuf, limits.ranks) <= {limit})"
+            " and separate(sendbuf, recvbuf)"
         )
     if PRIMITIVES[primitive].varies:
-        return f"short = {limit} >= 0 and {gives} and {gets}"
-    before, buffer, blocks, other = _JUDGED_BY.get(primitive, ("", "recvbuf", "1", ""))
+        return f"short = {limit} >= 0 and separate(sendbuf, recvbuf)"
+    before, buffer, blocks = _JUDGED_BY.get(primitive, ("", "recvbuf", "1"))
     lines = before + (_REDUCES if PRIMITIVES[primitive].reduces else _MOVES)
-    if other:
-        lines += f"short = short and {_ON_HOST.replace('BUFFER', other)}"
+    if primitive != "bcast":
+        absent = "sendbuf is IN_PLACE or sendbuf is None or recvbuf is None"
+        lines += f"short = short and ({absent} or separate(sendbuf, recvbuf))"
     for name, value in {"LIMIT": limit, "BUFFER": buffer, "BLOCKS": blocks}.items():
         lines = lines.replace(name, value)
     return lines.replace(" * 1:", ":").replace(" * 1\n", "\n").replace(" * 1 ", " ")
 
 
-# lines before, the buffer whose length all ranks know, its blocks, and another buffer that MPI reads or writes
+# lines before, the buffer whose length all ranks know, its blocks
 _JUDGED_BY = {
-    "bcast": ("", "buf", "1", ""),
+    "bcast": ("", "buf", "1"),
     "scatter": (
         "given = sendbuf if recvbuf is IN_PLACE else recvbuf",
-        *("given", "(limits.ranks if recvbuf is IN_PLACE else 1)", "sendbuf"),
+        *("given", "(limits.ranks if recvbuf is IN_PLACE else 1)"),
     ),
     "gather": (
         "given = recvbuf if sendbuf is IN_PLACE else sendbuf",
-        *("given", "(limits.ranks if sendbuf is IN_PLACE else 1)", "recvbuf"),
+        *("given", "(limits.ranks if sendbuf is IN_PLACE else 1)"),
     ),
-    "allgather": ("", "recvbuf", "limits.ranks", "sendbuf"),
-    "alltoall": ("", "recvbuf", "limits.ranks", "sendbuf"),
-    "reduce": ("given = recvbuf if sendbuf is IN_PLACE else sendbuf", "given", "1", ""),
-    "reduce_scatter": ("blocks = limits.ranks if sendbuf is IN_PLACE else 1", "recvbuf", "blocks", ""),
+    "allgather": ("", "recvbuf", "limits.ranks"),
+    "alltoall": ("", "recvbuf", "limits.ranks"),
+    "reduce": ("given = recvbuf if sendbuf is IN_PLACE else sendbuf", "given", "1"),
+    "reduce_scatter": ("blocks = limits.ranks if sendbuf is IN_PLACE else 1", "recvbuf", "blocks"),
 }
-_ON_HOST = (
-    "(type(BUFFER) is ndarray or BUFFER is IN_PLACE or BUFFER is None"
-    " or (type(BUFFER) is list and BUFFER and type(BUFFER[0]) in ON_HOST) or is_on_host(BUFFER))"
-)
 # the most frequent datatypes come first, because a comparison takes less time than calling `id`
 _IDENTITY = "(DOUBLE_ID if datatype is DOUBLE else FLOAT_ID if datatype is FLOAT else id(datatype))"
 _ITEMSIZE = "(8 if datatype is DOUBLE else 4 if datatype is FLOAT else ITEMSIZES.get(id(datatype), OTHER_FORM))"
@@ -119,10 +120,10 @@ if kind is ndarray:
 elif kind is list and len(BUFFER) == 3:
     memory, count, datatype = BUFFER
     short = type(count) is int and (count if datatype is BYTE else count * {_ITEMSIZE}) <= LIMIT
-    short = short and type(memory) in ON_HOST
+    short = short and type(memory) in ON_HOST and (type(memory) is not ndarray or memory.dtype.isnative)
 elif kind is list and len(BUFFER) == 2 and type(BUFFER[0]) is ndarray:
     memory, datatype = BUFFER
-    short = memory.nbytes <= LIMIT * BLOCKS and {_ITEMSIZE} < OTHER_FORM
+    short = memory.nbytes <= LIMIT * BLOCKS and {_ITEMSIZE} < OTHER_FORM and memory.dtype.isnative
 else:
     short = listed(BUFFER, BLOCKS)[0] <= LIMIT * BLOCKS
 """
@@ -130,14 +131,14 @@ _REDUCES = f"""
 longest = LIMIT if op is SUM else LIMIT_by.get(id(op), NONE)
 kind = type(BUFFER)
 if kind is ndarray:
-    short = BUFFER.nbytes <= longest.get(BUFFER.dtype, -1) * BLOCKS and sendbuf is not recvbuf
+    short = BUFFER.nbytes <= longest.get(BUFFER.dtype, -1) * BLOCKS
 elif kind is list and len(BUFFER) == 2 and type(BUFFER[0]) is ndarray:
     memory, datatype = BUFFER
-    short = memory.nbytes <= longest.get({_IDENTITY}, -1) * BLOCKS
+    short = memory.nbytes <= longest.get({_IDENTITY}, -1) * BLOCKS and memory.dtype.isnative
 elif kind is list and len(BUFFER) == 3:
     memory, count, datatype = BUFFER
     short = type(count) is int and 0 <= count * {_ITEMSIZE} <= longest.get({_IDENTITY}, -1)
-    short = short and type(memory) in ON_HOST
+    short = short and type(memory) in ON_HOST and (type(memory) is not ndarray or memory.dtype.isnative)
 else:
     nbytes, name = listed(BUFFER, BLOCKS)
     short = 0 <= nbytes <= longest.get(name, -1) * BLOCKS
@@ -178,9 +179,29 @@ def mean_length(spec: Any, ranks: int) -> int:
     return OTHER_FORM
 
 
-def is_on_host(buffer: Any) -> bool:
-    """Whether a buffer is in memory of a usual type, or absent."""
-    return type(_memory(buffer)) in ON_HOST or buffer is IN_PLACE or buffer is None
+def separate(sendbuf: Any, recvbuf: Any) -> bool:
+    """Whether both buffers are in host memory and in native byte order, and certainly do not overlap.
+
+    One of them may be absent.
+    """
+    one, other = _memory(sendbuf), _memory(recvbuf)
+    if type(one) is ndarray and type(other) is ndarray:
+        return apart(one, other) and one.dtype.isnative and other.dtype.isnative
+    return _is_usual(one) and _is_usual(other) and (_is_absent(one) or _is_absent(other) or _are_apart(one, other))
+
+
+def _is_absent(memory: Any) -> bool:
+    return memory is None or memory is IN_PLACE
+
+
+def _is_usual(memory: Any) -> bool:
+    """Whether memory is absent, or of a usual type and in native byte order."""
+    return _is_absent(memory) or (type(memory) in ON_HOST and (type(memory) is not ndarray or memory.dtype.isnative))
+
+
+def _are_apart(*memories: Any) -> bool:
+    arrays = [one if type(one) is ndarray else np.frombuffer(one, np.uint8) for one in memories if len(one)]
+    return len(arrays) < 2 or apart(*arrays)
 
 
 def is_final(error: Exception, *buffers: Any) -> bool:
@@ -215,5 +236,12 @@ _NAMES: dict[str, Any] = {
     "NONE": {},
     **{"IN_PLACE": IN_PLACE, "ITEMSIZES": ITEMSIZES, "ON_HOST": ON_HOST, "OTHER_FORM": OTHER_FORM},
     **{"UNLIMITED": UNLIMITED, "NativeRequest": NativeRequest, "background": background, "is_final": is_final},
-    **{"is_on_host": is_on_host, "listed": listed, "mean_length": mean_length, "ndarray": ndarray, "tasks": tasks},
+    **{
+        "apart": apart,
+        "separate": separate,
+        "listed": listed,
+        "mean_length": mean_length,
+        "ndarray": ndarray,
+        "tasks": tasks,
+    },
 }

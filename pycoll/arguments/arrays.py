@@ -22,31 +22,60 @@ Action = Callable[[], object]
 Array = Any  # of NumPy or CuPy
 
 
-def as_array(name: str, buffer: Any) -> Array:
+def as_array(name: str, buffer: Any, as_bytes: bool = False) -> Array:
     """An array that shares the memory of an object with `__array_interface__`, DLPack or the buffer protocol.
 
-    It is a CuPy array if the object has `__cuda_array_interface__`, or if DLPack reports GPU memory.
+    It is a CuPy array if the object has `__cuda_array_interface__`, or if DLPack reports GPU memory.  With `as_bytes`,
+    elements may have any byte order.
     """
     if type(buffer) is not np.ndarray:
         if buffer is IN_PLACE:
             raise ValueError(f"{name}=MPI.IN_PLACE is not allowed here")
-        if hasattr(buffer, "__array_interface__"):
-            buffer = np.asarray(buffer)  # subclasses of ndarray too: only the memory matters
-        elif cuda.on_device(name, buffer):
+        interface = getattr(buffer, "__array_interface__", None)
+        if interface is None and cuda.on_device(name, buffer):
             buffer = cuda.device_array(name, buffer)
-        elif hasattr(buffer, "__dlpack__"):
-            buffer = _from_dlpack(name, buffer)
         else:
-            try:
-                buffer = np.asarray(memoryview(buffer))
-            except TypeError:
-                why = f"{name} must be an array or another buffer, not {type(buffer).__name__}"
-                raise TypeError(why + (hint(buffer) or NO_PICKLE)) from None
+            buffer = _on_host(name, buffer, interface)
     if buffer.dtype.hasobject:
         raise TypeError(f"{name} has dtype {buffer.dtype}; Python objects cannot be sent as memory")
     if buffer.dtype.itemsize == 0:
         raise TypeError(f"{name} has dtype {buffer.dtype}, whose elements have no bytes")
+    if not (as_bytes or buffer.dtype.isnative):
+        native = buffer.dtype.newbyteorder("=")
+        raise TypeError(f"{name} has dtype {buffer.dtype!r}, which is not in native byte order; use astype({native!r})")
     return buffer
+
+
+def _on_host(name: str, buffer: Any, interface: dict[str, Any] | None) -> np.ndarray:
+    """The array of an object in host memory, which may be of a subclass of ndarray."""
+    _check_meaning(name, buffer, interface)
+    if interface is not None:
+        return np.asarray(buffer)
+    if hasattr(buffer, "__dlpack__"):
+        return _from_dlpack(name, buffer)
+    try:
+        return np.asarray(memoryview(buffer))
+    except TypeError:
+        why = f"{name} must be an array or another buffer, not {type(buffer).__name__}"
+        raise TypeError(why + (hint(buffer) or NO_PICKLE)) from None
+
+
+_BEYOND_MEMORY = ("mask", "unit", "units")  # attributes of classes
+
+
+def _check_meaning(name: str, buffer: Any, interface: dict[str, Any] | None) -> None:
+    """Raise TypeError if the memory of an array has no meaning without a mask, a unit or arithmetic of its own.
+
+    These are the classes that override the functions of NumPy, and those that have a mask or a unit.  Other subclasses
+    of ndarray, for example `numpy.matrix` and `numpy.memmap`, only view memory in another way.
+    """
+    if interface is not None and interface.get("mask") is not None:
+        raise TypeError(f"{name} is a masked array, which cannot be sent as memory")
+    kind = type(buffer)
+    overrides = getattr(kind, "__array_ufunc__", None) not in (None, np.ndarray.__array_ufunc__)
+    if overrides or (issubclass(kind, np.ndarray) and any(hasattr(kind, one) for one in _BEYOND_MEMORY)):
+        why = "whose memory alone is not its value (a mask, a unit, or arithmetic of its own)"
+        raise TypeError(f"{name} is of type {kind.__name__}, {why}; pass arrays of type numpy.ndarray")
 
 
 NO_PICKLE = "; pycoll functions do not pickle Python objects (use the lower-case methods of mpi4py, or numpy.array)"
@@ -91,13 +120,41 @@ def _from_dlpack(name: str, buffer: Any) -> np.ndarray:
         return _torch_bfloat16(name, buffer)
     try:
         try:
-            return np.from_dlpack(buffer)
+            return _writeable_if_legacy(buffer, np.from_dlpack(buffer))
         except RuntimeError:  # a dtype of DLPack that NumPy does not have
             array = np.asarray(buffer)
             array.flags.writeable = False  # it may be a copy
             return array
     except (BufferError, TypeError) as error:
         raise TypeError(f"{name} cannot be used: {error}") from None
+
+
+class _Writeable:
+    """Describes the memory of a read-only array as writeable, and keeps the array."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.__array_interface__ = array.__array_interface__ | {"data": (array.ctypes.data, False)}
+
+
+def _writeable_if_legacy(buffer: Any, array: np.ndarray) -> np.ndarray:
+    """The array, or a writeable one if the object only has DLPack before version 1.
+
+    That cannot describe memory as read-only.  NumPy assumes that it is.  An array from `__array__` knows better.
+    """
+    if array.flags.writeable or '"dltensor"' not in repr(_newest_capsule(buffer)):
+        return array
+    if hasattr(buffer, "__array__"):
+        other = np.asarray(buffer)
+        return other if other.ctypes.data == array.ctypes.data else array
+    return np.asarray(_Writeable(array))
+
+
+def _newest_capsule(buffer: Any) -> Any:
+    try:
+        return buffer.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        return buffer.__dlpack__()
 
 
 def _torch_bfloat16(name: str, tensor: Any) -> np.ndarray:

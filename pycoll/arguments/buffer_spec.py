@@ -108,6 +108,13 @@ def dtype_of(datatype: MPI.Datatype) -> np.dtype | None:
     return dtype if dtype.itemsize == datatype.size else None
 
 
+def opaque_dtype(datatype: MPI.Datatype) -> np.dtype | None:
+    """A dtype of elements of as many bytes as those of a derived datatype; None if these have gaps."""
+    start, length = datatype.Get_true_extent()
+    has_gaps = start != 0 or datatype.lb != 0 or not 0 < datatype.size == datatype.extent == length
+    return None if datatype.is_predefined or has_gaps else np.dtype((np.void, datatype.size))
+
+
 def is_dense(datatype: MPI.Datatype) -> bool:
     """Whether elements are contiguous, in the order in which they are sent."""
     if datatype.is_predefined:
@@ -117,11 +124,16 @@ def is_dense(datatype: MPI.Datatype) -> bool:
     return False
 
 
-def memory(name: str, buffer: Any, writable: bool) -> Array:
+def is_bytes(datatype: MPI.Datatype) -> bool:
+    """Whether elements are single bytes."""
+    return bool(datatype.is_predefined and datatype.size == 1)
+
+
+def memory(name: str, buffer: Any, writable: bool, datatype: MPI.Datatype | None = None) -> Array:
     """The bytes of a contiguous buffer, in the order of their addresses."""
     if buffer is None:
         return np.empty(0, np.uint8)
-    array = as_array(name, buffer)
+    array = as_array(name, buffer, as_bytes=datatype is not None and is_bytes(datatype))
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise ValueError(f"{name} is not contiguous (shape {array.shape}, strides {array.strides})")
     if writable:
@@ -150,20 +162,21 @@ def read_view(
 ) -> BufferView:
     """Read a buffer of `blocks` blocks; with `vector`, each has its own count and displacement.
 
-    Elements with gaps are packed, unless they have a NumPy dtype and will be combined (`typed`).
+    Elements with gaps are packed, unless they have a NumPy dtype and will be combined (`typed`).  Those of a derived
+    datatype will be combined as opaque bytes.
     """
     buffer, counts, displs, datatype = parse(spec, vector)
     if buffer is MPI.BOTTOM:
         counts = 0 if counts is None else counts
         return _packed(MPI.BOTTOM, spans(counts, displs, blocks, vector), datatype)
-    array = memory(name, buffer, writable)
-    dtype = as_array(name, buffer).dtype if buffer is not None else None
+    array = memory(name, buffer, writable, datatype)
+    dtype = as_array(name, buffer).dtype if buffer is not None and not datatype else None
     extent = datatype.extent if datatype else dtype.itemsize if dtype else 1
     if counts is None:
         counts = _infer(name, array.size, extent, displs, blocks, vector)
     listed = spans(counts, displs, blocks, vector)
     if datatype:
-        dtype = dtype_of(datatype)
+        dtype = dtype_of(datatype) or (opaque_dtype(datatype) if typed else None)
     if datatype and not is_dense(datatype) and not (typed and dtype):
         view = _packed(array, listed, datatype)
     else:
@@ -190,7 +203,7 @@ def elements(name: str, spec: Any) -> int:
     buffer, counts, displs, datatype = parse(spec, vector=False)
     if counts is not None:
         return operator.index(counts)
-    array = memory(name, buffer, writable=False)
+    array = memory(name, buffer, False, datatype)
     extent = datatype.extent if datatype else as_array(name, buffer).dtype.itemsize
     count: int = _infer(name, array.size, extent, displs, 1, vector=False)
     return count

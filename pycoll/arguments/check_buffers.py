@@ -42,6 +42,7 @@ class CheckedBuffers:
     after: list[Action] = field(default_factory=list)  # local work after each run: unpacking
     memory: Memory = HOST  # the kind of memory that the collective runs on
     read_only: bool = False  # `recv` is only read: the buffer of the root in a broadcast
+    elements: str = ""  # the dtype that PYCOLL_CHECK compares, if `dtype` is not that of the caller; "" if unknown
 
     def at(self, send: Array | None, recv: Array | None) -> CheckedBuffers:
         """A copy for other arrays, without local work before and after."""
@@ -74,9 +75,7 @@ def _source(name: str, buffer: Any, before: list[Action]) -> Array:
     array = as_array(name, buffer)
     if array.flags.c_contiguous:
         return array
-    packed = allocate_like(array, array.shape)
-    before.append(copying(packed, array))
-    return packed
+    return copied(array, before)
 
 
 def check_buffers(
@@ -106,14 +105,20 @@ def check_buffers(
     count = _blocks("sendbuf", send, size) if primitive.takes_all else send.size
     if not gets and (primitive.name != "exscan" or recvbuf is None):
         return CheckedBuffers(send, None, count, send.dtype, False, None, before=before)
-    if not gets:  # rank 0 of an exclusive scan, whose receive buffer is not modified
-        _check_pair(send, recv_array("recvbuf", recvbuf), count)
-        return CheckedBuffers(send, None, count, send.dtype, False, recvbuf, before=before)
-    if recvbuf is None:
-        recv = allocate_like(send, _result_shape(primitive, send.shape, send.size, size))
+    if gets and recvbuf is None:
+        recv = allocate_like(send, result_shape(primitive, send.shape, send.size, size))
         return CheckedBuffers(send, recv, count, send.dtype, False, recv, before=before)
     recv = recv_array("recvbuf", recvbuf)
     _check_pair(send, recv, count * size if primitive.gives_all else count)
+    if not gets:  # rank 0 of an exclusive scan, whose receive buffer is not used
+        return CheckedBuffers(send, None, count, send.dtype, False, recvbuf, before=before)
+    if address(send) == address(recv) and send.size and primitive.reduces:
+        checked = _in_place(primitive, send if primitive.takes_all else recvbuf, size)
+        checked.result = recvbuf
+        return checked
+    if is_same(send, recv):
+        send = copied(send, before)
+    check_apart(send, recv, IN_PLACE_HINT)
     return CheckedBuffers(send, recv, count, send.dtype, False, recvbuf, before=before)
 
 
@@ -158,9 +163,12 @@ def _fused(primitive: Primitive, sendbuf: Any, recvbuf: Any, is_root: bool) -> C
     after: list[Action] = [*(copying(array, slot) for slot, array in zip(slots, targets)), *finishing(together)]
     if not reduces:
         before, after = (before, []) if is_root else ([], after)
-    return CheckedBuffers(
+    checked = CheckedBuffers(
         None, vector, vector.size, vector.dtype, reduces or is_root, recvbuf, before=before, after=after
     )
+    dtypes = [str(array.dtype) for array in sources]
+    checked.elements = ", ".join(dtypes if len(set(dtypes)) > 1 else dtypes[:1])
+    return checked
 
 
 def _check_each_apart(arrays: list[Array]) -> None:
@@ -193,6 +201,10 @@ def _by_counts(
         recvbuf = allocate_like(vector, (counts[rank],))
     recv = recv_array("recvbuf", recvbuf)
     _check_pair(vector, recv, counts[rank])
+    if address(vector) == address(recv) and recv.size:
+        vector = recv_array(name, vector)
+        return CheckedBuffers(None, vector, counts[rank], vector.dtype, True, recvbuf, sends, own, before)
+    check_apart(vector, recv, IN_PLACE_HINT)
     return CheckedBuffers(vector, recv, counts[rank], vector.dtype, False, recvbuf, sends, own, before)
 
 
@@ -251,7 +263,21 @@ def _check_pair(send: Array, recv: Array, needed: int) -> None:
         raise TypeError(f"sendbuf has dtype {send.dtype}, recvbuf has dtype {recv.dtype}")
     if recv.size != needed:
         raise ValueError(f"recvbuf has {recv.size} elements, but {needed} are received")
-    check_apart(send, recv, "; pass MPI.IN_PLACE to reduce or exchange in place")
+
+
+IN_PLACE_HINT = "; pass MPI.IN_PLACE to reduce or exchange in place"
+
+
+def is_same(send: Array, recv: Array) -> bool:
+    """Whether two contiguous arrays are the same memory."""
+    return bool(send.nbytes) and (address(send), send.nbytes) == (address(recv), recv.nbytes)
+
+
+def copied(array: Array, before: list[Action]) -> Array:
+    """An array into which `before` will copy this one."""
+    copy = allocate_like(array, array.shape)
+    before.append(copying(copy, array))
+    return copy
 
 
 def check_apart(send: Array, recv: Array, hint: str = "") -> None:
@@ -260,7 +286,8 @@ def check_apart(send: Array, recv: Array, hint: str = "") -> None:
         raise ValueError(f"sendbuf and recvbuf overlap in memory{hint}")
 
 
-def _result_shape(primitive: Primitive, shape: tuple[int, ...], count: int, size: int) -> tuple[int, ...]:
+def result_shape(primitive: Primitive, shape: tuple[int, ...], count: int, size: int) -> tuple[int, ...]:
+    """The shape of an allocated result, for a send buffer of this shape."""
     if primitive.takes_all == primitive.gives_all:
         return shape
     if primitive.gives_all:

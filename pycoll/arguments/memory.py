@@ -33,14 +33,14 @@ def overlap(start: int, nbytes: int, other: int, other_nbytes: int) -> bool:
 
 
 def apart(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two contiguous arrays in host memory do not overlap."""
+    """Whether two arrays in host memory certainly do not overlap; of contiguous ones, whether they do not."""
     owner, another = one.base, other.base
     if owner is another is None:
         return one is not other
     owner, another = one if owner is None else owner, other if another is None else another
     if owner is not another and type(owner) is type(another) is np.ndarray and owner.base is another.base is None:
         return True
-    return not overlap(MPI.Get_address(one), one.nbytes, MPI.Get_address(other), other.nbytes)
+    return not np.may_share_memory(one, other)
 
 
 def bounds(array: Any) -> tuple[int, int]:

@@ -9,11 +9,19 @@ from mpi4py import MPI
 
 from ..compiler.blocks import Extents
 from ..schedule.registry import Primitive
-from .arrays import IN_PLACE
+from .arrays import IN_PLACE, as_array
 from .buffer_spec import BufferView, NeedsNativeMPI, is_unreadable, parse, read_view, read_view_w, spans
-from .check_buffers import CheckedBuffers, check_apart, check_buffers
+from .check_buffers import (
+    CheckedBuffers,
+    check_apart,
+    check_buffers,
+    copied,
+    counts_array,
+    is_same,
+    result_shape,
+)
 from .device_arrays import is_device_array
-from .memory import address, allocate_like, bounds, is_host
+from .memory import allocate_like, bounds, is_host
 
 
 def read(
@@ -45,12 +53,12 @@ def _read(
     if primitive.varies:
         return read_varying(primitive, sendbuf, recvbuf, rank, size, root, strict=False)
     if primitive.name == "barrier" or (recvcounts is None and _plain(sendbuf) and _plain(recvbuf)):
-        same = sendbuf is not None and recvbuf is not None and _address(sendbuf) == _address(recvbuf)
-        if not (same and primitive.reduces):
-            try:
-                return check_buffers(primitive, sendbuf, recvbuf, rank, size, root)
-            except (TypeError, ValueError):
-                pass  # MPI may accept them: for example arrays of different dtypes with the same number of bytes
+        try:
+            checked = check_buffers(primitive, sendbuf, recvbuf, rank, size, root)
+            checked.elements = _elements(checked.dtype)
+            return checked
+        except (TypeError, ValueError):
+            pass  # MPI may accept them: for example arrays of different dtypes with the same number of bytes
     return _read_simple(primitive, sendbuf, recvbuf, rank, size, root, recvcounts)
 
 
@@ -64,11 +72,6 @@ def _plain(buffer: Any) -> bool:
     if type(buffer) is np.ndarray or is_device_array(buffer):
         return bool(buffer.flags.c_contiguous)
     return buffer is None or buffer is IN_PLACE
-
-
-def _address(buffer: Any) -> int | None:
-    is_array = type(buffer) is np.ndarray or is_device_array(buffer)
-    return address(buffer) if is_array and buffer.size else None
 
 
 def _read_simple(
@@ -96,10 +99,16 @@ def _read_simple(
         size,
         root,
     )
-    arguments.before = before
+    arguments.before = [*before, *arguments.before]
     arguments.after = recv.store if recv and not (primitive.name == "bcast" and rank == root) else []
     arguments.result = None
+    arguments.elements = _elements(*(view.dtype for view in (send, recv) if view))
     return arguments
+
+
+def _elements(*dtypes: np.dtype | None) -> str:
+    """The first of these dtypes, for comparing it across ranks; any may be moved as single bytes."""
+    return next((str(dtype) for dtype in dtypes if dtype and dtype.itemsize > 1), "")
 
 
 def _reduction(
@@ -111,9 +120,9 @@ def _reduction(
     root: int,
     recvcounts: Any,
 ) -> CheckedBuffers:
-    """Check the buffers of a reduction; if both are the same buffer, it means MPI.IN_PLACE, as in later mpi4py."""
+    """Check the buffers of a reduction."""
     for view in (send, recv):
-        if view and view.dtype is None and not is_host(view.array):
+        if view and not is_host(view.array) and (view.dtype is None or is_opaque(view.dtype)):
             raise TypeError(f"{primitive.name} of elements without a NumPy dtype is not supported in GPU memory")
         if view and view.dtype is None:
             raise NeedsNativeMPI(f"{primitive.name} of elements without a NumPy dtype")
@@ -126,11 +135,54 @@ def _reduction(
         arrays[0] = IN_PLACE
     elif recv and primitive.cuts and arrays[0].size != arrays[1].size:
         raise ValueError(f"mismatch in send count {arrays[0].size} and receive count {arrays[1].size}")
-    elif recv and arrays[0].size and arrays[1].size and _address(arrays[0]) == _address(arrays[1]):
-        arrays = [IN_PLACE, max(arrays, key=len)]
     arguments = check_buffers(primitive, arrays[0], arrays[1], rank, size, root, recvcounts)
     arguments.result = None
     return arguments
+
+
+def is_opaque(dtype: np.dtype) -> bool:
+    """Whether elements are opaque bytes, of a derived datatype."""
+    return dtype.type is np.void and dtype.names is None
+
+
+def names_datatype(*buffers: Any) -> bool:
+    """Whether one of these buffers is a list that ends with a datatype."""
+    return any(isinstance(one, list | tuple) and one and isinstance(one[-1], MPI.Datatype) for one in buffers)
+
+
+def read_elements(
+    primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any = None
+) -> CheckedBuffers:
+    """Read the arguments of a function that reduces elements of a datatype, which `sendbuf` names: ``[buf, type]``.
+
+    If `recvbuf` is an array, its elements have the same datatype; None allocates one.
+    """
+    datatype = named_datatype(sendbuf, recvbuf)
+    if datatype is None:
+        raise TypeError("recvbuf names a datatype, but sendbuf does not")
+    _, gets = _parts_of(primitive, rank, size, root)
+    result = parse(recvbuf, vector=False).buffer
+    if gets and sendbuf is not IN_PLACE:
+        array = as_array("sendbuf", parse(sendbuf, vector=False).buffer)
+        if result is None:
+            counts = None if recvcounts is None else counts_array("recvcounts", recvcounts, size)
+            shape = (
+                result_shape(primitive, array.shape, array.size, size)
+                if counts is None
+                else (counts[rank] * datatype.extent // array.itemsize,)
+            )
+            result = allocate_like(array, shape)
+    if not isinstance(recvbuf, list | tuple):
+        recvbuf = [result, datatype]
+    try:
+        checked = _read_simple(primitive, sendbuf, recvbuf, rank, size, root, recvcounts)
+    except NeedsNativeMPI as why:
+        raise TypeError(f"{why} is supported only by the methods of pycoll.Comm") from None
+    if sendbuf is IN_PLACE and primitive.takes_all:
+        array = as_array("recvbuf", result).reshape(-1)
+        result = array[: checked.count * datatype.extent // array.itemsize]
+    checked.result = result if gets and (primitive.name != "exscan" or rank) else None
+    return checked
 
 
 def read_varying(
@@ -162,6 +214,8 @@ def read_varying(
         if strict and primitive.name != "alltoallw":
             _check_dtypes(sendbuf, recvbuf, send, recv)
         _check_own_block(primitive, send, recv, rank)
+        if is_same(send.array, recv.array) and send.places == recv.places:
+            send.array = copied(send.array, send.load)
         _check_apart(send, recv)
     _check_disjoint(places)
     return CheckedBuffers(
@@ -175,6 +229,7 @@ def read_varying(
         places or (),
         before=[*(send.load if send else []), *(recv.load if recv and in_place else [])],
         after=recv.store if recv else [],
+        elements=_elements(*(view.dtype for view in (send, recv) if view)),
     )
 
 
@@ -242,4 +297,4 @@ def _check_disjoint(places: Extents | None) -> None:
 
 def named_datatype(sendbuf: Any, recvbuf: Any) -> MPI.Datatype | None:
     """The datatype that the arguments of a reduction name; None if they name none."""
-    return parse(recvbuf if sendbuf is IN_PLACE else sendbuf, vector=False).datatype
+    return parse(recvbuf if sendbuf is IN_PLACE or sendbuf is None else sendbuf, vector=False).datatype

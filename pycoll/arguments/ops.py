@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
@@ -84,11 +85,17 @@ def real_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def _better(comparison: np.ufunc, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-    """Select the pair with the better value, elementwise; if the values are equal, the one with the smaller index."""
+    """Select the pair with the better value, elementwise; if the values are equal, the one with the smaller index.
+
+    NaN is better than any number, and all NaN are equal.
+    """
     value, index = left.dtype.names or ()
-    better = comparison(right[value], left[value])
-    better |= (right[value] == left[value]) & (right[index] < left[index])
-    out[...] = np.where(better, right, left)
+    one, other = left[value], right[value]
+    better, equal = comparison(other, one), other == one
+    if one.dtype.kind == "f":
+        nan, other_nan = np.isnan(one), np.isnan(other)
+        better, equal = ~nan & (better | other_nan), equal | (nan & other_nan)
+    out[...] = np.where(better | (equal & (right[index] < left[index])), right, left)
 
 
 def bound_division(dividend: np.ndarray, divisor: int, out: np.ndarray) -> Bound:
@@ -129,10 +136,11 @@ _BY_NAME = {name: operation._replace(handle=handle.handle) for name, (handle, op
 _BY_NAME["avg"] = Operation("AVG", np.add, "fc", mean=True, handle=MPI.SUM.handle)
 
 
-def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None) -> Operation:
+def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None, lasting: bool = False) -> Operation:
     """The operation of an `MPI.Op` or a name; raises ValueError or TypeError if there is none.
 
     The function of a user-defined operation gets `datatype`; None for the datatype that mpi4py infers from the array.
+    A `lasting` operation can be used after the caller has freed the `MPI.Op` or the datatype.
     """
     if isinstance(op, str):
         try:
@@ -147,12 +155,54 @@ def resolve(op: MPI.Op | str, datatype: MPI.Datatype | None = None) -> Operation
     if op == MPI.OP_NULL or op.is_predefined:
         name = next((f"MPI.{name}" for name, one in vars(MPI).items() if isinstance(one, MPI.Op) and one == op), op)
         raise ValueError(f"op={name} is not one of: {', '.join(_BY_NAME)}, or a user-defined operation")
+    if lasting:
+        op, datatype = (
+            kept(op),
+            datatype if datatype is None or datatype.is_predefined else _KeptDatatype(datatype.Dup()),
+        )
     return _user_defined(op, datatype)
+
+
+class _KeptOp(MPI.Op):
+    """A copy of a user-defined operation, which is freed when nothing refers to it any more."""
+
+    def __del__(self) -> None:
+        if not MPI.Is_finalized() and self != MPI.OP_NULL:
+            self.Free()
+
+
+class _KeptDatatype(MPI.Datatype):
+    """A copy of a datatype, which is freed when nothing refers to it any more."""
+
+    def __del__(self) -> None:
+        if not MPI.Is_finalized():
+            self.Free()
+
+
+_kept: weakref.WeakValueDictionary[tuple[int, bool], _KeptOp] = weakref.WeakValueDictionary()
+
+
+def kept(op: MPI.Op) -> MPI.Op:
+    """A copy of a user-defined operation, because `MPI.Op.Free` of mpi4py makes it unusable for calls in flight.
+
+    There is one copy for each function, because mpi4py allows only a few operations.
+    """
+    try:
+        reduced: Any = op.__reduce__()
+        _, (function, commute) = reduced
+    except (TypeError, ValueError):  # an operation that was not created in Python
+        return op
+    key = id(function), bool(commute)
+    copy = _kept.get(key)
+    if copy is None:
+        _kept[key] = copy = _KeptOp.Create(function, commute)
+    return copy
 
 
 def _user_defined(op: MPI.Op, datatype: MPI.Datatype | None) -> Operation:
     def combine(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
         result = right.copy()  # MPI overwrites the right operand, which may be a buffer of the caller
+        left = left if left.flags.aligned else left.copy()  # mpi4py knows no datatype of unaligned elements
         if datatype is None:
             op.Reduce_local(left, result)
         else:

@@ -96,7 +96,7 @@ def _listed(spec: Sequence[Any], array: np.ndarray) -> Reading:
         if len(spec) == 2:
             return array, None
         more = spec[1:-1]
-    elif array.flags.c_contiguous and array.nbytes % dtype.itemsize == 0:
+    elif array.flags.c_contiguous and array.dtype.isnative and array.nbytes % dtype.itemsize == 0:
         array, more = array.reshape(-1).view(dtype), spec[1:-1]
     else:
         return UNUSUAL

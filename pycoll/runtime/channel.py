@@ -104,7 +104,7 @@ class Channel:
             raise type(self.broken)(f"this communicator cannot be used any more: {self.broken}")
 
     def next_tag(self) -> int:
-        """The tag of the next nonblocking collective; all ranks start these in the same order."""
+        """The tag of the next nonblocking collective or comparison; all ranks take it in the same order."""
         if not self._started:  # from now on, the native collective may no longer be chosen
             self.forget_plans()
         self._started += 1

@@ -34,17 +34,21 @@ class Fingerprint(NamedTuple):
     recvs: list[int] | None
 
 
-def fingerprint(key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None, typed: bool) -> Fingerprint:
+def fingerprint(
+    key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None, typed: bool, form: str
+) -> Fingerprint:
     """The fingerprint of a call, which a rank sends to the others."""
     primitive = key.algorithm.primitive
-    same: dict[str, Any] = {"primitive": primitive.name, "algorithm": key.algorithm.name, "longest": key.longest}
+    same: dict[str, Any] = {"primitive": primitive.name, "form": form, "algorithm": key.algorithm.name}
+    same["longest"] = key.longest
     if primitive.rooted:
         same["root"] = key.root
     if operation:
         same["op"] = operation.name
         same["commutative"] = operation.commutative
-    if typed and (buffers.send is not None or buffers.recv is not None):
-        same["dtype"] = str(buffers.dtype)
+    elements = buffers.elements or (str(buffers.dtype) if typed else "")
+    if elements and not (buffers.send is None and buffers.recv is None):
+        same["dtype"] = elements
     varies = bool(key.sends or key.recvs)
     if primitive.name == "reduce_scatter":  # some ranks may pass counts, and others may not
         same["recvcounts"] = _sizes(key.sends) if varies else [key.length * key.itemsize] * key.size
@@ -71,11 +75,12 @@ def compare(
     buffers: CheckedBuffers,
     operation: Operation | None,
     typed: bool,
+    form: str,
     bind: Callable[..., Executable],
 ) -> Iterator[Executable]:
     """The parts that exchange fingerprints between all ranks; raises MismatchError if these do not match."""
     received: list[Any] = []
-    yield from exchange(key.rank, key.size, fingerprint(key, buffers, operation, typed), received, bind)
+    yield from exchange(key.rank, key.size, fingerprint(key, buffers, operation, typed, form), received, bind)
     if next(differences(received), None):
         raise mismatch(received)
 

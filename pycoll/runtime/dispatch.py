@@ -16,7 +16,7 @@ from ..arguments.buffer_spec import NeedsNativeMPI
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import address, is_host
 from ..arguments.memory_kinds import HOST
-from ..arguments.mpi_arguments import named_datatype, read
+from ..arguments.mpi_arguments import is_opaque, named_datatype, names_datatype, read, read_elements
 from ..arguments.ops import Operation, resolve
 from ..arguments.signature import names_of
 from ..base import settings
@@ -83,10 +83,16 @@ class Binder:
         executable = self.channel.bind(program, buffers, operation, self._tag or 0)
         return executable if keep else freed_at_its_end(executable)
 
+    def comparison(self, program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Executable:
+        """Bind a part of the comparison of arguments.  It has a tag in all forms, so that different forms meet."""
+        self._tag = self._tag or self.channel.next_tag()
+        return freed_at_its_end(self.channel.bind(program, buffers, operation, self._tag))
+
     def tag(self) -> int | None:
         """The tag of all parts; None for blocking calls."""
-        if self.form != "blocking":
-            self._tag = self._tag or self.channel.next_tag()
+        if self.form == "blocking":
+            return None
+        self._tag = self._tag or self.channel.next_tag()
         return self._tag
 
 
@@ -134,7 +140,8 @@ class Prepared:
         if settings.CHECK:
             from . import consistency
 
-            yield from consistency.compare(self.key, self.buffers, self.operation, self.typed, self.bind)
+            given = self.key, self.buffers, self.operation, self.typed, self.bind.form
+            yield from consistency.compare(*given, self.bind.comparison)
         if self.key.counts_missing and self.bind.form == "persistent":  # its executable is made once, before it runs
             yield from self._exchange_counts()
 
@@ -250,6 +257,8 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     try:
         buffers, operation = _check(call)
         chosen, choice = _algorithm(call, channel, buffers, operation)
+        if chosen.name == NATIVE and operation and call.read is read and is_opaque(buffers.dtype):
+            raise NeedsNativeMPI(f"{call.primitive} of elements of a derived datatype")
         if chosen.name == NATIVE:
             native.check(buffers, operation)
         if not (is_host(buffers.send) and is_host(buffers.recv)):
@@ -280,12 +289,16 @@ def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
     primitive, rank, size = PRIMITIVES[call.primitive], call.comm.rank, call.comm.size
     if primitive.rooted:
         _check_root(call.root, size)
-    if call.read is not read and primitive.name != "bcast":
+    given = call.sendbuf, call.recvbuf
+    named = primitive.reduces and call.read is check_buffers and names_datatype(*given)
+    if call.read is not read and primitive.name != "bcast" and not named:
         check_position(call.recvbuf)
-    buffers = call.read(primitive, call.sendbuf, call.recvbuf, rank, size, call.root, call.recvcounts)
-    datatype = named_datatype(call.sendbuf, call.recvbuf) if primitive.reduces and call.read is read else None
-    operation = resolve(call.op, datatype) if primitive.reduces else None
+    buffers = (read_elements if named else call.read)(primitive, *given, rank, size, call.root, call.recvcounts)
+    datatype = named_datatype(*given) if named or (primitive.reduces and call.read is read) else None
+    operation = resolve(call.op, datatype, lasting=call.form != "blocking") if primitive.reduces else None
     if operation:
+        if operation.predefined and call.read is read and is_opaque(buffers.dtype):
+            raise NeedsNativeMPI(f"{primitive.name} of elements without a NumPy dtype")
         if not isinstance(buffers.result, list) or buffers.result:  # an empty list of arrays has no dtype
             operation.check(buffers.dtype)
         if operation.mean and primitive.name in ("scan", "exscan"):
@@ -315,7 +328,7 @@ def _report(error: Exception, call: Call, channel: Channel, bind: Binder) -> Non
     mine = consistency.Failed(call.primitive, str(error))
     rank, size = call.comm.rank, call.comm.size
     received: list[Any] = []
-    parts = consistency.exchange(rank, size, mine, received, bind)
+    parts = consistency.exchange(rank, size, mine, received, bind.comparison)
     with contextlib.suppress(CollectiveTimeout):  # the original error is more informative
         Task(parts, f"comparing the arguments of {call.primitive} on rank {rank} of {size}", channel).run()
     if isinstance(error, NeedsNativeMPI) and any(one != mine for one in received):

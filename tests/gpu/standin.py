@@ -54,7 +54,9 @@ class ElementwiseKernel:
 
 def _better(compare):
     def better(left, left_index, right, right_index, out, out_index):
-        chosen = compare(right, left) | ((right == left) & (right_index < left_index))
+        nan, other_nan = np.isnan(left), np.isnan(right)
+        chosen, equal = ~nan & (other_nan | compare(right, left)), (nan & other_nan) | (right == left)
+        chosen |= equal & (right_index < left_index)
         out[...], out_index[...] = np.where(chosen, right, left), np.where(chosen, right_index, left_index)
 
     return better

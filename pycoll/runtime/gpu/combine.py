@@ -147,11 +147,15 @@ def _complex_product() -> Any:
 
 @cache
 def _better(comparison: str) -> Any:
+    """A kernel that selects pairs as `pycoll.arguments.ops` does: NaN is better than any number."""
     return cupy().ElementwiseKernel(
         "T left, S left_index, T right, S right_index",
         "T out, S out_index",
         f"""
-        bool better = right {comparison} left || (right == left && right_index < left_index);
+        bool nan = left != left, other_nan = right != right;
+        bool better = !nan && (other_nan || right {comparison} left);
+        bool equal = (nan && other_nan) || right == left;
+        better = better || (equal && right_index < left_index);
         T value = better ? right : left;
         S index = better ? right_index : left_index;
         out = value;

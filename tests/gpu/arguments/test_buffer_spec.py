@@ -33,8 +33,14 @@ def test_arrays_of_other_packages(xp, way):
     np.testing.assert_array_equal(result.get(), np.tile(np.arange(9.0), (SIZE, 1)))
     with pytest.raises(ValueError, match="recvbuf is read-only"):
         pycoll.allreduce(MPI.IN_PLACE, send)
+    assert pycoll.allreduce(Foreign(recv.array), recv) is recv, "in place"
+    np.testing.assert_array_equal(recv.array.get(), np.arange(9.0) * SIZE**2)
+    blocks = produced(xp, np.arange(2.0 * SIZE) + 100 * RANK)
+    pycoll.alltoall(Foreign(blocks), blocks)
+    expected = [100 * rank + 2 * RANK + number for rank in range(SIZE) for number in range(2)]
+    assert blocks.get().tolist() == expected
     with pytest.raises(ValueError, match="overlap in memory"):
-        pycoll.allreduce(Foreign(recv.array), recv)
+        pycoll.allreduce(Foreign(recv.array[1:]), Foreign(recv.array[:-1]))
 
 
 def test_the_stream_that_an_array_names(xp, way):

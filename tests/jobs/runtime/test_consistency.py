@@ -89,6 +89,7 @@ for turn in range(2):
     call("reduce_scatter", np.empty(size), recvcounts=one if mine else None)
 """
 
+
 WRONG_ARGUMENTS = """
 for turn in range(2):
     error, text = (ValueError, "recvbuf has 4 elements") if mine else (

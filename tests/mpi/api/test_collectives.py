@@ -91,7 +91,7 @@ def check(ours, theirs, primitive, send, op):
 
 @pytest.mark.parametrize("primitive, algorithm", MOVING)
 def test_movements(primitive, algorithm):
-    for dtype in ("int32", "float64", "complex64", "bool", "float16", ">i2", "S5"):
+    for dtype in ("int32", "float64", "complex64", "bool", "float16", "S5"):
         for count in COUNTS if dtype == "float64" else [37]:
             for root in ROOTS if PRIMITIVES[primitive].rooted else [0]:
                 check_movement(primitive, algorithm, dtype, count, root)

@@ -18,7 +18,7 @@ PAIRS = [(name, algorithm) for name in ("scan", "exscan") for algorithm in pycol
 UFUNCS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 UFUNCS |= {"l" + name: getattr(np, "logical_" + name) for name in ("and", "or", "xor")}
 UFUNCS |= {"b" + name: getattr(np, "bitwise_" + name) for name in ("and", "or", "xor")}
-DTYPES = ["i1", "u2", "i4", "u8", "f2", "f4", "f8", "g", "F", "D", "?", ">i4", ">f8"]
+DTYPES = ["i1", "u2", "i4", "u8", "f2", "f4", "f8", "g", "F", "D", "?"]
 DTYPES = ["u2", "f2", "D", "?"] if MANY else DTYPES
 
 
@@ -151,7 +151,6 @@ def test_what_is_refused(primitive):
     for error, pattern, recv in (
         (TypeError, "sendbuf has dtype float64, recvbuf has dtype float32", np.empty(2, "f4")),
         (ValueError, "recvbuf has 3 elements", np.empty(3)),
-        (ValueError, "overlap.*IN_PLACE", two),
     ):
         with pytest.raises(error, match=pattern):
             function(two, recv)

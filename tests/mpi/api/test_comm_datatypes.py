@@ -277,8 +277,8 @@ def test_operations_of_the_user_in_place(affine):
         check(method, make, FORMS)
 
 
-def test_algorithms_do_not_run_on_elements_without_a_dtype(affine):
-    send, recv = ([np.zeros((4, 2), "i4"), TYPES["contiguous"]] for _ in range(2))
+def test_algorithms_do_not_run_on_elements_with_gaps(affine):
+    send, recv = ([np.zeros((4, 4), "i4"), TYPES["resized"]] for _ in range(2))
     with pytest.raises(TypeError, match="algorithm='tree': allreduce of elements without a NumPy dtype"):
         OURS.Allreduce(send, recv, affine, algorithm="tree")
     OURS.Allreduce(send, recv, affine, algorithm="native")
@@ -301,7 +301,7 @@ def test_operations_that_do_not_commute_and_choices(affine):
 def test_buffers_of_requests_that_mpi_makes(method):
     """Check that they live until the request is gone, although mpi4py does not keep them."""
     comm = pycoll.Comm(WORLD)
-    pair = INT.Create_contiguous(2).Commit()
+    pair = INT.Create_vector(1, 1, 1).Create_resized(0, 8).Commit()  # with a gap
     op = MPI.Op.Create(lambda given, result, datatype: None, commute=True)
     send, recv = np.ones(8, "i"), np.zeros(8, "i")
     memory = weakref.ref(send)

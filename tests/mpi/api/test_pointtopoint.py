@@ -10,7 +10,7 @@ pytestmark = pytest.mark.mpi
 RIGHT, LEFT = (RANK + 1) % SIZE, (RANK - 1) % SIZE
 
 
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "u1", "c16", "?", "f2", ">i4", "S3"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "u1", "c16", "?", "f2", "S3"])
 def test_sendrecv_round_the_ring(dtype):
     mine = np.full(5, RANK).astype(dtype)
     came = pycoll.sendrecv(mine, RIGHT, 3, source=LEFT, recvtag=3)

@@ -71,8 +71,29 @@ def test_received_in_place(kind):
 
 
 def test_the_first_version_of_dlpack():
-    sent = DLPack(np.arange(3.0), first=True)
-    np.testing.assert_array_equal(pycoll.allreduce(sent), np.arange(3) * SIZE)
+    """It cannot say that memory is read-only, so such an object may be written to."""
+    sent, received = DLPack(np.arange(3.0), first=True), DLPack(np.zeros(3), first=True)
+    for call in (pycoll.allreduce, pycoll.scan, pycoll.Comm(WORLD).Allreduce):
+        call(sent, received)
+        np.testing.assert_array_equal(received.data, np.arange(3) * (RANK + 1 if call is pycoll.scan else SIZE))
+    assert pycoll.allreduce(MPI.IN_PLACE, received) is received
+    assert pycoll.bcast(received) is received
+    np.testing.assert_array_equal(received.data, np.arange(3) * SIZE * SIZE)
+    with pytest.raises(ValueError, match="recvbuf is not C-contiguous"):
+        pycoll.allreduce(np.ones((2, 3)), DLPack(np.ones((3, 2)).T, first=True))
+
+
+def test_the_first_version_of_dlpack_of_a_read_only_array():
+    """An object that also has `__array__`, as arrays of JAX have it, shows there that it is read-only."""
+
+    class Immutable(DLPack):
+        def __array__(self, dtype=None, copy=None):
+            view = self.data[:]
+            view.flags.writeable = False
+            return view
+
+    with pytest.raises(ValueError, match="recvbuf is read-only"):
+        pycoll.allreduce(np.ones(3), Immutable(np.ones(3), first=True))
 
 
 @pytest.mark.parametrize("wrap", [Interface, DLPack, memoryview])
@@ -242,7 +263,7 @@ def test_arrays_with_gaps():
 
 @pytest.mark.parametrize("algorithm", [None, *pycoll.algorithms("bcast")])
 def test_many_arrays_of_any_dtypes_broadcast_as_one(algorithm):
-    dtypes = ["f8", "u1", ">i2", "S5", "D", "M8[s]", "?", [("x", "f4"), ("y", "S3")]]
+    dtypes = ["f8", "u1", "i2", "S5", "D", "M8[s]", "?", [("x", "f4"), ("y", "S3")]]
     for root in {0, SIZE - 1}:
         given = [drawn(dtype, n) for dtype, n in zip(dtypes, (3, 1, 0, 5, 2, 1, 7, 4))]
         theirs = WORLD.bcast(given, root)

@@ -74,7 +74,8 @@ def test_blocks_that_overlap():
             wrong(ValueError, "recvbuf.*overlap", "alltoallv", MPI.IN_PLACE, [ROOM, (counts, displs)])
             if RANK == 0:
                 wrong(ValueError, "recvbuf.*overlap", "gatherv", mine, [ROOM, (counts, displs)])
-    wrong(ValueError, "sendbuf and recvbuf overlap", "alltoallv", [ROOM, [2] * SIZE], [ROOM, [2] * SIZE])
+    if SIZE > 1:
+        wrong(ValueError, "sendbuf and recvbuf overlap", "alltoallv", [ROOM, ONES], [ROOM, (ONES, range(1, SIZE + 1))])
     wrong(ValueError, "sendbuf and recvbuf overlap", "allgatherv", ROOM[:1], [ROOM, ONES])
 
 

@@ -15,8 +15,8 @@ from tests.mpi.varying import cut
 pytestmark = pytest.mark.mpi
 
 INTEGERS = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"]
-NUMBERS = ["?", *INTEGERS, "f2", "f4", "f8", "g", "F", "D", "G", ">i2", ">u8", ">f2", ">f4", ">f8", ">c8"]
-OTHERS = ["S5", "U3", "M8[s]", "m8[ms]", "V7", [("x", "f4"), ("y", "S3")], [("a", ">i2", (2, 2)), ("b", "?")]]
+NUMBERS = ["?", *INTEGERS, "f2", "f4", "f8", "g", "F", "D", "G"]
+OTHERS = ["S5", "U3", "M8[s]", "m8[ms]", "V7", [("x", "f4"), ("y", "S3")], [("a", "i2", (2, 2)), ("b", "?")]]
 ML_FLOATS = ["bfloat16", "float8_e4m3fn", "float8_e5m2"]
 REDUCING = [name for name, p in PRIMITIVES.items() if p.reduces and name not in ("scan", "exscan")]
 OPERATIONS = ["sum"] if MANY else ["sum", "prod", "max", "lxor", "bor"]
@@ -40,7 +40,7 @@ def same(ours, theirs):
 def check_moves(dtype):
     send = drawn(dtype)
     vectors = WORLD.allgather(send)
-    everything = np.empty(SIZE * COUNT, dtype)  # np.concatenate would return native byte order
+    everything = np.empty(SIZE * COUNT, dtype)
     everything.reshape(SIZE, COUNT)[...] = vectors
     for algorithm in ("naive", "ring"):
         for root in {0, SIZE - 1}:
@@ -102,7 +102,7 @@ def test_combined_by_ml_dtypes(name):
     same(pycoll.scan(np.ones(3, dtype)), np.full(3, RANK + 1).astype(dtype))
 
 
-@pytest.mark.parametrize("name", ["float16", "longdouble", "bfloat16", "complex64", ">f4"])
+@pytest.mark.parametrize("name", ["float16", "longdouble", "bfloat16", "complex64"])
 def test_averages(name):
     dtype = np.dtype(name if name != "bfloat16" else pytest.importorskip("ml_dtypes").bfloat16)
     send = np.array([RANK, 2 * RANK, 1]).astype(dtype)
@@ -119,7 +119,7 @@ def test_averages(name):
         ("g", ["bxor", "land"]),
         ("D", ["min", "max", "land", "band", "maxloc"]),
         ("i4", ["minloc", "avg"]),
-        (">u2", ["maxloc"]),
+        ("u2", ["maxloc"]),
         ([("value", "f8"), ("index", "i4")], ["sum", "max", "band", "avg"]),
         ([("x", "f8"), ("y", "i4"), ("z", "i4")], ["minloc", "sum"]),
         ([("x", "f8"), ("y", "f8")], ["maxloc"]),
@@ -179,8 +179,8 @@ def assert_pairs(ours, theirs):
 
 
 def test_pairs_of_other_widths_and_names():
-    """Any structured dtype of a number and an integer is supported, even if packed or byte-swapped."""
-    for dtype in ([("x", ">f8"), ("who", "u1")], [("x", "f2"), ("who", "i8")]):
+    """Any structured dtype of a number and an integer is supported, even if packed."""
+    for dtype in ([("x", "f8"), ("who", "u1")], [("x", "f2"), ("who", "i8")]):
         send = np.array([(abs(i - RANK), RANK) for i in range(SIZE)], dtype)
         result = pycoll.allreduce(send, op="minloc")
         assert result["x"].tolist() == [0] * SIZE and result["who"].tolist() == list(range(SIZE))
@@ -259,7 +259,38 @@ def test_operations_of_the_user_on_every_algorithm(commutes):
     op.Free()
 
 
-@pytest.mark.parametrize("dtype", [">i4", "S3", "M8[s]", [("x", "f8"), ("y", "i4")]], ids=str)
+def unaligned(array):
+    memory = np.zeros(array.nbytes + 1, "u1")
+    result = memory[1:].view(array.dtype)
+    result[...] = array
+    return result
+
+
+@pytest.mark.parametrize("dtype", ["i4", "f8"])
+@pytest.mark.parametrize("algorithm", ["ring", "tree", None, "native"])
+def test_operations_of_the_user_on_unaligned_buffers(dtype, algorithm):
+    """Only one rank has such a buffer; mpi4py knows no datatype of its format, with or without an algorithm."""
+
+    def add(left, right, datatype):
+        left, right = (np.frombuffer(buffer, dtype) for buffer in (left, right))
+        right += left
+
+    op = MPI.Op.Create(add, commute=True)
+    values = np.arange(2 * SIZE).astype(dtype)
+    expected = values * SIZE
+    for send in (values, unaligned(values)) if RANK == SIZE - 1 else (values, values):
+        for form in ("allreduce", "iallreduce"):
+            result = getattr(pycoll, form)(send, op=op, algorithm=algorithm)
+            np.testing.assert_array_equal(result if form == "allreduce" else result.wait(), expected)
+        recv = unaligned(values) if RANK == 0 else values.copy()
+        np.testing.assert_array_equal(pycoll.allreduce(MPI.IN_PLACE, recv, op, algorithm=algorithm), expected)
+        if algorithm != "tree":
+            block = pycoll.reduce_scatter(send, op=op, algorithm=algorithm)
+            np.testing.assert_array_equal(block, expected[2 * RANK : 2 * RANK + 2])
+    op.Free()
+
+
+@pytest.mark.parametrize("dtype", ["S3", "M8[s]", [("x", "f8"), ("y", "i4")]], ids=str)
 def test_operations_of_the_user_where_mpi_has_no_type(dtype):
     op = MPI.Op.Create(put(np.maximum), commute=True)
     values = np.zeros(SIZE, dtype)

@@ -45,11 +45,9 @@ def test_mpis_own_stands_in_where_it_does_the_same(comm):
     assert messages(lambda: pycoll.allgather(np.ones(8, "i2"), comm=comm)) == 0, "what is moved may be of any dtype"
 
 
-@pytest.mark.parametrize(
-    "given", [{"dtype": "i2"}, {"dtype": "u1"}, {"dtype": ">f8"}, {"op": "min"}, {"nbytes": 1 << 31}]
-)
+@pytest.mark.parametrize("given", [{"dtype": "i2"}, {"dtype": "u1"}, {"op": "min"}, {"nbytes": 1 << 31}])
 def test_but_not_elsewhere(comm, given):
-    """Native is not chosen for saturating sums, swapped bytes, NaN, or more bytes than an int can count."""
+    """Native is not chosen for saturating sums, NaN, or more bytes than an int can count."""
     assert chosen(comm, **given) == "ring/64"
 
 
