@@ -1,6 +1,36 @@
-"""List the packages: pycoll/, and bench/ as pycoll.bench.  All other metadata is in setup.cfg."""
+"""List the packages: pycoll/, and bench/ as pycoll.bench; build the compiled core.  Other metadata is in setup.cfg."""
 
-from setuptools import find_packages, setup
+import numpy
+from Cython.Build import cythonize
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+
+
+class BuildCore(build_ext):
+    """Builds the core; `python` in the checkout imports the package there, so the core is copied there too."""
+
+    def run(self):
+        """Build all extensions that the compiler can build."""
+        super().run()
+        self.copy_extensions_to_source()
+
+
+core = cythonize(
+    [
+        Extension(
+            f"pycoll.core.{name}",
+            [f"pycoll/core/{name}.pyx"],
+            include_dirs=[numpy.get_include(), "pycoll/core"],
+            depends=["pycoll/core/atomics.h"],
+            extra_compile_args=["-O3"],
+            define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
+        )
+        for name in ("machine", "front")
+    ],
+    build_dir="build",
+)
+for extension in core:
+    extension.optional = True  # without a compiler, the package is installed all the same
 
 setup(
     packages=[
@@ -9,4 +39,6 @@ setup(
         *(f"pycoll.bench.{name}" for name in find_packages("bench")),
     ],
     package_dir={"pycoll.bench": "bench"},
+    ext_modules=core,
+    cmdclass={"build_ext": BuildCore},
 )

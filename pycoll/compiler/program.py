@@ -14,6 +14,9 @@ from typing import NamedTuple
 from ..schedule.moves import Block
 
 SEND, RECV, SCRATCH = range(3)
+READY, DONE = range(2)  # counters in the memory that the ranks of a host share
+SLOTS = (1 << 12, 16, False), (1 << 14, 8, False), (1 << 16, 2, True)
+"""The kinds of slots in this memory: bytes of a slot, how many are used in turn, and whether results are beside."""
 INPUT, OUTPUT = range(2)  # the registered buffers of each rank of a host; one buffer if the rank works in place
 BLOCKING = 1  # the tag of blocking collectives; every other collective in flight has its own tag
 
@@ -106,6 +109,19 @@ class Divide(NamedTuple):
     region: Region
 
 
+class Post(NamedTuple):
+    """Let the other ranks of the host know that this rank has reached a point in a turn: READY or DONE."""
+
+    counter: int
+
+
+class Await(NamedTuple):
+    """Wait until a rank of the host has posted this counter in the current turn."""
+
+    rank: int
+    counter: int
+
+
 class Ready(NamedTuple):
     """Make later steps on a GPU wait for the work on the buffers that the caller has queued."""
 
@@ -130,7 +146,7 @@ class Collective(NamedTuple):
     recvs: tuple[tuple[int, int], ...] | None
 
 
-Step = Start | Wait | Apply | Spread | CopyBytes | Divide | Ready | Finish | Collective
+Step = Start | Wait | Apply | Spread | CopyBytes | Divide | Post | Await | Ready | Finish | Collective
 
 
 @dataclass(frozen=True, eq=False)

@@ -204,7 +204,7 @@ def _reduction(algorithm: Algorithm, rank: int, size: int, root: int, segments: 
     """Generate a round for the contributions, the combinations in the own share, and a round for the results."""
     if size == 1:
         return
-    shares = _Shares(size, _results(algorithm, size, root, segments, hosts))
+    shares = _Shares(size, results_of(algorithm, size, root, segments, hosts))
     yield tuple(Copy(part, contribution(rank, part)) for part in range(shares.parts))
     yield from _exchange(rank, size, shares.contributions)
     for part in shares.of(rank):
@@ -230,7 +230,7 @@ def part_of(block: Any) -> int:
     return int(block[-1] if isinstance(block, tuple) else block)
 
 
-class _Results(NamedTuple):
+class Results(NamedTuple):
     """The results for one block of an algorithm, by the ranks that want them, and the ranks that contribute."""
 
     wanted: dict[int, Expression]
@@ -239,14 +239,14 @@ class _Results(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def _results(algorithm: Algorithm, size: int, root: int, segments: int, hosts: Hosts) -> list[_Results]:
+def results_of(algorithm: Algorithm, size: int, root: int, segments: int, hosts: Hosts) -> list[Results]:
     """Return the results of an algorithm for each of its blocks."""
     ends, found = outcomes(algorithm, size, root, segments, hosts), []
     for block in range(algorithm.parts(size, segments, hosts)):
         wanted = {rank: end[block] for rank, end in enumerate(ends) if block in end}
         different = set(wanted.values())
         contributors = frozenset(rank for expression in different for rank in _ranks(expression))
-        found.append(_Results(wanted, contributors, len(different) == 1))
+        found.append(Results(wanted, contributors, len(different) == 1))
     return found
 
 
@@ -261,7 +261,7 @@ def _ranks(expression: Expression) -> Iterator[int]:
 class _Shares:
     """The parts of the vector that each rank combines."""
 
-    def __init__(self, size: int, blocks: list[_Results]) -> None:
+    def __init__(self, size: int, blocks: list[Results]) -> None:
         self.size, self.blocks = size, blocks
         self.parts = math.lcm(len(blocks), size)
 
@@ -269,7 +269,7 @@ class _Shares:
         """Return the parts that a rank combines."""
         return range(rank * self.parts // self.size, (rank + 1) * self.parts // self.size)
 
-    def results(self, part: int) -> _Results:
+    def results(self, part: int) -> Results:
         """Return the results for a part."""
         return self.blocks[part * len(self.blocks) // self.parts]
 

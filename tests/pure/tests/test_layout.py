@@ -10,7 +10,7 @@ OUTSIDE = ["bench", "docs", "examples", "tests"]  # not part of the package
 def sources(folder):
     """Return the names with which test files in a folder may begin: its modules, its packages, and its own name."""
     above = TESTS.parent if folder.parts[:1] and folder.parts[0] in OUTSIDE else TESTS.parent / "pycoll"
-    modules = [path.stem.strip("_") for path in (above / folder).glob("*.py")]
+    modules = [path.stem.strip("_") for path in (above / folder).glob("*.py*")]
     modules += [] if folder.parts else OUTSIDE
     return [*modules, *(path.parent.name for path in (above / folder).glob("*/__init__.py")), folder.name]
 

@@ -1,0 +1,76 @@
+/* Counters in memory that the processes of a host share: one process adds to a counter, and others wait for a value.
+
+   A store with release order makes all earlier writes of the process visible to those who read the new value with
+   acquire order (C11, section 7.17.3).  A process that waits pauses a few times, then yields its core a few times, and
+   then sleeps in the kernel (a futex on Linux); the one that sets the counter wakes the sleepers, if there are any. */
+
+#include <limits.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <time.h>
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#define CACHE_LINE 64
+
+typedef struct {
+    _Atomic uint32_t value;
+    _Atomic uint32_t sleepers;
+    char rest[CACHE_LINE - 8];
+} counter;
+
+/* Values wrap around, so they are compared by their distance. */
+static inline int counter_reached(counter *c, uint32_t value) {
+    return (int32_t)(atomic_load_explicit(&c->value, memory_order_acquire) - value) >= 0;
+}
+
+static inline uint32_t counter_read(counter *c) { return atomic_load_explicit(&c->value, memory_order_acquire); }
+
+/* Set the counter and wake its sleepers.  Both accesses are sequentially consistent, as are those in counter_sleep: so
+   either the setter sees the sleeper, or the sleeper sees the new value. */
+static inline void counter_set(counter *c, uint32_t value) {
+    atomic_store(&c->value, value);
+#ifdef __linux__
+    if (atomic_load(&c->sleepers))
+        syscall(SYS_futex, &c->value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+#endif
+}
+
+static inline void pause_briefly(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("isb");
+#endif
+}
+
+/* Wait for a few microseconds; return whether the value was reached. */
+static inline int counter_wait(counter *c, uint32_t value, int pauses, int yields) {
+    for (int i = 0; i < pauses; i++) {
+        if (counter_reached(c, value)) return 1;
+        pause_briefly();
+    }
+    for (int i = 0; i < yields; i++) {
+        if (counter_reached(c, value)) return 1;
+        sched_yield();
+    }
+    return counter_reached(c, value);
+}
+
+/* Sleep until the value may have been reached, but not longer than `nanoseconds`, which are less than a second. */
+static inline void counter_sleep(counter *c, uint32_t value, long nanoseconds) {
+    struct timespec most = {0, nanoseconds};
+#ifdef __linux__
+    atomic_fetch_add(&c->sleepers, 1);
+    uint32_t now = atomic_load(&c->value);
+    if ((int32_t)(now - value) < 0) syscall(SYS_futex, &c->value, FUTEX_WAIT, now, &most, NULL, 0);
+    atomic_fetch_sub(&c->sleepers, 1);
+#else
+    most.tv_nsec = nanoseconds < 50000 ? nanoseconds : 50000;
+    if (!counter_reached(c, value)) nanosleep(&most, NULL);
+#endif
+}

@@ -1,0 +1,330 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+"""The front: reads the arguments of a call, and finds the plan for calls of its kind.
+
+Calls of one kind differ only in the contents and addresses of their buffers.  The first one takes the careful path of
+`pycoll.runtime.dispatch`, which checks everything and remembers a plan here.  Everything that is not in the key of a
+plan is checked in each call: that arrays are contiguous, aligned and writeable, and that they do not overlap.  What the
+front cannot read goes to the careful path each time.
+"""
+
+cimport numpy as np
+from cpython.list cimport PyList_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject
+from libc.string cimport memcmp
+
+from .machine cimport Program, Slots
+
+np.import_array()
+
+cdef enum:
+    MOST_PLANS = 256
+    MOST_DATATYPES = 64
+    HALF = 23  # NPY_HALF
+cdef enum:
+    ABSENT, IN_PLACE, MEMORY, VECTOR  # the kinds of buffers; a VECTOR has counts and displacements
+
+cdef enum:  # what a primitive does with its buffers
+    SENDS = 1
+    SENDS_AT_ROOT = 2  # only at the root
+    RECEIVES = 4
+    RECEIVES_AT_ROOT = 8
+    VECTOR_SENT = 16  # with counts and displacements
+    VECTOR_RECEIVED = 32
+    KEEPS_AT_ROOT = 64  # the root only reads its receive buffer
+    REDUCES = 128
+    ROOTED = 256
+
+cdef struct Buffer:
+    char *address
+    np.npy_intp nbytes
+    int type  # the number of the type in NumPy
+    int kind
+
+cdef PyObject *datatypes[MOST_DATATYPES]
+cdef int types[MOST_DATATYPES]
+cdef int datatype_count = 0
+cdef PyObject *in_place_constant = NULL
+
+
+def uses_of(primitive):
+    """What a primitive of `pycoll.schedule.registry` does with its buffers, as a number."""
+    name = primitive.name
+    if name == "barrier":
+        return 0
+    if name == "bcast":
+        return RECEIVES | KEEPS_AT_ROOT | ROOTED
+    uses = SENDS | RECEIVES | (ROOTED if primitive.rooted else 0) | (REDUCES if primitive.reduces else 0)
+    if primitive.rooted and primitive.takes_all:
+        uses |= SENDS_AT_ROOT
+    elif primitive.rooted:
+        uses |= RECEIVES_AT_ROOT
+    if primitive.varies:
+        uses |= (VECTOR_SENT if primitive.takes_all else 0) | (VECTOR_RECEIVED if primitive.gives_all else 0)
+    return uses
+
+
+def set_constants(in_place, known):
+    """Set MPI.IN_PLACE, and the predefined datatypes of MPI with their dtypes; these objects are never freed."""
+    global in_place_constant, datatype_count
+    in_place_constant = <PyObject *>in_place
+    datatype_count = 0
+    for datatype, dtype in known[:MOST_DATATYPES]:
+        datatypes[datatype_count] = <PyObject *>datatype
+        types[datatype_count] = canonical(dtype.num)
+        datatype_count += 1
+
+
+cdef inline int canonical(int type_num) noexcept:
+    """One number for types of the same representation."""
+    if sizeof(long) == sizeof(long long):
+        if type_num == np.NPY_LONGLONG:
+            return np.NPY_LONG
+        if type_num == np.NPY_ULONGLONG:
+            return np.NPY_ULONG
+    return type_num
+
+
+cdef class Plan:
+    """What calls of one kind have in common."""
+
+    cdef int root
+    cdef object op  # kept, so that its identity is not reused
+    cdef Buffer send, recv
+    cdef bytes counts
+    cdef Program program  # None for the native collective of MPI
+
+
+cdef class Front:
+    """The plans of a communicator.
+
+    Parameters
+    ----------
+    slots : Slots, optional
+        The slots of the host, if programs run there.
+    rank, size : int
+        Those of the communicator.
+    busy : tuple of lists
+        The collectives in flight, and the threads that advance them; while there are any, calls take the careful path.
+    uses : list of int
+        What each primitive does with its buffers; the last one is the reduce-scatter with counts.
+    natives : list of callables
+        The blocking collectives of MPI in the same order, then the nonblocking ones.
+    """
+
+    cdef Slots slots
+    cdef int rank, size
+    cdef list tasks, background
+    cdef list natives
+    cdef list hot  # the last plan of each primitive, blocking and nonblocking
+    cdef dict plans
+    cdef long long *counts  # of the send buffer, then of the receive buffer: counts and displacements
+    cdef int counted
+    cdef list uses
+
+    def __cinit__(self, Slots slots, int rank, int size, tuple busy, list uses, list natives):
+        self.slots, self.rank, self.size = slots, rank, size
+        self.tasks, self.background = busy
+        self.uses, self.natives = uses, natives
+        self.hot, self.plans = [None] * (2 * len(uses)), {}
+        self.counts = <long long *>PyMem_Malloc(4 * size * sizeof(long long))
+        if self.counts == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self.counts)
+
+    def forget(self):
+        """Drop all plans."""
+        self.hot = [None] * (2 * len(self.uses))
+        self.plans.clear()
+
+    def run(self, int primitive, sendbuf, recvbuf, op, root, recvcounts=None):
+        """Run a blocking call by its plan; return False if there is none."""
+        cdef Buffer send, recv
+        cdef Plan plan
+        if PyList_GET_SIZE(self.tasks):
+            return False
+        plan = self.plan(primitive, 0, sendbuf, recvbuf, op, root, recvcounts, &send, &recv)
+        if plan is None:
+            return False
+        if plan.program is None:
+            self.call(primitive, self.natives[primitive], sendbuf, recvbuf, op, root, recvcounts)
+        else:
+            self.slots.run(plan.program, send.address, recv.address)
+        return True
+
+    def start(self, int primitive, sendbuf, recvbuf, op, root, recvcounts=None):
+        """Start the nonblocking collective of MPI and return its request, or None if there is no plan for it."""
+        cdef Buffer send, recv
+        cdef int later = len(self.uses)
+        if PyList_GET_SIZE(self.tasks) or PyList_GET_SIZE(self.background):
+            return None
+        if self.plan(primitive, later, sendbuf, recvbuf, op, root, recvcounts, &send, &recv) is None:
+            return None
+        return self.call(primitive, self.natives[primitive + later], sendbuf, recvbuf, op, root, recvcounts)
+
+    def remember(
+        self, int primitive, bint later, sendbuf, recvbuf, op, root, recvcounts, Program program, size_t sent, size_t received
+    ):
+        """Keep a plan for calls like this one, blocking or `later`; do nothing if the front cannot read them.
+
+        `program` is None for the native collective.  `sent` and `received` are the addresses where the careful path
+        found the buffers.
+        """
+        cdef Plan plan = Plan()
+        if not self.read(primitive, sendbuf, recvbuf, self.rank_of(root), recvcounts, &plan.send, &plan.recv):
+            return
+        for here, found in ((<size_t>plan.send.address, sent), (<size_t>plan.recv.address, received)):
+            if program is not None and found and here != found:
+                return
+        plan.root, plan.op, plan.program = root, op, program
+        plan.counts = (<char *>self.counts)[: self.counted * sizeof(long long)]
+        if len(self.plans) >= MOST_PLANS:
+            self.forget()
+        primitive += len(self.uses) if later else 0
+        self.plans[self.key(primitive, &plan.send, &plan.recv, op, plan.root)] = plan
+        self.hot[primitive] = plan
+
+    cdef Plan plan(self, int primitive, int later, sendbuf, recvbuf, op, root, recvcounts, Buffer *send, Buffer *recv):
+        """Read the arguments and find the plan; None if there is none, or if the buffers overlap."""
+        cdef int number = self.rank_of(root)
+        if not self.read(primitive, sendbuf, recvbuf, number, recvcounts, send, recv):
+            return None
+        if send.kind >= MEMORY and recv.kind >= MEMORY:
+            if send.address < recv.address + recv.nbytes and recv.address < send.address + send.nbytes:
+                return None
+        return self.find(primitive + later, send, recv, op, number)
+
+    cdef object call(self, int primitive, native, sendbuf, recvbuf, op, root, recvcounts):
+        """Call a collective of MPI with the arguments that it takes."""
+        cdef int about = self.uses[primitive]
+        if recvcounts is not None:
+            return native(sendbuf, recvbuf, recvcounts, op)
+        if about & REDUCES:
+            return native(sendbuf, recvbuf, op, root) if about & ROOTED else native(sendbuf, recvbuf, op)
+        if about & SENDS:
+            return native(sendbuf, recvbuf, root) if about & ROOTED else native(sendbuf, recvbuf)
+        return native(recvbuf, root) if about & RECEIVES else native()
+
+    cdef int rank_of(self, root) except -2:
+        """The number of a root; -1 if it is not a rank."""
+        if type(root) is not int or not 0 <= root < self.size:
+            return -1
+        return <int>root
+
+    cdef tuple key(self, int primitive, Buffer *send, Buffer *recv, op, int root):
+        return (
+            (primitive, root, <size_t><void *>op, send.kind, send.nbytes, send.type, recv.kind, recv.nbytes, recv.type),
+            (<char *>self.counts)[: self.counted * sizeof(long long)],
+        )
+
+    cdef Plan find(self, int primitive, Buffer *send, Buffer *recv, op, int root):
+        cdef Plan plan = <Plan>self.hot[primitive]
+        if plan is not None and (
+            plan.recv.nbytes == recv.nbytes and plan.recv.type == recv.type and plan.recv.kind == recv.kind
+            and plan.send.nbytes == send.nbytes and plan.send.type == send.type and plan.send.kind == send.kind
+            and plan.op is op and plan.root == root
+            and len(plan.counts) == self.counted * sizeof(long long)
+            and memcmp(<char *>plan.counts, self.counts, self.counted * sizeof(long long)) == 0
+        ):
+            return plan
+        plan = <Plan>self.plans.get(self.key(primitive, send, recv, op, root))
+        if plan is not None:
+            self.hot[primitive] = plan
+        return plan
+
+    cdef bint read(self, int primitive, sendbuf, recvbuf, int root, recvcounts, Buffer *send, Buffer *recv) except -1:
+        """Read the buffers that matter on this rank; return False if the careful path must read the call."""
+        cdef int about = self.uses[primitive]
+        if root < 0:
+            return False
+        self.counted = 0
+        send.kind = recv.kind = ABSENT
+        send.address = recv.address = NULL
+        send.nbytes = recv.nbytes = 0
+        send.type = recv.type = 0
+        if recvcounts is not None and not self.read_counts(recvcounts):
+            return False
+        if about & SENDS and not (about & SENDS_AT_ROOT and self.rank != root):
+            if not self.read_buffer(sendbuf, False, about & VECTOR_SENT, send):
+                return False
+        if about & RECEIVES and not (about & RECEIVES_AT_ROOT and self.rank != root):
+            if not self.read_buffer(recvbuf, not (about & KEEPS_AT_ROOT and self.rank == root), about & VECTOR_RECEIVED, recv):
+                return False
+        return True
+
+    cdef bint read_buffer(self, spec, bint writable, bint vector, Buffer *to) except -1:
+        cdef Py_ssize_t n, type_size
+        cdef object first, last
+        if np.PyArray_CheckExact(spec):
+            return read_array(<np.ndarray>spec, writable, to)
+        if spec is None:
+            return True
+        if <PyObject *>spec == in_place_constant:
+            to.kind = IN_PLACE
+            return True
+        if type(spec) is not list and type(spec) is not tuple:
+            return False
+        n = len(spec)
+        if not 2 <= n <= 4:
+            return False
+        first, last = spec[0], spec[n - 1]
+        if not np.PyArray_CheckExact(first) or not read_array(<np.ndarray>first, writable, to):
+            return False
+        type_size = np.PyArray_ITEMSIZE(<np.ndarray>first)
+        for i in range(datatype_count):
+            if datatypes[i] == <PyObject *>last:
+                if types[i] != to.type:
+                    return False
+                n -= 1
+                break
+        if n == 1:
+            return True
+        if n == 4:  # of a datatype that is not known here
+            return False
+        if vector:
+            to.kind = VECTOR
+            if n == 3:
+                return self.read_counts(spec[1]) and self.read_counts(spec[2])
+            if type(spec[1]) is tuple and len(spec[1]) == 2:
+                return self.read_counts(spec[1][0]) and self.read_counts(spec[1][1])
+            return self.read_counts(spec[1])
+        if n != 2 or type(spec[1]) is not int or not 0 <= spec[1] <= to.nbytes // type_size:
+            return False
+        to.nbytes = <Py_ssize_t>spec[1] * type_size
+        return True
+
+    cdef bint read_counts(self, counts) except -1:
+        """Append counts or displacements, one integer for each rank; nothing else is read here."""
+        cdef long long *to = self.counts + self.counted
+        cdef int i
+        if type(counts) is list or type(counts) is tuple:
+            for one in counts:
+                if type(one) is not int:
+                    return False
+        else:
+            if not np.PyArray_CheckExact(counts) or (<np.ndarray>counts).ndim != 1 or not np.PyArray_ISINTEGER(<np.ndarray>counts):
+                return False
+        if len(counts) != self.size or self.counted > 3 * self.size:
+            return False
+        try:
+            for i in range(self.size):
+                to[i] = counts[i]
+        except OverflowError:
+            return False
+        self.counted += self.size
+        return True
+
+
+cdef inline bint read_array(np.ndarray array, bint writable, Buffer *to) except -1:
+    cdef int type_num = np.PyArray_TYPE(array)
+    if type_num >= np.NPY_OBJECT and type_num != HALF:
+        return False
+    if not np.PyArray_IS_C_CONTIGUOUS(array):
+        return False
+    if not (np.PyArray_ISBEHAVED(array) if writable else np.PyArray_ISBEHAVED_RO(array)):
+        return False
+    to.address, to.nbytes = <char *>np.PyArray_DATA(array), np.PyArray_NBYTES(array)
+    to.type, to.kind = canonical(type_num), MEMORY
+    return True

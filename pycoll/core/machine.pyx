@@ -1,0 +1,272 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The machine: runs programs on buffers in host memory, through slots of memory that the ranks of a host share.
+
+A collective is a sequence of turns.  In each turn, a rank copies a piece of its input to its slot and posts its counter
+READY.  Others wait for this counter, and read the slot: they combine pieces of several slots, or copy them.  A rank
+that combines for others puts the result beside its slot and posts DONE.  At the end of its turn, each rank posts LEFT.
+A slot is written again only when all ranks have left the turn in which it was written last.  There are several slots,
+used in turn, so that a rank can copy a piece while others still read the last ones.
+"""
+
+cimport numpy as np
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy, memmove
+
+from ..compiler.program import SLOTS, Apply, Await, CopyBytes, Divide, Post
+
+np.import_array()
+
+cdef extern from "atomics.h" nogil:
+    int counter_reached(counter *c, uint32_t value)
+    uint32_t counter_read(counter *c)
+    void counter_set(counter *c, uint32_t value)
+    int counter_wait(counter *c, uint32_t value, int pauses, int yields)
+    void counter_sleep(counter *c, uint32_t value, long nanoseconds)
+
+cdef extern from "numpy/ufuncobject.h":
+    ctypedef struct PyUFuncObject:
+        int nin, ntypes, nargs
+        Loop *functions
+        void **data
+        char *types
+
+cdef enum:
+    COPY, APPLY, DIVIDE, POST, AWAIT
+cdef enum:
+    READY, DONE, LEFT
+cdef enum:
+    SHORT, MEDIUM, LONG  # kinds of slots
+cdef enum:
+    SEND, RECV, SCRATCH, PEERS  # buffers; PEERS is the slot of rank 0, PEERS + 1 its result, PEERS + 2 the slot of rank 1
+cdef enum:
+    HEADER = 1 << 10  # bytes of the counters, which are on cache lines of their own
+    NAP = 50000  # nanoseconds of the first nap
+    SPREAD = 1 << 8  # bytes between two counters, because processors fetch cache lines in pairs
+
+cdef struct Kind:  # of slots
+    np.npy_intp start  # in the area of a rank
+    np.npy_intp size  # of a slot, and of the result beside it
+    np.npy_intp distance  # between two slots
+    int count
+
+cdef Kind kinds[3]
+cdef np.npy_intp area_size = HEADER
+for kind, (size, count, results) in enumerate(SLOTS):
+    kinds[kind].start, kinds[kind].size, kinds[kind].count = area_size, size, count
+    kinds[kind].distance = size * (1 + results)
+    area_size += kinds[kind].distance * count
+AREA_SIZE = area_size
+"""Bytes of the area of a rank."""
+TOKEN_AT = 3 * SPREAD
+"""A place behind the counters, in which a number identifies the memory."""
+
+
+def has_loop(ufunc, dtype):
+    """Whether NumPy has a loop that computes ``ufunc(x, y)`` of two arrays of this dtype, with a result of this dtype."""
+    cdef void *data
+    return dtype.isnative and dtype.num < 24 and find_loop(ufunc, dtype.num, &data) != NULL
+
+
+cdef Loop find_loop(object ufunc, int type_num, void **data) except? NULL:
+    cdef PyUFuncObject *functions = <PyUFuncObject *>ufunc
+    cdef int i
+    if functions.nin != 2 or functions.nargs != 3:
+        return NULL
+    for i in range(functions.ntypes):
+        if functions.types[3 * i] == functions.types[3 * i + 1] == functions.types[3 * i + 2] == type_num:
+            data[0] = functions.data[i] if functions.data != NULL else NULL
+            return functions.functions[i]
+    return NULL
+
+
+cdef class Turn:
+    """The steps of one turn."""
+
+    def __cinit__(self, list steps):
+        cdef Step *to
+        self.length = len(steps)
+        self.steps = <Step *>PyMem_Malloc(max(1, self.length) * sizeof(Step))
+        if self.steps == NULL:
+            raise MemoryError
+        for i, step in enumerate(steps):
+            to = &self.steps[i]
+            if type(step) is Post:
+                to.kind, to.counter = POST, step.counter
+            elif type(step) is Await:
+                to.kind, to.rank, to.counter = AWAIT, step.rank, step.counter
+            else:
+                to.kind = {CopyBytes: COPY, Apply: APPLY, Divide: DIVIDE}[type(step)]
+                to.size = step[0].size
+                for operand, region in enumerate(step):
+                    to.buffers[operand], to.starts[operand] = region.buffer, region.start
+
+    def __dealloc__(self):
+        PyMem_Free(self.steps)
+
+
+cdef class Program:
+    """The turns of a collective on one rank.
+
+    Parameters
+    ----------
+    turns : list of Turn
+        Turn i is for the bytes from ``i * piece`` on, of the vector or of each block.
+    piece : int
+        The most bytes of a turn.
+    slots : int
+        The kind of the slots, an index in `pycoll.compiler.slots.SLOTS`; the same on all ranks.
+    ufunc : numpy.ufunc, optional
+        The operation.
+    dtype : numpy.dtype
+        The dtype of the operands.
+    divisor : numpy.generic, optional
+        The number of ranks, in the real dtype of the operands, if there are Divide steps.
+    """
+
+    def __init__(self, list turns, np.npy_intp piece, int slots, ufunc, dtype, divisor=None):
+        self.turns, self.piece, self.slots = turns, piece, slots
+        self.itemsize = dtype.itemsize
+        if ufunc is not None:
+            self.combine = find_loop(ufunc, dtype.num, &self.combine_data)
+            if self.combine == NULL:
+                raise TypeError(f"NumPy has no loop for {ufunc.__name__} of {dtype}")
+        if divisor is not None:
+            from numpy import true_divide
+            self.divide = find_loop(true_divide, divisor.dtype.num, &self.divide_data)
+            self.real_itemsize = divisor.dtype.itemsize
+            value = divisor.tobytes()
+            memcpy(self.divisor, <char *>value, len(value))
+
+
+cdef class Slots:
+    """The areas of the ranks of a communicator whose ranks share a host.
+
+    Parameters
+    ----------
+    memory : buffer
+        The areas of all ranks, one after the other.
+    rank : int
+        The rank of this process.
+    oversubscribed : bool
+        Whether ranks outnumber cores; then a rank that waits yields its core at once.
+    idle : callable
+        Called between two naps with the rank that this rank is waiting for, and whether it was the first nap; returns
+        the length of the next one in nanoseconds.  An error ends the run if `idle` has set `failed`.  Any other
+        exception is that of a signal handler, and is raised when the run is complete; the second one ends the run.
+    give_up : callable
+        Called with the awaited rank and the exception before the second exception of a signal handler ends a run.
+    """
+
+    def __cinit__(self, memory, int rank, bint oversubscribed, idle, give_up):
+        cdef unsigned char[::1] view = memory
+        cdef char *start = <char *>&view[0]
+        self.memory, self.rank, self.idle, self.give_up = memory, rank, idle, give_up
+        self.size = view.shape[0] // area_size
+        self.pauses, self.yields = (0 if oversubscribed else 30), 20
+        self.areas = <char **>PyMem_Malloc(self.size * sizeof(char *))
+        self.scratch = <char *>PyMem_Malloc(self.size * kinds[LONG].size)
+        if self.areas == NULL or self.scratch == NULL:
+            raise MemoryError
+        for other in range(self.size):
+            self.areas[other] = start + <np.npy_intp>other * area_size
+
+    def __dealloc__(self):
+        PyMem_Free(self.areas)
+        PyMem_Free(self.scratch)
+
+    def __call__(self, Program program, size_t send, size_t recv):
+        """Run a program on buffers at these addresses; 0 for no buffer."""
+        self.run(program, <char *>send, <char *>recv)
+
+    cdef int run(self, Program program, char *send, char *recv) except -1:
+        cdef np.npy_intp offset = 0
+        cdef Turn turn
+        for turn in program.turns:
+            if program.slots == SHORT:
+                self.take_turn(program, turn, send, recv)
+            else:
+                with nogil:
+                    self.take_turn(program, turn, send + offset, recv + offset)
+            offset += program.piece
+        if self.interruption is not None:
+            interruption, self.interruption = self.interruption, None
+            raise interruption
+        return 0
+
+    cdef int take_turn(self, Program program, Turn turn, char *send, char *recv) except -1 nogil:
+        cdef uint32_t number = self.turn + 1
+        cdef Kind *kind = &kinds[program.slots]
+        cdef uint32_t needed = number - kind.count
+        cdef np.npy_intp slot = kind.start + (number % kind.count) * kind.distance
+        cdef char *bases[3]
+        cdef char *at[3]
+        cdef Step *step
+        cdef np.npy_intp count
+        cdef np.npy_intp strides[3]
+        cdef int i, k, peer
+        if <int>(self.left - needed) < 0:
+            for peer in range(self.size):
+                if peer != self.rank:
+                    self.wait(peer, LEFT, needed)
+            self.left = needed
+        self.turn = number
+        bases[SEND], bases[RECV], bases[SCRATCH] = send, recv, self.scratch
+        for i in range(turn.length):
+            step = &turn.steps[i]
+            if step.kind == POST:
+                counter_set(counter_of(self.areas[self.rank], step.counter), number)
+                continue
+            if step.kind == AWAIT:
+                self.wait(step.rank, step.counter, number)
+                continue
+            for k in range(3 if step.kind == APPLY else 2 if step.kind == COPY else 1):
+                peer = step.buffers[k] - PEERS
+                if peer < 0:
+                    at[k] = bases[step.buffers[k]] + step.starts[k]
+                else:
+                    at[k] = self.areas[peer >> 1] + slot + (peer & 1) * kind.size + step.starts[k]
+            if step.kind == COPY:
+                memmove(at[1], at[0], step.size)
+            elif step.kind == APPLY:
+                count = step.size // program.itemsize
+                strides[0] = strides[1] = strides[2] = program.itemsize
+                program.combine(at, &count, strides, program.combine_data)
+            else:
+                at[1], at[2] = program.divisor, at[0]
+                count = step.size // program.real_itemsize
+                strides[0] = strides[2] = program.real_itemsize
+                strides[1] = 0
+                program.divide(at, &count, strides, program.divide_data)
+        counter_set(counter_of(self.areas[self.rank], LEFT), number)
+        return 0
+
+    cdef int wait(self, int rank, int counter_, uint32_t value) except -1 nogil:
+        if counter_wait(counter_of(self.areas[rank], counter_), value, self.pauses, self.yields):
+            return 0
+        with gil:
+            return self.sleep(rank, counter_, value)
+
+    cdef int sleep(self, int rank, int counter_, uint32_t value) except -1:
+        cdef counter *awaited = counter_of(self.areas[rank], counter_)
+        cdef long nap = NAP
+        first = True
+        while not counter_reached(awaited, value):
+            with nogil:
+                counter_sleep(awaited, value, nap)
+            if not counter_reached(awaited, value):
+                try:
+                    nap = self.idle(rank, first)
+                except BaseException as error:  # of a signal handler, unless `idle` has set `failed`
+                    if not self.failed and self.interruption is not None:
+                        self.failed = True
+                        self.give_up(rank, error)
+                    if self.failed:
+                        raise
+                    self.interruption = error
+                first = False
+        return 0
+
+
+cdef inline counter *counter_of(char *area, int number) noexcept nogil:
+    return <counter *>(area + number * SPREAD)
