@@ -25,6 +25,7 @@ from .runtime.eager import eager_limit
 from .runtime.gpu import cuda_aware, signals
 from .runtime.gpu.ipc import NotShareable, export
 from .runtime.sharing_choice import CUDA_IPC_FROM
+from .runtime.slots import why_unusable
 from .selection.choices import unknown_variables
 
 THREADS = {
@@ -122,6 +123,7 @@ def of_this_rank(comm: MPI.Intracomm) -> dict[str, str]:
     found = cuda_aware.judge(facts)
     return {
         "host": MPI.Get_processor_name(),
+        "compiled core": f"not used: {why}" if (why := why_unusable()) else "used inside a host",
         "eager limit inside a host": f"{eager_limit()} bytes" if eager_limit() else "unknown",
         "CUDA-aware": f"{'yes' if found.aware else 'no'}: {found.reason}",
         **protocols(facts),

@@ -41,6 +41,7 @@ def main(argv: list[str]) -> None:
     if options.torch:
         optional("torch")
         importlib.import_module("pycoll.torch.replace").replace_backend()
+    command = sys.modules["__main__"]
     sys.argv = [options.program, *options.arguments]
     sys.path[0] = "" if options.module else os.path.realpath(os.path.dirname(options.program))
     try:
@@ -48,8 +49,10 @@ def main(argv: list[str]) -> None:
             runpy.run_module(options.program, run_name="__main__", alter_sys=True)
         else:
             run_file(options.program)
-    except (ImportError, RuntimeError):
-        if MPI not in sys.modules:
+    except (ImportError, RuntimeError) as error:
+        wanted = isinstance(error, ImportError) or not any(isinstance(one, _Finder) for one in sys.meta_path)
+        if wanted and MPI not in sys.modules:
+            sys.modules["__main__"] = command
             importlib.import_module("pycoll.base.mpi")  # without an MPI library, this says what to install
         raise
 

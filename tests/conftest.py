@@ -18,7 +18,7 @@ from tests.quick import repeats
 
 LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 os.environ["PYCOLL_TUNING"] = "off"  # the tests expect the built-in rules, not a tuning file of the user
-os.environ["PYCOLL_NATIVE"] = "0"  # test the schedules; tests/mpi/api/test_short.py covers calls passed to MPI
+os.environ["PYCOLL_NATIVE"] = "0"  # test the schedules; test_comm_collectives_short.py covers calls passed to MPI
 
 # All ranks must draw the same examples, so nothing here may depend on time or on files.
 for _profile, _examples in {"pycoll": 100, "quick": 20}.items():

@@ -8,14 +8,16 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from mpi4py import MPI
 
 from ..base.command_line import PAUSE
-from ..base.tracebacks import formatted
 from ..runtime.attach import channels
 from ..runtime.failures import TOLERANT
-from .same_errors import LATEST, SameError
+
+if TYPE_CHECKING:
+    from .same_errors import SameError
 
 last_acts: list[Callable[[], object]] = []  # called before the job ends
 
@@ -53,6 +55,8 @@ def abort(error: BaseException, comm: MPI.Comm | None = None) -> None:
 
     Before MPI is initialized and after it is finalized, only print the traceback: no rank waits for this one.
     """
+    from ..base.tracebacks import formatted  # imported only by ranks that fail
+
     if not MPI.Is_initialized() or MPI.Is_finalized():
         print(formatted(error), file=sys.stderr)
         return
@@ -61,6 +65,8 @@ def abort(error: BaseException, comm: MPI.Comm | None = None) -> None:
 
 def end_job(message: str, comm: MPI.Comm) -> None:
     """Print a message on stderr, once for all ranks that end the job with the same message, and end all ranks."""
+    from .same_errors import LATEST
+
     start = time.monotonic()
     sys.stdout.flush()
     same = _same_error(comm, message)
@@ -91,6 +97,8 @@ def _same_error(comm: MPI.Comm, message: str) -> SameError | None:
     """What ranks that fail exchange; None if they cannot, or there is only one."""
     if comm.size == 1 or not (MPI.Query_thread() == MPI.THREAD_MULTIPLE or MPI.Is_thread_main()):
         return None
+    from .same_errors import SameError
+
     channel = channels.get(comm.handle)
     return SameError(channel.comm, message, channel.last_tag) if channel else None
 

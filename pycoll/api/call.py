@@ -32,9 +32,11 @@ def run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
             return run_carefully(call, kind, send, recv)
     channel = attach(call.comm)
     prepared = prepare(call, channel)
-    if settings.TIMEOUT or (tasks and not prepared.native):
+    prepared.remember(call)
+    in_slots = prepared.slots and prepared.simple  # where a rank that waits lets collectives in flight progress
+    if not in_slots and (settings.TIMEOUT or (tasks and not prepared.native)):
         prepared.task(prepared.parts()).run()
-    elif prepared.simple and not tasks:
+    elif in_slots or (prepared.simple and not tasks):
         executable = None if prepared.sharing else prepared.executable()
         if kind and channel.plan(kind) is None and (plan := prepared.plan(call, send, recv, executable)):
             channel.remember(kind, plan)

@@ -17,9 +17,7 @@ A wrong argument raises an error on the rank that passed it, before any message 
   of range, and for an unknown algorithm or operation.
 
 Calls of one kind differ only in the contents and addresses of their buffers; later ones skip most of these checks.
-Arrays of up to 4 KiB that own their memory are referenced weakly if they are passed repeatedly.  While such a reference
-exists, `numpy.ndarray.resize` raises an error.  Assigning to the strides of an array between two calls, which is
-deprecated in NumPy, is not detected.
+Assigning to the strides of an array between two calls, which is deprecated in NumPy, is not detected.
 """
 
 from __future__ import annotations

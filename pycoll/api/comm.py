@@ -41,8 +41,10 @@ from ..runtime.attach import (
     wait_for_ranks,
 )
 from ..runtime.interruptions import interruptions_delayed
+from ..runtime.slots import METHODS
 from ..selection.choices import Choices
-from .comm_collectives import CollectiveMethods
+from .comm_nonblocking import CollectiveMethods
+from .watched import watch
 
 CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # in mpi4py.MPI; `python -m pycoll.run` replaces them with `Comm` objects
 
@@ -365,5 +367,6 @@ def _after_first_meeting(name: str) -> None:
     setattr(Comm, name, call)
 
 
+watch(Comm, [*METHODS, *(f"I{_method.lower()}" for _method in METHODS)], True)
 for _reduction in ("reduce", "allreduce", "scan", "exscan"):
     _after_first_meeting(_reduction)

@@ -1,83 +1,42 @@
-"""The collectives of `pycoll.Comm`: the blocking methods, and the nonblocking and persistent ones made from them."""
+"""The blocking collectives of `pycoll.Comm`."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from mpi4py import MPI
 
-from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
-from ..arguments.mpi_arguments import read
 from ..arguments.ops import OpName
-from ..arguments.signature import Key
-from ..runtime.attach import channels
-from ..runtime.dispatch import Call
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.limits import Limits
-from ..selection.choices import primitive_called
-from .call import run, run_carefully
-from .collectives import allgather
-from .comm_derived import DerivedMethods
-from .comm_native import BLOCKING, REDUCING, native
-from .derived import AtFirstUse, derived, with_body
-from .requests import initialize, start
-from .short import first_lines
-from .watched import watch
+from .comm_calls import (
+    ALLGATHER,
+    ALLGATHERV,
+    ALLREDUCE,
+    ALLTOALL,
+    ALLTOALLV,
+    ALLTOALLW,
+    BARRIER,
+    BCAST,
+    EXSCAN,
+    GATHER,
+    GATHERV,
+    REDUCE,
+    REDUCE_SCATTER,
+    REDUCE_SCATTER_COUNTS,
+    SCAN,
+    SCATTER,
+    SCATTERV,
+    Calls,
+    counts_exchanged,
+)
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from ..primitives import names
 
-P = ParamSpec("P")
-_UNKNOWN = Limits()
 
+class BlockingMethods(Calls):
+    """The blocking methods: the front runs calls of a kind that it knows, and `_run` all others."""
 
-def _carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> None:
-    """Check the arguments of a method and run it; leave it to MPI if pycoll does not support it."""
-    method = call.primitive
-    comm: Any = call.comm
-    try:
-        run_carefully(call._replace(primitive=primitive_called(method), read=read), kind, send, recv)
-        comm._limits = channels[comm.handle].limits
-    except NeedsNativeMPI as why:
-        why.check_algorithm(call.algorithm)
-        native(comm, method, why, call._asdict() | {"buf": call.recvbuf})
-
-
-def _collective(method: Callable[P, None]) -> Callable[P, None]:
-    """Give a method with this signature its body."""
-    return AtFirstUse(partial(_with_body, method))  # type: ignore[return-value]
-
-
-def _with_body(method: Callable[..., Any]) -> Callable[..., Any]:
-    name = method.__name__
-    signature = inspect.signature(method)
-    lines, names = first_lines(primitive_called(name), name)
-    names |= {"run": run, "carefully": _carefully}
-    given = {"sendbuf": None, "recvbuf": "buf" if "buf" in signature.parameters else None, "op": None, "root": 0}
-    arguments = ", ".join(one if one in signature.parameters else str(default) for one, default in given.items())
-    last = f"run({name!r}, {arguments}, self, algorithm, None, carefully)"
-    return with_body(method, name, signature, [*lines, last], **names)
-
-
-class CollectiveMethods(DerivedMethods):
-    """The methods of `pycoll.Comm` for collectives."""
-
-    __slots__ = ("_limits",)  # an attribute in a slot is read fastest
-    _limits: Limits  # of its calls that go to MPI directly
-
-    def __new__(cls, comm: MPI.Intracomm | None = None) -> Self:
-        """Wrap the communicator; the limits of its channel are known at first use."""
-        made = super().__new__(cls, comm)
-        made._limits = _UNKNOWN
-        return made
-
-    @_collective
     def Barrier(self, *, algorithm: names.Barrier | None = None) -> None:
         """Wait until all ranks have called, as in mpi4py.
 
@@ -86,8 +45,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.barrier`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(BARRIER, None, None, None, 0):
+            self._run("Barrier", None, None, None, 0, algorithm)
 
-    @_collective
     def Bcast(self, buf: Any, root: int = 0, *, algorithm: names.Bcast | None = None) -> None:
         """Copy `buf` from the root to all ranks, as in mpi4py.
 
@@ -100,8 +60,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.bcast`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(BCAST, None, buf, None, root):
+            self._run("Bcast", None, buf, None, root, algorithm)
 
-    @_collective
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatter | None = None) -> None:
         """Send block r of `sendbuf` at the root to rank r, as in mpi4py.
 
@@ -116,8 +77,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.scatter`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(SCATTER, sendbuf, recvbuf, None, root):
+            self._run("Scatter", sendbuf, recvbuf, None, root, algorithm)
 
-    @_collective
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatterv | None = None) -> None:
         """Send blocks of different lengths from the root, block r to rank r, as in mpi4py.
 
@@ -132,8 +94,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.scatterv`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(SCATTERV, sendbuf, recvbuf, None, root):
+            self._run("Scatterv", sendbuf, recvbuf, None, root, algorithm)
 
-    @_collective
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gather | None = None) -> None:
         """Collect a block from each rank in `recvbuf` at the root, as in mpi4py.
 
@@ -148,8 +111,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.gather`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(GATHER, sendbuf, recvbuf, None, root):
+            self._run("Gather", sendbuf, recvbuf, None, root, algorithm)
 
-    @_collective
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gatherv | None = None) -> None:
         """Collect blocks of different lengths in `recvbuf` at the root, as in mpi4py.
 
@@ -164,8 +128,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.gatherv`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(GATHERV, sendbuf, recvbuf, None, root):
+            self._run("Gatherv", sendbuf, recvbuf, None, root, algorithm)
 
-    @_collective
     def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgather | None = None) -> None:
         """Collect a block from each rank in `recvbuf` on all ranks, as in mpi4py.
 
@@ -178,8 +143,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.allgather`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(ALLGATHER, sendbuf, recvbuf, None, 0):
+            self._run("Allgather", sendbuf, recvbuf, None, 0, algorithm)
 
-    @_collective
     def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgatherv | None = None) -> None:
         """Collect blocks of different lengths in `recvbuf` on all ranks, as in mpi4py.
 
@@ -192,8 +158,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.allgatherv`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(ALLGATHERV, sendbuf, recvbuf, None, 0):
+            self._run("Allgatherv", sendbuf, recvbuf, None, 0, algorithm)
 
-    @_collective
     def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoall | None = None) -> None:
         """Exchange blocks: block j of rank i becomes block i of rank j, as in mpi4py.
 
@@ -206,8 +173,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.alltoall`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(ALLTOALL, sendbuf, recvbuf, None, 0):
+            self._run("Alltoall", sendbuf, recvbuf, None, 0, algorithm)
 
-    @_collective
     def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallv | None = None) -> None:
         """Exchange blocks of different lengths between all pairs of ranks, as in mpi4py.
 
@@ -220,8 +188,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.alltoallv`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(ALLTOALLV, sendbuf, recvbuf, None, 0):
+            self._run("Alltoallv", sendbuf, recvbuf, None, 0, algorithm)
 
-    @_collective
     def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallw | None = None) -> None:
         """Exchange blocks of different lengths and datatypes between all pairs of ranks, as in mpi4py.
 
@@ -234,8 +203,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.alltoallw`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(ALLTOALLW, sendbuf, recvbuf, None, 0):
+            self._run("Alltoallw", sendbuf, recvbuf, None, 0, algorithm)
 
-    @_collective
     def Reduce(
         self,
         sendbuf: Any,
@@ -260,8 +230,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.reduce`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(REDUCE, sendbuf, recvbuf, op, root):
+            self._run("Reduce", sendbuf, recvbuf, op, root, algorithm)
 
-    @_collective
     def Allreduce(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Allreduce | None = None
     ) -> None:
@@ -278,8 +249,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.allreduce`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(ALLREDUCE, sendbuf, recvbuf, op, 0):
+            self._run("Allreduce", sendbuf, recvbuf, op, 0, algorithm)
 
-    @_collective
     def Reduce_scatter_block(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.ReduceScatter | None = None
     ) -> None:
@@ -296,6 +268,8 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.reduce_scatter`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(REDUCE_SCATTER, sendbuf, recvbuf, op, 0):
+            self._run("Reduce_scatter_block", sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter(
         self,
@@ -324,12 +298,11 @@ class CollectiveMethods(DerivedMethods):
         """
         if recvcounts is None:
             with interruptions_delayed():  # an interruption must not separate the two collectives
-                counts = _counts(self, sendbuf, recvbuf)
-                run("Reduce_scatter", sendbuf, recvbuf, op, 0, self, algorithm, counts, _carefully)
-        else:
-            run("Reduce_scatter", sendbuf, recvbuf, op, 0, self, algorithm, recvcounts, _carefully)
+                recvcounts = counts_exchanged(self, sendbuf, recvbuf)
+                self._run("Reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, recvcounts)
+        elif algorithm is not None or not self._front.run(REDUCE_SCATTER_COUNTS, sendbuf, recvbuf, op, 0, recvcounts):
+            self._run("Reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, recvcounts)
 
-    @_collective
     def Scan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Scan | None = None
     ) -> None:
@@ -346,8 +319,9 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.scan`, or "native"; by default, pycoll chooses one.
         """
+        if algorithm is not None or not self._front.run(SCAN, sendbuf, recvbuf, op, 0):
+            self._run("Scan", sendbuf, recvbuf, op, 0, algorithm)
 
-    @_collective
     def Exscan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Exscan | None = None
     ) -> None:
@@ -364,57 +338,5 @@ class CollectiveMethods(DerivedMethods):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.exscan`, or "native"; by default, pycoll chooses one.
         """
-
-
-def _counts(comm: CollectiveMethods, sendbuf: Any, recvbuf: Any) -> Any:
-    """The counts of a Reduce_scatter without `recvcounts`."""
-    if sendbuf is MPI.IN_PLACE or sendbuf is None:
-        raise TypeError("recvcounts=None: MPI.IN_PLACE requires recvcounts")
-    if is_unreadable(sendbuf) or is_unreadable(recvbuf):  # the native method exchanges the counts itself
-        return None
-    return allgather(np.array([elements("recvbuf", recvbuf)]), comm=comm).reshape(-1).tolist()
-
-
-_INFO = inspect.Parameter("info", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=MPI.INFO_NULL)
-
-
-def _derived(
-    method: str, begin: Callable[..., Any], name: str, kind: str, *more: inspect.Parameter
-) -> Callable[..., Any]:
-    """The nonblocking or the persistent form of a method."""
-    primitive = primitive_called(method)
-
-    def begun(self: CollectiveMethods, **given: Any) -> Any:
-        try:
-            under_way = begin(primitive, read, self, **given)
-        except NeedsNativeMPI as why:
-            why.check_algorithm(given["algorithm"])
-            return native(self, name, why, given | {"buf": given.get("recvbuf")})
-        self._limits = channels[self.handle].limits
-        under_way.forget_result()
-        return under_way
-
-    def begun_with_counts(self: CollectiveMethods, info: MPI.Info = MPI.INFO_NULL, **given: Any) -> Any:
-        if not isinstance(info, MPI.Info):
-            raise TypeError(f"info must be an MPI.Info, not {info!r}")
-        if method != "Reduce_scatter" or given["recvcounts"] is not None:
-            return begun(self, **given)
-        with interruptions_delayed():
-            given["recvcounts"] = _counts(self, given["sendbuf"], given["recvbuf"])
-            return begun(self, **given)
-
-    way = begun_with_counts if more or method == "Reduce_scatter" else begun
-    lines, names = first_lines(primitive, name) if kind == "Nonblocking" and way is begun else ([], {})
-    return derived(getattr(CollectiveMethods, method), way, name, kind, more, lines, **names)
-
-
-def _add(method: str, begin: Callable[..., Any], name: str, *more: Any) -> None:
-    made = AtFirstUse(partial(_derived, method, begin, name, *more))
-    setattr(CollectiveMethods, name, made)
-    made.__set_name__(CollectiveMethods, name)
-
-
-for _method in (*BLOCKING, *REDUCING):
-    _add(_method, start, f"I{_method.lower()}", "Nonblocking")
-    _add(_method, initialize, f"{_method}_init", "Persistent", _INFO)
-watch(CollectiveMethods, [*BLOCKING, *REDUCING, *(f"I{_method.lower()}" for _method in (*BLOCKING, *REDUCING))], True)
+        if algorithm is not None or not self._front.run(EXSCAN, sendbuf, recvbuf, op, 0):
+            self._run("Exscan", sendbuf, recvbuf, op, 0, algorithm)

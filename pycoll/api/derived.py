@@ -8,38 +8,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
-class AtFirstUse:
-    """A method that is made when it is first used: making all methods would take time at the start of each program."""
-
-    def __init__(self, make: Callable[[], Callable[..., Any]]) -> None:
-        self._make = make
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._owner, self._name = owner, name
-
-    def __get__(self, instance: object, owner: type) -> Any:
-        setattr(self._owner, self._name, self._make())
-        return getattr(owner if instance is None else instance, self._name)
-
-
 def derived(
     blocking: Callable[..., Any],
     begin: Callable[..., Any],
     name: str,
     kind: str,
-    more: Sequence[inspect.Parameter] = (),
-    first: Sequence[str] = (),
-    **names: Any,
 ) -> Callable[..., Any]:
-    """Make a form of a blocking function that passes its arguments by name to `begin`; `more` parameters come last.
-
-    `first` are source lines that run before, with `names`; they may return.
-    """
+    """Make a form of a blocking function that passes its arguments by name to `begin`."""
     parameters = list(inspect.signature(blocking).parameters.values())
-    named = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
-    signature = inspect.Signature([*named, *more, *parameters[len(named) :]])
+    signature = inspect.Signature(parameters)
     passed = ", ".join(f"{'recvbuf' if p == 'buf' else p}={p}" for p in signature.parameters)
-    function = with_body(blocking, name, signature, [*first, f"return begin({passed})"], begin=begin, **names)
+    function = with_body(blocking, name, signature, [f"return begin({passed})"], begin=begin)
     function.__doc__ = f"{kind} `{blocking.__name__}`, with the same parameters and errors.\n\n{_RETURNS[kind]}"
     return function
 

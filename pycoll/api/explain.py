@@ -13,6 +13,7 @@ from ..runtime.attach import attach, tuning_state
 from ..runtime.channel import Channel
 from ..runtime.dispatch import native_is_same
 from ..runtime.sharing_choice import can_share, uses_registered, why_no_ipc
+from ..runtime.slots import serves
 from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find
 from ..selection.select import SelectionKey, registered_limit, select
 from ..selection.tuning_file import Candidate
@@ -136,7 +137,8 @@ def explain(
     commutative = operation is None or operation.commutative
     native = native_is_same(channel, primitive, nbytes, np.dtype(dtype), operation)
     registered, tuned = can_share(channel, primitive, operation), channel.tuned
-    key = SelectionKey(primitive, nbytes, commutative, native, registered=registered)
+    in_slots = serves(channel, primitive, np.dtype(dtype), operation)
+    key = SelectionKey(primitive, nbytes, commutative, native, registered=registered, slots=in_slots)
     choice = select(algorithm, key, channel.facts, channel.choices, tuned)
     found = find(primitive, choice.algorithm)
     limit, source = registered_limit(primitive, tuned) if registered else (None, "")

@@ -374,6 +374,7 @@ def start(
             return Request(task, result if plan.answer is None else plan.answer(recv))
     call = Call(primitive, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read, "nonblocking")
     prepared = prepare(call, channel)
+    prepared.remember(call)
     if key and plan is None and prepared.simple and (plan := prepared.plan(call, send, recv)):
         channel.remember(key, plan)
     if prepared.native:  # native collectives must start in the same order on all ranks, so run the parts before it now

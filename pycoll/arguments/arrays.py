@@ -60,20 +60,21 @@ def _on_host(name: str, buffer: Any, interface: dict[str, Any] | None) -> np.nda
         raise TypeError(why + (hint(buffer) or NO_PICKLE)) from None
 
 
-_BEYOND_MEMORY = ("mask", "unit", "units")  # attributes of classes
+_BEYOND_MEMORY = ("mask", "unit", "units")  # attributes of classes or objects
 
 
 def _check_meaning(name: str, buffer: Any, interface: dict[str, Any] | None) -> None:
     """Raise TypeError if the memory of an array has no meaning without a mask, a unit or arithmetic of its own.
 
-    These are the classes that override the functions of NumPy, and those that have a mask or a unit.  Other subclasses
-    of ndarray, for example `numpy.matrix` and `numpy.memmap`, only view memory in another way.
+    These are the classes that override the arithmetic of NumPy, and subclasses of ndarray with a mask or a unit.  Other
+    subclasses, for example `numpy.matrix` and `numpy.memmap`, only view memory in another way.
     """
     if interface is not None and interface.get("mask") is not None:
         raise TypeError(f"{name} is a masked array, which cannot be sent as memory")
     kind = type(buffer)
     overrides = getattr(kind, "__array_ufunc__", None) not in (None, np.ndarray.__array_ufunc__)
-    if overrides or (issubclass(kind, np.ndarray) and any(hasattr(kind, one) for one in _BEYOND_MEMORY)):
+    own = getattr(buffer, "__dict__", {})  # fields of a record array are attributes too, but not here
+    if overrides or (issubclass(kind, np.ndarray) and any(hasattr(kind, one) or one in own for one in _BEYOND_MEMORY)):
         why = "whose memory alone is not its value (a mask, a unit, or arithmetic of its own)"
         raise TypeError(f"{name} is of type {kind.__name__}, {why}; pass arrays of type numpy.ndarray")
 

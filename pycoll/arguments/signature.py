@@ -39,7 +39,8 @@ _DATATYPES = [MPI.BYTE, MPI.CHAR, MPI.SIGNED_CHAR, MPI.UNSIGNED_CHAR, MPI.SHORT,
 _DATATYPES += [MPI.UNSIGNED, MPI.LONG, MPI.UNSIGNED_LONG, MPI.LONG_LONG, MPI.UNSIGNED_LONG_LONG, MPI.FLOAT, MPI.DOUBLE]
 _DATATYPES += [MPI.C_BOOL, MPI.INT8_T, MPI.INT16_T, MPI.INT32_T, MPI.INT64_T, MPI.UINT8_T, MPI.UINT16_T, MPI.UINT32_T]
 _DATATYPES += [MPI.UINT64_T, MPI.C_FLOAT_COMPLEX, MPI.C_DOUBLE_COMPLEX, MPI.COMPLEX, MPI.DOUBLE_COMPLEX]
-_DTYPES: dict[int, np.dtype] = {}  # by identity: the constants of mpi4py are never freed
+DATATYPES: list[tuple[MPI.Datatype, np.dtype]] = []  # predefined ones, with their dtypes; they are never freed
+_DTYPES: dict[int, np.dtype] = {}  # by identity
 
 
 def is_array(buffer: Any) -> bool:
@@ -47,26 +48,15 @@ def is_array(buffer: Any) -> bool:
     return type(buffer) is not Absent
 
 
-# the dtypes of arrays that mpi4py accepts without a datatype, and the identities of these datatypes
-BASIC: set[Hashable] = set()
-ITEMSIZES: dict[int, int] = {}  # of datatypes, by identity
-
-
 def know_datatypes() -> None:
     """Fill the tables of datatypes, for which MPI must be initialized."""
-    if not _DTYPES:
-        _DTYPES.update((id(one), dtype) for one in _DATATYPES if one != MPI.DATATYPE_NULL and (dtype := dtype_of(one)))
-        BASIC.update((*_DTYPES, *_DTYPES.values()))
-        ITEMSIZES.update((name, dtype.itemsize) for name, dtype in _DTYPES.items())
+    if not DATATYPES:
+        DATATYPES.extend((one, dtype) for one in _DATATYPES if one != MPI.DATATYPE_NULL and (dtype := dtype_of(one)))
+        _DTYPES.update((id(one), dtype) for one, dtype in DATATYPES)
 
 
 if MPI.Is_initialized():
     know_datatypes()
-
-
-def names_of(dtype: np.dtype) -> tuple[Hashable, ...]:
-    """The names of a dtype in a call: the dtype itself, and the identities of its datatypes."""
-    return (dtype, *(name for name, other in _DTYPES.items() if other == dtype))
 
 
 def signature(buffer: Any, lists: bool) -> Reading:

@@ -15,9 +15,10 @@ or G: 64K.
 | ``PYCOLL_ALLREDUCE``, ... | the algorithm of a primitive, if neither the call nor its communicator names one |
 | ``PYCOLL_NATIVE`` | 0: `pycoll.Comm` leaves only those calls to MPI that pycoll does not support (1) |
 | ``PYCOLL_REGISTERED`` | 0: arrays of `pycoll.empty` and of the drivers are in ordinary memory (1) |
+| ``PYCOLL_SHARED_MEMORY`` | 0: ranks of a host use messages even if the compiled core was built (1) |
 | ``PYCOLL_PIECES`` | 0: messages inside a host are not cut at the eager limit of MPI (1) |
 | ``PYCOLL_TUNING`` | a tuning file from ``python -m pycoll.tune`` (see `pycoll.selection.tuning_file`), or ``off`` |
-| ``PYCOLL_EXECUTOR`` | python, or reference: what runs schedules (see `pycoll.runtime.reference`) |
+| ``PYCOLL_EXECUTOR`` | core (the default if it was built), python or reference: what runs calls in host memory |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
 | ``PYCOLL_TIMEOUT`` | the longest time that a collective or a message may take, in seconds |
 | ``PYCOLL_TRACE`` | the directory for a trace of the run (see `pycoll.trace`) |
@@ -44,7 +45,7 @@ VARIABLES = (
     *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
     *("PYCOLL_NATIVE", "PYCOLL_REGISTERED", "PYCOLL_DEVICE_SEGMENT", "PYCOLL_DEVICE_STAGED", "PYCOLL_CUDA_IPC"),
     *("PYCOLL_CUDA_EVENTS", "PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_WATCH", "PYCOLL_LOG", "PYCOLL_PIECES"),
-    *("PYCOLL_EXECUTOR", "PYCOLL_TRACEBACK"),
+    *("PYCOLL_EXECUTOR", "PYCOLL_SHARED_MEMORY", "PYCOLL_TRACEBACK"),
 )
 
 
@@ -91,13 +92,13 @@ def _switch_from(variable: str, default: str = "0") -> bool:
 
 
 def _executor_from_environment() -> str:
-    text = os.environ.get("PYCOLL_EXECUTOR") or EXECUTORS[0]
-    if text not in EXECUTORS:
+    text = os.environ.get("PYCOLL_EXECUTOR", "")
+    if text and text not in EXECUTORS:
         raise ValueError(f"environment variable PYCOLL_EXECUTOR={text!r} is not one of: {', '.join(EXECUTORS)}")
     return text
 
 
-EXECUTORS = "python", "reference"  # the first one is the default
+EXECUTORS = "core", "python", "reference"
 
 
 def cuda_aware() -> str:
@@ -136,6 +137,7 @@ NATIVE = _switch_from("PYCOLL_NATIVE", "1")
 CUDA_IPC = _switch_from("PYCOLL_CUDA_IPC")  # off by default, because it has not been run on a GPU
 CUDA_EVENTS = _switch_from("PYCOLL_CUDA_EVENTS", "1")
 REGISTERED = _switch_from("PYCOLL_REGISTERED", "1")
+SHARED_MEMORY = _switch_from("PYCOLL_SHARED_MEMORY", "1")
 PIECES = _switch_from("PYCOLL_PIECES", "1")
 EXECUTOR = _executor_from_environment()
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")

@@ -33,6 +33,7 @@ from .garbage import free_dropped
 from .interruptions import interruptions_delayed
 from .progress import drain, until
 from .recording.steps import identity, ranks_in
+from .slots import new_front, open_slots
 
 # Channels by the handle of the communicator of the caller.  MPI may reuse a handle after the communicator is freed, so
 # each channel is also an attribute of that communicator; deletion of the attribute removes the channel.
@@ -239,6 +240,8 @@ def _register(
     identity(private)
     channel = Channel(private, facts, Choices(), fitting(facts))
     channel.choices.update(choices or {})
+    if slots := open_slots(channel, facts):
+        channel.slots, channel.front = slots, new_front(slots, private)
     comm.Set_attr(_keyval(), channel)
     channels[comm.handle] = channel
     for call in hooks.channel_made:

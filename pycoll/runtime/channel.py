@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mpi4py import MPI
 
+from .. import core
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST, Memory
@@ -29,10 +30,10 @@ from ..selection.tuning_file import Tuned
 from .bind import bind, lowered
 from .executable import Executable, freed_at_its_end
 from .failures import rank_failed
-from .limits import Limits
 from .misses import Misses
 from .plan import Plan
 from .registered import NotEnoughMemory, Registered
+from .slots import new_front
 
 if TYPE_CHECKING:
     from .gpu.ipc import Opened
@@ -53,7 +54,8 @@ class Channel:
         self.choices = choices
         choices.changed = self.forget_plans
         self.plans: dict[Any, Plan] = {}  # by the kinds of calls
-        self.limits = Limits(private, facts.size)  # of calls of `pycoll.Comm` that go to MPI directly
+        self.slots: core.Slots | None = None  # if the ranks share a host and the compiled core
+        self.front = new_front(None, private)  # the plans of the compiled core
         self.broken: RuntimeError | None = None  # why it is unusable
         self.place = 0  # its position in the roll call
         self.registered = Registered(private, facts.on_host_of(private.rank))
@@ -256,9 +258,9 @@ class Channel:
             self.plans[key] = plan
 
     def forget_plans(self) -> None:
-        """Drop all plans and limits, so that the arguments of later calls are checked again."""
+        """Drop all plans, so that the arguments of later calls are checked again."""
         self.plans.clear()
-        self.limits.clear()
+        self.front.forget()
         for executable in list(self._executables.values()):
             executable.known.clear()
 

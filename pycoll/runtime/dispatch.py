@@ -18,15 +18,14 @@ from ..arguments.memory import address, is_host
 from ..arguments.memory_kinds import HOST
 from ..arguments.mpi_arguments import is_opaque, named_datatype, names_datatype, read, read_elements
 from ..arguments.ops import Operation, resolve
-from ..arguments.signature import names_of
 from ..base import settings
 from ..base.errors import CollectiveTimeout, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
 from ..compiler.program import BLOCKING, Program, is_native
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
 from ..selection.rules import most_pieces
-from ..selection.select import SHORT, Choice, SelectionKey, native_limit, select
-from . import native
+from ..selection.select import SHORT, Choice, SelectionKey, select
+from . import native, slots
 from .channel import Channel
 from .executable import Executable, freed_at_its_end
 from .failures import TOLERANT
@@ -107,6 +106,8 @@ class Prepared:
     bind: Binder
     typed: bool = field(default=True)  # whether the buffers of all ranks must have the same dtype
     sharing: Sharing | None = None  # if other ranks may access the buffers
+    slots: bool = False  # whether it runs in memory of the host
+    short: bool = False  # whether it is left to MPI because it is short
 
     @property
     def name(self) -> str:
@@ -147,11 +148,30 @@ class Prepared:
 
     def executable(self) -> Executable:
         """The collective, bound to its buffers."""
+        if self.slots:
+            program = slots.assembled(self.key, self.buffers, self.operation)
+            return slots.bind(self.channel, program, self.buffers, self.key)
         return self.bind(self.program(), self.buffers, self.operation, keep=self.bind.form == "persistent")
 
     def program(self) -> Program:
         """The program of this rank."""
         return native.program(self.key, self._form()) if self.native else compiled(self.key)
+
+    def remember(self, call: Call) -> None:
+        """Let the front run later calls of `pycoll.Comm` like this one, in slots or by MPI.
+
+        Not while tracing, which records calls.  MPI does not know the names of operations, and raises other errors if
+        ranks fail.
+        """
+        if call.read is not read or not self.simple or recorder.current or TOLERANT:
+            return
+        if not (self.slots or (self.short and (self.operation is None or id(call.op) in _CONSTANTS))):
+            return
+        program = slots.assembled(self.key, self.buffers, self.operation) if self.slots else None
+        number = slots.METHODS.index(native.function_name(call.primitive, call.recvcounts is not None))
+        addresses = address(self.buffers.send), address(self.buffers.recv)
+        given = call.sendbuf, call.recvbuf, call.op, call.root, call.recvcounts
+        self.channel.front.remember(number, call.form == "nonblocking", *given, program, *addresses)
 
     def plan(self, call: Call, send: Any, recv: Any, executable: Executable | None = None) -> Plan | None:
         """A plan for calls like this one, or None; `executable` is the executable of a blocking call."""
@@ -165,7 +185,8 @@ class Prepared:
             recv = buffers.recv
             if buffers.result is not recv or not on_host:
                 return None
-        plan = make_plan(self.name, self.channel, self.program(), buffers, operation, call.op, send, recv)
+        program = slots.shown(self.key) if self.slots else self.program()
+        plan = make_plan(self.name, self.channel, program, buffers, operation, call.op, send, recv)
         if plan is None:
             return None
         if allocates:
@@ -174,6 +195,9 @@ class Prepared:
             if not (buffers.result is None or buffers.result is recv or self._ends_in_block()):
                 return None
             plan.answer = _answer(buffers.result, recv)
+        if self.slots:
+            turns = slots.assembled(self.key, buffers, operation)
+            return slots.SlotsPlan(**plan.common(), turns=turns)
         if self.sharing:
             return self._shared_plan(plan, bool(ipc)) if ipc or on_host else None
         if executable:
@@ -274,7 +298,7 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     key = _program_key(call, channel, buffers, operation, chosen, choice)
     typed = bool(operation) or call.read is check_buffers
     sharing = None
-    if channel.registers or channel.facts.cuda_ipc:
+    if not choice.slots and (channel.registers or channel.facts.cuda_ipc):
         from .sharing_choice import find_sharing
 
         sharing = find_sharing(channel, key, buffers, operation, call.form)
@@ -282,7 +306,7 @@ def prepare(call: Call, channel: Channel) -> Prepared:
         sharing.misses = channel.misses[call.primitive]
     if choice.native_unless_registered and call.form == "blocking":
         key = key._replace(algorithm=find(call.primitive, NATIVE))  # if the buffers are not registered
-    return Prepared(channel, key, buffers, operation, bind, typed, sharing)
+    return Prepared(channel, key, buffers, operation, bind, typed, sharing, choice.slots, choice.reason == SHORT)
 
 
 def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
@@ -389,17 +413,10 @@ def _algorithm(
     drop_in = same and call.form != "persistent" and call.read is read and channel.facts.native
     registered = channel.registers and _can_share(channel, primitive, operation)
     missed = channel.misses[primitive].many
-    key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in, registered, missed)
+    in_slots = call.form == "blocking" and slots.serves(channel, primitive, buffers.dtype, operation)
+    key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in, registered, missed, in_slots)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
-    # not while tracing, which records calls; not with measurements, which decide; other operations may be freed; not if
-    # ranks may fail, because MPI raises other errors, and not on all ranks
-    at_once = choice.reason == SHORT and channel.tuned is None and not recorder.current and not TOLERANT
-    longest = native_limit(key, channel.facts)
-    if at_once and operation is None:
-        channel.limits.add(primitive, longest)
-    elif at_once and id(call.op) in _CONSTANTS:
-        channel.limits.add_reduction(primitive, id(call.op), names_of(buffers.dtype), longest)
     if not commutative and not algorithm.ordered:
         ordered = ", ".join(other.name for other in algorithms_of(primitive).values() if other.ordered)
         raise ValueError(f"algorithm={call.algorithm!r} does not keep rank order, which op needs; these do: {ordered}")

@@ -7,7 +7,6 @@ other addresses they are copied too or, if they are longer still, an executable 
 
 from __future__ import annotations
 
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
@@ -35,10 +34,6 @@ MOST_SCRATCH = 1 << 12  # the most bytes of scratch that each of them may have
 MOST_SEEN = 128  # the most addresses that each plan remembers
 EAGER = 1 << 12  # the longest buffer, in bytes, for which copying takes no longer than looking up addresses
 STAGED = 1 << 16  # the longest buffer for which copying takes less time than making an executable
-
-
-def _nobody() -> object:
-    return _nobody
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -108,32 +103,18 @@ class Plan(ABC):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class StagedPlan(Plan):
-    """A plan for short buffers in host memory, which are copied; programs work on the copies.
-
-    Arrays that are passed in two consecutive calls, as in a loop, get their own executable, if they own their memory.
-    """
+    """A plan for short buffers in host memory, which are copied; programs work on the copies."""
 
     send_stage: Any  # the copy of the send buffer
     recv_stage: Any  # the copy of the receive buffer
     executable: Executable | None = None  # for these two copies
     idle: list[tuple[Executable, Any, Any]] = field(default_factory=list)  # of tasks, each with its own two copies
-    last: tuple[int, int] = (0, 0)  # the identities of the arrays of the last call
-    usual: Executable | None = None  # for arrays that are passed repeatedly: `usual_send` and `usual_recv`
-    usual_send: Callable[[], Any] = _nobody
-    usual_recv: Callable[[], Any] = _nobody
-    tries: int  # how often other arrays may still become the usual ones
     most_idle: int  # the most that are kept
 
     def run(self, send: Any, recv: Any) -> bool:
         """Run on these buffers; return False if they need a full check."""
-        if recv is self.usual_recv() and send is self.usual_send() and recv.flags.carray:
-            executable = self.running = self.usual
-            executable.run()  # type: ignore[union-attr]
-            return True
         if not self._fits(send, recv):
             return False
-        if self.tries and self.uses_recv and recv.base is None and (not self.reads_send or send.base is None):
-            self._look_for_usual(send, recv)
         executable = self.running = self.executable or self._bound()
         if self.reads_send:
             self.send_stage[...] = send
@@ -150,24 +131,12 @@ class StagedPlan(Plan):
             recv[...] = self.recv_stage
         return True
 
-    def _look_for_usual(self, send: Any, recv: Any) -> None:
-        """Bind the program to these arrays, which own their memory, if the last call had the same ones."""
-        now = id(send), id(recv)
-        if now == self.last:
-            self.tries -= 1
-            self.usual_recv = _nobody  # set last, because a signal handler may raise an exception before
-            self.usual = self.channel.bind(self.program, self.buffers(send, recv), self.operation)
-            self.usual.known.append((self, None))
-            self.usual_send = weakref.ref(send) if self.reads_send else lambda: send
-            self.usual_recv = weakref.ref(recv)
-        self.last = now
-
     def keep(self, executable: Executable, places: tuple[int, int]) -> None:
         """Do nothing: one executable serves all addresses."""
 
     def forget(self, key: Any) -> None:
-        """Drop the executables, because one of them is freed."""
-        self.executable, self.usual_recv = None, _nobody
+        """Drop the executable, because it is freed."""
+        self.executable = None
 
     def _bound(self) -> Executable:
         self.executable = self.channel.bind(
@@ -347,7 +316,6 @@ def _staged(alike: dict[str, Any], eager: bool, send: Any, recv: Any) -> StagedP
         **alike,
         send_stage=_like(send_stage, send) if alike["reads_send"] else None,
         recv_stage=_like(recv_stage, recv) if alike["uses_recv"] else None,
-        tries=8 if eager else 0,  # for longer ones, PlacedPlan has looked up the addresses
         most_idle=MOST_IDLE if eager else MOST_LONG_IDLE,
     )
 

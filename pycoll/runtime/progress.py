@@ -72,6 +72,11 @@ class Task:
             self.advance()
 
     @property
+    def inside(self) -> bool:
+        """Whether it is in the middle of a step, which itself lets the other tasks progress."""
+        return self._working
+
+    @property
     def place(self) -> tuple[int, int, int]:
         """Its position, for comparison; always a new one in a native collective, whose progress is unknown."""
         inside = self._executable and is_native(self._executable.program)
@@ -255,7 +260,7 @@ def progress() -> None:
         me = threading.get_ident()
         with _lock:
             for task in list(tasks):
-                if background or task.thread == me:
+                if (background or task.thread == me) and not task.inside:
                     task.advance()
 
 

@@ -20,7 +20,6 @@ from mpi4py import MPI
 from ..base import settings
 from .board import USABLE, Board
 from .progress import until
-from .shared_file import SharedFile
 
 GROWTH = 1 << 20  # the least bytes of the part of a rank in an area; each area is as large as all before together
 KEPT = 1 << 26  # the most bytes of a part by which memory grows in advance, or that are kept although they are empty
@@ -155,6 +154,8 @@ class Registered:
 
     def _share(self, sizes: list[int]) -> list[memoryview] | None:
         """Map memory of these sizes, one for each rank of this host; return None on all of them if one cannot."""
+        from .shared_file import SharedFile  # here, because it imports sockets
+
         with contextlib.closing(SharedFile(sizes, self.place)) as file:
             rows = np.empty((0, 0), np.int64)
             for step in file.steps:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib
 import inspect
 import itertools
@@ -319,11 +318,16 @@ def own_algorithms() -> list[Algorithm]:
 
 def own_digest() -> int:
     """Return a number of 64 bits for the names and the sources of the algorithms in `own_algorithms`."""
+    found = sorted(own_algorithms(), key=str)
+    if not found:
+        return 0
+    import hashlib
+
     digest = hashlib.sha256()
-    for found in sorted(own_algorithms(), key=str):
-        digest.update(f"{found}\n".encode())
+    for each in found:
+        digest.update(f"{each}\n".encode())
         with contextlib.suppress(OSError):  # there is no source, for example in an interactive session
-            digest.update(inspect.getsource(found.generator).encode())
+            digest.update(inspect.getsource(each.generator).encode())
     return int.from_bytes(digest.digest()[:8], "little", signed=True)
 
 

@@ -26,6 +26,17 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hos
     return _RULES[primitive](nbytes, size)
 
 
+def slots_up_to(primitive: str, library: str = "") -> int:
+    """The largest size, counted as in `choose`, of calls inside a host that run through shared memory.
+
+    Reductions of all sizes do.  Long blocks that are only moved cross the caches twice through slots; MPI copies them
+    once.  The limits were measured with both MPI wheels.
+    """
+    if primitive == "reduce" and library.startswith("Open MPI"):  # in a tree, without the result on other ranks
+        return 16 * KIB
+    return _SLOTS.get(primitive, UNLIMITED)
+
+
 def native_up_to(primitive: str, library: str = "", registered: bool = False, own_cores: bool = False) -> int:
     """The largest size, counted as in `choose`, of calls of `pycoll.Comm` without `algorithm` that are left to MPI.
 
@@ -143,6 +154,10 @@ _NATIVE = {
     "scatter": 64 * KIB,
     **dict.fromkeys(("gather", "allgather", "alltoall"), 512 * KIB),
     "bcast": 1024 * KIB,
+}
+_SLOTS = {
+    **dict.fromkeys(("bcast", "allgather", "allgatherv"), 16 * KIB),
+    **dict.fromkeys(("scatter", "gather", "alltoall"), 32 * KIB),
 }
 _NATIVE_BY_LIBRARY = {"MPICH": {"allgatherv": 16 * KIB}, "Open MPI": {"reduce": 256 * KIB}}
 _MOVERS = frozenset(("bcast", "scatter", "gather", "allgather", "alltoall"))

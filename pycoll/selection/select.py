@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from ..schedule.registry import NATIVE, find
 from .choices import Choices, algorithm_from_environment
-from .rules import choose, native_if_ordinary, native_up_to, registered_from
+from .rules import choose, native_if_ordinary, native_up_to, registered_from, slots_up_to
 from .tuning_file import Candidate, Tuned
 
 BY_MEASUREMENT = "by measurement"
+SLOTS = "by the rules inside a host, through shared memory"
 SHORT = "by the rules for small messages of pycoll.Comm, where MPI takes less time than Python"
 
 
@@ -26,7 +27,8 @@ class SelectionKey(NamedTuple):
     `nbytes` is the size of the vector, or of the block of one rank.  `native` is True if the native collective gives
     the same results as the algorithms of pycoll; `drop_in` is True if, in addition, the call is one of `pycoll.Comm`.
     `registered` is True if the communicator has registered memory that such a call can use; `missed` is True if,
-    nevertheless, buffers of recent calls were not registered.
+    nevertheless, buffers of recent calls were not registered.  `slots` is True if the ranks share a host, and can run
+    such calls in its memory.
     """
 
     primitive: str
@@ -36,6 +38,7 @@ class SelectionKey(NamedTuple):
     drop_in: bool = False
     registered: bool = False
     missed: bool = False
+    slots: bool = False
 
 
 class Choice(NamedTuple):
@@ -48,6 +51,7 @@ class Choice(NamedTuple):
     reason: str
     segment: int | None = None
     native_unless_registered: bool = False
+    slots: bool = False  # in memory of the host, without messages
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
 
     `choices` are the choices for the communicator; `tuned` is the measurement that fits it.
     """
-    primitive, nbytes, commutative, may_be_native, drop_in, registered, _ = key
+    primitive, nbytes, commutative, may_be_native, drop_in, registered, _, slots = key
     if asked is not None:
         return Choice(asked, "requested by the call")
     if name := choices.of(primitive):
@@ -139,6 +143,8 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
         if shared:
             reason += f" without native; registered buffers were measured to be faster from {limit} bytes"
         return Choice(best.algorithm, reason, best.segment)
+    if slots and nbytes <= slots_up_to(primitive, facts.library) and not (registered and nbytes >= limit):
+        return Choice("naive", SLOTS, slots=True)
     if drop_in and nbytes <= native_limit(key, facts):
         return Choice(NATIVE, SHORT)
     reason = "by the rules for its size" + ("" if commutative else " and an operation that does not commute")

@@ -18,7 +18,7 @@ import pycoll
 from pycoll.arguments.device_copies import pinned
 from pycoll.arguments.memory import address
 from pycoll.arguments.ops import resolve
-from pycoll.arguments.signature import BASIC
+from pycoll.arguments.signature import DATATYPES
 from pycoll.runtime import native
 from pycoll.runtime.attach import attach
 from pycoll.schedule.registry import PRIMITIVES
@@ -195,7 +195,9 @@ class Case:
                 native.datatype(self.dtype)
             except ValueError:
                 return None
-        elif self.xp is np and (self.arguments == "same" or self.dtype not in BASIC):  # sent as bytes
+        elif self.xp is np and (
+            self.arguments == "same" or all(self.dtype != dtype for _, dtype in DATATYPES)
+        ):  # sent as bytes
             send, recv = (None if array is None else array.view(np.uint8) for array in (send, recv))
         operation = resolve(self.op)
         begin = self._calling(function, send, recv, self._options(self._op()))

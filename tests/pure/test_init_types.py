@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from mpi4py import MPI
 
 import pycoll
-from pycoll.api import comm_derived
-from pycoll.api.comm_collectives import CollectiveMethods
+from pycoll.api.comm_nonblocking import CollectiveMethods
 from pycoll.arguments.ops import _BY_NAME, OpName
 from pycoll.primitives import names
+from pycoll.runtime.slots import METHODS
 from pycoll.schedule.registry import NATIVE, PRIMITIVES, algorithms_of
 
 PROGRAM = Path(__file__).parents[1] / "typed_program.py"
@@ -148,22 +149,17 @@ def test_sharding_takes_what_both_of_its_primitives_have():
     }
 
 
-def test_the_declared_methods_of_communicators_are_those_that_there_are():
-    tree = ast.parse(Path(comm_derived.__file__).read_text())
-    declared = {node.name: node.args for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    made = {
-        name: getattr(CollectiveMethods, name)
-        for name in list(vars(CollectiveMethods))
-        if (name.startswith("I") and not name.startswith("Idup")) or name.endswith("_init")
-    }
-    assert declared.keys() == made.keys() and len(made) == 34
-    for name, args in declared.items():
-        parameters = inspect.signature(made[name]).parameters.values()
-        keywords = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-        positional = [one for one in parameters if one.name not in keywords]
-        assert [one.arg for one in args.args] == [one.name for one in positional], name
-        assert [one.arg for one in args.kwonlyargs] == keywords == ["algorithm"], name
-        assert len(args.defaults) == sum(one.default is not one.empty for one in positional), name
+@pytest.mark.parametrize("method", METHODS)
+def test_the_forms_of_a_method_have_its_parameters(method):
+    """The persistent form has `info` too, as in mpi4py, and all are parameters of the method of mpi4py."""
+    blocking, begun, persistent = (
+        list(inspect.signature(getattr(CollectiveMethods, name)).parameters.values())
+        for name in (method, f"I{method.lower()}", f"{method}_init")
+    )
+    assert begun == [one for one in persistent if one.name != "info"] == blocking
+    assert blocking[-1].name == "algorithm" and blocking[-1].kind is inspect.Parameter.KEYWORD_ONLY
+    theirs = inspect.signature(getattr(MPI.Intracomm, f"{method}_init")).parameters.values()
+    assert [(one.name, one.default) for one in theirs] == [(one.name, one.default) for one in persistent[:-1]]
 
 
 @pytest.mark.parametrize("first", ["", "import pycoll.trace, pycoll.simulate;", "from pycoll import trace, simulate;"])

@@ -13,10 +13,12 @@ from mpi4py import MPI
 
 from ...compiler.program import (
     Apply,
+    Await,
     Collective,
     CopyBytes,
     Divide,
     Finish,
+    Post,
     Program,
     Ready,
     Spread,
@@ -187,3 +189,5 @@ def _meaning(step: Step) -> tuple[str, int | None]:
             return "finish", None
         case Collective():
             return "native", None
+        case Post() | Await():
+            return "wait in shared memory", None

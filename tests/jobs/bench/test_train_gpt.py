@@ -65,7 +65,8 @@ def test_bytes_along_axes_are_those_of_formulas(tmp_path):
     sent = []
     for mesh in ("tp=2", "dp=2"):
         command = [*TRAIN, "--mesh", mesh, *options, "--width", "32", "--json", str(path)]
-        job = run(2, command, environment={"PYCOLL_REGISTERED": "0"})
+        messages = {"PYCOLL_REGISTERED": "0", "PYCOLL_SHARED_MEMORY": "0"}
+        job = run(2, command, environment=messages)
         assert job.code == 0, job.output
         sent.append(json.loads(path.read_text())["records"][-1]["sent"])
     rows = 16 * 16

@@ -375,7 +375,7 @@ for turn in range(3):
 
 
 def test_algorithms_are_told_once_with_the_reason(monkeypatch):
-    output = program(monkeypatch, LOGGED, 2, LOG="algorithms", BCAST="naive")
+    output = program(monkeypatch, LOGGED, 2, LOG="algorithms", BCAST="naive", SHARED_MEMORY="0")
     lines = [line.partition("pycoll.algorithms: ")[2] for line in output.splitlines() if "pycoll.algorithms: " in line]
     told = [
         "allreduce of 24 bytes (float64) on 2 ranks: recursive_doubling, by the rules for its size",

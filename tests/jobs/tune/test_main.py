@@ -38,7 +38,11 @@ def tuned(tmp_path_factory):
 
 
 def explained(path, ranks=2, nbytes=8, program=EXPLAIN, **environment):
-    job = run(ranks, ["-c", program, str(nbytes)], environment={"PYCOLL_TUNING": str(path), **environment})
+    job = run(
+        ranks,
+        ["-c", program, str(nbytes)],
+        environment={"PYCOLL_SHARED_MEMORY": "0", "PYCOLL_TUNING": str(path), **environment},
+    )
     assert job.code == 0, job.output
     lines = [line for line in job.output.splitlines() if line.startswith("rank ")]
     assert len(lines) == ranks, job.output

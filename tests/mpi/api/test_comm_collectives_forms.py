@@ -1,4 +1,4 @@
-"""The forms of buffers with which short calls of `pycoll.Comm` go to MPI directly, and those with which they do not."""
+"""The forms of buffers in short calls of `pycoll.Comm`."""
 
 import array
 import mmap
@@ -7,31 +7,11 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-import pycoll
-from pycoll.runtime.attach import attach
-from tests.mpi.api.test_short import comm  # noqa: F401 (a fixture)
+from tests.mpi.api.test_comm_collectives_short import comm  # noqa: F401 (a fixture)
 from tests.mpi.native import RANK, SIZE
 
 pytestmark = pytest.mark.mpi
 ROOT, N = SIZE - 1, 16  # bytes
-METHODS = ("Bcast", "Scatter", "Gather", "Allgather", "Alltoall", "Allreduce")
-
-
-@pytest.fixture
-def direct(comm, monkeypatch):  # noqa: F811
-    """Return a communicator whose short calls only go to MPI, because its limits are known."""
-    comm.Allreduce(np.ones(1, np.float32), np.zeros(1, np.float32))
-    comm.Allreduce(np.ones(1, np.float32), np.zeros(1, np.float32), MPI.PROD)
-    for primitive in "bcast", "scatter", "gather", "allgather", "alltoall":
-        attach(comm).limits.add(primitive, 1024)
-
-    def refuse(*arguments, **_):
-        raise AssertionError(f"{arguments[0]} did not go to MPI directly")
-
-    for name in METHODS:
-        monkeypatch.setitem(getattr(pycoll.Comm, name).__globals__, "run", refuse)
-        monkeypatch.setitem(getattr(pycoll.Comm, f"I{name.lower()}").__globals__, "begin", refuse)
-    return comm
 
 
 MEMORIES = {
@@ -58,7 +38,7 @@ def as_bytes(memory):
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("allocate", MEMORIES.values(), ids=MEMORIES)
-def test_memory_of_any_type_goes_to_mpi(direct, allocate, form):
+def test_memory_of_any_type(comm, allocate, form):  # noqa: F811
     part, whole, other = allocate(N), allocate(N * SIZE), allocate(N * SIZE)
     # the count of a buffer with a block of each rank is the count of one block
     of_part, of_whole, of_other = (form(memory, N) for memory in (part, whole, other))
@@ -67,32 +47,32 @@ def test_memory_of_any_type_goes_to_mpi(direct, allocate, form):
     as_bytes(part)[:] = RANK
     for name in "Allgather", "Iallgather":
         as_bytes(whole)[:] = 99
-        if request := getattr(direct, name)(of_part, of_whole):
+        if request := getattr(comm, name)(of_part, of_whole):
             request.Wait()
         assert (as_bytes(whole) == ranks).all()
-    direct.Allgather(MPI.IN_PLACE, of_whole)
-    direct.Alltoall(of_whole, of_other)
+    comm.Allgather(MPI.IN_PLACE, of_whole)
+    comm.Alltoall(of_whole, of_other)
     assert (as_bytes(other) == RANK).all()
     as_bytes(other)[:] = 99
-    direct.Gather(of_part, of_other if RANK == ROOT else None, ROOT)
-    direct.Gather(MPI.IN_PLACE if RANK == ROOT else of_part, of_other if RANK == ROOT else None, ROOT)
+    comm.Gather(of_part, of_other if RANK == ROOT else None, ROOT)
+    comm.Gather(MPI.IN_PLACE if RANK == ROOT else of_part, of_other if RANK == ROOT else None, ROOT)
     assert (as_bytes(other) == (ranks if RANK == ROOT else 99)).all()
     as_bytes(part)[:] = 99
-    direct.Scatter(of_other if RANK == ROOT else None, of_part, ROOT)
-    direct.Scatter(of_other if RANK == ROOT else None, MPI.IN_PLACE if RANK == ROOT else of_part, ROOT)
+    comm.Scatter(of_other if RANK == ROOT else None, of_part, ROOT)
+    comm.Scatter(of_other if RANK == ROOT else None, MPI.IN_PLACE if RANK == ROOT else of_part, ROOT)
     assert (as_bytes(part) == RANK).all()
-    direct.Bcast(of_part, ROOT)
+    comm.Bcast(of_part, ROOT)
     assert (as_bytes(part) == ROOT).all()
 
 
 @pytest.mark.parametrize("op", [MPI.SUM, MPI.PROD])
-def test_reductions_in_place_and_with_a_type(direct, op):
+def test_reductions_in_place_and_with_a_type(comm, op):  # noqa: F811
     x, y = np.full(4, 2.0, np.float32), np.full(4, 2.0, np.float32)
     combined = 2 * SIZE if op == MPI.SUM else 2**SIZE
     for given in x, [x, MPI.FLOAT], [x, 4, MPI.FLOAT], (x, MPI.FLOAT), MPI.IN_PLACE:
         for wanted in y, [y, MPI.FLOAT], [y, 4, MPI.FLOAT]:
             y[:] = 2
-            direct.Allreduce(given, wanted, op)
+            comm.Allreduce(given, wanted, op)
             assert (y == combined).all()
 
 

@@ -19,11 +19,23 @@ from tests.mpi.native import RANK, SIZE, WORLD
 pytestmark = pytest.mark.mpi
 
 
-@pytest.fixture
-def comm():
+@pytest.fixture(params=["slots", "native"])
+def comm(request):
     """Yield a communicator that may use native collectives, although the tests set PYCOLL_NATIVE=0."""
     made = pycoll.Comm(WORLD).Dup()
     may_be_native(made)
+    if request.param == "native":
+        attach(made).slots = None  # as between hosts
+    yield made
+    made.Free()
+
+
+@pytest.fixture
+def short():
+    """Yield such a communicator without slots."""
+    made = pycoll.Comm(WORLD).Dup()
+    may_be_native(made)
+    attach(made).slots = None
     yield made
     made.Free()
 
@@ -87,7 +99,8 @@ def test_ranks_decide_alike_however_they_write_their_arguments(comm, turn):
         comm.Ibarrier().wait()
 
 
-def test_only_short_calls_are_left_to_mpi(comm):
+def test_only_short_calls_are_left_to_mpi(short):
+    comm = short
     assert pycoll.explain("allreduce", nbytes=8, comm=comm).algorithm != "native", (
         "functions run the schedules of pycoll"
     )
@@ -103,13 +116,15 @@ def test_only_short_calls_are_left_to_mpi(comm):
 
 
 @pytest.mark.parametrize("what", [np.int8, np.float16])
-def test_nor_are_sums_that_mpi_may_round_otherwise(comm, what):
+def test_nor_are_sums_that_mpi_may_round_otherwise(short, what):
+    comm = short
     send, recv = np.ones(3, what), np.zeros(3, what)
     assert (messages(lambda: comm.Allreduce(send, recv)) > 0) == (SIZE > 1)
     assert messages(lambda: comm.Bcast(recv)) == 0, "what is only moved may have any dtype"
 
 
-def test_a_choice_made_later_is_followed(comm):
+def test_a_choice_made_later_is_followed(short):
+    comm = short
     send, recv = np.ones(4), np.zeros(4)
     assert messages(lambda: comm.Allreduce(send, recv)) == 0
     comm.Allreduce(send, recv)

@@ -1,0 +1,114 @@
+"""How the collectives of `pycoll.Comm` run calls that the front of the compiled core does not know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from mpi4py import MPI
+
+from .. import core
+from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
+from ..arguments.mpi_arguments import read
+from ..arguments.signature import Key
+from ..runtime.attach import channels
+from ..runtime.dispatch import Call
+from ..runtime.interruptions import interruptions_delayed
+from ..runtime.slots import NoFront
+from ..selection.choices import primitive_called
+from .call import run, run_carefully
+from .collectives import allgather
+from .comm_messages import DeviceMessages
+from .comm_native import native
+from .requests import Persistent, Request, initialize, start
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# the numbers of the methods for the front, in the order of `METHODS`
+BCAST, SCATTER, GATHER, REDUCE, ALLGATHER, ALLREDUCE, REDUCE_SCATTER, ALLTOALL, BARRIER = range(9)
+SCAN, EXSCAN, SCATTERV, GATHERV, ALLGATHERV, ALLTOALLV, ALLTOALLW, REDUCE_SCATTER_COUNTS = range(9, 17)
+_NO_FRONT = NoFront()
+
+
+class Calls(DeviceMessages):
+    """A communicator with the front of its channel, and the careful path of each form of a call."""
+
+    __slots__ = ("_front",)  # an attribute in a slot is read fastest
+    _front: core.Front | NoFront
+
+    def __new__(cls, comm: MPI.Intracomm | None = None) -> Self:
+        """Wrap the communicator; its front is known after the first call."""
+        made = super().__new__(cls, comm)
+        made._front = _NO_FRONT
+        return made
+
+    def _run(
+        self, method: str, sendbuf: Any, recvbuf: Any, op: Any, root: Any, algorithm: Any, recvcounts: Any = None
+    ) -> None:
+        """Run a blocking method by a plan, or after a check of all arguments."""
+        run(method, sendbuf, recvbuf, op, root, self, algorithm, recvcounts, _carefully)
+
+    def _start(
+        self, method: str, sendbuf: Any, recvbuf: Any, op: Any, root: Any, algorithm: Any, recvcounts: Any = None
+    ) -> Request:
+        """Start the nonblocking form of a method."""
+        with interruptions_delayed():  # an interruption must not separate the two collectives
+            if recvcounts is None and method == "Reduce_scatter":
+                recvcounts = counts_exchanged(self, sendbuf, recvbuf)
+            given = {"sendbuf": sendbuf, "recvbuf": recvbuf, "op": op, "root": root, "algorithm": algorithm}
+            request: Request = self._begin(start, method, f"I{method.lower()}", given | {"recvcounts": recvcounts})
+            return request
+
+    def _initialize(
+        self,
+        method: str,
+        info: MPI.Info,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any,
+        root: Any,
+        algorithm: Any,
+        recvcounts: Any = None,
+    ) -> Persistent:
+        """Create the request of the persistent form of a method."""
+        if not isinstance(info, MPI.Info):
+            raise TypeError(f"info must be an MPI.Info, not {info!r}")
+        with interruptions_delayed():
+            if recvcounts is None and method == "Reduce_scatter":
+                recvcounts = counts_exchanged(self, sendbuf, recvbuf)
+            given = {"sendbuf": sendbuf, "recvbuf": recvbuf, "op": op, "root": root, "algorithm": algorithm}
+            given["recvcounts"] = recvcounts
+            persistent: Persistent = self._begin(initialize, method, f"{method}_init", given, info)
+            return persistent
+
+    def _begin(self, begin: Any, method: str, name: str, given: dict[str, Any], info: MPI.Info | None = None) -> Any:
+        try:
+            request = begin(primitive_called(method), read, self, **given)
+        except NeedsNativeMPI as why:
+            why.check_algorithm(given["algorithm"])
+            return native(self, name, why, given | {"buf": given["recvbuf"]} | ({"info": info} if info else {}))
+        self._front = channels[self.handle].front
+        request.forget_result()
+        return request
+
+
+def _carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> None:
+    """Check the arguments of a method and run it; leave it to MPI if pycoll does not support it."""
+    method = call.primitive
+    comm: Any = call.comm
+    try:
+        run_carefully(call._replace(primitive=primitive_called(method), read=read), kind, send, recv)
+        comm._front = channels[comm.handle].front
+    except NeedsNativeMPI as why:
+        why.check_algorithm(call.algorithm)
+        native(comm, method, why, call._asdict() | {"buf": call.recvbuf})
+
+
+def counts_exchanged(comm: Calls, sendbuf: Any, recvbuf: Any) -> Any:
+    """The counts of a Reduce_scatter without `recvcounts`."""
+    if sendbuf is MPI.IN_PLACE or sendbuf is None:
+        raise TypeError("recvcounts=None: MPI.IN_PLACE requires recvcounts")
+    if is_unreadable(sendbuf) or is_unreadable(recvbuf):  # the native method exchanges the counts itself
+        return None
+    return allgather(np.array([elements("recvbuf", recvbuf)]), comm=comm).reshape(-1).tolist()

@@ -1,0 +1,332 @@
+"""The nonblocking and the persistent collectives of `pycoll.Comm`."""
+
+# mypy: disable-error-code="override"
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mpi4py import MPI
+
+from ..arguments.ops import OpName
+from .comm_calls import (
+    ALLGATHER,
+    ALLGATHERV,
+    ALLREDUCE,
+    ALLTOALL,
+    ALLTOALLV,
+    ALLTOALLW,
+    BARRIER,
+    BCAST,
+    EXSCAN,
+    GATHER,
+    GATHERV,
+    REDUCE,
+    REDUCE_SCATTER,
+    REDUCE_SCATTER_COUNTS,
+    SCAN,
+    SCATTER,
+    SCATTERV,
+)
+from .comm_collectives import BlockingMethods
+from .requests import NativeRequest, Persistent, Request
+
+if TYPE_CHECKING:
+    from ..primitives import names
+
+
+class CollectiveMethods(BlockingMethods):
+    """All collectives; the nonblocking forms of short calls are those of MPI, which the front starts."""
+
+    def Ibarrier(self, *, algorithm: names.Barrier | None = None) -> Request:
+        """Start `Barrier`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(BARRIER, None, None, None, 0)):
+            return NativeRequest(request)
+        return self._start("Barrier", None, None, None, 0, algorithm)
+
+    def Ibcast(self, buf: Any, root: int = 0, *, algorithm: names.Bcast | None = None) -> Request:
+        """Start `Bcast`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(BCAST, None, buf, None, root)):
+            return NativeRequest(request, buf)
+        return self._start("Bcast", None, buf, None, root, algorithm)
+
+    def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatter | None = None) -> Request:
+        """Start `Scatter`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(SCATTER, sendbuf, recvbuf, None, root)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Scatter", sendbuf, recvbuf, None, root, algorithm)
+
+    def Iscatterv(
+        self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatterv | None = None
+    ) -> Request:
+        """Start `Scatterv`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(SCATTERV, sendbuf, recvbuf, None, root)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Scatterv", sendbuf, recvbuf, None, root, algorithm)
+
+    def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gather | None = None) -> Request:
+        """Start `Gather`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(GATHER, sendbuf, recvbuf, None, root)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Gather", sendbuf, recvbuf, None, root, algorithm)
+
+    def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gatherv | None = None) -> Request:
+        """Start `Gatherv`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(GATHERV, sendbuf, recvbuf, None, root)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Gatherv", sendbuf, recvbuf, None, root, algorithm)
+
+    def Iallgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgather | None = None) -> Request:
+        """Start `Allgather`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(ALLGATHER, sendbuf, recvbuf, None, 0)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Allgather", sendbuf, recvbuf, None, 0, algorithm)
+
+    def Iallgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgatherv | None = None) -> Request:
+        """Start `Allgatherv`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(ALLGATHERV, sendbuf, recvbuf, None, 0)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Allgatherv", sendbuf, recvbuf, None, 0, algorithm)
+
+    def Ialltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoall | None = None) -> Request:
+        """Start `Alltoall`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(ALLTOALL, sendbuf, recvbuf, None, 0)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Alltoall", sendbuf, recvbuf, None, 0, algorithm)
+
+    def Ialltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallv | None = None) -> Request:
+        """Start `Alltoallv`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(ALLTOALLV, sendbuf, recvbuf, None, 0)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Alltoallv", sendbuf, recvbuf, None, 0, algorithm)
+
+    def Ialltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallw | None = None) -> Request:
+        """Start `Alltoallw`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(ALLTOALLW, sendbuf, recvbuf, None, 0)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Alltoallw", sendbuf, recvbuf, None, 0, algorithm)
+
+    def Ireduce(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: MPI.Op | OpName = MPI.SUM,
+        root: int = 0,
+        *,
+        algorithm: names.Reduce | None = None,
+    ) -> Request:
+        """Start `Reduce`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(REDUCE, sendbuf, recvbuf, op, root)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Reduce", sendbuf, recvbuf, op, root, algorithm)
+
+    def Iallreduce(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Allreduce | None = None
+    ) -> Request:
+        """Start `Allreduce`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(ALLREDUCE, sendbuf, recvbuf, op, 0)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Allreduce", sendbuf, recvbuf, op, 0, algorithm)
+
+    def Ireduce_scatter_block(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.ReduceScatter | None = None
+    ) -> Request:
+        """Start `Reduce_scatter_block`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(REDUCE_SCATTER, sendbuf, recvbuf, op, 0)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Reduce_scatter_block", sendbuf, recvbuf, op, 0, algorithm)
+
+    def Ireduce_scatter(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        recvcounts: Any = None,
+        op: MPI.Op | OpName = MPI.SUM,
+        *,
+        algorithm: names.ReduceScatter | None = None,
+    ) -> Request:
+        """Start `Reduce_scatter`; see there for the parameters."""
+        if (
+            algorithm is None
+            and recvcounts is not None
+            and (request := self._front.start(REDUCE_SCATTER_COUNTS, sendbuf, recvbuf, op, 0, recvcounts))
+        ):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, recvcounts)
+
+    def Iscan(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Scan | None = None
+    ) -> Request:
+        """Start `Scan`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(SCAN, sendbuf, recvbuf, op, 0)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Scan", sendbuf, recvbuf, op, 0, algorithm)
+
+    def Iexscan(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Exscan | None = None
+    ) -> Request:
+        """Start `Exscan`; see there for the parameters."""
+        if algorithm is None and (request := self._front.start(EXSCAN, sendbuf, recvbuf, op, 0)):
+            return NativeRequest(request, sendbuf, recvbuf)
+        return self._start("Exscan", sendbuf, recvbuf, op, 0, algorithm)
+
+    def Barrier_init(self, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Barrier | None = None) -> Persistent:
+        """Create a persistent `Barrier`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Barrier", info, None, None, None, 0, algorithm)
+
+    def Bcast_init(
+        self, buf: Any, root: int = 0, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Bcast | None = None
+    ) -> Persistent:
+        """Create a persistent `Bcast`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Bcast", info, None, buf, None, root, algorithm)
+
+    def Scatter_init(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        root: int = 0,
+        info: MPI.Info = MPI.INFO_NULL,
+        *,
+        algorithm: names.Scatter | None = None,
+    ) -> Persistent:
+        """Create a persistent `Scatter`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Scatter", info, sendbuf, recvbuf, None, root, algorithm)
+
+    def Scatterv_init(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        root: int = 0,
+        info: MPI.Info = MPI.INFO_NULL,
+        *,
+        algorithm: names.Scatterv | None = None,
+    ) -> Persistent:
+        """Create a persistent `Scatterv`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Scatterv", info, sendbuf, recvbuf, None, root, algorithm)
+
+    def Gather_init(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        root: int = 0,
+        info: MPI.Info = MPI.INFO_NULL,
+        *,
+        algorithm: names.Gather | None = None,
+    ) -> Persistent:
+        """Create a persistent `Gather`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Gather", info, sendbuf, recvbuf, None, root, algorithm)
+
+    def Gatherv_init(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        root: int = 0,
+        info: MPI.Info = MPI.INFO_NULL,
+        *,
+        algorithm: names.Gatherv | None = None,
+    ) -> Persistent:
+        """Create a persistent `Gatherv`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Gatherv", info, sendbuf, recvbuf, None, root, algorithm)
+
+    def Allgather_init(
+        self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Allgather | None = None
+    ) -> Persistent:
+        """Create a persistent `Allgather`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Allgather", info, sendbuf, recvbuf, None, 0, algorithm)
+
+    def Allgatherv_init(
+        self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Allgatherv | None = None
+    ) -> Persistent:
+        """Create a persistent `Allgatherv`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Allgatherv", info, sendbuf, recvbuf, None, 0, algorithm)
+
+    def Alltoall_init(
+        self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Alltoall | None = None
+    ) -> Persistent:
+        """Create a persistent `Alltoall`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Alltoall", info, sendbuf, recvbuf, None, 0, algorithm)
+
+    def Alltoallv_init(
+        self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Alltoallv | None = None
+    ) -> Persistent:
+        """Create a persistent `Alltoallv`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Alltoallv", info, sendbuf, recvbuf, None, 0, algorithm)
+
+    def Alltoallw_init(
+        self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Alltoallw | None = None
+    ) -> Persistent:
+        """Create a persistent `Alltoallw`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Alltoallw", info, sendbuf, recvbuf, None, 0, algorithm)
+
+    def Reduce_init(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: MPI.Op | OpName = MPI.SUM,
+        root: int = 0,
+        info: MPI.Info = MPI.INFO_NULL,
+        *,
+        algorithm: names.Reduce | None = None,
+    ) -> Persistent:
+        """Create a persistent `Reduce`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Reduce", info, sendbuf, recvbuf, op, root, algorithm)
+
+    def Allreduce_init(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: MPI.Op | OpName = MPI.SUM,
+        info: MPI.Info = MPI.INFO_NULL,
+        *,
+        algorithm: names.Allreduce | None = None,
+    ) -> Persistent:
+        """Create a persistent `Allreduce`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Allreduce", info, sendbuf, recvbuf, op, 0, algorithm)
+
+    def Reduce_scatter_block_init(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: MPI.Op | OpName = MPI.SUM,
+        info: MPI.Info = MPI.INFO_NULL,
+        *,
+        algorithm: names.ReduceScatter | None = None,
+    ) -> Persistent:
+        """Create a persistent `Reduce_scatter_block`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Reduce_scatter_block", info, sendbuf, recvbuf, op, 0, algorithm)
+
+    def Reduce_scatter_init(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        recvcounts: Any = None,
+        op: MPI.Op | OpName = MPI.SUM,
+        info: MPI.Info = MPI.INFO_NULL,
+        *,
+        algorithm: names.ReduceScatter | None = None,
+    ) -> Persistent:
+        """Create a persistent `Reduce_scatter`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Reduce_scatter", info, sendbuf, recvbuf, op, 0, algorithm, recvcounts)
+
+    def Scan_init(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: MPI.Op | OpName = MPI.SUM,
+        info: MPI.Info = MPI.INFO_NULL,
+        *,
+        algorithm: names.Scan | None = None,
+    ) -> Persistent:
+        """Create a persistent `Scan`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Scan", info, sendbuf, recvbuf, op, 0, algorithm)
+
+    def Exscan_init(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: MPI.Op | OpName = MPI.SUM,
+        info: MPI.Info = MPI.INFO_NULL,
+        *,
+        algorithm: names.Exscan | None = None,
+    ) -> Persistent:
+        """Create a persistent `Exscan`; see there for the parameters.  `info` is ignored."""
+        return self._initialize("Exscan", info, sendbuf, recvbuf, op, 0, algorithm)

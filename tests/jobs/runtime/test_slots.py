@@ -1,0 +1,164 @@
+"""Shared memory of a host: ranks that die, that do not call, signals, forks, and what is left behind."""
+
+import pytest
+
+from tests.launch import run
+
+START = """
+import os, signal, sys, threading, time
+import numpy as np
+from mpi4py import MPI
+import pycoll
+from pycoll.runtime.slots import why_unusable
+
+if why_unusable():
+    print("no core:", why_unusable())
+    sys.exit()
+comm = pycoll.Comm(MPI.COMM_WORLD)
+rank, size = comm.rank, comm.size
+send, recv = np.full(COUNT, rank + 1.0), np.zeros(COUNT)
+total = size * (size + 1) / 2
+for _ in range(3):
+    comm.Allreduce(send, recv)
+comm.Barrier()
+"""
+KILLED = """
+processes = comm.allgather(os.getpid())
+if rank == size - 1:
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGKILL)
+start = time.monotonic()
+try:
+    for _ in range(3):
+        comm.Allreduce(send, recv)
+except pycoll.RankFailed as error:
+    print(f"rank {rank}: {error.ranks} after {time.monotonic() - start:.1f} s", flush=True)
+    try:
+        comm.Allreduce(send, recv)
+    except pycoll.RankFailed:
+        print("unusable", flush=True)
+os._exit(0)
+"""
+MISSING = """
+if rank:
+    time.sleep(6.0)
+else:
+    for name in "Allreduce", "Bcast":
+        try:
+            comm.Allreduce(send, recv)
+        except pycoll.CollectiveTimeout as error:
+            print(error, flush=True)
+os._exit(0)
+"""
+SIGNALS = """
+class Interrupted(Exception):
+    pass
+
+def handler(number, frame):
+    if armed[0]:
+        armed[0] = False
+        raise Interrupted
+
+signal.signal(signal.SIGALRM, handler)
+numbers, armed, interrupted = np.random.default_rng(rank), [False], 0
+deadline = time.monotonic() + 3
+for calls in range(100_000):
+    comm.Bcast(go := np.array([time.monotonic() < deadline]), 0)
+    if not go[0]:
+        break
+    for op in MPI.SUM, "avg":
+        if numbers.random() < 0.3:
+            signal.setitimer(signal.ITIMER_REAL, numbers.random() * 3e-3)
+        if rank == calls % size:
+            time.sleep(1e-3)
+        recv[:], done = 0, False
+        while not done:
+            try:
+                armed[0] = True
+                if not recv.any():  # the handler ran before the call, or the call is complete
+                    comm.Allreduce(send, recv, op)
+                armed[0] = False
+                done = True
+            except Interrupted:
+                interrupted += 1
+        assert (recv == (total / size if op == "avg" else total)).all(), (op, recv[0])
+signal.setitimer(signal.ITIMER_REAL, 0)
+counted = comm.allreduce(interrupted)
+print("signals" if counted > 20 else f"only {counted}", "and calls" if calls > 50 else calls, flush=True)
+"""
+FORKED = """
+import multiprocessing
+child = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(0))
+child.start()
+child.join()
+for _ in range(3):
+    comm.Allreduce(send, recv)
+print("went on" if (recv == total).all() and child.exitcode == 0 else recv, flush=True)
+"""
+THREADS = """
+comms = [comm.Dup() for _ in range(4)]
+def work(one):
+    for number in range(200):
+        result = np.zeros(COUNT)
+        one.Allreduce(send, result)
+        assert (result == total).all()
+    done.append(one)
+done = []
+threads = [threading.Thread(target=work, args=[one]) for one in comms]
+[one.start() for one in threads]
+[one.join() for one in threads]
+print("threads" if len(done) == 4 else done, flush=True)
+"""
+
+
+def outcome(program, count=4, ranks=3, environment=None, options=()):
+    job = run(ranks, ["-c", (START + program).replace("COUNT", str(count))], environment=environment, options=options)
+    if "no core:" in job.output:
+        pytest.skip(job.output)
+    assert not job.timed_out, job.output
+    return job
+
+
+@pytest.mark.parametrize("count", [4, 1 << 17])
+def test_neighbours_of_a_killed_rank_raise_an_error(count):
+    job = outcome(KILLED, count)
+    if "RankFailed" in job.output or "after" in job.output:  # mpiexec may end the job before
+        assert "(2,) after 0." in job.output and "unusable" in job.output, job.output
+
+
+@pytest.mark.parametrize("count", [4, 1 << 17])
+def test_a_timeout_names_the_rank_that_has_not_called(count):
+    job = outcome(MISSING, count, environment={"PYCOLL_TIMEOUT": "2"})
+    assert "did not finish within its timeout of 2 s: it is waiting for rank" in job.output
+
+
+@pytest.mark.parametrize("count", [4, 1 << 15])
+@pytest.mark.parametrize("timeout", ["", "30"])
+def test_signal_handlers_that_raise_errors(count, timeout):
+    job = outcome(SIGNALS, count, environment={"PYCOLL_TIMEOUT": timeout} if timeout else {})
+    assert job.code == 0 and job.output.count("signals and calls") == 3, job.output
+
+
+@pytest.mark.parametrize(("program", "text"), [(FORKED, "went on"), (THREADS, "threads")])
+def test_forks_and_threads(program, text):
+    job = outcome(program, 5000)
+    assert job.code == 0 and job.output.count(text) == 3, job.output
+
+
+@pytest.mark.parametrize("variable", ["PYCOLL_SHARED_MEMORY", "PYCOLL_EXECUTOR"])
+def test_a_rank_without_slots(variable):
+    """All ranks use messages then."""
+    program = f"""
+import os
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 1:
+    os.environ[{variable!r}] = "0" if "MEMORY" in {variable!r} else "python"
+import numpy as np, pycoll
+comm = pycoll.Comm(MPI.COMM_WORLD)
+for count in (1, 50000):
+    comm.Allreduce(np.ones(count), result := np.zeros(count))
+    assert (result == comm.size).all()
+assert pycoll.attach(comm).slots is None
+print("right")
+"""
+    assert run(3, ["-c", program]).output.count("right") == 3
