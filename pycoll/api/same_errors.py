@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 SOON = 0.1  # seconds in which ranks that fail together learn of each other
 LATEST = 0.3  # seconds after which a rank prints its error in any case
-REACH = 64  # the ranks to each side that are told; those further away learn of it from them
+REACH = 64  # the neighbors on each side to which a rank sends its error; they pass it on to ranks further away
 _NAP = 1e-3  # seconds
 _FAILED, _PRINTED, _LATE = b"f", b"p", b"l"
 

@@ -63,7 +63,7 @@ class SharedProgram:
 
 def has_shared_programs(primitive: Primitive) -> bool:
     """Return whether there are such programs: each rank must know the lengths of the blocks that it accesses."""
-    return primitive.name == "allgatherv" or not (primitive.varies or primitive.name == "barrier")
+    return primitive.lengths_known and primitive.name != "barrier"
 
 
 @lru_cache(maxsize=512)

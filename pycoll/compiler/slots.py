@@ -49,12 +49,6 @@ class SlotProgram(NamedTuple):
     slots: int  # the kind of slots, the same on all ranks: SHORT, MEDIUM or LONG
 
 
-def has_slot_program(key: ProgramKey) -> bool:
-    """Return whether there is such a program: all ranks know the lengths of all blocks."""
-    primitive = key.algorithm.primitive
-    return key.algorithm.name == "naive" and (not primitive.varies or primitive.name == "allgatherv")
-
-
 @lru_cache(maxsize=512)
 def slot_program(key: ProgramKey, mean: bool = False) -> SlotProgram:
     """Return the program of one rank; with `mean`, results are divided by the number of ranks."""

@@ -195,8 +195,8 @@ def _has_ended(process: int) -> bool:
 def serves(channel: Channel, primitive: str, dtype: np.dtype, operation: Operation | None) -> bool:
     """Whether blocking calls without a named algorithm can run in the slots; the same on all ranks."""
     facts = channel.facts
-    known = not PRIMITIVES[primitive].varies or primitive == "allgatherv"
-    usable = channel.slots is not None and facts.host_count == 1 and facts.host_memory and known
+    usable = channel.slots is not None and facts.host_count == 1 and facts.host_memory
+    usable = usable and PRIMITIVES[primitive].lengths_known
     return usable and (operation is None or (operation.predefined and _combines(operation, dtype)))
 
 
@@ -236,7 +236,9 @@ def shown(key: ProgramKey) -> Program:
 def bind(channel: Channel, program: core.Program, buffers: CheckedBuffers, key: ProgramKey) -> Executable:
     """The executable that runs a program on these buffers; arrays that are not aligned are copied."""
     assert channel.slots
-    send, recv = (array if array is None or array.flags.aligned else array.copy() for array in _arrays(buffers))
+    send, recv = (
+        array if array is None or array.flags.aligned else array.copy() for array in (buffers.send, buffers.recv)
+    )
     steps: list[Step] = shown(key).steps
     calls: list[Callable[[], object]] = [int, partial(channel.slots, program, address(send), address(recv))]
     if buffers.recv is not None and recv is not buffers.recv:
@@ -249,10 +251,6 @@ def bind(channel: Channel, program: core.Program, buffers: CheckedBuffers, key: 
         nbytes = buffers.mean_size(channel.size)
         executable.record(Tracer(recorder.current, channel.comm, executable.program, nbytes, [BLOCKING]))
     return executable
-
-
-def _arrays(buffers: CheckedBuffers) -> tuple[Any, Any]:
-    return buffers.send, buffers.recv
 
 
 @dataclass(kw_only=True)

@@ -99,6 +99,11 @@ class Primitive:
     algorithms: dict[str, Algorithm] = field(default_factory=dict)
     families: dict[str, Algorithm] = field(default_factory=dict)  # by their names without a number
 
+    @property
+    def lengths_known(self) -> bool:
+        """Whether each rank knows the lengths of the blocks of all ranks."""
+        return not self.varies or self.name == "allgatherv"
+
 
 _TABLE = [
     Primitive("bcast", _at_root(_vector), _vector, rooted=True, cuts=True),
