@@ -21,11 +21,11 @@ core = cythonize(
             f"pycoll.core.{name}",
             [f"pycoll/core/{name}.pyx"],
             include_dirs=[numpy.get_include(), "pycoll/core"],
-            depends=["pycoll/core/atomics.h"],
+            depends=["pycoll/core/atomics.h", "pycoll/core/mailboxes.h"],
             extra_compile_args=["-O3"],
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
         )
-        for name in ("machine", "front")
+        for name in ("machine", "messages", "front")
     ],
     build_dir="build",
 )

@@ -21,11 +21,10 @@ from .arguments.device_arrays import UnreadableMemory, cupy
 from .base import settings
 from .base.command_line import Parser, printed_once
 from .runtime import native
-from .runtime.eager import eager_limit
 from .runtime.gpu import cuda_aware, signals
 from .runtime.gpu.ipc import NotShareable, export
+from .runtime.host import why_not_shared, why_unusable
 from .runtime.sharing_choice import CUDA_IPC_FROM
-from .runtime.slots import why_unusable
 from .selection.choices import unknown_variables
 
 THREADS = {
@@ -123,8 +122,8 @@ def of_this_rank(comm: MPI.Intracomm) -> dict[str, str]:
     found = cuda_aware.judge(facts)
     return {
         "host": MPI.Get_processor_name(),
-        "compiled core": f"not used: {why}" if (why := why_unusable()) else "used inside a host",
-        "eager limit inside a host": f"{eager_limit()} bytes" if eager_limit() else "unknown",
+        "compiled core": f"not used: {why}" if (why := why_unusable()) else "used",
+        "memory that ranks of a host share": f"not used: {why}" if (why := why_not_shared()) else "used",
         "CUDA-aware": f"{'yes' if found.aware else 'no'}: {found.reason}",
         **protocols(facts),
         "transports": transports(facts),

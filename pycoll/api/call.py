@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,8 @@ from ..arguments.arrays import IN_PLACE
 from ..arguments.mpi_arguments import read_varying
 from ..arguments.signature import NONE, SAME, Key, call_kind
 from ..base import settings
-from ..base.errors import MismatchError
 from ..runtime.attach import attach, channels, is_new
-from ..runtime.channel import Channel
-from ..runtime.dispatch import Call, Prepared, prepare
-from ..runtime.executable import Runs, run_in_turn
+from ..runtime.dispatch import Call, prepare
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import advanced_elsewhere, tasks
 
@@ -33,22 +31,17 @@ def run_carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> Any:
     channel = attach(call.comm)
     prepared = prepare(call, channel)
     prepared.remember(call)
-    in_slots = prepared.slots and prepared.simple  # where a rank that waits lets collectives in flight progress
+    in_slots = (
+        prepared.slots and prepared.simple and not prepared.sharing
+    )  # where a rank that waits lets collectives in flight progress
     if not in_slots and (settings.TIMEOUT or (tasks and not prepared.native)):
         prepared.task(prepared.parts()).run()
-    elif in_slots or (prepared.simple and not tasks):
-        executable = None if prepared.sharing else prepared.executable()
-        if kind and channel.plan(kind) is None and (plan := prepared.plan(call, send, recv, executable)):
-            channel.remember(kind, plan)
-        if executable:
-            _run_parts(prepared, [executable])
-        else:
-            with interruptions_delayed():  # programs are bound between two synchronizations
-                _run_parts(prepared, prepared.parts())
     else:
-        # its parts belong together; collectives are in flight only if this one is native, and MPI blocks
-        with interruptions_delayed(), advanced_elsewhere():
-            _run_parts(prepared, prepared.parts())
+        if kind and prepared.simple and channel.plan(kind) is None and (plan := prepared.plan(call, send, recv)):
+            channel.remember(kind, plan)
+        # its parts belong together; if it is native, MPI blocks while collectives are in flight
+        with interruptions_delayed(), contextlib.nullcontext() if in_slots else advanced_elsewhere():
+            prepared.run()
     return prepared.buffers.result
 
 
@@ -85,27 +78,7 @@ def run(
     if plan is not None and not tasks:
         if plan.allocates:
             recv = recvbuf = np.empty(*plan.allocates)
-        try:
-            if plan.run(send, recv):
-                return recvbuf if plan.answer is None else plan.answer(recv)
-        except BaseException as error:
-            if plan.running and plan.running.failed:
-                _abandon(channels[comm.handle], f"{name} on rank {comm.rank}", error, plan, sendbuf, recvbuf)
-            raise
+        if plan.run(send, recv):
+            return recvbuf if plan.answer is None else plan.answer(recv)
         recvbuf = None if plan.allocates else recvbuf
     return carefully(Call(name, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts), kind, send, recv)
-
-
-def _run_parts(prepared: Prepared, parts: Iterable[Runs]) -> None:
-    def broken(error: BaseException, part: Runs) -> None:
-        if not isinstance(error, MismatchError):
-            _abandon(prepared.channel, prepared.name, error, part, prepared)
-
-    run_in_turn(parts, broken)
-
-
-def _abandon(channel: Channel, name: str, error: BaseException, *kept: object) -> None:
-    """Make the communicator unusable, because messages of this rank may still be pending; raise RankFailed if it is."""
-    failure = channel.interrupted(name, error, *kept)
-    if failure is not error:
-        raise failure from error

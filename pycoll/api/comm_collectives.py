@@ -45,7 +45,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.barrier`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(BARRIER, None, None, None, 0):
+        if not self._front.run(BARRIER, algorithm, None, None, None, 0):
             self._run("Barrier", None, None, None, 0, algorithm)
 
     def Bcast(self, buf: Any, root: int = 0, *, algorithm: names.Bcast | None = None) -> None:
@@ -60,7 +60,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.bcast`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(BCAST, None, buf, None, root):
+        if not self._front.run(BCAST, algorithm, None, buf, None, root):
             self._run("Bcast", None, buf, None, root, algorithm)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatter | None = None) -> None:
@@ -77,7 +77,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.scatter`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(SCATTER, sendbuf, recvbuf, None, root):
+        if not self._front.run(SCATTER, algorithm, sendbuf, recvbuf, None, root):
             self._run("Scatter", sendbuf, recvbuf, None, root, algorithm)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatterv | None = None) -> None:
@@ -94,7 +94,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.scatterv`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(SCATTERV, sendbuf, recvbuf, None, root):
+        if not self._front.run(SCATTERV, algorithm, sendbuf, recvbuf, None, root):
             self._run("Scatterv", sendbuf, recvbuf, None, root, algorithm)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gather | None = None) -> None:
@@ -111,7 +111,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.gather`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(GATHER, sendbuf, recvbuf, None, root):
+        if not self._front.run(GATHER, algorithm, sendbuf, recvbuf, None, root):
             self._run("Gather", sendbuf, recvbuf, None, root, algorithm)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gatherv | None = None) -> None:
@@ -128,7 +128,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.gatherv`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(GATHERV, sendbuf, recvbuf, None, root):
+        if not self._front.run(GATHERV, algorithm, sendbuf, recvbuf, None, root):
             self._run("Gatherv", sendbuf, recvbuf, None, root, algorithm)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgather | None = None) -> None:
@@ -143,7 +143,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.allgather`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(ALLGATHER, sendbuf, recvbuf, None, 0):
+        if not self._front.run(ALLGATHER, algorithm, sendbuf, recvbuf, None, 0):
             self._run("Allgather", sendbuf, recvbuf, None, 0, algorithm)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgatherv | None = None) -> None:
@@ -158,7 +158,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.allgatherv`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(ALLGATHERV, sendbuf, recvbuf, None, 0):
+        if not self._front.run(ALLGATHERV, algorithm, sendbuf, recvbuf, None, 0):
             self._run("Allgatherv", sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoall | None = None) -> None:
@@ -173,7 +173,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.alltoall`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(ALLTOALL, sendbuf, recvbuf, None, 0):
+        if not self._front.run(ALLTOALL, algorithm, sendbuf, recvbuf, None, 0):
             self._run("Alltoall", sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallv | None = None) -> None:
@@ -188,7 +188,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.alltoallv`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(ALLTOALLV, sendbuf, recvbuf, None, 0):
+        if not self._front.run(ALLTOALLV, algorithm, sendbuf, recvbuf, None, 0):
             self._run("Alltoallv", sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallw | None = None) -> None:
@@ -203,7 +203,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.alltoallw`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(ALLTOALLW, sendbuf, recvbuf, None, 0):
+        if not self._front.run(ALLTOALLW, algorithm, sendbuf, recvbuf, None, 0):
             self._run("Alltoallw", sendbuf, recvbuf, None, 0, algorithm)
 
     def Reduce(
@@ -230,7 +230,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.reduce`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(REDUCE, sendbuf, recvbuf, op, root):
+        if not self._front.run(REDUCE, algorithm, sendbuf, recvbuf, op, root):
             self._run("Reduce", sendbuf, recvbuf, op, root, algorithm)
 
     def Allreduce(
@@ -249,7 +249,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.allreduce`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(ALLREDUCE, sendbuf, recvbuf, op, 0):
+        if not self._front.run(ALLREDUCE, algorithm, sendbuf, recvbuf, op, 0):
             self._run("Allreduce", sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter_block(
@@ -268,7 +268,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.reduce_scatter`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(REDUCE_SCATTER, sendbuf, recvbuf, op, 0):
+        if not self._front.run(REDUCE_SCATTER, algorithm, sendbuf, recvbuf, op, 0):
             self._run("Reduce_scatter_block", sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter(
@@ -300,7 +300,7 @@ class BlockingMethods(Calls):
             with interruptions_delayed():  # an interruption must not separate the two collectives
                 recvcounts = counts_exchanged(self, sendbuf, recvbuf)
                 self._run("Reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, recvcounts)
-        elif algorithm is not None or not self._front.run(REDUCE_SCATTER_COUNTS, sendbuf, recvbuf, op, 0, recvcounts):
+        elif not self._front.run(REDUCE_SCATTER_COUNTS, algorithm, sendbuf, recvbuf, op, 0, recvcounts):
             self._run("Reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, recvcounts)
 
     def Scan(
@@ -319,7 +319,7 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.scan`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(SCAN, sendbuf, recvbuf, op, 0):
+        if not self._front.run(SCAN, algorithm, sendbuf, recvbuf, op, 0):
             self._run("Scan", sendbuf, recvbuf, op, 0, algorithm)
 
     def Exscan(
@@ -338,5 +338,5 @@ class BlockingMethods(Calls):
         algorithm : str, optional
             An algorithm of `pycoll.primitives.exscan`, or "native"; by default, pycoll chooses one.
         """
-        if algorithm is not None or not self._front.run(EXSCAN, sendbuf, recvbuf, op, 0):
+        if not self._front.run(EXSCAN, algorithm, sendbuf, recvbuf, op, 0):
             self._run("Exscan", sendbuf, recvbuf, op, 0, algorithm)

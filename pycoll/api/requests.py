@@ -5,7 +5,6 @@ A request is not an `MPI.Request`: MPI would treat it as complete.  Passing one 
 
 from __future__ import annotations
 
-from threading import get_ident
 from types import TracebackType
 from typing import Any
 
@@ -13,10 +12,8 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arguments.check_buffers import check_buffers
-from ..arguments.memory_kinds import HOST
 from ..arguments.signature import call_kind
 from ..base import settings
-from ..base.errors import RankFailed
 from ..runtime import progress
 from ..runtime.attach import attach, attached, channels, check_communicator, is_new
 from ..runtime.channel import Channel
@@ -24,7 +21,7 @@ from ..runtime.dispatch import Call, Prepared, Reader, prepare
 from ..runtime.executable import Executable
 from ..runtime.garbage import collect_later, free_dropped
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.progress import Task, background, tasks
+from ..runtime.progress import Task, tasks
 from ..runtime.recording.phases import recorded_wait
 from .comm_messages import follow_tasks, following
 from .watched import watch_requests
@@ -82,8 +79,9 @@ class _Waited:
             The error of the collective; raised only once.
         """
         task = self.task
-        if task.done and task.error is None:
+        if task.done:
             self.active = False
+            task.raise_error()
             return True
         try:
             recorded_wait(task.finish)
@@ -220,14 +218,7 @@ class Persistent(_Waited, Task):
         self._prepared, self._result = prepared, prepared.buffers.result
         prepared.open()
         self._fixed: Executable | None = prepared.executable()
-        self._finalizer = collect_later(self, self._fixed.requests)
-        waits = self._fixed.waits
-        self._first = next((at for at, request in enumerate(waits) if request is not None), len(waits))
-        self._starting, self._ending = self._fixed.calls[: self._first], self._fixed.calls[self._first :]
-        local_work = prepared.buffers.before or prepared.buffers.after
-        busy = local_work or prepared.sharing or prepared.by_reference or settings.TIMEOUT
-        self._quick = not busy and self.memory is HOST
-        self._fresh = False  # started by `Start`, and not advanced since
+        self._finalizer = collect_later(self, self._fixed)
         self.active, self.done = False, True  # active: started, and completion not reported yet
 
     @property
@@ -243,22 +234,6 @@ class Persistent(_Waited, Task):
         RuntimeError
             If it is still active, or freed.
         """
-        if not self._quick or self.active or self.channel.broken:
-            self._start_anew()
-            return
-        self.thread = get_ident()
-        self.active, self.done, self._fresh = True, False, True
-        try:
-            self._fixed.run(self._starting)  # type: ignore[union-attr]
-        except BaseException as error:
-            if self._fixed and self._fixed.failed:
-                self._end_early(error)
-            else:
-                tasks.append(self)
-            raise
-        tasks.append(self)
-
-    def _start_anew(self) -> None:
         fixed = self._fixed
         if self.active or fixed is None:
             raise RuntimeError(f"Start: {self.name} is {'still active' if self.active else 'freed'}")
@@ -267,39 +242,6 @@ class Persistent(_Waited, Task):
         self.active, self.done = True, False
         self._parts = self._prepared.body(lambda: fixed)
         self.begin()
-
-    def Wait(self, status: MPI.Status | None = None) -> bool:
-        """Wait until the collective is complete; see `Request.Wait`."""
-        if not (self._fresh and len(tasks) == 1) or background:
-            return super().Wait(status)
-        interrupted = self._fixed.interrupted  # type: ignore[union-attr]
-        try:
-            self._fixed.run(self._ending)  # type: ignore[union-attr]
-        except BaseException as error:
-            if self._fixed and self._fixed.interrupted > interrupted:  # else a signal came before the first call
-                self.active = False
-                self._end_early(error)
-            raise
-        self.active, self._fresh, self.done = False, False, True
-        tasks.remove(self)
-        return True
-
-    def _end_early(self, error: BaseException) -> None:
-        """End after an error; if messages may be pending, make the communicator unusable.  Raises only RankFailed."""
-        self._fresh = False
-        if self._fixed and self._fixed.failed:
-            self._fail(error)
-        else:
-            self._complete()
-        failure, self.error = self.error, None  # it is raised now, and only once
-        if isinstance(failure, RankFailed):
-            raise failure from error
-
-    def advance(self, wait: bool = False) -> bool:
-        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
-        if self._fresh:
-            self._fresh, self._executable, self._at = False, self._fixed, self._first
-        return super().advance(wait)
 
     def Free(self) -> None:
         """Free the MPI requests.
@@ -314,7 +256,7 @@ class Persistent(_Waited, Task):
         if self._fixed:
             self._finalizer.detach()
             self._fixed.free()
-            self._fixed, self._quick = None, False
+            self._fixed = None
 
     def __enter__(self) -> Persistent:
         return self
@@ -368,7 +310,7 @@ def start(
         if plan.allocates:
             recv = np.empty(*plan.allocates)
         if parts := plan.parts(send, recv):
-            task = Task(parts, plan.name, channel, plan.like.memory, plan.binds)
+            task = plan.prepared.task(parts)
             task.begin()
             result = recv if plan.allocates else recvbuf
             return Request(task, result if plan.answer is None else plan.answer(recv))

@@ -27,6 +27,12 @@ def address(array: Any) -> int:
     return MPI.Get_address(array) if isinstance(array, np.ndarray) else array.data.ptr
 
 
+def array_at(address: int, nbytes: int, dtype: np.dtype) -> np.ndarray:
+    """An array in host memory at an address; it does not keep the memory alive."""
+    memory: Any = MPI.buffer.fromaddress(address, nbytes)
+    return np.frombuffer(memory, dtype)
+
+
 def overlap(start: int, nbytes: int, other: int, other_nbytes: int) -> bool:
     """Whether two regions of memory, given by their addresses and lengths, overlap."""
     return start < other + other_nbytes and other < start + nbytes

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from mpi4py import MPI
 
-from ..compiler.align import LINE
 from ..compiler.program import Program, Step
+from ..compiler.storage import ALIGNMENT
 
 
 class Launcher(Protocol):
@@ -42,8 +42,8 @@ class Memory:
 
     def allocate(self, nbytes: int) -> Any:
         """Allocate scratch memory, aligned to a cache line."""
-        area = np.empty(nbytes + LINE, np.uint8)
-        start = -MPI.Get_address(area) % LINE
+        area = np.empty(nbytes + ALIGNMENT, np.uint8)
+        start = -MPI.Get_address(area) % ALIGNMENT
         return area[start : start + nbytes]
 
     def launcher(self, bases: list[int], dtype: np.dtype, operation: Any, size: int) -> Launcher | None:

@@ -16,7 +16,7 @@ class Traffic:
     Attributes
     ----------
     messages : int
-        The number of messages.  If a message is cut into segments or eager pieces, each of them counts.
+        The number of messages.  If a message is cut into segments, each of them counts.
     nbytes : int
         The bytes of these messages.
     staged : int
@@ -55,6 +55,11 @@ def traffic() -> Iterator[Traffic]:
     finally:
         _counting[:] = [other for other in _counting if other is not counter]
         hooks.begin_epoch()
+
+
+def counting() -> bool:
+    """Whether messages are counted."""
+    return bool(_counting)
 
 
 def count(nbytes: int) -> None:

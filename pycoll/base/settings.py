@@ -16,7 +16,6 @@ or G: 64K.
 | ``PYCOLL_NATIVE`` | 0: `pycoll.Comm` leaves only those calls to MPI that pycoll does not support (1) |
 | ``PYCOLL_REGISTERED`` | 0: arrays of `pycoll.empty` and of the drivers are in ordinary memory (1) |
 | ``PYCOLL_SHARED_MEMORY`` | 0: ranks of a host use messages even if the compiled core was built (1) |
-| ``PYCOLL_PIECES`` | 0: messages inside a host are not cut at the eager limit of MPI (1) |
 | ``PYCOLL_TUNING`` | a tuning file from ``python -m pycoll.tune`` (see `pycoll.selection.tuning_file`), or ``off`` |
 | ``PYCOLL_EXECUTOR`` | core (the default if it was built), python or reference: what runs calls in host memory |
 | ``PYCOLL_CHECK`` | 1: each call first compares its arguments across ranks |
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 VARIABLES = (
     *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
     *("PYCOLL_NATIVE", "PYCOLL_REGISTERED", "PYCOLL_DEVICE_SEGMENT", "PYCOLL_DEVICE_STAGED", "PYCOLL_CUDA_IPC"),
-    *("PYCOLL_CUDA_EVENTS", "PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_WATCH", "PYCOLL_LOG", "PYCOLL_PIECES"),
+    *("PYCOLL_CUDA_EVENTS", "PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_WATCH", "PYCOLL_LOG"),
     *("PYCOLL_EXECUTOR", "PYCOLL_SHARED_MEMORY", "PYCOLL_TRACEBACK"),
 )
 
@@ -138,7 +137,6 @@ CUDA_IPC = _switch_from("PYCOLL_CUDA_IPC")  # off by default, because it has not
 CUDA_EVENTS = _switch_from("PYCOLL_CUDA_EVENTS", "1")
 REGISTERED = _switch_from("PYCOLL_REGISTERED", "1")
 SHARED_MEMORY = _switch_from("PYCOLL_SHARED_MEMORY", "1")
-PIECES = _switch_from("PYCOLL_PIECES", "1")
 EXECUTOR = _executor_from_environment()
 TIMEOUT = _seconds_from("PYCOLL_TIMEOUT")
 TRACE = os.environ.get("PYCOLL_TRACE")
@@ -149,7 +147,7 @@ TRACE_EVENTS = _events_from("PYCOLL_TRACE_EVENTS") or EVENTS
 
 def longest(several_hosts: bool, tuned: int | None = None) -> int:
     """The longest message in bytes; `tuned` is the value that was measured to be the best."""
-    return SEGMENT or tuned or DEFAULT_SEGMENTS[several_hosts]
+    return min(SEGMENT or tuned or DEFAULT_SEGMENTS[several_hosts], 1 << 30)  # counts of MPI have 31 bits
 
 
 def longest_on_gpu(several_hosts: bool) -> int:

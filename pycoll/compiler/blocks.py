@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from ..schedule.moves import Block, Recv, Round, Send
 from ..schedule.registry import Algorithm, Hosts, counts_of
 from .lower import compile_rounds
-from .pieces import in_pieces
 from .program import RECV, SEND, Layout, Program, Region
 
 COUNT_BYTES = 8  # bytes of one count, when ranks exchange counts
@@ -41,9 +40,7 @@ class ProgramKey(NamedTuple):
     - `sends`, `recvs`: the places of input and output, if blocks differ in size;
     - `counts`: the bytes of blocks as other ranks sent them, row by row.  If the algorithm needs counts, a key without
       them is for the part that exchanges them;
-    - `hosts`: the hosts of the ranks, if the algorithm depends on them;
-    - `eager`: the eager limit of messages to each rank, if they may be sent in pieces;
-    - `pieces`: the largest number of pieces.
+    - `hosts`: the hosts of the ranks, if the algorithm depends on them.
     """
 
     algorithm: Algorithm
@@ -59,8 +56,6 @@ class ProgramKey(NamedTuple):
     recvs: Extents | None = None
     counts: tuple[int, ...] | None = None
     hosts: Hosts = None
-    eager: tuple[int, ...] = ()
-    pieces: int = 1
 
     @property
     def counts_missing(self) -> bool:
@@ -102,11 +97,11 @@ def layout(call: ProgramKey) -> Layout:
 
 
 def key_of(call: ProgramKey, rank: int) -> ProgramKey:
-    """Return the key of another rank in the same call, for its layout: its messages are whole.
+    """Return the key of another rank in the same call, for its layout.
 
     Both work in place, or neither.  With a root, only the root may, and only the root knows whether it does.
     """
-    call = call._replace(rank=rank, eager=())
+    call = call._replace(rank=rank)
     if call.algorithm.primitive.name == "bcast":
         return call._replace(in_place=rank == call.root)
     if call.algorithm.primitive.rooted:
@@ -138,9 +133,8 @@ def _table_of_counts(call: ProgramKey) -> Layout:
 
 @lru_cache(maxsize=512)
 def compiled(call: ProgramKey) -> Program:
-    """Return the program of one rank; no segment ends in the middle of an element, but a piece may."""
-    program = compile_rounds(rounds_of(call), layout(call), longest_message(call))
-    return replace(in_pieces(program, call.eager, call.pieces), name=str(call.algorithm))
+    """Return the program of one rank; no segment ends in the middle of an element."""
+    return replace(compile_rounds(rounds_of(call), layout(call), longest_message(call)), name=str(call.algorithm))
 
 
 def rounds_of(call: ProgramKey) -> list[Round]:

@@ -1,4 +1,4 @@
-"""The compiled core: runs collectives of the ranks of a host in memory that they share.
+"""The compiled core: runs collectives of the ranks of a host in memory that they share, and programs with messages.
 
 It is written in Cython, and built if there is a C compiler when pycoll is installed.  Without it, `problem` says why,
 and pycoll runs all calls with messages.
@@ -9,18 +9,25 @@ from __future__ import annotations
 problem = ""
 try:
     from .front import Front, set_constants, uses_of
-    from .machine import AREA_SIZE, TOKEN_AT, Program, Slots, Turn, has_loop
+    from .machine import AREA_SIZE, Program, Slots, Steps, has_loop
+    from .messages import FLOATING_POINT_ERRORS, TOKEN_AT, Code, Mailboxes, Run, copied, mailboxes_size
 except ImportError as error:
     problem = f"the compiled core is missing: {error}"
 
 __all__ = [
     "AREA_SIZE",
+    "FLOATING_POINT_ERRORS",
     "TOKEN_AT",
+    "Code",
     "Front",
+    "Mailboxes",
     "Program",
+    "Run",
     "Slots",
-    "Turn",
+    "Steps",
+    "copied",
     "has_loop",
+    "mailboxes_size",
     "problem",
     "set_constants",
     "uses_of",

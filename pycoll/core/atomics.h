@@ -4,6 +4,8 @@
    acquire order (C11, section 7.17.3).  A process that waits pauses a few times, then yields its core a few times, and
    then sleeps in the kernel (a futex on Linux); the one that sets the counter wakes the sleepers, if there are any. */
 
+#pragma once
+
 #include <limits.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -46,6 +48,18 @@ static inline void pause_briefly(void) {
 #elif defined(__aarch64__)
     __asm__ __volatile__("isb");
 #endif
+}
+
+static inline int64_t nanoseconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Yield the core for this long, unless the value is reached.  If another process uses the core, one yield takes longer. */
+static inline void counter_yield(counter *c, uint32_t value, int64_t nanoseconds) {
+    int64_t end = nanoseconds_now() + nanoseconds;
+    while (!counter_reached(c, value) && nanoseconds_now() < end) sched_yield();
 }
 
 /* Wait for a few microseconds; return whether the value was reached. */

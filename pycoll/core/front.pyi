@@ -16,12 +16,21 @@ class Front:
         slots: Slots | None,
         rank: int,
         size: int,
-        busy: tuple[list[Any], list[Any]],
+        busy: tuple[list[Any], list[Any], list[Any]],
         uses: list[int],
         natives: list[Callable[..., Any]],
     ) -> None: ...
     def forget(self) -> None: ...
-    def run(self, primitive: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any, recvcounts: Any = None) -> bool: ...
+    def run(
+        self,
+        primitive: int,
+        algorithm: str | None,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any,
+        root: Any,
+        recvcounts: Any = None,
+    ) -> bool: ...
     def start(
         self, primitive: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any, recvcounts: Any = None
     ) -> MPI.Request | None: ...
@@ -29,12 +38,14 @@ class Front:
         self,
         primitive: int,
         later: bool,
+        algorithm: str | None,
         sendbuf: Any,
         recvbuf: Any,
         op: Any,
         root: Any,
         recvcounts: Any,
         program: Program | None,
+        quick: Callable[[int, int], object] | None,
         sent: int,
         received: int,
     ) -> None: ...

@@ -34,17 +34,24 @@ cdef enum:  # what a primitive does with its buffers
     KEEPS_AT_ROOT = 64  # the root only reads its receive buffer
     REDUCES = 128
     ROOTED = 256
+    TAKES_ALL = 512  # the send buffer has a block for each rank
+    GIVES_ALL = 1024  # the receive buffer has a block of each rank
 
 cdef struct Buffer:
     char *address
     np.npy_intp nbytes
     int type  # the number of the type in NumPy
     int kind
+    int datatype  # the number of the datatype that is given, from 1
 
 cdef PyObject *datatypes[MOST_DATATYPES]
 cdef int types[MOST_DATATYPES]
 cdef int datatype_count = 0
 cdef PyObject *in_place_constant = NULL
+
+
+abandoned = []
+"""Buffers of calls that have ended early: messages may still be written to them."""
 
 
 def uses_of(primitive):
@@ -55,6 +62,7 @@ def uses_of(primitive):
     if name == "bcast":
         return RECEIVES | KEEPS_AT_ROOT | ROOTED
     uses = SENDS | RECEIVES | (ROOTED if primitive.rooted else 0) | (REDUCES if primitive.reduces else 0)
+    uses |= (TAKES_ALL if primitive.takes_all else 0) | (GIVES_ALL if primitive.gives_all else 0)
     if primitive.rooted and primitive.takes_all:
         uses |= SENDS_AT_ROOT
     elif primitive.rooted:
@@ -89,10 +97,12 @@ cdef class Plan:
     """What calls of one kind have in common."""
 
     cdef int root
+    cdef object algorithm
     cdef object op  # kept, so that its identity is not reused
     cdef Buffer send, recv
     cdef bytes counts
-    cdef Program program  # None for the native collective of MPI
+    cdef Program program  # for the slots; or None
+    cdef object quick  # called with the addresses of the buffers; or None, for the native collective of MPI
 
 
 cdef class Front:
@@ -106,6 +116,7 @@ cdef class Front:
         Those of the communicator.
     busy : tuple of lists
         The collectives in flight, and the threads that advance them; while there are any, calls take the careful path.
+        The last one is empty until the communicator is unusable.
     uses : list of int
         What each primitive does with its buffers; the last one is the reduce-scatter with counts.
     natives : list of callables
@@ -114,7 +125,7 @@ cdef class Front:
 
     cdef Slots slots
     cdef int rank, size
-    cdef list tasks, background
+    cdef list tasks, background, ended
     cdef list natives
     cdef list hot  # the last plan of each primitive, blocking and nonblocking
     cdef dict plans
@@ -124,7 +135,7 @@ cdef class Front:
 
     def __cinit__(self, Slots slots, int rank, int size, tuple busy, list uses, list natives):
         self.slots, self.rank, self.size = slots, rank, size
-        self.tasks, self.background = busy
+        self.tasks, self.background, self.ended = busy
         self.uses, self.natives = uses, natives
         self.hot, self.plans = [None] * (2 * len(uses)), {}
         self.counts = <long long *>PyMem_Malloc(4 * size * sizeof(long long))
@@ -139,19 +150,28 @@ cdef class Front:
         self.hot = [None] * (2 * len(self.uses))
         self.plans.clear()
 
-    def run(self, int primitive, sendbuf, recvbuf, op, root, recvcounts=None):
+    def run(self, int primitive, algorithm, sendbuf, recvbuf, op, root, recvcounts=None):
         """Run a blocking call by its plan; return False if there is none."""
         cdef Buffer send, recv
         cdef Plan plan
         if PyList_GET_SIZE(self.tasks):
             return False
-        plan = self.plan(primitive, 0, sendbuf, recvbuf, op, root, recvcounts, &send, &recv)
+        plan = self.plan(primitive, 0, algorithm, sendbuf, recvbuf, op, root, recvcounts, &send, &recv)
         if plan is None:
             return False
-        if plan.program is None:
+        if plan.program is not None:
+            self.slots.run(plan.program, send.address, recv.address)
+        elif plan.quick is not None:
+            try:
+                plan.quick(<size_t>send.address, <size_t>recv.address)
+            except BaseException:
+                if PyList_GET_SIZE(self.ended):
+                    abandoned.append((sendbuf, recvbuf))
+                raise
+        elif self.is_accepted(primitive, &send, &recv):
             self.call(primitive, self.natives[primitive], sendbuf, recvbuf, op, root, recvcounts)
         else:
-            self.slots.run(plan.program, send.address, recv.address)
+            return False
         return True
 
     def start(self, int primitive, sendbuf, recvbuf, op, root, recvcounts=None):
@@ -160,33 +180,40 @@ cdef class Front:
         cdef int later = len(self.uses)
         if PyList_GET_SIZE(self.tasks) or PyList_GET_SIZE(self.background):
             return None
-        if self.plan(primitive, later, sendbuf, recvbuf, op, root, recvcounts, &send, &recv) is None:
+        if self.plan(primitive, later, None, sendbuf, recvbuf, op, root, recvcounts, &send, &recv) is None:
+            return None
+        if not self.is_accepted(primitive, &send, &recv):
             return None
         return self.call(primitive, self.natives[primitive + later], sendbuf, recvbuf, op, root, recvcounts)
 
     def remember(
-        self, int primitive, bint later, sendbuf, recvbuf, op, root, recvcounts, Program program, size_t sent, size_t received
+        self, int primitive, bint later, algorithm, sendbuf, recvbuf, op, root, recvcounts, Program program, quick,
+        size_t sent, size_t received
     ):
         """Keep a plan for calls like this one, blocking or `later`; do nothing if the front cannot read them.
 
-        `program` is None for the native collective.  `sent` and `received` are the addresses where the careful path
-        found the buffers.
+        `program` and `quick` are what runs it; both are None for the native collective.  `sent` and `received` are the
+        addresses where the careful path found the buffers.
         """
         cdef Plan plan = Plan()
+        if algorithm is not None and type(algorithm) is not str:
+            return
         if not self.read(primitive, sendbuf, recvbuf, self.rank_of(root), recvcounts, &plan.send, &plan.recv):
             return
         for here, found in ((<size_t>plan.send.address, sent), (<size_t>plan.recv.address, received)):
-            if program is not None and found and here != found:
+            if (program is not None or quick is not None) and found and here != found:
                 return
-        plan.root, plan.op, plan.program = root, op, program
+        plan.algorithm, plan.root, plan.op, plan.program, plan.quick = algorithm, root, op, program, quick
         plan.counts = (<char *>self.counts)[: self.counted * sizeof(long long)]
         if len(self.plans) >= MOST_PLANS:
             self.forget()
         primitive += len(self.uses) if later else 0
-        self.plans[self.key(primitive, &plan.send, &plan.recv, op, plan.root)] = plan
+        self.plans[self.key(primitive, algorithm, &plan.send, &plan.recv, op, plan.root)] = plan
         self.hot[primitive] = plan
 
-    cdef Plan plan(self, int primitive, int later, sendbuf, recvbuf, op, root, recvcounts, Buffer *send, Buffer *recv):
+    cdef Plan plan(
+        self, int primitive, int later, algorithm, sendbuf, recvbuf, op, root, recvcounts, Buffer *send, Buffer *recv
+    ):
         """Read the arguments and find the plan; None if there is none, or if the buffers overlap."""
         cdef int number = self.rank_of(root)
         if not self.read(primitive, sendbuf, recvbuf, number, recvcounts, send, recv):
@@ -194,7 +221,12 @@ cdef class Front:
         if send.kind >= MEMORY and recv.kind >= MEMORY:
             if send.address < recv.address + recv.nbytes and recv.address < send.address + send.nbytes:
                 return None
-        return self.find(primitive + later, send, recv, op, number)
+        return self.find(primitive + later, algorithm, send, recv, op, number)
+
+    cdef bint is_accepted(self, int primitive, Buffer *send, Buffer *recv):
+        """Whether mpi4py reduces these buffers: it refuses two datatypes, even of the same representation."""
+        several = send.kind >= MEMORY and recv.kind >= MEMORY and send.datatype != recv.datatype
+        return not (self.uses[primitive] & REDUCES and several)
 
     cdef object call(self, int primitive, native, sendbuf, recvbuf, op, root, recvcounts):
         """Call a collective of MPI with the arguments that it takes."""
@@ -213,23 +245,26 @@ cdef class Front:
             return -1
         return <int>root
 
-    cdef tuple key(self, int primitive, Buffer *send, Buffer *recv, op, int root):
+    cdef tuple key(self, int primitive, algorithm, Buffer *send, Buffer *recv, op, int root):
         return (
+            algorithm if type(algorithm) is str else None,
             (primitive, root, <size_t><void *>op, send.kind, send.nbytes, send.type, recv.kind, recv.nbytes, recv.type),
             (<char *>self.counts)[: self.counted * sizeof(long long)],
         )
 
-    cdef Plan find(self, int primitive, Buffer *send, Buffer *recv, op, int root):
+    cdef Plan find(self, int primitive, algorithm, Buffer *send, Buffer *recv, op, int root):
         cdef Plan plan = <Plan>self.hot[primitive]
         if plan is not None and (
             plan.recv.nbytes == recv.nbytes and plan.recv.type == recv.type and plan.recv.kind == recv.kind
             and plan.send.nbytes == send.nbytes and plan.send.type == send.type and plan.send.kind == send.kind
-            and plan.op is op and plan.root == root
+            and plan.op is op and plan.root == root and plan.algorithm is algorithm
             and len(plan.counts) == self.counted * sizeof(long long)
             and memcmp(<char *>plan.counts, self.counts, self.counted * sizeof(long long)) == 0
         ):
             return plan
-        plan = <Plan>self.plans.get(self.key(primitive, send, recv, op, root))
+        if algorithm is not None and type(algorithm) is not str:
+            return None
+        plan = <Plan>self.plans.get(self.key(primitive, algorithm, send, recv, op, root))
         if plan is not None:
             self.hot[primitive] = plan
         return plan
@@ -237,24 +272,28 @@ cdef class Front:
     cdef bint read(self, int primitive, sendbuf, recvbuf, int root, recvcounts, Buffer *send, Buffer *recv) except -1:
         """Read the buffers that matter on this rank; return False if the careful path must read the call."""
         cdef int about = self.uses[primitive]
+        cdef bint several, writable
         if root < 0:
             return False
         self.counted = 0
         send.kind = recv.kind = ABSENT
         send.address = recv.address = NULL
         send.nbytes = recv.nbytes = 0
-        send.type = recv.type = 0
+        send.type = recv.type = send.datatype = recv.datatype = 0
         if recvcounts is not None and not self.read_counts(recvcounts):
             return False
         if about & SENDS and not (about & SENDS_AT_ROOT and self.rank != root):
-            if not self.read_buffer(sendbuf, False, about & VECTOR_SENT, send):
+            several = about & TAKES_ALL and recvcounts is None
+            if not self.read_buffer(sendbuf, False, about & VECTOR_SENT, several, send):
                 return False
         if about & RECEIVES and not (about & RECEIVES_AT_ROOT and self.rank != root):
-            if not self.read_buffer(recvbuf, not (about & KEEPS_AT_ROOT and self.rank == root), about & VECTOR_RECEIVED, recv):
+            writable = not (about & KEEPS_AT_ROOT and self.rank == root)
+            several = (about & GIVES_ALL or (about & TAKES_ALL and send.kind == IN_PLACE)) and recvcounts is None
+            if not self.read_buffer(recvbuf, writable, about & VECTOR_RECEIVED, several, recv):
                 return False
         return True
 
-    cdef bint read_buffer(self, spec, bint writable, bint vector, Buffer *to) except -1:
+    cdef bint read_buffer(self, spec, bint writable, bint vector, bint several, Buffer *to) except -1:
         cdef Py_ssize_t n, type_size
         cdef object first, last
         if np.PyArray_CheckExact(spec):
@@ -277,6 +316,7 @@ cdef class Front:
             if datatypes[i] == <PyObject *>last:
                 if types[i] != to.type:
                     return False
+                to.datatype = i + 1
                 n -= 1
                 break
         if n == 1:
@@ -290,6 +330,8 @@ cdef class Front:
             if type(spec[1]) is tuple and len(spec[1]) == 2:
                 return self.read_counts(spec[1][0]) and self.read_counts(spec[1][1])
             return self.read_counts(spec[1])
+        if several:  # the count is that of a block
+            type_size *= self.size
         if n != 2 or type(spec[1]) is not int or not 0 <= spec[1] <= to.nbytes // type_size:
             return False
         to.nbytes = <Py_ssize_t>spec[1] * type_size

@@ -8,43 +8,75 @@ cdef extern from "atomics.h" nogil:
 
 ctypedef void (*Loop)(char **, const np.npy_intp *, const np.npy_intp *, void *) noexcept nogil  # of a ufunc
 
+cdef enum:
+    COPY, APPLY, DIVIDE, POST, AWAIT, START, WAIT  # kinds of steps
+cdef enum:
+    SEND, RECV, SCRATCH, PEERS  # buffers; PEERS is the slot of rank 0, PEERS + 1 its result, PEERS + 2 the slot of rank 1
 
 cdef struct Step:
-    int kind  # COPY, APPLY, DIVIDE, POST or AWAIT
-    int rank  # that an AWAIT waits for
+    int kind
+    int rank  # that an AWAIT waits for; the number of the message of a START or WAIT
     int counter
     int buffers[3]  # of the operands and the result
     np.npy_intp starts[3]
     np.npy_intp size  # in bytes
 
 
-cdef class Turn:
-    cdef Step *steps
-    cdef int length
-
-
-cdef class Program:
-    cdef list turns
-    cdef readonly np.npy_intp piece, nbytes
-    cdef readonly int slots  # SHORT, MEDIUM or LONG
+cdef class Arithmetic:
     cdef Loop combine, divide
     cdef void *combine_data
     cdef void *divide_data
     cdef np.npy_intp itemsize, real_itemsize
     cdef char divisor[32]
 
+    cdef int find_loops(self, ufunc, dtype, divisor) except -1
 
-cdef class Slots:
-    cdef object memory, idle, give_up
-    cdef object interruption  # an exception of a signal handler, which is raised when the collective is complete
+    cdef inline void compute(self, int kind, char **at, np.npy_intp size) noexcept nogil:
+        """Combine ``at[0]`` and ``at[1]`` into ``at[2]``, or divide ``at[0]``."""
+        cdef np.npy_intp count
+        cdef np.npy_intp strides[3]
+        if kind == APPLY:
+            count = size // self.itemsize
+            strides[0] = strides[1] = strides[2] = self.itemsize
+            self.combine(at, &count, strides, self.combine_data)
+        else:
+            at[1], at[2] = self.divisor, at[0]
+            count = size // self.real_itemsize
+            strides[0] = strides[2] = self.real_itemsize
+            strides[1] = 0
+            self.divide(at, &count, strides, self.divide_data)
+
+
+cdef class Steps:
+    cdef Step *steps
+    cdef int length
+
+
+cdef class Program(Arithmetic):
+    cdef list turns
+    cdef readonly np.npy_intp piece
+    cdef readonly int slots  # SHORT, MEDIUM or LONG
+
+
+cdef class Waiting:
+    cdef object idle, give_up
+    cdef object interruption  # an exception of a signal handler, which is raised when the run is complete
     cdef public bint failed  # a run ended early
+    cdef int pauses, yields
+    cdef long patience  # nanoseconds until this rank sleeps
+
+    cdef long look(self, int rank, bint first) except -1
+    cdef int end_run(self) except -1
+
+
+cdef class Slots(Waiting):
+    cdef object memory
     cdef readonly int rank, size
     cdef char **areas
     cdef char *scratch
-    cdef uint32_t turn, left
-    cdef int pauses, yields
+    cdef public uint32_t turn, left  # numbers: of the last turn, and of one that all ranks have left
 
     cdef int run(self, Program program, char *send, char *recv) except -1
-    cdef int take_turn(self, Program program, Turn turn, char *send, char *recv) except -1 nogil
+    cdef int take_turn(self, Program program, Steps turn, char *send, char *recv) except -1 nogil
     cdef int wait(self, int rank, int counter_, uint32_t value) except -1 nogil
     cdef int sleep(self, int rank, int counter_, uint32_t value) except -1

@@ -6,17 +6,16 @@ import numpy as np
 from ..compiler.program import Step
 
 AREA_SIZE: int
-TOKEN_AT: int
 
 def has_loop(ufunc: np.ufunc, dtype: np.dtype) -> bool: ...
 
-class Turn:
+class Steps:
     def __init__(self, steps: list[Step]) -> None: ...
 
 class Program:
     def __init__(
         self,
-        turns: Sequence[Turn],
+        turns: Sequence[Steps],
         piece: int,
         slots: int,
         ufunc: np.ufunc | None,
@@ -24,14 +23,19 @@ class Program:
         divisor: np.generic | None = None,
     ) -> None: ...
 
-class Slots:
+class Waiting:
     failed: bool
+
+class Slots(Waiting):
+    turn: int
+    left: int
     def __init__(
         self,
-        memory: Any,
-        rank: int,
         oversubscribed: bool,
         idle: Callable[[int, bool], int],
         give_up: Callable[[int, BaseException], None],
+        memory: Any,
+        rank: int,
+        size: int,
     ) -> None: ...
     def __call__(self, program: Program, send: int, recv: int) -> None: ...

@@ -6,14 +6,17 @@ READY.  Others wait for this counter, and read the slot: they combine pieces of 
 that combines for others puts the result beside its slot and posts DONE.  At the end of its turn, each rank posts LEFT.
 A slot is written again only when all ranks have left the turn in which it was written last.  There are several slots,
 used in turn, so that a rank can copy a piece while others still read the last ones.
+
+Turns are numbered from 1, and their numbers wrap around.  A counter that was not posted for 2**31 turns would seem to be
+ahead, so ranks also post those that they do not need now and then.  `tests/pure/core/` has models of this protocol.
 """
 
 cimport numpy as np
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memmove
 
-from ..compiler.program import SLOTS, Apply, Await, CopyBytes, Divide, Post
+from ..compiler.program import SLOTS, Apply, Await, CopyBytes, Divide, Post, Start, Wait
 
 np.import_array()
 
@@ -22,6 +25,7 @@ cdef extern from "atomics.h" nogil:
     uint32_t counter_read(counter *c)
     void counter_set(counter *c, uint32_t value)
     int counter_wait(counter *c, uint32_t value, int pauses, int yields)
+    void counter_yield(counter *c, uint32_t value, long nanoseconds)
     void counter_sleep(counter *c, uint32_t value, long nanoseconds)
 
 cdef extern from "numpy/ufuncobject.h":
@@ -32,16 +36,14 @@ cdef extern from "numpy/ufuncobject.h":
         char *types
 
 cdef enum:
-    COPY, APPLY, DIVIDE, POST, AWAIT
-cdef enum:
     READY, DONE, LEFT
 cdef enum:
     SHORT, MEDIUM, LONG  # kinds of slots
 cdef enum:
-    SEND, RECV, SCRATCH, PEERS  # buffers; PEERS is the slot of rank 0, PEERS + 1 its result, PEERS + 2 the slot of rank 1
-cdef enum:
     HEADER = 1 << 10  # bytes of the counters, which are on cache lines of their own
     NAP = 50000  # nanoseconds of the first nap
+    PATIENCE = 100000  # nanoseconds before it, because waking up takes tens of microseconds
+    SETTLED = 1 << 30  # turns after which all counters are posted
     SPREAD = 1 << 8  # bytes between two counters, because processors fetch cache lines in pairs
 
 cdef struct Kind:  # of slots
@@ -58,8 +60,7 @@ for kind, (size, count, results) in enumerate(SLOTS):
     area_size += kinds[kind].distance * count
 AREA_SIZE = area_size
 """Bytes of the area of a rank."""
-TOKEN_AT = 3 * SPREAD
-"""A place behind the counters, in which a number identifies the memory."""
+
 
 
 def has_loop(ufunc, dtype):
@@ -80,18 +81,38 @@ cdef Loop find_loop(object ufunc, int type_num, void **data) except? NULL:
     return NULL
 
 
-cdef class Turn:
-    """The steps of one turn."""
+cdef class Arithmetic:
+    """What combines and divides: loops of NumPy for one dtype."""
+
+    cdef int find_loops(self, ufunc, dtype, divisor) except -1:
+        self.itemsize = dtype.itemsize
+        if ufunc is not None:
+            self.combine = find_loop(ufunc, dtype.num, &self.combine_data)
+            if self.combine == NULL:
+                raise TypeError(f"NumPy has no loop for {ufunc.__name__} of {dtype}")
+        if divisor is not None:
+            from numpy import true_divide
+            self.divide = find_loop(true_divide, divisor.dtype.num, &self.divide_data)
+            self.real_itemsize = divisor.dtype.itemsize
+            value = divisor.tobytes()
+            memcpy(self.divisor, <char *>value, len(value))
+        return 0
+
+
+cdef class Steps:
+    """The steps of a turn, or of a program with messages."""
 
     def __cinit__(self, list steps):
         cdef Step *to
         self.length = len(steps)
-        self.steps = <Step *>PyMem_Malloc(max(1, self.length) * sizeof(Step))
+        self.steps = <Step *>PyMem_Calloc(max(1, self.length), sizeof(Step))
         if self.steps == NULL:
             raise MemoryError
         for i, step in enumerate(steps):
             to = &self.steps[i]
-            if type(step) is Post:
+            if type(step) is Start or type(step) is Wait:
+                to.kind, to.rank = START if type(step) is Start else WAIT, step.message
+            elif type(step) is Post:
                 to.kind, to.counter = POST, step.counter
             elif type(step) is Await:
                 to.kind, to.rank, to.counter = AWAIT, step.rank, step.counter
@@ -105,12 +126,12 @@ cdef class Turn:
         PyMem_Free(self.steps)
 
 
-cdef class Program:
+cdef class Program(Arithmetic):
     """The turns of a collective on one rank.
 
     Parameters
     ----------
-    turns : list of Turn
+    turns : list of Steps
         Turn i is for the bytes from ``i * piece`` on, of the vector or of each block.
     piece : int
         The most bytes of a turn.
@@ -126,44 +147,67 @@ cdef class Program:
 
     def __init__(self, list turns, np.npy_intp piece, int slots, ufunc, dtype, divisor=None):
         self.turns, self.piece, self.slots = turns, piece, slots
-        self.itemsize = dtype.itemsize
-        if ufunc is not None:
-            self.combine = find_loop(ufunc, dtype.num, &self.combine_data)
-            if self.combine == NULL:
-                raise TypeError(f"NumPy has no loop for {ufunc.__name__} of {dtype}")
-        if divisor is not None:
-            from numpy import true_divide
-            self.divide = find_loop(true_divide, divisor.dtype.num, &self.divide_data)
-            self.real_itemsize = divisor.dtype.itemsize
-            value = divisor.tobytes()
-            memcpy(self.divisor, <char *>value, len(value))
+        self.find_loops(ufunc, dtype, divisor)
 
 
-cdef class Slots:
-    """The areas of the ranks of a communicator whose ranks share a host.
+cdef class Waiting:
+    """What a rank does while it waits for another one.
 
     Parameters
     ----------
-    memory : buffer
-        The areas of all ranks, one after the other.
-    rank : int
-        The rank of this process.
     oversubscribed : bool
         Whether ranks outnumber cores; then a rank that waits yields its core at once.
     idle : callable
         Called between two naps with the rank that this rank is waiting for, and whether it was the first nap; returns
         the length of the next one in nanoseconds.  An error ends the run if `idle` has set `failed`.  Any other
-        exception is that of a signal handler, and is raised when the run is complete; the second one ends the run.
+        exception is that of a signal handler, and is raised when the run is complete; the second one ends the run, and so
+        does one with an attribute `ends_wait`.
     give_up : callable
         Called with the awaited rank and the exception before the second exception of a signal handler ends a run.
     """
 
-    def __cinit__(self, memory, int rank, bint oversubscribed, idle, give_up):
+    def __cinit__(self, bint oversubscribed, idle, give_up, *more):
+        self.idle, self.give_up = idle, give_up
+        self.pauses, self.yields, self.patience = (0 if oversubscribed else 30), 20, (0 if oversubscribed else PATIENCE)
+
+    cdef long look(self, int rank, bint first) except -1:
+        """Call `idle` after a nap, and return the length of the next one."""
+        try:
+            return self.idle(rank, first)
+        except BaseException as error:  # of a signal handler, unless `idle` has set `failed`
+            if not self.failed and (self.interruption is not None or hasattr(error, "ends_wait")):
+                self.failed = True
+                self.give_up(rank, error)
+            if self.failed:
+                raise
+            self.interruption = error
+            return NAP
+
+    cdef int end_run(self) except -1:
+        """Raise the exception of a signal handler that was delayed."""
+        if self.interruption is not None:
+            interruption, self.interruption = self.interruption, None
+            raise interruption
+        return 0
+
+
+cdef class Slots(Waiting):
+    """The areas of the ranks of a communicator whose ranks share a host.
+
+    Parameters
+    ----------
+    oversubscribed, idle, give_up
+        See `Waiting`.
+    memory : buffer
+        The areas of all ranks, one after the other.
+    rank, size : int
+        The rank of this process, and the number of ranks.
+    """
+
+    def __cinit__(self, bint oversubscribed, idle, give_up, memory, int rank, int size):
         cdef unsigned char[::1] view = memory
         cdef char *start = <char *>&view[0]
-        self.memory, self.rank, self.idle, self.give_up = memory, rank, idle, give_up
-        self.size = view.shape[0] // area_size
-        self.pauses, self.yields = (0 if oversubscribed else 30), 20
+        self.memory, self.rank, self.size = memory, rank, size
         self.areas = <char **>PyMem_Malloc(self.size * sizeof(char *))
         self.scratch = <char *>PyMem_Malloc(self.size * kinds[LONG].size)
         if self.areas == NULL or self.scratch == NULL:
@@ -181,7 +225,7 @@ cdef class Slots:
 
     cdef int run(self, Program program, char *send, char *recv) except -1:
         cdef np.npy_intp offset = 0
-        cdef Turn turn
+        cdef Steps turn
         for turn in program.turns:
             if program.slots == SHORT:
                 self.take_turn(program, turn, send, recv)
@@ -189,12 +233,9 @@ cdef class Slots:
                 with nogil:
                     self.take_turn(program, turn, send + offset, recv + offset)
             offset += program.piece
-        if self.interruption is not None:
-            interruption, self.interruption = self.interruption, None
-            raise interruption
-        return 0
+        return self.end_run()
 
-    cdef int take_turn(self, Program program, Turn turn, char *send, char *recv) except -1 nogil:
+    cdef int take_turn(self, Program program, Steps turn, char *send, char *recv) except -1 nogil:
         cdef uint32_t number = self.turn + 1
         cdef Kind *kind = &kinds[program.slots]
         cdef uint32_t needed = number - kind.count
@@ -202,8 +243,6 @@ cdef class Slots:
         cdef char *bases[3]
         cdef char *at[3]
         cdef Step *step
-        cdef np.npy_intp count
-        cdef np.npy_intp strides[3]
         cdef int i, k, peer
         if <int>(self.left - needed) < 0:
             for peer in range(self.size):
@@ -228,16 +267,11 @@ cdef class Slots:
                     at[k] = self.areas[peer >> 1] + slot + (peer & 1) * kind.size + step.starts[k]
             if step.kind == COPY:
                 memmove(at[1], at[0], step.size)
-            elif step.kind == APPLY:
-                count = step.size // program.itemsize
-                strides[0] = strides[1] = strides[2] = program.itemsize
-                program.combine(at, &count, strides, program.combine_data)
             else:
-                at[1], at[2] = program.divisor, at[0]
-                count = step.size // program.real_itemsize
-                strides[0] = strides[2] = program.real_itemsize
-                strides[1] = 0
-                program.divide(at, &count, strides, program.divide_data)
+                program.compute(step.kind, at, step.size)
+        if number % SETTLED == 0:
+            counter_set(counter_of(self.areas[self.rank], READY), number)
+            counter_set(counter_of(self.areas[self.rank], DONE), number)
         counter_set(counter_of(self.areas[self.rank], LEFT), number)
         return 0
 
@@ -251,19 +285,13 @@ cdef class Slots:
         cdef counter *awaited = counter_of(self.areas[rank], counter_)
         cdef long nap = NAP
         first = True
+        with nogil:
+            counter_yield(awaited, value, self.patience)
         while not counter_reached(awaited, value):
             with nogil:
                 counter_sleep(awaited, value, nap)
             if not counter_reached(awaited, value):
-                try:
-                    nap = self.idle(rank, first)
-                except BaseException as error:  # of a signal handler, unless `idle` has set `failed`
-                    if not self.failed and self.interruption is not None:
-                        self.failed = True
-                        self.give_up(rank, error)
-                    if self.failed:
-                        raise
-                    self.interruption = error
+                nap = self.look(rank, first)
                 first = False
         return 0
 

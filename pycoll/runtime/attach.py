@@ -6,8 +6,7 @@ import contextlib
 import os
 import time
 import zlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple
@@ -27,13 +26,13 @@ from ..selection.choices import Choices, unknown_variables
 from ..selection.select import CommFacts
 from . import native
 from .channel import Channel
-from .eager import eager_limit
 from .failures import failures_named
 from .garbage import free_dropped
+from .host import open_core
 from .interruptions import interruptions_delayed
 from .progress import drain, until
 from .recording.steps import identity, ranks_in
-from .slots import new_front, open_slots
+from .slots import new_front
 
 # Channels by the handle of the communicator of the caller.  MPI may reuse a handle after the communicator is freed, so
 # each channel is also an attribute of that communicator; deletion of the attribute removes the channel.
@@ -240,8 +239,9 @@ def _register(
     identity(private)
     channel = Channel(private, facts, Choices(), fitting(facts))
     channel.choices.update(choices or {})
-    if slots := open_slots(channel, facts):
-        channel.slots, channel.front = slots, new_front(slots, private)
+    channel.mailboxes, channel.slots = open_core(channel)
+    if channel.slots:
+        channel.front = new_front(channel)
     comm.Set_attr(_keyval(), channel)
     channels[comm.handle] = channel
     for call in hooks.channel_made:
@@ -298,14 +298,13 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
             on_gpu and settings.CUDA_IPC,
             on_gpu and settings.CUDA_IPC and settings.CUDA_EVENTS,
             os.cpu_count() or 1,
-            eager_limit() if settings.PIECES else 0,
             own_digest(),
         ]
     )
     table = np.empty((private.size, len(mine)), np.int64)
     exchange = private.Iallgather(mine, table)
     until(exchange.Test, "the first call of pycoll on this communicator", partial(_missing, private, "taken part"))
-    if differing := np.flatnonzero(table[:, 9] != table[0, 9]).tolist():
+    if differing := np.flatnonzero(table[:, 8] != table[0, 8]).tolist():
         own = ", ".join(map(str, own_algorithms())) or "none"
         text = (
             f"{ranks_named(differing)} of {private.size} registered algorithms outside of pycoll which differ from "
@@ -325,7 +324,6 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
         bool(table[:, 6].all()),
         bool(table[:, 3].all()),
         int(table[:, 7].min()),
-        _eager(hosts, table[:, 8].tolist()),
     )
     _warn(unknown_variables())
     _warn(problem)  # after the exchange, since the caller may turn warnings into errors
@@ -338,12 +336,6 @@ def _cuda_aware() -> bool:
     from .gpu import cuda_aware  # imported only with CuPy
 
     return bool(cuda_aware.support().aware)
-
-
-def _eager(hosts: Sequence[int], limits: Sequence[int]) -> int:
-    """The smallest eager limit of a rank that shares its host; Open MPI reports no limit to a rank that is alone."""
-    ranks_on = Counter(hosts)
-    return min((limit for host, limit in zip(hosts, limits) if ranks_on[host] > 1), default=0)
 
 
 @cache

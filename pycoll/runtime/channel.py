@@ -1,19 +1,17 @@
 """A channel: the state that pycoll keeps for one communicator.
 
 It has a private duplicate of the communicator, for all messages, and facts that the ranks know about each other.  It
-also has the algorithms chosen for the communicator, and the executables of the last calls.
+also has the algorithms chosen for the communicator, and the plans of the last calls.
 """
 
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from mpi4py import MPI
 
 from .. import core
@@ -22,16 +20,17 @@ from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST, Memory
 from ..arguments.ops import Operation
 from ..base import hooks
-from ..base.errors import CollectiveInterrupted, RankFailed
-from ..compiler.program import BLOCKING, Program
+from ..base.errors import CollectiveInterrupted, RankFailed, with_hint
+from ..compiler.program import BLOCKING, Program, is_native
 from ..selection.choices import Choices
 from ..selection.select import CommFacts
 from ..selection.tuning_file import Tuned
+from . import machine
 from .bind import bind, lowered
-from .executable import Executable, freed_at_its_end
+from .executable import Executable
 from .failures import rank_failed
-from .misses import Misses
 from .plan import Plan
+from .recording import recorder
 from .registered import NotEnoughMemory, Registered
 from .slots import new_front
 
@@ -39,10 +38,8 @@ if TYPE_CHECKING:
     from .gpu.ipc import Opened
     from .meeting import Meeting
 
-KEPT = 256  # executables kept for each communicator
-KEPT_REQUESTS = 8192  # the most requests that they have together
-KEPT_SCRATCH = 1 << 28  # the most bytes of scratch that they have together
-SMALL = 1 << 16  # bytes of scratch that are never freed
+KEPT = 256  # plans kept for each communicator
+KEPT_SCRATCH = 1 << 26  # the most bytes of scratch that blocking calls share
 
 
 class Channel:
@@ -55,21 +52,17 @@ class Channel:
         choices.changed = self.forget_plans
         self.plans: dict[Any, Plan] = {}  # by the kinds of calls
         self.slots: core.Slots | None = None  # if the ranks share a host and the compiled core
-        self.front = new_front(None, private)  # the plans of the compiled core
+        self.mailboxes: core.Mailboxes | None = None  # if the compiled core runs programs with messages
+        self.ended: list[object] = []  # why it is unusable, for the front
+        self.front = new_front(self)  # the plans of the compiled core
         self.broken: RuntimeError | None = None  # why it is unusable
         self.place = 0  # its position in the roll call
         self.registered = Registered(private, facts.on_host_of(private.rank))
-        self.misses: dict[str, Misses] = defaultdict(Misses)  # by primitive
-        self._meetings: dict[int, Meeting] = {}  # of blocking collectives, by the width of their tables
-        # of completed collectives, for the next ones in flight
+        # of completed collectives, for the next ones in flight, by the width of their tables
         self._idle: dict[int, list[Meeting]] = defaultdict(list)
-        self._executables: dict[tuple[Any, ...], Executable] = {}  # the most recently used one is last
-        self._requests = 0  # of all executables
+        self._meetings: dict[int, Meeting] = {}  # of blocking collectives
         self._epoch = hooks.epoch
-        self._small = HOST.allocate(SMALL)
-        self._stages: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by their size in bytes
-        self._scratch: weakref.WeakValueDictionary[tuple[Hashable, int], Any] = weakref.WeakValueDictionary()
-        self._last_scratch: Any = None  # kept for the next call
+        self._scratch: dict[Hashable, Any] = {}  # of blocking calls, by the kind of memory
         self.last_tag = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)  # of no collective
         self._tags = self.last_tag - 1 - BLOCKING
         self._started = 0
@@ -113,108 +106,47 @@ class Channel:
         return BLOCKING + 1 + (self._started - 1) % self._tags
 
     def bind(
-        self, program: Program, buffers: CheckedBuffers, operation: Operation | None, tag: int | None = None
+        self,
+        program: Program,
+        buffers: CheckedBuffers,
+        operation: Operation | None,
+        tag: int = BLOCKING,
     ) -> Executable:
-        """Bind a program to these buffers.
+        """Bind a program to buffers."""
+        addresses = address(buffers.send), address(buffers.recv)
+        return self.bind_lowered(lowered(program, buffers, operation), buffers, addresses, operation, tag)
 
-        Executables of blocking calls share scratch, and are kept.  With `tag`, an executable has its own scratch, so
-        that others can run at the same time.
-        """
-        program, memory = lowered(program, buffers, operation), buffers.memory
-        addresses = (address(buffers.send), address(buffers.recv))
-        if tag is not None:
-            return bind(self.comm, program, buffers, addresses, operation, memory.allocate(program.scratch), tag)
-        self.renew()
-        if operation and not operation.predefined:  # its handle may be freed and reused, so nothing is kept
-            scratch = self.shared_scratch(memory, program.scratch)
-            return freed_at_its_end(bind(self.comm, program, buffers, addresses, operation, scratch, BLOCKING))
-        return self.bind_for_long(program, buffers, addresses, operation)
-
-    def bind_for_long(
+    def bind_lowered(
         self,
         program: Program,
         buffers: CheckedBuffers,
         addresses: tuple[int, int],
         operation: Operation | None,
+        tag: int = BLOCKING,
         peers: Sequence[int] = (),
+        scratch: Any = None,
     ) -> Executable:
-        """Bind a `lowered` program of blocking calls to addresses; the channel keeps the executable.
+        """Bind a `lowered` program to buffers like these at the given addresses.
 
-        `peers` are the addresses of registered buffers of other ranks.
+        `peers` are the addresses of registered buffers of other ranks; `scratch` is made if it is not given.
         """
         memory = buffers.memory
-        key = (program, memory.scratch, *addresses, *peers, buffers.dtype, operation and operation.name)
-        executable = self._executables.pop(key, None)
-        if executable is None:
-            scratch = self.shared_scratch(memory, program.scratch)
-            executable = bind(self.comm, program, buffers, addresses, operation, scratch, BLOCKING, peers)
-            self._make_room(len(executable.requests))
-            self._requests += len(executable.requests)
-        self._executables[key] = executable
-        return executable
-
-    def bind_anew(
-        self,
-        program: Program,
-        buffers: CheckedBuffers,
-        addresses: tuple[int, int],
-        operation: Operation | None,
-        in_flight: bool = False,
-    ) -> Executable:
-        """Bind a `lowered` program to addresses; the channel does not keep the executable.
-
-        It is for a single blocking run on buffers in host memory.  With `in_flight`, it is for many runs, with its own
-        scratch and a tag that is set at each run.  Only the native collective needs arrays in `buffers`.
-        """
-        if in_flight:
-            scratch = buffers.memory.allocate(program.scratch)
-        else:
-            scratch = self._last_scratch = self.shared_scratch(HOST, program.scratch)
-        return bind(self.comm, program, buffers, addresses, operation, scratch, None if in_flight else BLOCKING)
-
-    def bind_shared(
-        self,
-        programs: Sequence[Program],
-        buffers: CheckedBuffers,
-        addresses: tuple[int, int],
-        peers: Sequence[int],
-        operation: Operation | None,
-        tag: int | None,
-    ) -> list[Executable]:
-        """Bind programs that use the same scratch to own buffers and to those of other ranks.
-
-        On GPU memory, those of blocking calls are kept, and those with a `tag` can run again with other tags.
-        """
-        memory = buffers.memory
-        if tag is None and memory is not HOST:
-            self.renew()
-            return [self.bind_for_long(program, buffers, addresses, operation, peers) for program in programs]
-        nbytes = max(program.scratch for program in programs)
-        if memory is not HOST:
-            scratch = memory.allocate(nbytes)
-            return [
-                bind(self.comm, program, buffers, addresses, operation, scratch, None, peers) for program in programs
-            ]
-        scratch = memory.allocate(nbytes) if tag else self.shared_scratch(memory, nbytes)
-        return [
-            freed_at_its_end(bind(self.comm, program, buffers, addresses, operation, scratch, tag or BLOCKING, peers))
-            for program in programs
-        ]
+        scratch = self.scratch(memory, program.scratch, tag) if scratch is None else scratch
+        if memory is not HOST or is_native(program) or self.mailboxes is None:
+            return bind(self.comm, program, buffers, addresses, operation, scratch, tag, peers)
+        run = machine.bind(self, program, buffers.dtype, operation, addresses, scratch, tag, peers)
+        return machine.traced(self, run, buffers.mean_size(self.size)) if recorder.current else run
 
     def meeting(self, width: int, tag: int | None) -> Meeting:
         """A meeting for a collective on registered buffers; without `tag`, for a blocking one."""
-        from .meeting import BoardMeeting, MessageMeeting
+        from .meeting import Meeting
 
         if tag is None:
             if width not in self._meetings:
-                # with GPU memory, rows are longer than those of the board, and two meetings may be open at a time
-                board = None if self.facts.cuda_ipc else self.registered.board
-                self._meetings[width] = (
-                    BoardMeeting(self, width, board) if board else MessageMeeting(self, width, in_flight=False)
-                )
+                self._meetings[width] = Meeting(self, width)
             return self._meetings[width]
         idle = self._idle[width]
-        meeting = idle.pop() if idle else MessageMeeting(self, width, in_flight=True)
+        meeting = idle.pop() if idle else Meeting(self, width, tag)
         meeting.opening.tag[:] = meeting.closing.tag[:] = (tag,)
         return meeting
 
@@ -223,25 +155,16 @@ class Channel:
         if tag is not None and meeting.epoch == hooks.epoch:
             self._idle[meeting.width].append(meeting)
 
-    def shared_scratch(self, memory: Memory, nbytes: int) -> Any:
-        """Scratch memory, in powers of two; it exists as long as an executable uses it."""
-        if memory is HOST and nbytes <= SMALL:
-            return self._small
-        nbytes = 1 << (nbytes - 1).bit_length() if nbytes else 0
-        key = (memory.scratch, nbytes)
-        scratch = self._scratch.get(key)
-        if scratch is None:
-            while self._executables and sum(size for _, size in self._scratch) + nbytes > KEPT_SCRATCH:
-                self._drop(next(iter(self._executables)))
-            self._scratch[key] = scratch = memory.allocate(nbytes)
+    def scratch(self, memory: Memory, nbytes: int, tag: int) -> Any:
+        """Scratch memory: of blocking calls, which run one at a time, always the same."""
+        if tag != BLOCKING:
+            return memory.allocate(nbytes)
+        scratch = self._scratch.get(memory.scratch)
+        if scratch is None or scratch.nbytes < nbytes:
+            scratch = memory.allocate(1 << (nbytes - 1).bit_length() if nbytes > 1 else 1)
+            if nbytes <= KEPT_SCRATCH:
+                self._scratch[memory.scratch] = scratch
         return scratch
-
-    def _make_room(self, requests: int) -> None:
-        """Drop the least recently used executables, to make room for one with `requests` requests."""
-        while self._executables and (
-            len(self._executables) >= KEPT or self._requests + requests > max(KEPT_REQUESTS, requests)
-        ):
-            self._drop(next(iter(self._executables)))
 
     def plan(self, key: Any) -> Plan | None:
         """The plan for calls of one kind, or None."""
@@ -261,15 +184,12 @@ class Channel:
         """Drop all plans, so that the arguments of later calls are checked again."""
         self.plans.clear()
         self.front.forget()
-        for executable in list(self._executables.values()):
-            executable.known.clear()
 
     def register(self, nbytes: int) -> tuple[Any, int]:
         """Allocate registered memory, and return it with an offset in it; all ranks call this together."""
         with self._abandoned_on_failure("allocating registered memory"):
             memory = self.registered.allocate(nbytes)
         self.forget_plans()  # if this is the first registered memory, they do not look for it
-        self.misses.clear()
         return memory
 
     def unregister(self, address: int) -> None:
@@ -291,33 +211,22 @@ class Channel:
                 raise
             raise failure from error
 
-    def stage(self, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
-        """Two areas of `nbytes` bytes, through which short send and receive buffers are copied."""
-        if nbytes not in self._stages:
-            self._stages[nbytes] = HOST.allocate(nbytes), HOST.allocate(nbytes)
-        return self._stages[nbytes]
-
-    def _drop(self, key: tuple[Any, ...]) -> None:
-        executable = self._executables.pop(key)
-        for plan, places in executable.known:
-            plan.forget(places)
-        self._requests -= len(executable.requests)
-        executable.free()
-
     def renew(self) -> None:
-        """Free all executables if a new epoch has begun."""
+        """Drop all that was bound in an earlier epoch."""
         if self._epoch != hooks.epoch:
-            self.clear()
+            self._epoch = hooks.epoch
+            self.forget_meetings()
 
-    def clear(self) -> None:
-        """Free all executables."""
-        self._epoch = hooks.epoch
-        for key in list(self._executables):
-            self._drop(key)
-        for meeting in self._meetings.values():
-            meeting.free()
+    def forget_meetings(self) -> None:
+        """Drop the meetings of collectives on registered buffers."""
         self._meetings.clear()
         self._idle.clear()
+
+    def stop_core(self) -> None:
+        """Let no run of the compiled core wait for other ranks any more."""
+        for waiting in (self.slots, self.mailboxes):
+            if waiting:
+                waiting.failed = True
 
     def revoke(self) -> None:
         """Revoke the private duplicate: waiting calls on other ranks, and later calls on this rank, raise an error."""
@@ -335,6 +244,7 @@ class Channel:
             self.comm.Revoke()
             self.abandon(failure, *kept)
             return failure
+        error = with_hint(error)
         self.abandon(CollectiveInterrupted(f"{what} was interrupted by {error!r}"), *kept)
         return error
 
@@ -345,13 +255,19 @@ class Channel:
         """
         if self.broken is None:
             self.broken = reason
+            self.ended.append(reason)
         self.forget_plans()
         _abandoned.append((self, *kept))
+
+    def keep_if_broken(self, *kept: object) -> None:
+        """Never free these objects if the communicator is unusable."""
+        if self.broken:
+            _abandoned.append((self, *kept))
 
     def free(self) -> None:
         """Free all requests and the private duplicate, unless messages are pending that may never complete."""
         if not any(channel is self for channel, *_ in _abandoned):
-            self.clear()
+            self.forget_meetings()
             self.forget_plans()  # plans refer to the channel
             if "opened" in vars(self):
                 self.opened.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,16 +20,16 @@ from ..arguments.memory_kinds import HOST
 from ..arguments.mpi_arguments import is_opaque, named_datatype, names_datatype, read, read_elements
 from ..arguments.ops import Operation, resolve
 from ..base import settings
-from ..base.errors import CollectiveTimeout, WrongRoot
+from ..base.errors import CollectiveTimeout, MismatchError, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
 from ..compiler.program import BLOCKING, Program, is_native
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
-from ..selection.rules import most_pieces
 from ..selection.select import SHORT, Choice, SelectionKey, select
 from . import native, slots
-from .channel import Channel
-from .executable import Executable, freed_at_its_end
+from .channel import KEPT_SCRATCH, Channel
+from .executable import Executable, run_all
 from .failures import TOLERANT
+from .machine import MachineRun
 from .plan import Plan, make_plan
 from .progress import Task
 from .recording import recorder
@@ -63,29 +64,23 @@ class Call(NamedTuple):
 class Binder:
     """Binds the parts of one collective to their buffers.
 
-    The channel keeps the parts of blocking calls.  Parts of other calls have their own tag, so that other collectives
-    can run at the same time.
+    Parts of calls in flight have their own tag, so that other collectives can run at the same time.
     """
 
     channel: Channel
     form: str
     _tag: int | None = None
 
-    def __call__(
-        self, program: Program, buffers: CheckedBuffers, operation: Operation | None, keep: bool = False
-    ) -> Executable:
-        """Bind the program; without `keep`, its requests are freed at its end, or by the channel."""
-        if self.form == "blocking":
-            return self.channel.bind(program, buffers, operation)
-        if not is_native(program):
-            self.tag()  # only after all arguments are checked
-        executable = self.channel.bind(program, buffers, operation, self._tag or 0)
-        return executable if keep else freed_at_its_end(executable)
+    def __call__(self, program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Executable:
+        """Bind the program."""
+        # only after all arguments are checked; MPI itself distinguishes native collectives in flight
+        tag = None if is_native(program) else self.tag()
+        return self.channel.bind(program, buffers, operation, BLOCKING if self.form == "blocking" else tag or 0)
 
     def comparison(self, program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Executable:
         """Bind a part of the comparison of arguments.  It has a tag in all forms, so that different forms meet."""
         self._tag = self._tag or self.channel.next_tag()
-        return freed_at_its_end(self.channel.bind(program, buffers, operation, self._tag))
+        return self.channel.bind(program, buffers, operation, self._tag)
 
     def tag(self) -> int | None:
         """The tag of all parts; None for blocking calls."""
@@ -131,6 +126,24 @@ class Prepared:
         local_work = self.buffers.before or self.buffers.after
         return not (settings.CHECK or self.key.counts_missing or local_work or self.by_reference)
 
+    def run(self) -> None:
+        """Run all parts, as a blocking call."""
+        try:
+            delayed = run_all(self.parts())
+        except MismatchError:  # on all ranks
+            raise
+        except BaseException as error:
+            self.ended_early(error)
+            raise
+        if delayed:
+            raise delayed
+
+    def ended_early(self, error: BaseException, *kept: object) -> None:
+        """Make the communicator unusable, because messages may be pending; raise another error if that says more."""
+        failure = self.channel.interrupted(self.name, error, self, *kept)
+        if failure is not error:
+            raise failure from error
+
     def parts(self) -> Iterator[Executable]:
         """The executables to run, one after the other."""
         yield from self.openings()
@@ -151,42 +164,40 @@ class Prepared:
         if self.slots:
             program = slots.assembled(self.key, self.buffers, self.operation)
             return slots.bind(self.channel, program, self.buffers, self.key)
-        return self.bind(self.program(), self.buffers, self.operation, keep=self.bind.form == "persistent")
+        return self.bind(self.program(), self.buffers, self.operation)
 
     def program(self) -> Program:
         """The program of this rank."""
         return native.program(self.key, self._form()) if self.native else compiled(self.key)
 
     def remember(self, call: Call) -> None:
-        """Let the front run later calls of `pycoll.Comm` like this one, in slots or by MPI.
+        """Let the front run later calls of `pycoll.Comm` like this one: in slots, on the machine, or by MPI.
 
         Not while tracing, which records calls.  MPI does not know the names of operations, and raises other errors if
         ranks fail.
         """
-        if call.read is not read or not self.simple or recorder.current or TOLERANT:
-            return
-        if not (self.slots or (self.short and (self.operation is None or id(call.op) in _CONSTANTS))):
+        if call.read is not read or not self.simple or self.sharing or recorder.current or TOLERANT:
             return
         program = slots.assembled(self.key, self.buffers, self.operation) if self.slots else None
+        quick = None if self.slots or self.short else self.quick()
+        if not (self.slots or quick or (self.short and (self.operation is None or id(call.op) in _CONSTANTS))):
+            return
         number = slots.METHODS.index(native.function_name(call.primitive, call.recvcounts is not None))
         addresses = address(self.buffers.send), address(self.buffers.recv)
-        given = call.sendbuf, call.recvbuf, call.op, call.root, call.recvcounts
-        self.channel.front.remember(number, call.form == "nonblocking", *given, program, *addresses)
+        given = call.algorithm, call.sendbuf, call.recvbuf, call.op, call.root, call.recvcounts
+        self.channel.front.remember(number, call.form == "nonblocking", *given, program, quick, *addresses)
 
-    def plan(self, call: Call, send: Any, recv: Any, executable: Executable | None = None) -> Plan | None:
-        """A plan for calls like this one, or None; `executable` is the executable of a blocking call."""
-        buffers, operation = self.buffers, self.operation
-        on_host = is_host(buffers.send) and is_host(buffers.recv)
-        ipc = getattr(self.sharing, "memory", None)  # of DeviceSharing
-        if (operation and not operation.predefined) or not (on_host or executable or ipc):
+    def plan(self, call: Call, send: Any, recv: Any) -> Plan | None:
+        """A plan for calls like this one, or None."""
+        buffers = self.buffers
+        if self.operation and not self.operation.predefined:
             return None
         allocates = call.recvbuf is None and buffers.recv is not None
         if allocates:
             recv = buffers.recv
-            if buffers.result is not recv or not on_host:
+            if buffers.result is not recv:
                 return None
-        program = slots.shown(self.key) if self.slots else self.program()
-        plan = make_plan(self.name, self.channel, program, buffers, operation, call.op, send, recv)
+        plan = make_plan(self, call.op, send, recv)
         if plan is None:
             return None
         if allocates:
@@ -195,21 +206,42 @@ class Prepared:
             if not (buffers.result is None or buffers.result is recv or self._ends_in_block()):
                 return None
             plan.answer = _answer(buffers.result, recv)
-        if self.slots:
-            turns = slots.assembled(self.key, buffers, operation)
-            return slots.SlotsPlan(**plan.common(), turns=turns)
-        if self.sharing:
-            return self._shared_plan(plan, bool(ipc)) if ipc or on_host else None
-        if executable:
-            plan.keep(executable, (address(buffers.send), address(buffers.recv)))
         return plan
 
-    def _shared_plan(self, plan: Plan, ipc: bool) -> Plan:
-        from .plan_device import DevicePlan
-        from .plan_shared import SharedPlan
+    def on(self, send: Any, recv: Any) -> Prepared:
+        """The same call on other buffers."""
+        return replace(self, buffers=self.buffers.at(send, recv), bind=Binder(self.channel, self.bind.form))
 
-        kind: Any = DevicePlan if ipc else SharedPlan
-        return kind.around(plan, self.sharing)  # type: ignore[no-any-return]
+    def quick(self) -> Callable[[int, int], object] | None:
+        """A function that runs a blocking call on buffers at two addresses; None if Python runs it."""
+        if self.bind.form != "blocking" or self.sharing or recorder.current or settings.TIMEOUT:
+            return None
+        if self.slots:
+            assert self.channel.slots
+            return partial(self.channel.slots, slots.assembled(self.key, self.buffers, self.operation))
+        if self.native or (self.operation and not self.operation.predefined) or self.program().scratch > KEPT_SCRATCH:
+            return None
+        executable = self.executable()
+        return partial(self.on(None, None)._run_quickly, executable) if isinstance(executable, MachineRun) else None
+
+    def _run_quickly(self, run: MachineRun, send: int, recv: int) -> None:
+        try:
+            run(send, recv)
+        except BaseException as error:
+            if run.broken_off:
+                self.ended_early(error)
+            raise
+
+    @property
+    def movable(self) -> bool:
+        """Whether an executable of a collective in flight can begin again on other buffers."""
+        machine = self.channel.mailboxes is not None and self.buffers.memory is HOST and not recorder.current
+        return machine and not (self.sharing or self.native)
+
+    def move(self, executable: Executable) -> None:
+        """Let the executable of an earlier call begin on the buffers of this one."""
+        assert isinstance(executable, MachineRun)
+        executable.move(address(self.buffers.send), address(self.buffers.recv), self.bind.tag() or BLOCKING)
 
     def _ends_in_block(self) -> bool:
         """Whether the result is the beginning of the receive buffer."""
@@ -302,11 +334,11 @@ def prepare(call: Call, channel: Channel) -> Prepared:
         from .sharing_choice import find_sharing
 
         sharing = find_sharing(channel, key, buffers, operation, call.form)
-    if choice.native_unless_registered and sharing:
-        sharing.misses = channel.misses[call.primitive]
-    if choice.native_unless_registered and call.form == "blocking":
-        key = key._replace(algorithm=find(call.primitive, NATIVE))  # if the buffers are not registered
-    return Prepared(channel, key, buffers, operation, bind, typed, sharing, choice.slots, choice.reason == SHORT)
+    in_slots = choice.slots
+    if sharing and choice.otherwise and call.form == "blocking":
+        in_slots = choice.otherwise == "slots"
+        key = key._replace(algorithm=find(call.primitive, "naive" if in_slots else NATIVE))
+    return Prepared(channel, key, buffers, operation, bind, typed, sharing, in_slots, choice.reason == SHORT)
 
 
 def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
@@ -384,8 +416,6 @@ def _program_key(
         sends=buffers.sends,
         recvs=buffers.recvs,
         hosts=channel.facts.hosts if chosen.knows_hosts else None,
-        eager=channel.facts.eager_to(call.comm.rank),
-        pieces=most_pieces(chosen.primitive.rooted, channel.facts.library),
     )
 
 
@@ -412,9 +442,8 @@ def _algorithm(
     may_be_native = same and call.form == "blocking"
     drop_in = same and call.form != "persistent" and call.read is read and channel.facts.native
     registered = channel.registers and _can_share(channel, primitive, operation)
-    missed = channel.misses[primitive].many
     in_slots = call.form == "blocking" and slots.serves(channel, primitive, buffers.dtype, operation)
-    key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in, registered, missed, in_slots)
+    key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in, registered, in_slots)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
     if not commutative and not algorithm.ordered:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import weakref
 
-from mpi4py import MPI
+from .executable import Executable
 
-_dropped: list[MPI.Prequest] = []
+_dropped: list[Executable] = []
 
 
-def collect_later(owner: object, requests: list[MPI.Prequest]) -> weakref.finalize[..., object]:
-    """Free these requests some time after their owner is collected.
+def collect_later(owner: object, executable: Executable) -> weakref.finalize[..., object]:
+    """Free the requests of an executable some time after its owner is collected.
 
     They must be inactive then: the code that starts them must keep a reference to the owner until they are complete.
     """
-    finalizer = weakref.finalize(owner, _dropped.extend, requests)
+    finalizer = weakref.finalize(owner, _dropped.append, executable)
     finalizer.atexit = False
     return finalizer
 
@@ -28,4 +28,4 @@ def free_dropped() -> None:
     """Free the requests whose owners were collected."""
     with contextlib.suppress(IndexError):  # another thread may have taken the last one
         while _dropped:
-            _dropped.pop().Free()
+            _dropped.pop().free()

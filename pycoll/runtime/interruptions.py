@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` without enumerations, in a twentieth of the time
+import contextlib
 import functools
 import threading
 from collections.abc import Callable
@@ -68,6 +69,8 @@ class interruptions_delayed:
         except BaseException as error:
             if self._error or self._over:  # the block ends, or is at its end
                 self._restore_handlers(self._handlers or {})
+                with contextlib.suppress(AttributeError, TypeError):
+                    error.ends_wait = True  # type: ignore[attr-defined]
                 raise
             self._error = error
 

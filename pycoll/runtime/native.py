@@ -84,22 +84,11 @@ def request(comm: MPI.Intracomm, step: Collective, buffers: CheckedBuffers, oper
     """A request for the native collective on these buffers; all ranks create these in the same order."""
     begin = bound(comm, step, buffers, operation)
     if step.form == "nonblocking":
-        return Request(begin)
+        return Begun(begin)
     try:
         return begin()
     except NotImplementedError:
         raise ValueError("algorithm='native': this MPI library has no persistent collectives") from None
-
-
-class Request(Begun):
-    """A native nonblocking collective."""
-
-    def __init__(self, begin: Callable[[], MPI.Request]) -> None:
-        self._begin = begin
-
-    def Start(self) -> None:
-        """Start it."""
-        self._request = self._begin()
 
 
 def bound(

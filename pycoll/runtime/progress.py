@@ -15,15 +15,14 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import numpy as np
 from mpi4py import MPI
 
 from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
 from ..base.errors import CollectiveTimeout, GPUError, MismatchError, with_hint
 from ..base.numbers import check_real
-from ..compiler.program import Collective, Message, Program, Start, Wait, is_native
-from .executable import Deferred, Executable
+from ..compiler.program import Collective, Message, Program, is_native
+from .executable import Executable, Steps
 from .failures import UNDETECTED
 from .interruptions import interruptions_delayed
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Task:
-    """A collective in flight: a sequence of parts, each an executable, which may be `Deferred`.
+    """A collective in flight: a sequence of parts, each an executable.
 
     The iterator `parts` may compute between two parts, with the data received by the previous one.  After a part that
     `leads`, or after all parts if it `binds`, this takes longer, so an exception of a signal handler is delayed.
@@ -42,13 +41,13 @@ class Task:
     error: BaseException | None = None
     done = False
     _limit = _deadline = 0.0  # in seconds; 0 means that `settings.TIMEOUT` holds
-    _executable: Executable | Deferred | None = None
-    _at = 0
-    _working = False  # in the middle of a step, which cannot be repeated
+    _executable: Executable | None = None
+    _working = False  # between two parts
+    _running = False
 
     def __init__(
         self,
-        parts: Iterable[Executable | Deferred],
+        parts: Iterable[Executable],
         name: str,
         channel: Channel,
         memory: Memory = HOST,
@@ -66,7 +65,7 @@ class Task:
     def begin(self) -> None:
         """Start, and run all steps that need no waiting."""
         self.thread = threading.get_ident()
-        self._executable, self._at = _NOTHING, 0
+        self._executable = _NOTHING
         with _lock:
             tasks.append(self)
             self.advance()
@@ -74,63 +73,47 @@ class Task:
     @property
     def inside(self) -> bool:
         """Whether it is in the middle of a step, which itself lets the other tasks progress."""
-        return self._working
+        return self._running
 
     @property
     def place(self) -> tuple[int, int, int]:
         """Its position, for comparison; always a new one in a native collective, whose progress is unknown."""
-        inside = self._executable and is_native(self._executable.program)
-        return id(self), id(self._executable), time.monotonic_ns() if inside else self._at
+        part = self._executable
+        if part is None:
+            return id(self), 0, 0
+        return id(self), id(part), time.monotonic_ns() if is_native(part.program) else part.position
 
     def advance(self, wait: bool = False) -> bool:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
+        self._running = True
         try:
             while part := self._executable:
-                executable = self._bound(part) if isinstance(part, Deferred) else part
-                calls, waits = executable.calls, executable.waits
-                while self._at < len(calls):
-                    request = waits[self._at]
-                    if request is None:
-                        self._working = True
-                        try:
-                            calls[self._at]()
-                        except (ArithmeticError, Warning) as error:  # other ranks wait for the next steps
-                            self.error = self.error or error
-                    elif wait:
-                        request.Wait()
-                    elif not request.Test():
-                        return False
-                    self._at += 1
-                    self._working = False
-                if executable.leads or self._binds:
+                if not part.advance(wait):
+                    return False
+                self.error, part.error = self.error or part.error, None
+                if part.leads or self._binds:
                     with interruptions_delayed():
                         self._next_part()
                 else:
                     self._next_part()
         except BaseException as error:
-            if not self._working and not isinstance(error, MPI.Exception | GPUError):
+            broken_off = self._working or (self._executable and self._executable.broken_off)
+            if not broken_off and not isinstance(error, MPI.Exception | GPUError):
                 raise  # a signal handler raised it between two steps, and the task can continue
             self._fail(error)
             if not isinstance(error, Exception):
                 raise
+        finally:
+            self._running = False
         return True
-
-    def _bound(self, part: Deferred) -> Executable:
-        """Bind a part that is reached; an exception is that of a signal handler, unless it is raised again."""
-        self._working = True
-        try:
-            executable = self._executable = part.bound()
-        except BaseException:
-            self._executable = part.bound()
-            self._working = False
-            raise
-        self._working = False
-        return executable
 
     def _next_part(self) -> None:
         self._working = True
-        self._executable, self._at = next(self._parts, None), 0
-        if self._executable is None:
+        part = next(self._parts, None)
+        if part:
+            part.begin()
+        self._executable = part
+        if part is None:
             self._complete()
         self._working = False
 
@@ -160,12 +143,14 @@ class Task:
 
     def run(self) -> None:
         """Start and finish, as a blocking call; an exception that ends the wait makes the communicator unusable."""
-        try:
-            self.finish()
-        except BaseException as error:
-            if not self.done:
-                self._fail(error)
-            raise
+        with interruptions_delayed():  # also while programs are bound between two messages
+            try:
+                self.begin()
+                self._wait()
+            except BaseException as error:
+                if not self.done:
+                    self._fail(error)
+                raise
 
     def finish(self) -> None:
         """Start the task if it has not started, wait until it is complete, and raise its error.
@@ -205,10 +190,12 @@ class Task:
         self.raise_error()
 
     def raise_error(self) -> None:
-        """Raise the error of the task, once."""
+        """Raise the error of the task, once; or the exception of a signal handler that came meanwhile."""
         if self.error:
             error, self.error = self.error, None
             raise error
+        if self.channel.mailboxes:
+            self.channel.mailboxes.raise_delayed()
 
     def give_up(self) -> None:
         """Raise CollectiveTimeout, and make the communicator unusable."""
@@ -224,10 +211,9 @@ class Task:
         program = self._executable.program
         if program.steps and type(program.steps[0]) is Collective:
             return "the native collective has not completed"
-        begun = {step.message for step in program.steps[: self._at + 1] if isinstance(step, Start | Wait)}
-        open_ones = [number for number in sorted(begun) if not self._executable.requests[number].Test()]
-        now = min((program.messages[number].round for number in open_ones), default=0)
-        waits = [program.messages[number] for number in open_ones if program.messages[number].round == now]
+        open_ones = self._executable.open_messages()
+        now = min((message.round for message in open_ones), default=0)
+        waits = [message for message in open_ones if message.round == now]
         if not waits:
             return "it waits for the GPU"
         return f"in round {now + 1} it is waiting {_in_words(waits)}"
@@ -245,7 +231,7 @@ def _in_words(messages: list[Message]) -> str:
     return ", ".join(wants)
 
 
-_NOTHING = Executable(Program([], [], 0), [], [], np.empty(0, np.uint8))  # the part before the first
+_NOTHING = Steps(Program([], [], 0), [])  # the part before the first
 
 INTERVAL = 20e-6  # seconds between two checks by a thread of the tasks in flight
 

@@ -18,7 +18,6 @@ import numpy as np
 from mpi4py import MPI
 
 from ..base import settings
-from .board import USABLE, Board
 from .progress import until
 
 GROWTH = 1 << 20  # the least bytes of the part of a rank in an area; each area is as large as all before together
@@ -98,8 +97,6 @@ class Registered:
         self.live = 0  # allocations; the same on the ranks of all hosts
         self._ordinary: dict[int, bytearray] = {}  # by the number of the allocation
         self._allocated = 0
-        self._grown = False  # areas have been made
-        self.board: Board | None = None  # made with the first area
         self._spans: list[tuple[int, int, int]] = []  # of the parts of this rank: begin, end, and code minus address
         self.shifts: dict[int, list[int]] = {}  # address minus code, for each area by number and each place
 
@@ -142,11 +139,6 @@ class Registered:
         maps = self._share([max(size, GROWTH, min(before, KEPT)) for size, before in zip(sizes, had)])
         if maps is None:
             return None
-        if USABLE and not self._grown:
-            most = 2 + 3 * self.comm.size  # see `pycoll.runtime.sharing_varying`
-            rows = self._share([Board.nbytes(most)] * len(self.here))
-            self.board = Board(self.comm, self.place, rows, most) if rows else None
-        self._grown = True
         number = next(number for number in count(1) if number not in self.areas)
         area = self.areas[number] = Area(self.place, maps)
         self._note_spans()

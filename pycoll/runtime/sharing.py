@@ -5,32 +5,25 @@ ready.  If all buffers that others access are registered, each rank runs its pro
 and a barrier says that all have finished.  Otherwise all of them use messages.  If there are several hosts, the program
 has messages between them, and empty messages inside each host in place of the barrier (`pycoll.compiler.pulled`).
 
-MPI orders the loads and stores of a rank around its messages, because their contents would be wrong otherwise.  So what
-a rank stored before it sent a message is visible to a rank that has received it, directly or through other ranks.
+What a rank stored before it sent a message is visible to a rank that has received it, directly or through other ranks:
+MPI and the mailboxes of the compiled core order loads and stores around messages.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import repeat
-from operator import mod
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
 from ..arguments.check_buffers import CheckedBuffers
-from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
-from ..compiler.align import LINE
-from ..compiler.program import INPUT, Program
+from ..compiler.program import BLOCKING, INPUT
 from ..compiler.shared import SharedProgram
-from .bind import Template, template
-from .executable import Calls, Deferred, Executable, Runs
+from .executable import Executable
 from .meeting import Meeting, Rows
-from .misses import Misses
-from .recording import recorder
 from .registered import AREA
 
 if TYPE_CHECKING:
@@ -38,7 +31,6 @@ if TYPE_CHECKING:
 
 _KIND = 2  # the column of the rows with the length of the call, and whether the rank works in place
 _ELSEWHERE = -1  # in this column, of ranks with buffers in GPU memory
-_LINES = repeat(LINE)
 Accessed = list[tuple[int, int, int]]  # buffers: the rank, INPUT or OUTPUT, and where the part that is accessed begins
 
 
@@ -54,12 +46,8 @@ class Sharing(ABC):
     sizes: tuple[int, int]  # of the send and the receive buffer, in bytes
     operation: Operation | None
     width: int = field(default=3, init=False)  # of the rows of the table
-    misses: Misses | None = field(default=None, init=False)  # if MPI would run such calls without registered memory
     call: int = field(default=0, init=False)  # the same on all ranks that can take part
     exported: set[int] = field(default_factory=set, init=False)  # the buffers of this rank that others may access
-    whole: Program | None = field(default=None, init=False)  # all that follows the first synchronization of a task
-    # of the programs before and after the second synchronization, by the offsets of the buffers in cache lines
-    templates: dict[tuple[int, ...], tuple[Template, Template]] = field(default_factory=dict, init=False)
 
     @abstractmethod
     def row(self, send: int, recv: int) -> tuple[int, ...]:
@@ -87,54 +75,23 @@ class Sharing(ABC):
             return send, self.sizes[0]
         return recv, self.sizes[1]  # a rank that works in place has its input there too
 
-    def parts(self, send: int, recv: int, tag: int | None, messages: Callable[[], Iterable[Runs]]) -> Iterator[Any]:
+    def parts(
+        self, send: int, recv: int, tag: int | None, messages: Callable[[], Iterable[Executable]]
+    ) -> Iterator[Any]:
         """The parts of a collective on buffers at these addresses; those of `messages` if they are not registered.
 
         Without `tag`, it is a blocking collective.
         """
         meeting = self.channel.meeting(self.width, tag)
-        deferred = bool(tag) and not (self.program.has_messages or recorder.current)
-        rest = _Rest(self, meeting, (send, recv)) if deferred else None
-        meeting.opening.leads = not deferred
         meeting.enter(self.row(send, recv))
         yield meeting.opening
-        if rest:
-            yield rest
-            if rest.by_messages:
-                yield from messages()
-        else:
-            yield from self._in_parts(meeting, (send, recv), tag, messages)
-        self.channel.end_meeting(meeting, tag)
-
-    def _in_parts(
-        self, meeting: Meeting, places: tuple[int, int], tag: int | None, messages: Callable[[], Iterable[Runs]]
-    ) -> Iterator[Any]:
-        """The parts after the first synchronization."""
-        peers = self.peers_at(meeting)
-        if self.misses and tag is None:
-            (self.misses.miss() if peers is None else self.misses.reset())()
+        rows = self.reader(meeting)()
+        peers = None if rows is None else self.peers(rows)
         if peers is None:
             yield from messages()
         else:
-            bound = self.bound(self.program, self.like, places, peers, tag)
-            yield from self.work(meeting, self.program, bound)
-
-    def peers_at(self, meeting: Meeting) -> list[int] | None:
-        """The addresses of the peer buffers after the first synchronization; None on all ranks for messages."""
-        rows = self.reader(meeting)()
-        return None if rows is None else self.peers(rows)
-
-    def calls(self, bases: tuple[int, ...]) -> tuple[Calls, Calls]:
-        """The calls before and after the second synchronization, on buffers in host memory at these addresses."""
-        offsets = tuple(map(mod, bases, _LINES)) if self.operation else ()
-        work, after = self.templates.get(offsets) or self._new_templates(offsets)
-        return work.calls(bases, []), after.calls(bases, []) if after.steps else []
-
-    def _new_templates(self, offsets: tuple[int, ...]) -> tuple[Template, Template]:
-        kind = offsets, self.like.dtype, self.operation, self.channel.size
-        both = template(self.program.program, *kind), template(self.program.after, *kind)
-        self.templates[offsets] = both
-        return both
+            yield from self.work(meeting, self.program, self.bound(self.program, self.like, (send, recv), peers, tag))
+        self.channel.end_meeting(meeting, tag)
 
     def bound(
         self,
@@ -145,8 +102,9 @@ class Sharing(ABC):
         tag: int | None,
     ) -> list[Executable]:
         """The programs before and after the second synchronization, bound to buffers at these addresses."""
-        programs = [program.program, program.after]
-        return self.channel.bind_shared(programs, like, places, peers, self.operation, tag)
+        tag, programs = tag or BLOCKING, (program.program, program.after)
+        scratch = self.channel.scratch(like.memory, max(one.scratch for one in programs), tag)
+        return [self.channel.bind_lowered(one, like, places, self.operation, tag, peers, scratch) for one in programs]
 
     def work(self, meeting: Meeting, program: SharedProgram, executables: list[Executable]) -> Iterator[Executable]:
         """The parts after the first synchronization, if the buffers of all ranks can be accessed."""
@@ -155,38 +113,6 @@ class Sharing(ABC):
             yield meeting.closing
             if program.after.steps:
                 yield executables[1]
-
-
-@dataclass
-class _Rest(Deferred):
-    """What follows the first synchronization of a task, in host memory; one executable, because each part takes time.
-
-    If a buffer is not registered, the executable is empty, and messages follow.
-    """
-
-    sharing: Sharing
-    meeting: Meeting
-    places: tuple[int, int]  # the addresses of the buffers
-    by_messages: bool = False
-
-    def bound(self) -> Executable:
-        """The executable."""
-        sharing, closing = self.sharing, self.meeting.closing
-        peers = sharing.peers_at(self.meeting)
-        if peers is None:
-            self.by_messages = True
-            nothing = Executable(self.program, [], [], None)
-            nothing.leads = True
-            return nothing
-        work, after = sharing.program.program, sharing.program.after
-        nbytes = max(work.scratch, after.scratch)
-        scratch = HOST.allocate(nbytes) if nbytes else None
-        first, last = sharing.calls((*self.places, address(scratch), *peers))
-        if sharing.whole is None:
-            sharing.whole = replace(closing.program, steps=[*work.steps, *closing.program.steps, *after.steps])
-        rest = Executable(sharing.whole, [*first, *closing.calls, *last], closing.requests, scratch)
-        rest.waits = [*[None] * len(first), *closing.waits, *[None] * len(last)]
-        return rest
 
 
 @dataclass

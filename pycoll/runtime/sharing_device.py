@@ -25,9 +25,9 @@ from ..arguments.check_buffers import CheckedBuffers
 from ..base.errors import GPUError
 from ..base.user_warnings import warn
 from ..compiler.device import READY
-from ..compiler.program import INPUT, OUTPUT, Finish, Program, Ready, Step
+from ..compiler.program import BLOCKING, INPUT, OUTPUT, Finish, Program, Ready, Step
 from ..compiler.shared import SharedProgram
-from .executable import Executable, Runs
+from .executable import Executable, Steps
 from .failures import TOLERANT
 from .gpu import signals
 from .gpu.ipc import COLUMNS, NotShareable, Position, export
@@ -91,7 +91,9 @@ class DeviceSharing(Sharing):
             begin = lowered if self.program.has_messages or self._signals else ended
             self.on_gpu = replace(self.on_gpu, program=begin(self.on_gpu.program), after=ended(self.on_gpu.after))
 
-    def parts(self, send: int, recv: int, tag: int | None, messages: Callable[[], Iterable[Runs]]) -> Iterator[Any]:
+    def parts(
+        self, send: int, recv: int, tag: int | None, messages: Callable[[], Iterable[Executable]]
+    ) -> Iterator[Any]:
         """The parts of a collective on buffers at these addresses."""
         channel, problems = self.channel, list[str]()
         meeting, like = channel.meeting(self.width, tag), self.like.at(None, None)
@@ -101,7 +103,7 @@ class DeviceSharing(Sharing):
         if signal:
             yield self._now(signal.announce)
         elif self.memory and not (self.program.has_messages or self._signals):
-            yield from channel.bind_shared([READY], replace(_NOTHING, memory=self.memory), (0, 0), (), None, tag)
+            yield channel.bind_lowered(READY, replace(_NOTHING, memory=self.memory), (0, 0), None, tag or BLOCKING)
         meeting.enter(self.row(send, recv, problems, signal))
         yield meeting.opening
         rows = meeting.rows()
@@ -169,13 +171,13 @@ class DeviceSharing(Sharing):
 
     def _now(self, call: Callable[[], object]) -> Executable:
         """A part that makes a call to the GPU, which does not wait."""
-        return self._recorded(Executable(_NOW, [call], [], None))
+        return self._recorded(Steps(_NOW, [call]))
 
     def _when(self, done: AllDone) -> Executable:
         """A part that waits for the GPU."""
-        return self._recorded(Executable(_WHEN, [done.Wait], [], None, {0: done}))
+        return self._recorded(Steps(_WHEN, [done.Wait], None, {0: done}))
 
-    def _recorded(self, part: Executable) -> Executable:
+    def _recorded(self, part: Steps) -> Executable:
         if recorder.current:
             part.record(Tracer(recorder.current, self.channel.comm, part.program, 0, [0], _launches))
         return part

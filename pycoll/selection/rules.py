@@ -80,14 +80,6 @@ def registered_from(primitive: str, form: str = "blocking") -> int:
     return unit * {"nonblocking": 2, "persistent": 4}[form]
 
 
-def most_pieces(rooted: bool, library: str) -> int:
-    """The largest number of eager pieces that take less time than one message inside a host.
-
-    With a root, each rank either sends or receives most of the time.  The numbers were measured with both MPI wheels.
-    """
-    return 9 if rooted and library.startswith("Open MPI") else 5
-
-
 def _bcast(nbytes: int, size: int) -> str:
     return "tree" if nbytes <= 512 * KIB or size <= 4 else "ring"
 

@@ -26,9 +26,8 @@ class SelectionKey(NamedTuple):
 
     `nbytes` is the size of the vector, or of the block of one rank.  `native` is True if the native collective gives
     the same results as the algorithms of pycoll; `drop_in` is True if, in addition, the call is one of `pycoll.Comm`.
-    `registered` is True if the communicator has registered memory that such a call can use; `missed` is True if,
-    nevertheless, buffers of recent calls were not registered.  `slots` is True if the ranks share a host, and can run
-    such calls in its memory.
+    `registered` is True if the communicator has registered memory that such a call can use.  `slots` is True if the
+    ranks share a host, and can run such calls in its memory.
     """
 
     primitive: str
@@ -37,20 +36,20 @@ class SelectionKey(NamedTuple):
     native: bool = False
     drop_in: bool = False
     registered: bool = False
-    missed: bool = False
     slots: bool = False
 
 
 class Choice(NamedTuple):
     """An algorithm, the reason, and the size of its segments in bytes; None for the default size.
 
-    `native_unless_registered` is True if MPI runs the call in case its buffers are not registered.
+    `otherwise` says what runs a blocking call whose buffers turn out not to be registered: "" for this algorithm,
+    "slots", or "native".
     """
 
     algorithm: str
     reason: str
     segment: int | None = None
-    native_unless_registered: bool = False
+    otherwise: str = ""
     slots: bool = False  # in memory of the host, without messages
 
 
@@ -67,7 +66,6 @@ class CommFacts:
     cuda_events: bool = False  # and no rank has set PYCOLL_CUDA_EVENTS=0
     native: bool = False  # no rank has set PYCOLL_NATIVE=0, and all have MPI_THREAD_MULTIPLE
     cores: int = 1  # of the host with the fewest
-    eager: int = 0  # the eager limit inside a host, in bytes; 0 if MPI does not report it
 
     @property
     def size(self) -> int:
@@ -89,24 +87,6 @@ class CommFacts:
         """Whether all ranks are on one host, which has a core for each."""
         return self.host_count == 1 and not self.crowded
 
-    def eager_to(self, rank: int) -> tuple[int, ...]:
-        """The eager limit of messages between a rank and each rank, 0 for other hosts; empty if all are sent whole.
-
-        They are sent whole if a rank may have buffers on a GPU, where each piece would be copied separately.  With
-        MPICH, they are also sent whole if ranks share cores: a rank that waits for room in the queue of another rank
-        occupies the core that this rank needs.
-        """
-        if not self.eager or not self.host_memory or (self.crowded and self.library.startswith("MPICH")):
-            return ()
-        here = self.hosts[rank]
-        if here not in self._eager:
-            self._eager[here] = tuple(self.eager * (host == here) for host in self.hosts)
-        return self._eager[here]
-
-    @cached_property
-    def _eager(self) -> dict[int, tuple[int, ...]]:
-        return {}  # what `eager_to` has returned, by host: computing it takes long with thousands of ranks
-
     def on_host_of(self, rank: int) -> list[int]:
         """The ranks on the host of a rank."""
         return [other for other, host in enumerate(self.hosts) if host == self.hosts[rank]]
@@ -124,7 +104,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
 
     `choices` are the choices for the communicator; `tuned` is the measurement that fits it.
     """
-    primitive, nbytes, commutative, may_be_native, drop_in, registered, _, slots = key
+    primitive, nbytes, commutative, may_be_native, drop_in, registered, slots = key
     if asked is not None:
         return Choice(asked, "requested by the call")
     if name := choices.of(primitive):
@@ -143,19 +123,19 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
         if shared:
             reason += f" without native; registered buffers were measured to be faster from {limit} bytes"
         return Choice(best.algorithm, reason, best.segment)
-    if slots and nbytes <= slots_up_to(primitive, facts.library) and not (registered and nbytes >= limit):
+    if slots and nbytes <= slots_up_to(primitive, facts.library):
+        if registered and nbytes >= limit:  # with registered buffers, all algorithms take the same time
+            return Choice("naive", SLOTS, otherwise="slots")
         return Choice("naive", SLOTS, slots=True)
     if drop_in and nbytes <= native_limit(key, facts):
         return Choice(NATIVE, SHORT)
     reason = "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
     native = may_leave(key, facts) and nbytes <= native_if_ordinary(primitive, facts.library)
-    return Choice(name, reason, native_unless_registered=native)
+    return Choice(name, reason, otherwise=NATIVE if native else "")
 
 
 def native_limit(key: SelectionKey, facts: CommFacts) -> int:
     """The largest size of such calls that are left to MPI at once."""
-    if key.missed and may_leave(key, facts):
-        return native_if_ordinary(key.primitive, facts.library)
     return native_up_to(key.primitive, facts.library, key.registered, facts.own_cores)
 
 

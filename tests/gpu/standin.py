@@ -195,7 +195,7 @@ def forget():
     ipc.refuses = ipc.refuses_events = False
     for channel in channels.values():
         channel.forget_plans()
-        channel.clear()
+        channel.forget_meetings()
         channel._scratch.clear()
     for function in (
         *(streams.own_stream, combine._arithmetic, combine._better, combine._complex_product, combine._compile),

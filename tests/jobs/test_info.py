@@ -9,7 +9,7 @@ def test_it_says_what_all_ranks_run_on():
     job = run(2, ["-m", "pycoll.info"], 60)
     assert job.code == 0, job.output
     assert job.output.count("pycoll: ") == 1 and "\nranks: 2\n" in job.output
-    assert re.search(r"eager limit inside a host: ([1-9]\d+ bytes|unknown)\n", job.output), job.output
+    assert re.search(r"memory that ranks of a host share: (used|not used: .+)\n", job.output), job.output
     assert "warning" not in job.output
 
 

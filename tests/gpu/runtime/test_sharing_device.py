@@ -13,8 +13,6 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import info
-from pycoll.api import call as api_call
-from pycoll.api import requests
 from pycoll.arguments.device_arrays import cupy
 from pycoll.arguments.streams import own_stream
 from pycoll.base import settings
@@ -155,19 +153,6 @@ def test_collectives_in_flight(xp, ipc):
     Call(ipc, "allgather", None).check(memory(xp))
     for call, request in reversed(list(zip(calls, requests))):
         np.testing.assert_array_equal(on_host(request.wait()), call.reference())
-
-
-@pytest.mark.parametrize("form", ["blocking", "nonblocking"])
-def test_calls_in_a_loop_are_checked_and_bound_once(xp, ipc, monkeypatch, form):
-    """Nonblocking calls on the same buffers use the executables of complete ones."""
-    call, where = Call(ipc, "alltoall", None), memory(xp)
-    expected = call.reference()
-    for _ in range(3):
-        call.run(where, form)
-    for module, name in [(api_call, "prepare"), (requests, "prepare"), (channel, "bind")]:
-        monkeypatch.setattr(module, name, None)
-    for _ in range(2):
-        np.testing.assert_array_equal(on_host(call.run(where, form)), expected)
 
 
 def test_persistent_calls_are_bound_once(xp, ipc, monkeypatch):

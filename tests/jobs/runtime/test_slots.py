@@ -9,7 +9,7 @@ import os, signal, sys, threading, time
 import numpy as np
 from mpi4py import MPI
 import pycoll
-from pycoll.runtime.slots import why_unusable
+from pycoll.runtime.host import why_not_shared as why_unusable
 
 if why_unusable():
     print("no core:", why_unusable())

@@ -321,3 +321,15 @@ def test_one_buffer_passed_twice(comm, method):
         last = RANK + 1 if method == "Scan" else SIZE
         if method != "Reduce" or RANK == 0:
             assert (other == last * (last + 1) / 2).all(), number
+
+
+@pytest.mark.parametrize("name", ["Allreduce", "Iallreduce"])
+def test_reductions_whose_buffers_have_two_datatypes(comm, name):
+    """MPI.INT64_T, and the datatype of an array of int64 in mpi4py, which refuses two datatypes."""
+    for number in range(4):
+        send, recv = np.full(5, number), np.zeros(5, int)
+        arguments = [send, [recv, MPI.INT64_T]] if number == RANK % 2 else [send, recv]
+        request = getattr(comm, name)(*arguments)
+        if request:
+            request.Wait()
+        assert (recv == number * SIZE).all()

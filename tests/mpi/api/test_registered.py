@@ -14,7 +14,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.runtime import sharing_choice
 from pycoll.runtime.attach import attach
-from pycoll.runtime.bind import Template
+from pycoll.runtime.sharing import EvenSharing
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 from pycoll.selection.rules import registered_from
 from pycoll.selection.tuning_file import Candidate, FixedChoice, Point, Tuned
@@ -294,7 +294,7 @@ def test_all_ranks_choose_alike_whatever_their_buffers(measured):
                 with pycoll.traffic() as sent:
                     result = pycoll.allreduce(mine[0][:length], mine[1][:length], comm=measured)
                 np.testing.assert_array_equal(result, SIZE * (SIZE - 1) / 2)
-                assert (sent.messages > 0) == (messages and not native), "messages of native are not counted"
+                assert (sent.nbytes > length) == (messages and not native), "messages of native are not counted"
 
 
 class Interrupted(Exception):
@@ -313,12 +313,12 @@ def test_an_interruption_while_a_task_binds(comm, memory, monkeypatch):
         return bound(*arguments)
 
     call = Call(comm, "allreduce", None)
-    expected, arguments, bound = call.reference(), call.place(memory), Template.calls
+    expected, arguments, bound = call.reference(), call.place(memory), EvenSharing.bound
     pycoll.iallreduce(*arguments, comm=comm).wait()  # binds the messages that exchange positions
     numbers = [signal.SIGUSR1] if RANK == 0 else []
     arguments[1][:] = -1
     handler_before = signal.signal(signal.SIGUSR1, handler)
-    monkeypatch.setattr(Template, "calls", bind)
+    monkeypatch.setattr(EvenSharing, "bound", bind)
     try:
         if RANK == 0:
             request = pycoll.iallreduce(*arguments, comm=comm)
@@ -330,6 +330,6 @@ def test_an_interruption_while_a_task_binds(comm, memory, monkeypatch):
             pycoll.iallreduce(*arguments, comm=comm).wait()
     finally:
         signal.signal(signal.SIGUSR1, handler_before)
-    np.testing.assert_array_equal(arguments[1], expected)
+    np.testing.assert_allclose(arguments[1], expected, rtol=1e-5)  # the forms may combine in another order
     monkeypatch.undo()
     np.testing.assert_array_equal(call.run(memory), expected)

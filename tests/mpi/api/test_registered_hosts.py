@@ -127,19 +127,6 @@ def test_calls_in_a_loop_are_checked_and_bound_once(comm, memory, monkeypatch, p
         np.testing.assert_array_equal(call.run(memory), expected)
 
 
-@pytest.mark.skipif(not EVEN, reason="hosts have different numbers of ranks")
-def test_few_requests_are_kept_for_many_positions(comm):
-    """Check that requests are freed, also those of positions that occur again later."""
-    array = pycoll.zeros((channel.KEPT + 20, 4096), np.float32, comm=comm)
-    for _ in range(2):
-        array[:] = RANK
-        for row in array:
-            pycoll.allreduce(MPI.IN_PLACE, row, algorithm="two_level", comm=comm)
-        assert (array == SIZE * (SIZE - 1) / 2).all()
-    assert len(attach(comm)._executables) <= channel.KEPT
-    pycoll.free(array, comm=comm)
-
-
 def test_several_in_flight(comm):
     arrays = [pycoll.zeros(30_000, comm=comm) for _ in range(4)]
     for number, array in enumerate(arrays):

@@ -10,6 +10,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll.arguments.memory import address
 from pycoll.runtime import registered, shared_file, sharing, sharing_varying
 from pycoll.runtime.attach import attach
 from tests.mpi.native import RANK, SIZE, WORLD
@@ -177,10 +178,9 @@ def reduced(comm):
     """Allocate an array, use it, and return it and whether the ranks share it."""
     array = pycoll.empty(COUNT * 4, np.float32, comm=comm)
     array[:] = RANK
-    with pycoll.traffic() as sent:
-        pycoll.allreduce(MPI.IN_PLACE, array, comm=comm)
+    pycoll.allreduce(MPI.IN_PLACE, array, comm=comm)
     assert (array == SIZE * (SIZE - 1) / 2).all()
-    return array, sent.nbytes == 0
+    return array, attach(comm).registered.code(address(array), array.nbytes) >= 0
 
 
 def test_numbers_of_freed_memory_are_used_again(few_areas):

@@ -1,4 +1,4 @@
-"""Methods of `pycoll.Comm` on ordinary buffers where there is registered memory: native collectives run them."""
+"""Methods of `pycoll.Comm` on ordinary buffers where there is registered memory: ranks agree, whatever they pass."""
 
 import numpy as np
 import pytest
@@ -7,10 +7,6 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
-from pycoll.compiler.program import is_native
-from pycoll.runtime.attach import attach
-from pycoll.runtime.misses import ENOUGH
-from pycoll.runtime.plan_shared import SharedPlan
 from pycoll.selection.rules import native_if_ordinary, native_up_to
 from tests.drawn import examples
 from tests.mpi.api.test_comm_collectives_short import may_be_native
@@ -19,6 +15,7 @@ from tests.mpi.native import RANK, SIZE
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")]
 
 COUNT = 36 * 1024  # float32 elements of a block, which are more bytes than Comm leaves to MPI at once
+OFTEN = 8
 NAMES = "Bcast", "Scatter", "Gather", "Allgather", "Alltoall"
 
 
@@ -30,24 +27,13 @@ def registered(comm):
 
 @pytest.fixture
 def ours(comm, registered):
-    """Return the methods of a communicator whose ranks have not found ordinary buffers yet."""
+    """Return the methods of a communicator that may leave calls to MPI."""
     may_be_native(comm)
-    forget(comm)
     return pycoll.Comm(comm)
-
-
-def forget(comm):
-    pycoll.free(pycoll.empty(1, comm=comm), comm=comm)
 
 
 def ordinary():
     return [np.zeros(SIZE * COUNT + 9, np.float32) for _ in range(2)]
-
-
-def native_plans(comm):
-    """Count the plans of calls that MPI runs if buffers are not registered."""
-    plans = attach(comm).plans.values()
-    return sum(isinstance(plan, SharedPlan) and is_native(plan.messages.program) for plan in plans)
 
 
 def call(ours, name, buffers, number, **given):
@@ -87,31 +73,15 @@ def test_the_lengths_of_these_calls(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_after_some_calls_the_ranks_do_not_look_for_registered_buffers(comm, ours, registered, name):
-    for number in range(ENOUGH):
-        assert not attach(comm).misses[name.lower()].many
-        call(ours, name, ordinary(), number)
-    assert attach(comm).misses[name.lower()].many and native_plans(comm) > 0
-    for number in range(8):
-        call(ours, name, registered if (number // 2 + RANK) % 2 else ordinary(), number)
-        assert native_plans(comm) == 0
-    forget(comm)
-    call(ours, name, ordinary(), 0)
-    assert attach(comm).misses[name.lower()].count == 1
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_registered_buffers_are_used_in_between(comm, ours, registered, name):
-    for number in range(3 * ENOUGH):
-        everywhere, here = number % ENOUGH == 5, (number // 4 + RANK) % 2
+    for number in range(2 * OFTEN):
+        everywhere, here = number % OFTEN == 5, (number // 4 + RANK) % 2
         call(ours, name, registered if everywhere or (here and number % 2) else ordinary(), number)
-        assert not attach(comm).misses[name.lower()].many
-        assert attach(comm).misses[name.lower()].count == 0 or not everywhere
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_in_flight_goes_on(comm, ours, name):
-    for number in range(2 * ENOUGH):
+    for number in range(2 * OFTEN):
         goes_on(ours, name, ordinary(), number)
 
 
@@ -119,7 +89,6 @@ def test_what_is_in_flight_goes_on(comm, ours, name):
 @given(st.data())
 def test_ranks_agree_whatever_their_buffers(comm, ours, registered, data):
     """Check random sequences: the same calls on all ranks, with buffers that each rank draws for itself."""
-    forget(comm)
     areas = ordinary(), registered
     mine = np.random.default_rng([RANK, data.draw(st.integers(0, 1000))])
     often = data.draw(st.sampled_from([0.0, 0.1, 0.9, 1.0]))
@@ -142,19 +111,18 @@ def test_ranks_agree_whatever_their_buffers(comm, ours, registered, data):
 
 def test_a_named_algorithm_and_functions_run_the_schedules_of_pycoll(comm, ours):
     send, recv = ordinary()
-    for _ in range(ENOUGH + 2):
+    for _ in range(OFTEN + 2):
         with pycoll.traffic() as sent:
             ours.Allgather(send[:COUNT], recv[: SIZE * COUNT], algorithm="ring")
             pycoll.allgather(send[:COUNT], recv[: SIZE * COUNT], comm=comm)
         assert sent.nbytes >= 8 * COUNT
-    assert native_plans(comm) == 0 and not attach(comm).misses["allgather"].many
 
 
 @pytest.mark.parametrize("algorithm", [None, "native"])
 @pytest.mark.parametrize("longer", [[0], range(SIZE)], ids=["one", "all"])
 @pytest.mark.parametrize("count", [40, COUNT])
 def test_arrays_may_be_longer_than_the_count(comm, ours, registered, count, longer, algorithm):
-    for number in range(ENOUGH + 2):
+    for number in range(OFTEN + 2):
         more = count if RANK in longer else 0
         send, recv = np.full(count + more, RANK + number, np.float32), np.zeros(SIZE * count + more, np.float32)
         ours.Allgather([send, count, MPI.FLOAT], [recv, count, MPI.FLOAT], algorithm=algorithm)
@@ -166,7 +134,7 @@ def test_arrays_may_be_longer_than_the_count(comm, ours, registered, count, long
 
 def test_arrays_may_overlap_if_the_parts_that_are_used_do_not(comm, ours):
     """Check calls of which MPI may run one, and calls that it does not run."""
-    for number in range(ENOUGH + 2):
+    for number in range(OFTEN + 2):
         area = np.full((SIZE + 1) * COUNT, RANK + number, np.float32)
         ours.Allgather([area, COUNT, MPI.FLOAT], [area[COUNT:], COUNT, MPI.FLOAT])
         assert (area[COUNT:] == np.repeat(np.arange(SIZE) + number, COUNT)).all()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pycoll.runtime import slots
+from pycoll.runtime import host
 
 
 @pytest.fixture(autouse=True)
 def with_core():
-    if why := slots.why_unusable():
+    if why := host.why_not_shared():
         pytest.skip(why)

@@ -119,6 +119,32 @@ def test_wrong_arguments_raise_an_error_in_every_call(comm, name, arguments):
         assert total[0] == number * SIZE
 
 
+@pytest.mark.parametrize("name", ["Alltoall", "Allgather", "Reduce_scatter_block", "Gather", "Scatter"])
+def test_counts_are_those_of_blocks(comm, name):
+    """Calls with as many bytes in a buffer are of other kinds if they give no count."""
+    takes, gives, n = (
+        name in ("Alltoall", "Reduce_scatter_block", "Scatter"),
+        name in ("Alltoall", "Allgather", "Gather"),
+        2 * SIZE,
+    )
+    op = [MPI.SUM] if name == "Reduce_scatter_block" else []
+
+    def used(array, blocks, counted):
+        part = array[: n * blocks // (1 if counted else SIZE)]
+        return [part, n if blocks > 1 else part.size, MPI.INT64_T] if counted else part
+
+    for counted in (True, False, True, False):
+        for send_in_place in (False, True) if name in ("Alltoall", "Allgather", "Reduce_scatter_block") else (False,):
+            outcomes = []
+            for on in (WORLD, comm):
+                send, recv = np.arange(n * SIZE) + 1000 * RANK, np.full(n * SIZE, RANK)
+                given = MPI.IN_PLACE if send_in_place else used(send, SIZE if takes else 1, counted)
+                blocks = SIZE if gives or (send_in_place and takes) else 1
+                getattr(on, name)(given, used(recv, blocks, counted), *op)
+                outcomes.append(recv)
+            np.testing.assert_array_equal(*outcomes)
+
+
 @pytest.mark.parametrize("datatype", [MPI.INT64_T, MPI.INT64_T.Dup(), MPI.INT64_T.Create_contiguous(1).Commit()])
 def test_displacements_that_change(comm, datatype):
     """Also of datatypes that the front does not know; displacements behind the end are refused in every call."""
@@ -160,6 +186,28 @@ def test_a_root_that_runs_ahead_of_a_rank_that_has_made_no_call():
             comm.Bcast(values, SIZE - 1)
             assert (values == number).all(), (turn, number)
         comm.Free()
+
+
+@pytest.mark.parametrize("turns", [1 << 31, 1 << 32])
+def test_ranks_that_publish_nothing_for_billions_of_turns(comm, turns):
+    """Numbers of turns wrap around; the turns in which nothing special happens are left out here."""
+    slots = attach(comm).slots
+    small, large = np.zeros(4), np.zeros(40_000)
+    for number in (1, 2):
+        for values in (small, large):
+            comm.Allreduce(np.full_like(values, number), values)
+            assert (values == number * SIZE).all()
+        for later in range(1 << 30, turns + 1, 1 << 30):
+            WORLD.Barrier()
+            slots.turn = slots.left = ((slots.turn & -(1 << 30)) + (1 << 30) - 8) % (1 << 32)
+            for _ in range(16):
+                comm.Bcast(values := np.full(2, later if RANK == 0 else 0))
+                assert (values == later).all()
+        for values in (small, large):
+            if RANK:
+                time.sleep(0.05)
+            comm.Allreduce(np.full_like(values, -number), values)
+            assert (values == -number * SIZE).all()
 
 
 def test_buffers_that_overlap_are_refused_in_every_call(comm):

@@ -12,8 +12,7 @@ import pycoll
 from pycoll.base.settings import configure
 from pycoll.compiler.blocks import compiled
 from pycoll.runtime.attach import attach, channels
-from pycoll.runtime.channel import KEPT, SMALL
-from pycoll.runtime.plan import EAGER
+from pycoll.runtime.channel import KEPT
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -105,7 +104,7 @@ def test_one_array_whose_dtype_changes():
         pycoll.allreduce(send, recv)
 
 
-@pytest.mark.parametrize("count", [4, EAGER])
+@pytest.mark.parametrize("count", [4, 4096])
 def test_one_array_that_changes_between_calls(count):
     send, recv = np.ones(count), np.empty(count)
     for step in range(4):
@@ -134,44 +133,20 @@ def test_no_more_than_so_many_are_kept():
     channel = attach(WORLD)
     for n in range(1, 6 * KEPT):
         pycoll.allreduce(np.ones(n), np.empty(n))
-        assert len(channel._executables) <= KEPT and len(channel.plans) <= KEPT
+        assert len(channel.plans) <= KEPT
 
 
 @pytest.mark.skipif(not 1 < SIZE < 4, reason="the same with other numbers of ranks; one rank needs no scratch")
-def test_scratch_is_given_back():
-    comm = WORLD.Dup()
-    channel = attach(comm)
-    for n in (10, 100_000, 500_000):
-        values = np.ones(n)
-        pycoll.allreduce(MPI.IN_PLACE, values, algorithm="ring", comm=comm)
-        np.testing.assert_array_equal(values, SIZE)
-    assert channel._scratch, "the last call is kept, with its scratch"
-    for n in range(1, KEPT + 1):
-        pycoll.bcast(np.ones(n), comm=comm)
-    gc.collect()
-    assert not channel._scratch
-    comm.Free()
-
-
-@pytest.mark.skipif(not 1 < SIZE < 4, reason="the same with other numbers of ranks; one rank sends nothing")
-def test_requests_and_scratch_that_are_kept_are_bounded(monkeypatch):
-    monkeypatch.setattr("pycoll.runtime.channel.KEPT_REQUESTS", 100)
+def test_scratch_that_is_kept_is_bounded(monkeypatch):
     monkeypatch.setattr("pycoll.runtime.channel.KEPT_SCRATCH", 1 << 20)
     comm = WORLD.Dup()
     channel = attach(comm)
-    configure(segment=1 << 10)
-    try:
-        for n in (100, 10_000, 50_000, 100, 10_000, 50_000, 1_000):
-            values = np.ones(n)
-            pycoll.allreduce(MPI.IN_PLACE, values, algorithm="ring", comm=comm)
-            np.testing.assert_array_equal(values, SIZE)
-            held = [len(one.requests) for one in channel._executables.values()]
-            assert channel._requests == sum(held) and (sum(held) <= 100 or len(held) == 1)
-            scratch = {id(one.scratch): one.scratch.nbytes for one in channel._executables.values()}
-            assert sum(scratch.values()) <= (1 << 20) + SMALL or len(held) == 1
-    finally:
-        configure(segment=None)
-        comm.Free()
+    for n in (10, 100_000, 10, 500_000, 1_000_000):
+        values = np.ones(n)
+        pycoll.allreduce(MPI.IN_PLACE, values, algorithm="ring", comm=comm)
+        np.testing.assert_array_equal(values, SIZE)
+        assert 0 < sum(one.nbytes for one in channel._scratch.values()) <= 2 << 20
+    comm.Free()
 
 
 def test_uneven_arrivals():
@@ -204,19 +179,6 @@ def test_a_buffer_made_read_only_between_calls():
     recv.flags.writeable = False
     with pytest.raises(ValueError, match="recvbuf is read-only"):
         pycoll.allreduce(send, recv)
-
-
-def test_what_is_used_stays_bound():
-    channel = attach(WORLD)
-    send, recv = np.ones(3), np.empty(3)
-    pycoll.allreduce(send, recv)
-    calls = next(reversed(channel._executables.values())).calls
-    for _ in range(3):
-        keep = [np.ones(5) for _ in range(KEPT // 2)]
-        for values in keep:
-            pycoll.allreduce(values, np.empty(5))
-        pycoll.allreduce(send[:], recv[:])
-    assert any(bound.calls is calls for bound in channel._executables.values())
 
 
 @pytest.mark.parametrize("name", ["segment", "pipeline"])

@@ -1,6 +1,8 @@
 """Collectives in flight progress in every call that waits for other ranks, even if their communicator is freed."""
 
+import signal
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,8 +10,9 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll import parallel
+from pycoll.compiler.program import Program
 from pycoll.runtime.attach import attach
-from pycoll.runtime.executable import Deferred, Executable
+from pycoll.runtime.executable import Steps
 from pycoll.runtime.progress import Task, tasks
 from tests.mpi.native import RANK, SIZE, WORLD
 
@@ -190,34 +193,55 @@ def test_two_threads():
     second.Free()
 
 
-class Part(Deferred):
-    """A deferred part that raises an error when it is bound, so many times."""
-
-    def __init__(self, errors):
-        self.errors, self.done = errors, []
-
-    def bound(self):
-        self.done.append("bound")
-        if len(self.done) <= self.errors:
-            raise MemoryError
-        return Executable(self.program, [lambda: self.done.append("called")], [], None)
+class Interrupted(Exception):
+    pass
 
 
-def test_a_deferred_part_is_bound_again_after_an_interruption():
-    part = Part(1)
-    with pytest.raises(MemoryError):
-        Task([part], "test", attach(WORLD)).finish()
-    assert part.done == ["bound", "bound", "called"]
+@pytest.fixture
+def signalled():
+    """Return a function during which a signal handler raises an exception, which is not written in Python."""
+
+    def handler(number, frame):
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield partial(signal.raise_signal, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("method", ["run", "finish"])
+def test_a_task_goes_on_after_an_exception_of_a_signal_handler(signalled, method):
+    """The exception is raised after a step, or for `run` also while the parts are made."""
+    done = []
+
+    def parts():
+        yield Steps(Program([], [], 0), [signalled, lambda: done.append("first")])
+        yield Steps(Program([], [], 0), [lambda: done.append("last")])
+
+    def interrupted_parts():
+        for number, part in enumerate(parts()):
+            yield part if number else Steps(Program([], [], 0), [lambda: done.append("first")])
+            if number == 0:
+                signalled()
+
+    for made in [parts, interrupted_parts] if method == "run" else [parts]:
+        done.clear()
+        with pytest.raises(Interrupted):
+            getattr(Task(made(), "test", attach(WORLD)), method)()
+        assert done[0] == "first" and done[-1] == "last" and not tasks
     pycoll.barrier()
 
 
-def test_a_task_ends_if_a_deferred_part_cannot_be_bound():
+def test_a_task_ends_if_a_part_cannot_be_made():
+    def parts():
+        yield Steps(Program([], [], 0), [])
+        raise MemoryError
+
     comm = WORLD.Dup()
-    part = Part(9)
-    task = Task([part], "test", attach(comm))
+    task = Task(parts(), "test", attach(comm))
     with pytest.raises(MemoryError):
         task.finish()
-    assert task.done and not tasks and part.done == ["bound"] * 2
+    assert task.done and not tasks
     with pytest.raises(pycoll.CollectiveInterrupted, match="MemoryError"):
         pycoll.barrier(comm=comm)
     comm.Free()

@@ -14,6 +14,8 @@ import numpy as np
 
 from pycoll.compiler.program import Apply, CopyBytes, Divide, Finish, Program, Ready, Region, Start, Wait
 
+LOCAL = Apply, CopyBytes, Divide
+
 
 class Machine:
     """The programs and buffers of all ranks; `run` executes the programs to their end."""
@@ -72,9 +74,7 @@ class Machine:
         """Execute one step, or queue it for the GPU; return False if the step must wait for a message."""
         step = self.programs[rank].steps[number]
         if isinstance(step, Ready) or (
-            self.on_device
-            and isinstance(step, Apply | CopyBytes | Divide)
-            and any(region.buffer in self.on_device for region in step)
+            self.on_device and isinstance(step, LOCAL) and any(region.buffer in self.on_device for region in step)
         ):
             self.queues[rank].append((number, step))
             return True

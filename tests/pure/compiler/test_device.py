@@ -72,7 +72,7 @@ def run(algorithm, size, way, root=0, count=7, segment=1 << 20, segments=3, in_p
     return programs
 
 
-@pytest.mark.parametrize("sizes", [(1, 2, 3), pytest.param((8,), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 2, 3), pytest.param((5,), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("algorithm", EVEN, ids=str)
 def test_small_machine(algorithm, way, sizes):
@@ -96,7 +96,7 @@ def test_small_machine(algorithm, way, sizes):
 @given(st.data())
 @pytest.mark.parametrize("algorithm", EVEN, ids=str)
 def test_drawn_machines(algorithm, data):
-    size = data.draw(st.integers(1, 12), "size")
+    size = data.draw(st.integers(1, 9), "size")
     run(
         algorithm,
         size,

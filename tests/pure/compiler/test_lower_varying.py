@@ -108,7 +108,7 @@ def test_counts_of_all_kinds(algorithm):
 @given(st.data())
 @pytest.mark.parametrize("algorithm", VARYING, ids=str)
 def test_drawn_counts(algorithm, data):
-    size = data.draw(st.integers(1, 9), "size")
+    size = data.draw(st.integers(1, 7), "size")
     row = st.lists(st.integers(0, 20), min_size=size, max_size=size)
     run(
         algorithm,

@@ -15,9 +15,6 @@ from pycoll.compiler.program import (
     RECV,
     SCRATCH,
     SEND,
-    Apply,
-    CopyBytes,
-    Divide,
     Finish,
     Program,
     Start,
@@ -29,7 +26,7 @@ from pycoll.schedule.registry import algorithms_of, find
 from tests.drawn import examples
 from tests.quick import quick
 
-from .machine import Machine
+from .machine import LOCAL, Machine
 from .test_lower import EVEN, IN_PLACE_EVERYWHERE, buffers
 
 PULLED = [algorithm for algorithm in EVEN if algorithm.primitive.name != "barrier"]
@@ -51,13 +48,16 @@ class Interleaved(Machine):
     def run(self, order):
         numbers, at = random.Random(order[0]), [0] * len(self.programs)
         eager = numbers.choice([0, 0.3, 0.9])
-        while going := [rank for rank, program in enumerate(self.programs) if at[rank] < len(program.steps)]:
+        going = [rank for rank, program in enumerate(self.programs) if program.steps]
+        while going:
             numbers.shuffle(going)
             if numbers.random() < eager and self.queues[going[0]]:
                 self.do(going[0], self.queues[going[0]].popleft()[1])
             moved = next((rank for rank in going if self.step(rank, at[rank])), None)
             assert moved is not None, f"deadlock at {[self.programs[rank].steps[at[rank]] for rank in going]}"
             at[moved] += 1
+            if at[moved] == len(self.programs[moved].steps):
+                going.remove(moved)
         assert not any(self.queues), "a program has ended, and its GPU not"
         assert not any(sends or receives for sends, receives in self.pairs.values()), "messages left over"
 
@@ -105,7 +105,7 @@ def run(algorithm, hosts, root=0, count=7, segment=1 << 20, segments=3, in_place
                 machine.memory[rank] += [machine.memory[other][which]]
                 readable |= {peer_buffer(place, which)} if (place, which) in one.needed else set()
         for step in one.program.steps:
-            if isinstance(step, Apply | CopyBytes | Divide):
+            if isinstance(step, LOCAL):
                 assert step[-1].buffer < 3 and all(region.buffer in readable for region in step if region.buffer > 2)
         assert not any(message.region.size and message.peer in here for message in one.program.messages)
     machine.run([seed])
@@ -124,7 +124,7 @@ def test_two_levels_need_no_messages_inside_hosts(algorithm, in_place, way):
     """Check that all hosts of equal size read blocks, for any placement of the ranks."""
     for hosts in [(0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 1, 1, 1), (0, 1, 2, 2, 0, 1), (0, 0, 0, 0)]:
         for root in range(len(hosts)) if algorithm.primitive.rooted else [0]:
-            for number, count in enumerate((6, 37, 240)):
+            for number, count in enumerate((6, 37, 120)):
                 assert all(run(algorithm, hosts, root, count, 40, in_place=in_place, seed=root + number, way=way))
 
 
@@ -142,7 +142,7 @@ def test_blocks_from_or_to_a_root_need_no_messages_on_its_host(primitive, in_pla
 @given(st.data())
 @pytest.mark.parametrize("algorithm", PULLED, ids=str)
 def test_drawn_machines(algorithm, data):
-    size = data.draw(st.integers(1, 12), "size")
+    size = data.draw(st.integers(1, 9), "size")
     run(
         algorithm,
         tuple(data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size), "hosts")),

@@ -1,10 +1,8 @@
-from dataclasses import replace
-
 import pytest
 
 from pycoll.schedule.registry import PRIMITIVES, find
 from pycoll.selection.choices import Choices
-from pycoll.selection.rules import choose, native_up_to, registered_from
+from pycoll.selection.rules import choose, native_up_to, registered_from, slots_up_to
 from pycoll.selection.select import SHORT, CommFacts, SelectionKey, select
 
 
@@ -42,32 +40,18 @@ def test_each_rank_may_have_its_own_core(hosts, cores, own):
     assert CommFacts(hosts, cores=cores).own_cores == own
 
 
-def test_the_eager_limit_holds_inside_a_host():
-    facts = CommFacts((0, 1, 1, 0), cores=2, eager=500)
-    assert facts.eager_to(1) == (0, 500, 500, 0)
-    assert not facts.crowded
-    assert replace(facts, eager=0).eager_to(1) == replace(facts, host_memory=False).eager_to(1) == ()
-
-
-@pytest.mark.parametrize("library, eager", [("Open MPI 5", (0, 500, 500, 500)), ("MPICH 5", ())])
-def test_messages_to_ranks_that_share_cores(library, eager):
-    facts = CommFacts((0, 1, 1, 1), library=library, cores=2, eager=500)
-    assert facts.crowded
-    assert facts.eager_to(2) == eager
-
-
 @pytest.mark.parametrize(
     "nbytes, native", [(128 << 10, False), ((128 << 10) + 1, True), (512 << 10, True), (1 << 20, False)]
 )
 def test_calls_that_mpi_runs_if_buffers_are_not_registered(nbytes, native):
     key = SelectionKey("scatter", nbytes, drop_in=True, registered=True)
-    assert select(None, key, CommFacts((0, 0)), Choices(), None).native_unless_registered == native
-    assert not select(None, key._replace(drop_in=False), CommFacts((0, 0)), Choices(), None).native_unless_registered
-    assert not select(None, key, CommFacts((0, 1)), Choices(), None).native_unless_registered
-    assert (select(None, key._replace(missed=True), CommFacts((0, 0)), Choices(), None).reason == SHORT) == (
-        nbytes <= 512 << 10
+    assert select(None, key, CommFacts((0, 0)), Choices(), None).otherwise == ("native" if native else "")
+    assert not select(None, key._replace(drop_in=False), CommFacts((0, 0)), Choices(), None).otherwise
+    assert not select(None, key, CommFacts((0, 1)), Choices(), None).otherwise
+    assert select(None, key._replace(slots=True), CommFacts((0, 0)), Choices(), None).otherwise == (
+        "slots" if nbytes <= slots_up_to("scatter", "") else "native" if native else ""
     )
-    assert not select("ring", key, CommFacts((0, 0)), Choices(), None).native_unless_registered
+    assert not select("ring", key, CommFacts((0, 0)), Choices(), None).otherwise
 
 
 @pytest.mark.parametrize("registered", [False, True])

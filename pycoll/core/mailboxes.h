@@ -1,0 +1,91 @@
+/* Mailboxes: a queue of entries in memory that two processes share; one process writes it, the other one reads it.
+
+   The writer fills an entry and then sets its sequence number, with release order; the reader takes entries in order and
+   then advances `taken`.  A process that finds nothing to do sleeps on its bell, which the other processes ring when they
+   have written or taken an entry while it sleeps. */
+
+#pragma once
+
+#include "atomics.h"
+#ifdef __linux__
+#include <sys/uio.h>
+#endif
+
+#define ENTRIES 4
+#define ENTRY_SIZE (1 << 14)
+#define ENTRY_HEADER 24
+
+typedef struct {
+    _Atomic uint32_t sequence; /* the number of this entry, counted from 1 */
+    uint32_t tag;
+    int64_t size;     /* of the message, or what the entry is instead of the beginning of a message */
+    uint64_t address; /* of a long message, which the reader copies itself; or what an entry refers to */
+    char data[ENTRY_SIZE + CACHE_LINE - ENTRY_HEADER];
+} entry;
+
+typedef struct {
+    _Atomic uint32_t taken; /* the number of entries that were read */
+    char rest[CACHE_LINE - 4];
+    entry entries[ENTRIES];
+} mailbox;
+
+static inline int entry_is(entry *e, uint32_t number) {
+    return atomic_load_explicit(&e->sequence, memory_order_acquire) == number;
+}
+
+static inline void entry_set(entry *e, uint32_t number) {
+    atomic_store_explicit(&e->sequence, number, memory_order_release);
+}
+
+static inline uint32_t mailbox_taken(mailbox *m) { return atomic_load_explicit(&m->taken, memory_order_acquire); }
+
+static inline void mailbox_take(mailbox *m, uint32_t number) {
+    atomic_store_explicit(&m->taken, number, memory_order_release);
+}
+
+/* Ring a bell if its process sleeps.  The fence orders what was written before and the look at the sleepers, as the
+   atomic addition in `bell_sleep` orders the sleeper and its last look at the mailboxes. */
+static inline void bell_ring(counter *bell) {
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&bell->sleepers, memory_order_relaxed)) {
+        atomic_fetch_add(&bell->value, 1);
+#ifdef __linux__
+        syscall(SYS_futex, &bell->value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+#endif
+    }
+}
+
+/* Before the last look at the mailboxes: announce the sleep; return the value to sleep on. */
+static inline uint32_t bell_announce(counter *bell) {
+    atomic_fetch_add(&bell->sleepers, 1);
+    return atomic_load(&bell->value);
+}
+
+static inline void bell_sleep(counter *bell, uint32_t value, long nanoseconds) {
+    struct timespec most = {0, nanoseconds};
+#ifdef __linux__
+    syscall(SYS_futex, &bell->value, FUTEX_WAIT, value, &most, NULL, 0);
+#else
+    most.tv_nsec = nanoseconds < 50000 ? nanoseconds : 50000;
+    nanosleep(&most, NULL);
+#endif
+}
+
+static inline void bell_leave(counter *bell) { atomic_fetch_sub(&bell->sleepers, 1); }
+
+/* Copy memory of another process; return whether all was copied. */
+static inline int copy_from_process(int process, void *to, uint64_t from, size_t size) {
+#ifdef __linux__
+    while (size) {
+        struct iovec here = {to, size}, there = {(void *)(uintptr_t)from, size};
+        ssize_t copied = process_vm_readv(process, &here, 1, &there, 1, 0);
+        if (copied <= 0) return 0;
+        to = (char *)to + copied;
+        from += copied;
+        size -= copied;
+    }
+    return 1;
+#else
+    return size == 0;
+#endif
+}

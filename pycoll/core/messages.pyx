@@ -1,0 +1,716 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The machine for programs with messages: runs them on buffers in host memory.
+
+A run is a program, the addresses of the buffers of one call, and how far it is.  `Run.advance` continues until it would
+have to wait, so blocking, nonblocking and persistent collectives are one thing.
+
+Messages between two ranks of a host travel through a mailbox, a queue of entries in memory that they share.  They are
+copied into entries, and out of them.  Of a long message, an entry has only the address, and the receiver copies the
+message from the memory of the sender; where the system forbids this, it travels in entries too.  As in MPI, messages with the same tag match in the order in which they are started.  All other messages are those of MPI, whose
+functions are called by their addresses.
+"""
+
+cimport numpy as np
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memmove, memset
+
+from .machine cimport APPLY, COPY, DIVIDE, SCRATCH, START, WAIT, Arithmetic, Step, Steps, Waiting, counter
+
+np.import_array()
+
+cdef extern from "mailboxes.h" nogil:
+    enum:
+        ENTRIES, ENTRY_SIZE
+    ctypedef struct entry:
+        uint32_t tag
+        int64_t size
+        uint64_t address
+        char data[1]
+    ctypedef struct mailbox:
+        entry entries[1]
+    int entry_is(entry *e, uint32_t number)
+    void entry_set(entry *e, uint32_t number)
+    uint32_t mailbox_taken(mailbox *m)
+    void mailbox_take(mailbox *m, uint32_t number)
+    void bell_ring(counter *bell)
+    uint32_t bell_announce(counter *bell)
+    void bell_sleep(counter *bell, uint32_t value, long nanoseconds)
+    void bell_leave(counter *bell)
+    int copy_from_process(int process, void *to, uint64_t start, size_t size)
+    int64_t nanoseconds_now()
+    void pause_briefly()
+    int sched_yield()
+
+cdef extern from "fenv.h" nogil:
+    int FE_DIVBYZERO, FE_OVERFLOW, FE_UNDERFLOW, FE_INVALID
+    int feclearexcept(int)
+    int fetestexcept(int)
+
+cdef int ERRORS = FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW | FE_INVALID
+
+cdef enum:
+    LONG = ENTRIES * ENTRY_SIZE  # bytes; messages up to this length need no reply of their receiver
+    SPREAD = 1 << 8  # bytes between two bells
+    NAP = 50000  # nanoseconds of the first nap
+    TURNS = 1000  # how often a rank looks for a message of MPI before it calls `idle`
+    SHORT_RUN = 1 << 15  # bytes of the programs that keep the lock of the interpreter until they wait
+cdef enum:
+    IDLE, STARTED, COMPLETE  # states of messages
+cdef enum:
+    CONTINUED = -1, COPIED = -2  # sizes in entries: the message before goes on; a long message was copied
+cdef enum:
+    TOO_LONG = -1, UNREADABLE = -2  # what is wrong with a message; positive numbers are error codes of MPI
+
+ctypedef int (*Begin)(void *, int, void *, int, int, void *, void *) noexcept nogil  # MPI_Isend and MPI_Irecv
+ctypedef int (*Test)(void *, int *, void *) noexcept nogil
+
+cdef struct Message:  # of a program
+    bint outgoing
+    int peer
+    int buffer
+    np.npy_intp start, size
+
+cdef struct Pending:  # a message of a run
+    Pending *next
+    char *address
+    np.npy_intp size
+    np.npy_intp moved  # how many bytes were written or read
+    uint64_t sender  # where the sender keeps account of the message
+    void *request  # of MPI; a handle may have fewer bytes
+    uint32_t tag
+    int peer
+    int state
+    int problem  # what is wrong with it
+    bint acknowledges  # it only says that a long message was copied
+
+cdef struct Early:  # a message whose receive has not started
+    Early *next
+    uint32_t tag
+    np.npy_intp size, moved
+    uint64_t address, sender  # of a long message
+    char *data
+
+cdef struct Peer:
+    bint near  # messages travel through the mailboxes
+    mailbox *out
+    mailbox *inbox
+    counter *bell
+    int process
+    uint32_t written, taken  # entries
+    uint32_t seen  # the number of entries that the peer had taken when this rank looked
+    int expected  # receives, and long messages that the peer has to copy
+    Pending *sends
+    Pending *last_send
+    Pending *receives
+    Pending *last_receive
+    Early *early
+    Early *last_early
+    Pending *incoming  # the receive of the message that goes on in the next entry
+    Early *incoming_early
+
+FLOATING_POINT_ERRORS = {"divide": FE_DIVBYZERO, "over": FE_OVERFLOW, "under": FE_UNDERFLOW, "invalid": FE_INVALID}
+"""The bits of `Run.errors`, by their names in `numpy.geterr`."""
+
+
+TOKEN_AT = SPREAD // 2
+"""A place in the memory of the mailboxes, behind the first bell, in which a number identifies the memory."""
+
+
+def mailboxes_size(int size):
+    """The bytes of the mailboxes of a host with `size` ranks."""
+    return size * SPREAD + <size_t>size * size * sizeof(mailbox)
+
+
+def copied(int process, size_t address):
+    """A number of 64 bits in the memory of another process; None if the system forbids this rank to read it."""
+    cdef int64_t number
+    return number if copy_from_process(process, &number, address, sizeof(number)) else None
+
+
+cdef class Code(Arithmetic):
+    """A program of `pycoll.compiler.program`, as the machine reads it.
+
+    Parameters
+    ----------
+    program : pycoll.compiler.program.Program
+        The program.
+    ufunc : numpy.ufunc, optional
+        The operation, if NumPy has a loop for it.
+    dtype : numpy.dtype
+        The dtype of the operands.
+    divisor : numpy.generic, optional
+        The number of ranks, in the real dtype of the operands, if there are Divide steps and a loop for them.
+    compute : callable, optional
+        What combines and divides without a loop, and where operands are not aligned: called with the addresses of the
+        operands and of the result, and the size in bytes; without a second operand, it divides.  It returns an exception
+        that a signal handler has raised meanwhile, or None.
+    """
+
+    cdef Steps steps
+    cdef Message *messages
+    cdef readonly int count  # of messages
+    cdef object compute_in_python
+    cdef readonly np.npy_intp scratch
+    cdef readonly int alignment  # of operands
+    cdef int buffers
+    cdef bint short, computes
+
+    def __cinit__(self, program, ufunc, dtype, divisor, compute):
+        cdef np.npy_intp moved = 0
+        self.find_loops(ufunc, dtype, divisor)
+        self.steps, self.count = Steps(program.steps), len(program.messages)
+        self.messages = <Message *>PyMem_Malloc(max(1, self.count) * sizeof(Message))
+        if self.messages == NULL:
+            raise MemoryError
+        self.buffers = SCRATCH + 1
+        for i, message in enumerate(program.messages):
+            self.messages[i].outgoing, self.messages[i].peer = message.outgoing, message.peer
+            self.messages[i].buffer, self.messages[i].start, self.messages[i].size = message.region
+            moved += message.region.size
+        for i in range(self.steps.length):
+            if self.steps.steps[i].kind in (COPY, APPLY, DIVIDE):
+                self.computes = self.computes or self.steps.steps[i].kind != COPY
+                moved += self.steps.steps[i].size
+                for k in range(3):
+                    self.buffers = max(self.buffers, self.steps.steps[i].buffers[k] + 1)
+        self.short, self.scratch, self.compute_in_python = moved <= SHORT_RUN, program.scratch, compute
+        self.alignment = dtype.alignment if ufunc is not None else 1
+
+    def __dealloc__(self):
+        PyMem_Free(self.messages)
+
+
+cdef class Mailboxes(Waiting):
+    """How the messages of one communicator travel.
+
+    Parameters
+    ----------
+    oversubscribed, idle, give_up
+        See `Waiting`.
+    memory : buffer, optional
+        The mailboxes of this host, or None: then all messages are those of MPI.
+    places : list of int
+        For each rank, its place on this host, or -1 if its messages are those of MPI.
+    rank : int
+        The rank of this process.
+    processes : list of int
+        For each rank, its process; 0 if long messages travel in several entries.
+    functions : tuple of int
+        The addresses of MPI_Isend, MPI_Irecv and MPI_Test.
+    handles : tuple of int
+        The handles of MPI.BYTE and of the communicator.
+    error_of : callable
+        Makes an exception from an error code of MPI; from 0, for a message that is longer than its receive buffer.
+    """
+
+    cdef object memory, error_of
+    cdef Peer *peers
+    cdef int rank, size
+    cdef counter *bell
+    cdef Begin send, receive
+    cdef Test test
+    cdef void *byte
+    cdef void *comm
+    cdef bint busy  # a thread is in here
+    cdef readonly bint near  # some messages travel through mailboxes
+    cdef list abandoned  # runs that have ended early: other ranks may access their buffers
+
+    def __cinit__(self, bint oversubscribed, idle, give_up, memory, places, int rank, processes, functions, handles, error_of):
+        cdef unsigned char[::1] view
+        cdef Peer *peer
+        cdef char *start = NULL
+        cdef char *boxes = NULL
+        cdef int here = places[rank], count = sum([place >= 0 for place in places])
+        self.rank, self.size, self.error_of, self.abandoned = rank, len(places), error_of, []
+        self.peers = <Peer *>PyMem_Calloc(self.size, sizeof(Peer))
+        if self.peers == NULL:
+            raise MemoryError
+        isend, irecv, test = functions
+        self.send, self.receive, self.test = <Begin><size_t>isend, <Begin><size_t>irecv, <Test><size_t>test
+        byte, comm = handles
+        self.byte, self.comm = <void *><size_t>byte, <void *><size_t>comm
+        if memory is None:
+            return
+        view = memory
+        start = <char *>&view[0]
+        boxes = start + count * SPREAD
+        self.memory, self.near, self.bell = memory, True, <counter *>(start + here * SPREAD)
+        for other, place in enumerate(places):
+            if place < 0 or place == here:
+                continue
+            peer = &self.peers[<int>other]
+            peer.near, peer.process = True, processes[other]
+            peer.bell = <counter *>(start + <int>place * SPREAD)
+            peer.out = <mailbox *>(boxes + (<size_t>here * count + <size_t>place) * sizeof(mailbox))
+            peer.inbox = <mailbox *>(boxes + (<size_t>place * count + <size_t>here) * sizeof(mailbox))
+
+    def __dealloc__(self):
+        cdef Early *early
+        for other in range(self.size):
+            while self.peers[other].early != NULL:
+                early = self.peers[other].early
+                self.peers[other].early = early.next
+                free(early.data)
+                free(early)
+        PyMem_Free(self.peers)
+
+    def raise_delayed(self):
+        """Raise the exception of a signal handler that came while a program ran, if there is one."""
+        self.end_run()
+
+    cdef void begin(self, Pending *message, bint outgoing) noexcept nogil:
+        """Start a message."""
+        cdef Peer *peer = &self.peers[message.peer]
+        message.moved, message.state, message.problem, message.next = 0, STARTED, 0, NULL
+        if not peer.near:
+            function = self.send if outgoing else self.receive
+            code = function(
+                message.address, <int>message.size, self.byte, message.peer, <int>message.tag, self.comm, &message.request
+            )
+            if code:
+                message.problem, message.state = code, COMPLETE
+        elif outgoing:
+            self.queue(peer, message)
+            self.write(peer)
+        else:
+            peer.expected += 1
+            if peer.early == NULL or not self.take_early(peer, message):
+                if peer.receives == NULL:
+                    peer.receives = message
+                else:
+                    peer.last_receive.next = message
+                peer.last_receive = message  # it is read later: copying a long message would delay those that are sent
+
+    cdef void queue(self, Peer *peer, Pending *message) noexcept nogil:
+        if peer.sends == NULL:
+            peer.sends = message
+        else:
+            peer.last_send.next = message
+        peer.last_send = message
+
+    cdef void write(self, Peer *peer) noexcept nogil:
+        """Write entries to a mailbox while there is room."""
+        cdef Pending *message
+        cdef np.npy_intp rest
+        cdef entry *e
+        while peer.sends != NULL:
+            if peer.written - peer.seen == ENTRIES:
+                peer.seen = mailbox_taken(peer.out)
+                if peer.written - peer.seen == ENTRIES:
+                    return
+            message, e = peer.sends, &peer.out.entries[peer.written % ENTRIES]
+            if message.acknowledges:
+                e.size, e.address = COPIED, message.sender
+                message.state = COMPLETE
+            elif message.size > LONG and peer.process:
+                e.tag, e.size, e.address = message.tag, message.size, <uint64_t>message.address
+                (<uint64_t *>e.data)[0] = <uint64_t>message
+                message.moved = message.size
+                peer.expected += 1
+            else:
+                rest = message.size - message.moved
+                e.tag, e.size, e.address = message.tag, (CONTINUED if message.moved else message.size), 0
+                memcpy(e.data, message.address + message.moved, min(rest, ENTRY_SIZE))
+                message.moved += min(rest, ENTRY_SIZE)
+                if message.moved == message.size:
+                    message.state = COMPLETE
+            if message.moved == message.size or message.acknowledges:
+                peer.sends = message.next
+            peer.written += 1
+            entry_set(e, peer.written)
+            bell_ring(peer.bell)
+
+    cdef void read(self, Peer *peer) noexcept nogil:
+        """Read the entries that a peer has written."""
+        cdef entry *e
+        while True:
+            e = &peer.inbox.entries[peer.taken % ENTRIES]
+            if not entry_is(e, peer.taken + 1):
+                return
+            if e.size == COPIED:
+                (<Pending *>e.address).state = COMPLETE
+                peer.expected -= 1
+            elif e.size == CONTINUED:
+                self.go_on(peer, e)
+            elif not self.arrived(peer, e):
+                return
+            peer.taken += 1
+            mailbox_take(peer.inbox, peer.taken)
+            bell_ring(peer.bell)
+
+    cdef bint arrived(self, Peer *peer, entry *e) noexcept nogil:
+        """Read the first entry of a message; return False if there is no memory for it."""
+        cdef Pending *before = NULL
+        cdef Pending *message = peer.receives
+        cdef uint64_t sender = (<uint64_t *>e.data)[0] if e.address else 0
+        cdef np.npy_intp here = 0 if e.address else min(e.size, <int64_t>ENTRY_SIZE)
+        while message != NULL and message.tag != e.tag:
+            before, message = message, message.next
+        if message == NULL:
+            return self.keep(peer, e, sender, here)
+        if message.size < e.size and not e.address:  # what does not fit is read, and dropped
+            if not self.keep(peer, e, sender, here):
+                return False
+        if before == NULL:
+            peer.receives = message.next
+        else:
+            before.next = message.next
+        if peer.last_receive == message:
+            peer.last_receive = before
+        if message.size < e.size:
+            message.problem = TOO_LONG
+        if e.address:
+            self.copy(peer, message, e.address, min(e.size, <int64_t>message.size), sender)
+            return True
+        if message.problem:
+            message.state = COMPLETE
+            peer.expected -= 1
+            return True
+        memcpy(message.address, e.data, here)
+        message.moved = here
+        if here < e.size:
+            message.size = e.size
+            peer.incoming = message
+        else:
+            message.state = COMPLETE
+            peer.expected -= 1
+        return True
+
+    cdef void copy(self, Peer *peer, Pending *message, uint64_t address, np.npy_intp size, uint64_t sender) noexcept nogil:
+        """Copy a long message from the memory of its sender, and tell the sender."""
+        if not copy_from_process(peer.process, message.address, address, size):
+            message.problem = UNREADABLE
+        message.acknowledges, message.sender, message.next = True, sender, NULL
+        peer.expected -= 1
+        self.queue(peer, message)
+        self.write(peer)
+
+    cdef void go_on(self, Peer *peer, entry *e) noexcept nogil:
+        """Read another entry of a message."""
+        cdef Pending *message = peer.incoming
+        cdef Early *early = peer.incoming_early
+        cdef np.npy_intp here
+        if message != NULL:
+            here = min(message.size - message.moved, <np.npy_intp>ENTRY_SIZE)
+            memcpy(message.address + message.moved, e.data, here)
+            message.moved += here
+            if message.moved == message.size:
+                message.state, peer.incoming = COMPLETE, NULL
+                peer.expected -= 1
+        elif early != NULL:
+            here = min(early.size - early.moved, <np.npy_intp>ENTRY_SIZE)
+            memcpy(early.data + early.moved, e.data, here)
+            early.moved += here
+            if early.moved == early.size:
+                peer.incoming_early = NULL
+
+    cdef bint keep(self, Peer *peer, entry *e, uint64_t sender, np.npy_intp here) noexcept nogil:
+        """Keep a message until its receive is started; return False if there is no memory for it."""
+        cdef Early *early = <Early *>malloc(sizeof(Early))
+        cdef char *data = NULL if e.address else <char *>malloc(max(e.size, <int64_t>1))
+        if early == NULL or (data == NULL and not e.address):
+            free(early)
+            free(data)
+            return False
+        early.next, early.tag, early.size, early.moved = NULL, e.tag, e.size, here
+        early.address, early.sender, early.data = e.address, sender, data
+        if not e.address:
+            memcpy(early.data, e.data, here)
+            if here < e.size:
+                peer.incoming_early = early
+        if peer.early == NULL:
+            peer.early = early
+        else:
+            peer.last_early.next = early
+        peer.last_early = early
+        return True
+
+    cdef bint take_early(self, Peer *peer, Pending *message) noexcept nogil:
+        """Receive a message that came before; return whether there is one."""
+        cdef Early *before = NULL
+        cdef Early *early = peer.early
+        while early != NULL and early.tag != message.tag:
+            before, early = early, early.next
+        if early == NULL:
+            return False
+        if before == NULL:
+            peer.early = early.next
+        else:
+            before.next = early.next
+        if peer.last_early == early:
+            peer.last_early = before
+        if message.size < early.size:
+            message.problem = TOO_LONG
+        if early.address:
+            self.copy(peer, message, early.address, min(early.size, message.size), early.sender)
+        elif message.size < early.size:
+            message.state = COMPLETE
+            peer.expected -= 1
+        else:
+            memcpy(message.address, early.data, early.moved)
+            message.moved, message.size = early.moved, early.size
+            if early.moved < early.size:
+                peer.incoming, peer.incoming_early = message, NULL
+            else:
+                message.state = COMPLETE
+                peer.expected -= 1
+        if peer.incoming_early == early:  # the rest of a message that was too long is dropped
+            peer.incoming_early = NULL
+        free(early.data)
+        free(early)
+        return True
+
+    cdef void progress(self, Pending *message) noexcept nogil:
+        """Read and write what is possible, and test one message of MPI."""
+        cdef char status[256]
+        cdef int flag = 0, code
+        cdef Peer *peer
+        for other in range(self.size):
+            peer = &self.peers[other]
+            if peer.sends != NULL:
+                self.write(peer)
+            if peer.expected:
+                self.read(peer)
+        if not self.peers[message.peer].near:
+            code = self.test(&message.request, &flag, status)
+            message.problem = code
+            if code or flag:
+                message.state = COMPLETE
+
+    cdef int wait(self, Pending *message) except -1 nogil:
+        """Wait until a message is complete."""
+        cdef int turn
+        for turn in range(self.pauses + self.yields):
+            self.progress(message)
+            if message.state == COMPLETE:
+                return 0
+            if turn < self.pauses:
+                pause_briefly()
+            else:
+                sched_yield()
+        with gil:
+            return self.sleep(message)
+
+    cdef int sleep(self, Pending *message) except -1:
+        cdef long nap = NAP
+        cdef uint32_t value
+        cdef int turn
+        cdef int64_t end
+        first = True
+        with nogil:
+            end = nanoseconds_now() + self.patience
+            while message.state != COMPLETE and nanoseconds_now() < end:
+                sched_yield()
+                self.progress(message)
+        if message.state == COMPLETE:
+            return 0
+        while True:
+            with nogil:
+                if self.peers[message.peer].near:
+                    value = bell_announce(self.bell)
+                    self.progress(message)
+                    if message.state != COMPLETE:
+                        bell_sleep(self.bell, value, nap)
+                    bell_leave(self.bell)
+                    self.progress(message)
+                else:
+                    for turn in range(TURNS):
+                        self.progress(message)
+                        if message.state == COMPLETE:
+                            break
+                        sched_yield()
+            if message.state == COMPLETE:
+                return 0
+            self.busy = False  # other runs may progress
+            try:
+                nap = self.look(message.peer, first)
+            finally:
+                self.enter()
+            first = False
+
+    cdef int enter(self) except -1:
+        """Wait until no other thread is in here."""
+        while self.busy:
+            with nogil:
+                sched_yield()
+        self.busy = True
+        return 0
+
+    cdef int fail(self, Pending *message) except -1:
+        """Raise the error of a message."""
+        if message.problem == TOO_LONG:
+            raise self.error_of(0)
+        if message.problem == UNREADABLE:
+            raise OSError(f"the memory of rank {message.peer} cannot be read")
+        raise self.error_of(message.problem)
+
+
+cdef class Run:
+    """A run of a program; it can be started again when it is complete."""
+
+    cdef Mailboxes mailboxes
+    cdef readonly Code code
+    cdef Pending *pending
+    cdef char **bases
+    cdef int at, length  # the next step, and how many there are
+    cdef bint active  # a thread runs it
+    cdef bint in_python  # operands are not aligned
+    cdef readonly bint failed  # it ended early: messages may be pending
+    cdef readonly int errors  # in floating-point arithmetic, since it was started
+    cdef readonly object error  # the first one that a Python function has raised
+    cdef object scratch  # kept alive
+
+    def __cinit__(self, Mailboxes mailboxes, Code code, scratch, size_t scratch_address):
+        self.mailboxes, self.code, self.scratch = mailboxes, code, scratch
+        self.at = self.length = code.steps.length
+        self.pending = <Pending *>PyMem_Calloc(max(1, code.count), sizeof(Pending))
+        self.bases = <char **>PyMem_Calloc(code.buffers, sizeof(char *))
+        if self.pending == NULL or self.bases == NULL:
+            raise MemoryError
+        self.bases[SCRATCH] = <char *>scratch_address
+
+    def __dealloc__(self):
+        if self.at == self.length:  # else others may still write to them
+            PyMem_Free(self.pending)
+        PyMem_Free(self.bases)
+
+    @property
+    def done(self):
+        """Whether it is complete."""
+        return self.at == self.length
+
+    @property
+    def position(self):
+        """The number of the next step."""
+        return self.at
+
+    def open_messages(self):
+        """The numbers of the messages that were started and are not complete."""
+        return [i for i in range(self.code.count) if self.pending[<int>i].state == STARTED]
+
+    def __call__(self, uint32_t tag, size_t send, size_t recv):
+        """Run the program on buffers at these addresses; return whether it has computed without errors."""
+        self.bind(send, recv)
+        self.start(tag)
+        self.advance(True)
+        return self.errors == 0 and self.error is None
+
+    cpdef bind(self, size_t send, size_t recv, peers=()):
+        """Set the addresses of the buffers, 0 for none, and those of the buffers of other ranks."""
+        cdef int i
+        if self.active:
+            raise RuntimeError("this collective runs already, and its signal handlers cannot call it")
+        self.bases[0], self.bases[1] = <char *>send, <char *>recv
+        self.in_python = send % self.code.alignment != 0 or recv % self.code.alignment != 0
+        if self.code.buffers > SCRATCH + 1:
+            for i in range(self.code.buffers - SCRATCH - 1):
+                self.bases[SCRATCH + 1 + i] = <char *><size_t>peers[i]
+                self.in_python = self.in_python or <size_t>peers[i] % self.code.alignment != 0
+        for i in range(self.code.count):
+            self.pending[i].address = self.bases[self.code.messages[i].buffer] + self.code.messages[i].start
+
+    cpdef start(self, uint32_t tag):
+        """Go to the first step; all messages get this tag."""
+        cdef Pending *pending
+        cdef int i
+        for i in range(self.code.count):
+            pending = &self.pending[i]
+            pending.size, pending.peer, pending.tag = self.code.messages[i].size, self.code.messages[i].peer, tag
+            pending.state, pending.acknowledges = IDLE, False
+        self.at, self.errors, self.error = 0, 0, None
+
+    cpdef bint advance(self, bint wait=False, int until=-1) except -1:
+        """Run all steps that need no waiting, or with `wait` all steps, but only the first ones if `until` is given.
+
+        Returns whether these steps are complete.
+        """
+        cdef bint done
+        if self.mailboxes.busy or self.active:
+            if not wait:
+                return False
+            while self.active:
+                with nogil:
+                    sched_yield()
+            self.mailboxes.enter()
+        self.mailboxes.busy = self.active = True
+        if until < 0:
+            until = self.length
+        try:
+            if self.code.short:
+                done = self.go(wait, until)
+            else:
+                with nogil:
+                    done = self.go(wait, until)
+        except BaseException:
+            self.failed = True
+            self.mailboxes.abandoned.append(self)
+            raise
+        finally:
+            self.mailboxes.busy = self.active = False
+        if wait:
+            self.mailboxes.end_run()
+        return done
+
+    cdef int go(self, bint wait, int until) except -1 nogil:
+        cdef Pending *message
+        cdef Step *step
+        if self.code.computes:
+            feclearexcept(ERRORS)
+        while self.at < until:
+            step = &self.code.steps.steps[self.at]
+            if step.kind == START:
+                self.mailboxes.begin(&self.pending[step.rank], self.code.messages[step.rank].outgoing)
+            elif step.kind == WAIT:
+                message = &self.pending[step.rank]
+                if message.state != COMPLETE:
+                    self.mailboxes.progress(message)
+                    if message.state != COMPLETE:
+                        if not wait:
+                            break
+                        if self.code.computes:  # other code may run meanwhile
+                            self.errors |= fetestexcept(ERRORS)
+                        self.mailboxes.wait(message)
+                        if self.code.computes:
+                            feclearexcept(ERRORS)
+                if message.problem:
+                    with gil:
+                        self.mailboxes.fail(message)
+            else:
+                self.compute(step)
+            self.at += 1
+        if self.code.computes:
+            self.errors |= fetestexcept(ERRORS)
+        return self.at >= until
+
+    cdef int compute(self, Step *step) except -1 nogil:
+        cdef char *at[3]
+        cdef int operands = 2 if step.kind == COPY else 3 if step.kind == APPLY else 1
+        for k in range(operands):
+            at[k] = self.bases[step.buffers[k]] + step.starts[k]
+        if step.kind == COPY:
+            memmove(at[1], at[0], step.size)
+        elif self.in_python or (self.code.combine if step.kind == APPLY else self.code.divide) == NULL:
+            with gil:
+                if operands == 1:
+                    at[1], at[2] = NULL, at[0]
+                return self.call((<size_t>at[0], <size_t>at[1], <size_t>at[2], step.size))
+        else:
+            self.code.compute(step.kind, at, step.size)
+        return 0
+
+    cdef int call(self, tuple where) except -1:
+        """Compute in Python, which returns the exception of a signal handler that was raised meanwhile."""
+        self.errors |= fetestexcept(ERRORS)
+        self.mailboxes.busy = False  # it may call handlers of signals, which may call anything
+        try:
+            interruption = self.code.compute_in_python(*where)
+            if self.mailboxes.interruption is None:
+                self.mailboxes.interruption = interruption
+        except (ArithmeticError, Warning) as error:  # other ranks wait for the next steps
+            self.error = self.error or error
+        finally:
+            self.mailboxes.enter()
+        feclearexcept(ERRORS)  # it reports errors itself
+        return 0

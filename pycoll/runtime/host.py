@@ -1,0 +1,188 @@
+"""How the ranks of a communicator reach each other in the compiled core: memory of a host, and functions of MPI."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import time
+import weakref
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from mpi4py import MPI
+
+from .. import core
+from ..base import settings
+from ..base.errors import CollectiveTimeout, RankFailed
+from .failures import TOLERANT
+from .progress import progress, tasks, until
+
+if TYPE_CHECKING:
+    from .channel import Channel
+
+NAP = 1_000_000  # nanoseconds that a rank sleeps at a time
+SHORT_NAP = 20_000  # the same, while collectives are in flight, which progress between two naps
+
+
+def why_unusable() -> str:
+    """Why this rank cannot use the core; empty if it can."""
+    if settings.EXECUTOR not in ("", "core"):
+        return f"PYCOLL_EXECUTOR is {settings.EXECUTOR}"
+    return core.problem or ("" if _functions() else "the functions of MPI cannot be found in the module of mpi4py")
+
+
+def why_not_shared() -> str:
+    """Why this rank shares no memory with others; empty if it can."""
+    if why := why_unusable():
+        return why
+    if not settings.SHARED_MEMORY:
+        return "PYCOLL_SHARED_MEMORY is 0"
+    if not hasattr(os, "memfd_create"):
+        return "the system has no memfd_create"
+    return "ranks may fail" if TOLERANT else ""
+
+
+def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | None]:
+    """Open the mailboxes of a communicator, and its slots if all ranks share a host.  All ranks call this together.
+
+    The memory has no name, so that nothing is left behind: the first rank of a host creates it, and the others open its
+    descriptor.  A random number in it shows that they have found the right one, although they may be in containers.
+    """
+    comm, facts = channel.comm, channel.facts
+    here, memory, processes, copies = facts.on_host_of(comm.rank), None, [os.getpid()] * comm.size, False
+    if facts.host_count < facts.size and not TOLERANT:  # then nothing is shared, and nobody may wait for all ranks
+        usable = facts.host_memory and not why_not_shared()
+        memory, processes, copies = _shared(comm, here, usable, facts.host_count == 1)
+    if why_unusable():
+        return None, None
+    waiting = _Waiting(channel, {rank: processes[rank] for rank in here} if memory else {})
+    waits = facts.crowded, waiting.look, waiting.give_up
+    places = [here.index(rank) if memory and rank in here else -1 for rank in range(comm.size)]
+    boxes = memoryview(memory)[: core.mailboxes_size(len(here))] if memory else None
+    handles = MPI._handleof(MPI.BYTE), MPI._handleof(comm)
+    mailboxes = core.Mailboxes(
+        *waits, boxes, places, comm.rank, processes if copies else [0] * comm.size, _functions(), handles, _error_of
+    )
+    if memory is None or facts.host_count > 1:
+        return mailboxes, None
+    return mailboxes, core.Slots(*waits, memoryview(memory)[core.mailboxes_size(comm.size) :], comm.rank, comm.size)
+
+
+def _error_of(code: int) -> MPI.Exception:
+    """The error for an error code of MPI, or 0 for a message that is longer than its receive buffer."""
+    return MPI.Exception(code or MPI.ERR_TRUNCATE)
+
+
+@cache
+def _functions() -> tuple[int, ...]:
+    """The addresses of MPI_Isend, MPI_Irecv and MPI_Test in the library that mpi4py has loaded; empty without them."""
+    try:
+        library = ctypes.CDLL(MPI.__file__)
+        found = [ctypes.cast(getattr(library, f"MPI_{name}"), ctypes.c_void_p) for name in ("Isend", "Irecv", "Test")]
+    except (AttributeError, OSError):
+        return ()
+    return tuple(one.value or 0 for one in found)
+
+
+def _shared(
+    comm: MPI.Intracomm, here: list[int], usable: bool, slots: bool
+) -> tuple[mmap.mmap | None, list[int], bool]:
+    """The memory of this host, or None; the processes of all ranks; whether they can copy each other's memory."""
+    nbytes = 0 if core.problem else core.mailboxes_size(len(here)) + (len(here) * core.AREA_SIZE if slots else 0)
+    token = np.frombuffer(os.urandom(8), np.int64)
+    descriptor = _created(nbytes, token) if usable and comm.rank == here[0] else -1
+    try:
+        mine = usable and (comm.rank > here[0] or descriptor >= 0)
+        found = _gathered(comm, [mine, os.getpid(), descriptor, int(token[0]), token.ctypes.data])
+        memory = _opened(found[here[0]].tolist(), nbytes) if found[here, 0].all() else None
+        _, process, _, number, address = found[here[here.index(comm.rank) - 1]].tolist()
+        copies = memory is not None and core.copied(process, address) == number
+        results = _gathered(comm, [memory is not None, copies])[here]
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+    return memory if results[:, 0].all() else None, found[:, 1].tolist(), bool(results[:, 1].all())
+
+
+def _created(nbytes: int, token: np.ndarray) -> int:
+    """A descriptor of new memory that has no name; -1 if it cannot be created."""
+    descriptor = -1
+    try:
+        descriptor = os.memfd_create("pycoll", os.MFD_CLOEXEC)
+        os.ftruncate(descriptor, nbytes)
+        os.pwrite(descriptor, token.tobytes(), core.TOKEN_AT)
+    except OSError:
+        if descriptor >= 0:
+            os.close(descriptor)
+        return -1
+    return descriptor
+
+
+def _gathered(comm: MPI.Intracomm, mine: list[int]) -> np.ndarray:
+    table = np.empty((comm.size, len(mine)), np.int64)
+    until(comm.Iallgather(np.array(mine, np.int64), table).Test, "opening the memory that the ranks of a host share")
+    return table
+
+
+def _opened(found: list[int], nbytes: int) -> mmap.mmap | None:
+    _, process, descriptor, token, _ = found
+    try:
+        opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # another container, or another user
+        return None
+    try:
+        if os.fstat(opened).st_size != nbytes or os.pread(opened, 8, core.TOKEN_AT) != np.int64(token).tobytes():
+            return None
+        return mmap.mmap(opened, nbytes)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(opened)
+
+
+class _Waiting:
+    """What a rank does while it waits for another one, between two naps."""
+
+    def __init__(self, channel: Channel, processes: dict[int, int]) -> None:
+        self._channel, self._processes = weakref.ref(channel), processes  # those on this host
+        self._since = 0.0
+
+    def look(self, rank: int, first: bool) -> int:
+        """Let messages and other collectives progress; raise an error if the awaited rank will not come."""
+        channel, now = self._channel(), time.monotonic()
+        assert channel
+        self._since = now if first else self._since
+        progress()
+        try:
+            channel.comm.Iprobe(rank)  # the other rank may wait for a message of this one, which MPI sends meanwhile
+        except MPI.Exception as error:
+            channel.stop_core()
+            raise channel.interrupted(f"a collective that waits for rank {rank}", error) from error
+        if settings.TIMEOUT and now > self._since + settings.TIMEOUT:
+            failure: RuntimeError = CollectiveTimeout(
+                f"a collective on rank {channel.comm.rank} of {channel.size} did not finish within its timeout of "
+                f"{settings.TIMEOUT:g} s: it is waiting for rank {rank}"
+            )
+        elif rank in self._processes and _has_ended(self._processes[rank]):
+            failure = RankFailed(f"a collective on rank {channel.comm.rank}: rank {rank} has failed", [rank])
+        else:
+            return SHORT_NAP if tasks else NAP
+        channel.stop_core()
+        channel.abandon(failure)
+        raise failure
+
+    def give_up(self, rank: int, error: BaseException) -> None:
+        """Make the communicator unusable, because a run ends early."""
+        if channel := self._channel():
+            channel.interrupted(f"a collective that waits for rank {rank}", error)
+
+
+def _has_ended(process: int) -> bool:
+    """Whether a process of this host has ended; it may still be waiting for its parent."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
+    except OSError:
+        return True
