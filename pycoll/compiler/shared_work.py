@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 from math import lcm
 from typing import Any, NamedTuple
 
 from ..primitives.direct import direct, is_contribution, part_of
 from ..schedule.moves import AFTER, Block, Combine, Copy, Recv, Round, Send
+from ..schedule.registry import Algorithm, Hosts
 from ..schedule.symbols import Combination, Expression, Leaf
 from .blocks import ProgramKey, key_of, layout, split
 from .program import INPUT, OUTPUT, Layout, Region, peer_buffer
@@ -152,11 +153,8 @@ class WorkDivision:
 
     def _shares_of(self, rank: int) -> list[Share]:
         """Return what a rank computes; consecutive blocks with the same order of combination are one share."""
-        shares: list[Share] = []
-        for block, wanted in sorted(self._results(rank).items()):
-            results = tuple(
-                sorted(((one, tuple(sorted(ranks))) for one, ranks in wanted.items()), key=lambda one: one[1])
-            )
+        key, shares = self.key, list[Share]()
+        for block, results in _results(self.direct, key.size, key.root, key.segments, key.hosts)[rank].items():
             size = self.held(rank, block).size
             if shares and shares[-1].results == results:
                 shares[-1] = shares[-1]._replace(size=shares[-1].size + size)
@@ -164,28 +162,40 @@ class WorkDivision:
                 shares.append(Share(block, 0, size, results))
         return shares
 
-    def _results(self, rank: int) -> dict[int, dict[Expression, list[int]]]:
-        """Return the results that a rank computes in its schedule for each block, and the ranks that want them."""
-        where = rank, self.key.size, self.key.root, self.direct.parts(self.key.size, self.key.segments, self.key.hosts)
-        values: dict[Any, Any] = {block: Leaf(rank, 0) for block in self.primitive.holds(*where)}
-        results: dict[int, dict[Expression, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for move in (move for moves in self._rounds(rank) for move in moves):
-            match move:
-                case Copy(block, to):
-                    values[to] = values[block]
-                case Combine(block, into, order):
-                    operands = (into, block) if order == AFTER else (block, into)
-                    values[into] = Combination(*(values[one] for one in operands))
-                case Recv(source, blocks):  # contributions, or results that others have computed
-                    values |= {block: Leaf(source, 0) if is_contribution(block) else None for block in blocks}
-                case Send(to, blocks):
-                    for block in blocks:
-                        if not is_contribution(block):
-                            results[part_of(block)][values[block]].append(to)
-        for block in self.primitive.wants(*where):
-            if values[block] is not None:
-                results[part_of(block)][values[block]].append(rank)
-        return results
+
+@lru_cache(maxsize=16)
+def _results(algorithm: Algorithm, size: int, root: int, segments: int, hosts: Hosts) -> list[dict[int, Results]]:
+    """Return the results that each rank computes in a direct schedule for each block, and the ranks that want them."""
+    return [_results_of(algorithm, rank, size, root, segments, hosts) for rank in range(size)]
+
+
+def _results_of(
+    algorithm: Algorithm, rank: int, size: int, root: int, segments: int, hosts: Hosts
+) -> dict[int, Results]:
+    where = rank, size, root, algorithm.parts(size, segments, hosts)
+    values: dict[Any, Any] = {block: Leaf(rank, 0) for block in algorithm.primitive.holds(*where)}
+    results: dict[int, dict[Expression, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for move in chain.from_iterable(algorithm.schedule(rank, size, root, segments, hosts)):
+        match move:
+            case Copy(block, to):
+                values[to] = values[block]
+            case Combine(block, into, order):
+                operands = (into, block) if order == AFTER else (block, into)
+                values[into] = Combination(*(values[one] for one in operands))
+            case Recv(source, blocks):  # contributions, or results that others have computed
+                values |= {block: Leaf(source, 0) if is_contribution(block) else None for block in blocks}
+            case Send(to, blocks):
+                for block in blocks:
+                    if not is_contribution(block):
+                        results[part_of(block)][values[block]].append(to)
+    for block in algorithm.primitive.wants(*where):
+        if values[block] is not None:
+            results[part_of(block)][values[block]].append(rank)
+    found = {}
+    for part, wanted in sorted(results.items()):
+        pairs = ((expression, tuple(sorted(ranks))) for expression, ranks in wanted.items())
+        found[part] = tuple(sorted(pairs, key=lambda pair: pair[1]))
+    return found
 
 
 def _layout_of(key: ProgramKey, rank: int) -> Layout:

@@ -182,13 +182,13 @@ def _activity(moves: Round) -> str:
 
 def wrong_contributions(contributors: Sequence[int], promised: Sequence[int]) -> str | None:
     """Describe contributions that are missing, combined more than once or not promised; None if all are right."""
-    count = Counter(contributors)
+    count, right = Counter(contributors), set(promised)
     problems = [
         (what, ranks)
         for what, ranks in (
             ("lacks {}", [rank for rank in promised if not count[rank]]),
-            ("combines {} more than once", [rank for rank in sorted(count) if rank in promised and count[rank] > 1]),
-            ("should not include {}", [rank for rank in sorted(count) if rank not in promised]),
+            ("combines {} more than once", [rank for rank in sorted(count) if rank in right and count[rank] > 1]),
+            ("should not include {}", [rank for rank in sorted(count) if rank not in right]),
         )
         if ranks
     ]

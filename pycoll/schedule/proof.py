@@ -348,13 +348,15 @@ def _check_goal(run: _Run, algorithm: Algorithm, size: int, root: int, parts: in
         for block in [*algorithm.primitive.wants(rank, size, root, parts), *counts]:
             if block not in state.held:
                 raise ProofError(f"rank {rank} ends without block {block}")
+            first = results.setdefault((block, promised), rank)
+            if first != rank and run.ranks[first].held[block] == state.held[block]:
+                continue  # this value has been checked
             origin = run.values.origin[state.held[block]]
             if origin != block:
                 raise ProofError(f"rank {rank} ends with block {origin} as block {block}")
             if algorithm.primitive.reduces:
                 _check_contributions(run, algorithm, rank, block, promised)
-            first = results.setdefault((block, promised), rank)
-            if run.ranks[first].held[block] != state.held[block]:
+            if first != rank:
                 one, other = (run.values.expression(run.ranks[each].held[block]) for each in (first, rank))
                 raise ProofError(
                     f"block {block}: rank {rank} does not end with the same bits as rank {first}: "

@@ -280,7 +280,7 @@ def algorithm(
             raise ValueError(f"{generator.__name__} is in a file named {file}, which is not one of: {valid}")
         primitive = PRIMITIVES[file]
         if generator.__module__ != (catalogue := f"pycoll.primitives.{file}"):
-            importlib.import_module(catalogue)  # now, because `algorithms_of` imports it only if nothing is registered
+            importlib.import_module(catalogue)  # first, so that its names are known
         parameters = parameters_of(generator)
         name = generator.__name__
         if generator.__module__ != catalogue and (owner := _owner(primitive, name)):
@@ -414,11 +414,14 @@ def _member_named(family: Algorithm, name: str, number: str) -> Algorithm:
     raise ValueError(f"algorithm={name!r} is not a name of the form {family.name}:K: {wrong}")
 
 
+_imported: set[str] = set()  # primitives of which all algorithms are registered
+
+
 def algorithms_of(primitive: str) -> dict[str, Algorithm]:
     """Return all algorithms of a primitive by name, in the order of its file."""
     if not isinstance(primitive, str) or primitive not in PRIMITIVES:
         raise ValueError(f"primitive={primitive!r} is not one of: {', '.join(PRIMITIVES)}")
-    catalogue = PRIMITIVES[primitive].algorithms
-    if not catalogue:
-        importlib.import_module(f"pycoll.primitives.{primitive}")
-    return catalogue
+    if primitive not in _imported:
+        importlib.import_module(f"pycoll.primitives.{primitive}")  # waits if another thread is importing it
+        _imported.add(primitive)
+    return PRIMITIVES[primitive].algorithms

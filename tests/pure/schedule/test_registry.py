@@ -143,3 +143,24 @@ def test_a_family_without_numbers():
     lacking.__module__ = "pycoll.primitives.bcast"
     with pytest.raises(ValueError, match=r"lacking has the parameter k: list some of its numbers"):
         algorithm()(lacking)
+
+
+THREADS = """
+import threading, time
+from pycoll.schedule import registry
+
+before, found = registry.parameters_of, []
+registry.parameters_of = lambda generator: time.sleep(5e-3) or before(generator)
+threads = [threading.Thread(target=lambda: found.append(len(registry.algorithms_of("alltoall")))) for _ in range(20)]
+for thread in threads:
+    thread.start()
+    time.sleep(8e-3)
+for thread in threads:
+    thread.join()
+assert len(found) == 20 and len(set(found)) == 1, found
+"""
+
+
+def test_threads_see_all_algorithms():
+    """Also while another thread imports the file of a primitive."""
+    subprocess.run([sys.executable, "-c", THREADS], check=True, timeout=60)
