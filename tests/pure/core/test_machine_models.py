@@ -1,0 +1,48 @@
+"""Models of the protocols of the core, in Promela: spin examines all interleavings of the steps of the ranks."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+COMPILER = next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
+MISSING = [name for name in ("spin", COMPILER) if not shutil.which(name)]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")
+WRONG = {  # options that make a model wrong, and what spin finds
+    "machine": (["HASTY", "FEWER", "SILENT"], "assertion violated"),
+    "atomics": (["EARLY", "BLIND"], "pan:1: invalid end state"),
+}
+DEPTH = 2_000_000  # steps of the longest path
+
+
+def explored(directory, model, *options):
+    """Return what spin says about a model with these options; it says so if it has not examined all paths."""
+    commands = [
+        ["spin", "-a", *options, str(Path(__file__).with_name(f"{model}.pml"))],
+        [COMPILER, "-w", "-DSAFETY", "-o", "pan", "pan.c"],
+        ["./pan", f"-m{DEPTH}"],
+    ]
+    for command in commands:
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("model", ["machine", "atomics"])
+def test_no_order_of_steps_is_wrong(tmp_path, model, ranks):
+    said = explored(tmp_path, model, f"-DRANKS={ranks}")
+    assert "errors: 0" in said and "max search depth too small" not in said, said
+
+
+def test_more_slots(tmp_path):
+    said = explored(tmp_path, "machine", "-DSLOTS=3")
+    assert "errors: 0" in said and "max search depth too small" not in said, said
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize(("model", "fault"), [(model, fault) for model in WRONG for fault in WRONG[model][0]])
+def test_wrong_protocols_are_refuted(tmp_path, model, fault, ranks):
+    said = explored(tmp_path, model, f"-DRANKS={ranks}", f"-D{fault}")
+    assert "errors: 1" in said and WRONG[model][1] in said, said

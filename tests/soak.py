@@ -1,0 +1,427 @@
+"""Random collectives of `pycoll.Comm` beside those of mpi4py: ``mpiexec -n 3 python -m tests.soak --calls 100000``.
+
+Each call is made by mpi4py first, and then by pycoll, with arguments in another form.  Communicators are made and
+freed; calls are blocking, nonblocking or persistent, and some name an algorithm; threads call on communicators of their
+own; a signal handler raises exceptions at random moments; processes fork.  Ranks draw what they must agree on from the
+same random numbers (`shared`), and the rest, for example the forms of their arguments, from their own (`own`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+import pycoll
+from pycoll.selection.choices import primitive_called
+
+WORLD = MPI.COMM_WORLD
+METHODS = ["Barrier", "Bcast", "Scatter", "Scatterv", "Gather", "Gatherv", "Reduce", "Allgather", "Allgatherv"]
+METHODS += [
+    "Allreduce",
+    "Reduce_scatter_block",
+    "Reduce_scatter",
+    "Alltoall",
+    "Alltoallv",
+    "Alltoallw",
+    "Scan",
+    "Exscan",
+]
+REDUCTIONS = ["Reduce", "Allreduce", "Reduce_scatter_block", "Reduce_scatter", "Scan", "Exscan"]
+TYPES = {dtype: MPI.Datatype.fromcode(dtype) for dtype in ("?", "b", "i2", "i4", "i8", "u1", "u4", "f4", "f8", "c16")}
+OPERATIONS = {"SUM": "iufc", "PROD": "iufc", "MAX": "iuf", "MIN": "iuf", "LAND": "iub", "LOR": "iub", "LXOR": "iub"}
+OPERATIONS |= dict.fromkeys(("BAND", "BOR", "BXOR"), "iu")
+MOST = 1 << 20  # bytes
+EDGE = 16  # elements around a buffer that must not change
+PATIENCE = 300.0  # seconds for a phase
+
+
+class Interrupted(Exception):
+    """Raised by the signal handler."""
+
+
+class Interruptions:
+    """Interrupts blocking calls of the main thread."""
+
+    def __init__(self) -> None:
+        self.armed, self.raised = False, 0
+        signal.signal(signal.SIGALRM, self._handle)
+        sys.unraisablehook = self._ignored
+
+    def _handle(self, number, frame) -> None:
+        if self.armed:
+            self.armed = False
+            self.raised += 1
+            raise Interrupted
+
+    def _ignored(self, unraisable) -> None:
+        """Do not expect an exception that Python itself ignores, for example in the callback of a weak reference."""
+        if isinstance(unraisable.exc_value, Interrupted):
+            self.raised -= 1
+        else:
+            sys.__unraisablehook__(unraisable)
+
+    def call(self, function, is_untouched, delay: float) -> None:
+        """Make a call, which a signal interrupts after `delay` seconds; make it again if it had not begun."""
+        before, caught = self.raised, 0
+        signal.setitimer(signal.ITIMER_REAL, delay)
+        while True:
+            try:
+                self.armed = True
+                if caught == 0 or is_untouched():
+                    function()
+                self.armed = False
+                break
+            except Interrupted:
+                caught += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        assert self.raised - before == caught, "an exception of the signal handler was lost"
+
+
+def user_defined(a, b, datatype) -> None:
+    """Add two buffers of int64."""
+    np.frombuffer(b, "i8")[:] += np.frombuffer(a, "i8")
+
+
+USER_DEFINED = MPI.Op.Create(user_defined, commute=True)
+
+
+class Stream:
+    """Calls on a communicator of pycoll, and on one of mpi4py with the same ranks."""
+
+    def __init__(self, comm, seed: int) -> None:
+        self.ours, self.theirs = pycoll.Comm(comm), comm.Dup()
+        self.rank, self.size = comm.rank, comm.size
+        self.shared, self.own = random.Random(seed), random.Random(f"{seed} {WORLD.rank}")
+        self.flying: list = []
+
+    def free(self) -> None:
+        """Complete all calls, and free both communicators."""
+        self.land(0)
+        self.ours.Free()
+        self.theirs.Free()
+
+    def land(self, most: int) -> None:
+        """Complete nonblocking calls until not more than `most` are in flight."""
+        while len(self.flying) > most:
+            request, check, *kept = self.flying.pop(
+                (self.own if most == 0 else self.shared).randrange(len(self.flying))
+            )
+            if self.own.random() < 0.3:
+                while not request.Test():
+                    pass
+            else:
+                request.Wait()
+            check()
+            del kept
+
+    def call(self, interruptions: Interruptions | None = None) -> None:
+        """Draw one call, make it with both libraries, and compare the results."""
+        case = Case(self)
+        case.expected = case.run(self.theirs, case.name, plain=True)
+        way = self.shared.random()
+        algorithm = self._algorithm(case) if self.shared.random() < 0.08 else None
+        if case.in_place and case.name in ("Alltoallv", "Alltoallw"):
+            way = 1.0  # Ialltoallw of Open MPI may not complete in place
+        if way < 0.1:
+            self.land(self.shared.randrange(4))
+            request, *kept = case.begin(self.ours, f"I{case.name.lower()}", algorithm)
+            self.flying.append((request, case.check, *kept))
+        elif way < 0.13:
+            request, *kept = case.begin(self.ours, f"{case.name}_init", algorithm)
+            for _ in range(self.shared.randrange(1, 3)):
+                case.reset()
+                request.Start()
+                request.Wait()
+                case.check()
+            request.Free()
+        else:
+            if interruptions and self.own.random() < 0.2 and case.changes():
+                delay = self.own.choice([1e-5, 1e-4, 1e-3]) * self.own.uniform(0.1, 2)
+                arguments = case.arguments(plain=False)
+                method = getattr(self.ours, case.name)
+                named = {"algorithm": algorithm} if algorithm else {}
+                interruptions.call(lambda: method(*arguments, **named), case.is_untouched, delay)
+            else:
+                case.run(self.ours, case.name, plain=False, algorithm=algorithm)
+            case.check()
+        if self.shared.random() < 0.02:
+            self.land(0)
+
+    def _algorithm(self, case: Case) -> str:
+        return self.shared.choice(sorted(pycoll.algorithms(primitive_called(case.name))))
+
+
+class Case:
+    """One call with its buffers; `receive` is None on ranks that receive nothing."""
+
+    def __init__(self, stream: Stream) -> None:
+        shared, self.own, rank, size = stream.shared, stream.own, stream.rank, stream.size
+        self.rank, self.size = rank, size
+        self.name = name = shared.choice(METHODS)
+        self.root = shared.randrange(size)
+        self.here = here = rank == self.root
+        self.in_place = shared.random() < 0.25 and name not in ("Barrier", "Bcast")
+        self.op, self.dtype = None, np.dtype(shared.choice(list(TYPES)))
+        if name in REDUCTIONS:
+            fitting = [op for op, kinds in OPERATIONS.items() if self.dtype.kind in kinds]
+            self.op = getattr(MPI, shared.choice(fitting))
+            if shared.random() < 0.02:
+                self.op, self.dtype = USER_DEFINED, np.dtype("i8")
+        self.type = TYPES[self.dtype.str.lstrip("<>|=")] if self.dtype.str[1:] in TYPES else TYPES[self.dtype.char]
+        limit = shared.choices([0, 64, 4096, 1 << 16, MOST], [5, 50, 25, 14, 6])[0] // self.dtype.itemsize
+        whole = shared.randint(0, limit)
+        self.count = whole if name in ("Bcast", "Reduce", "Allreduce", "Scan", "Exscan") else whole // size
+        self.table = [[shared.randint(0, self.count) for _ in range(size)] for _ in range(size)]
+        self.gaps = shared.random() < 0.3  # between blocks
+        sends, receives, received = self._lengths()
+        rooted_send, rooted_receive = name in ("Scatter", "Scatterv"), name in ("Gather", "Gatherv", "Reduce")
+        self.compared = received
+        self.send = self._array(sends) if (here or not rooted_send) and name not in ("Barrier", "Bcast") else None
+        self.receive = self._array(receives) if (here or not rooted_receive) and name != "Barrier" else None
+        self.mine_in_place = self.in_place and (
+            here or name not in ("Scatter", "Scatterv", "Gather", "Gatherv", "Reduce")
+        )
+        if self.mine_in_place and rooted_send:
+            self.receive = None
+        self.first = None if self.receive is None else self.receive.copy()
+        self.edges = None if self.receive is None else self._edges()
+        self.expected: np.ndarray | None = None
+
+    def _lengths(self) -> tuple[int, int, int]:
+        """Return the elements that are sent and received, and how many of the latter are compared."""
+        n, size, name, rank = self.count, self.size, self.name, self.rank
+        if name in ("Scatter", "Reduce_scatter_block"):
+            return n * size, n * size if self.in_place and name != "Scatter" else n, n
+        if name in ("Gather", "Allgather"):
+            return n, n * size, n * size
+        if name == "Alltoall":
+            return n * size, n * size, n * size
+        counts = self.table[0]
+        room = _room(counts, self.gaps)
+        if name == "Scatterv":
+            return room, counts[rank], counts[rank]
+        if name in ("Gatherv", "Allgatherv"):
+            return counts[rank], room, room
+        if name == "Reduce_scatter":
+            return sum(counts), sum(counts) if self.in_place else counts[rank], counts[rank]
+        if name in ("Alltoallv", "Alltoallw"):
+            room = _room(self._received(), self.gaps)
+            return _room(self._sent(), self.gaps), room, room
+        return n, n, 0 if name == "Exscan" and rank == 0 else n
+
+    def _sent(self) -> list[int]:
+        return self.table[self.rank] if not self.in_place else self._received()
+
+    def _received(self) -> list[int]:
+        """The counts of an all-to-all; in place, two ranks exchange blocks of the same length."""
+        if self.in_place:
+            return [self.table[min(self.rank, other)][max(self.rank, other)] for other in range(self.size)]
+        return [row[self.rank] for row in self.table]
+
+    def _array(self, length: int) -> np.ndarray:
+        """Return an array of small numbers, whose sums and products are exact, inside a longer one."""
+        numbers = np.random.default_rng(self.own.randrange(1 << 30)).integers(0, 3, length + 2 * EDGE)
+        return numbers.astype(self.dtype)[EDGE:-EDGE]
+
+    def _edges(self) -> np.ndarray:
+        """Return a copy of what is around the receive buffer."""
+        return np.concatenate([self.receive.base[:EDGE], self.receive.base[-EDGE:]])
+
+    def arguments(self, plain: bool) -> list:
+        """Return the arguments of the blocking method; plain, or each buffer in a form that this rank draws."""
+        name, counts = self.name, self.table[0]
+
+        def buffer(array, blocks=1):
+            if array is None or array is MPI.IN_PLACE:
+                return array
+            count = array.size // blocks
+            if plain:
+                return [array, count, self.type]
+            longer = array.base[EDGE:]
+            forms = [array, array, [array, self.type], (array, self.type), [array, count, self.type]]
+            forms += [[longer, count, self.type], [array, (count, 0), self.type], array.reshape(1, -1)]
+            return self.own.choice(forms)
+
+        def vector(array, counts):
+            if array is None or array is MPI.IN_PLACE:
+                return array
+            starts = _starts(counts, self.gaps)
+            if plain:
+                return [array, counts, starts, self.type]
+            counts = self.own.choice([list, np.array])(counts)  # mpi4py takes a tuple for counts and displacements
+            forms = [
+                [array, counts, starts, self.type],
+                [array, (counts, starts), self.type],
+                [array, (counts, starts)],
+            ]
+            if not self.gaps:
+                forms += [[array, counts], [array, counts, self.type], (array, counts)]
+            return self.own.choice(forms)
+
+        def mixed(array, counts):
+            if array is MPI.IN_PLACE:
+                return array
+            starts = [start * self.dtype.itemsize for start in _starts(counts, self.gaps)]
+            return [array, counts, starts, [self.type] * self.size]
+
+        send, receive = self.send, self.receive
+        if self.mine_in_place:
+            send, receive = (send, MPI.IN_PLACE) if name in ("Scatter", "Scatterv") else (MPI.IN_PLACE, receive)
+        op, root = self.op, self.root
+        if name == "Barrier":
+            return []
+        if name == "Bcast":
+            return [buffer(receive), root]
+        if name == "Scatter":
+            return [buffer(send, self.size), buffer(receive), root]
+        if name == "Gather":
+            return [buffer(send), buffer(receive, self.size), root]
+        if name == "Scatterv":
+            return [vector(send, counts), buffer(receive), root]
+        if name == "Gatherv":
+            return [buffer(send), vector(receive, counts), root]
+        if name == "Reduce":
+            return [buffer(send), buffer(receive), op, root]
+        if name == "Allgatherv":
+            return [buffer(send), vector(receive, counts)]
+        if name == "Allgather":
+            return [buffer(send), buffer(receive, self.size)]
+        if name == "Alltoall":
+            return [buffer(send, self.size), buffer(receive, self.size)]
+        if name == "Reduce_scatter_block":
+            return [buffer(send, self.size), buffer(receive, self.size if self.in_place else 1), op]
+        if name == "Alltoallv":
+            return [vector(send, self._sent()), vector(receive, self._received())]
+        if name == "Alltoallw":
+            return [mixed(send, self._sent()), mixed(receive, self._received())]
+        if name == "Reduce_scatter":
+            if plain and self.in_place:  # MPICH may end the job
+                send, receive = receive.copy(), receive[: counts[self.rank]]
+            return [buffer(send), buffer(receive), counts, op]
+        return [buffer(send), buffer(receive), op]
+
+    def begin(self, on, method: str, algorithm: str | None) -> tuple:
+        """Start the call, or make a persistent request; return the request and what it needs."""
+        arguments = self.arguments(plain=False)
+        return getattr(on, method)(*arguments, **({"algorithm": algorithm} if algorithm else {})), arguments
+
+    def run(self, on, method: str, plain: bool, algorithm: str | None = None) -> np.ndarray | None:
+        """Make the call; a plain one returns a copy of the result, and restores the buffer."""
+        getattr(on, method)(*self.arguments(plain), **({"algorithm": algorithm} if algorithm else {}))
+        if not plain or self.receive is None:
+            return None
+        result = self.receive.copy()
+        self.reset()
+        return result
+
+    def reset(self) -> None:
+        """Restore the receive buffer."""
+        if self.receive is not None:
+            self.receive[...] = self.first
+
+    def changes(self) -> bool:
+        """Whether the call changes what this rank receives."""
+        return self.expected is not None and not _same(self.expected[: self.compared], self.first[: self.compared])
+
+    def is_untouched(self) -> bool:
+        """Whether the call has not begun."""
+        return _same(self.receive[: self.compared], self.first[: self.compared])
+
+    def check(self) -> None:
+        """Compare the result with that of mpi4py."""
+        if self.receive is None:
+            return
+        assert _same(self._edges(), self.edges), f"{self.name} wrote outside its receive buffer"
+        got, expected = self.receive[: self.compared], self.expected[: self.compared]
+        if not _same(got, expected):
+            about = {key: value for key, value in vars(self).items() if not isinstance(value, np.ndarray)}
+            raise AssertionError(f"{self.name}: {got[:20]} instead of {expected[:20]}: {about}")
+
+
+def _starts(counts: list[int], gaps: bool) -> list[int]:
+    return [sum(counts[:rank]) + 2 * rank * gaps for rank in range(len(counts))]
+
+
+def _room(counts: list[int], gaps: bool) -> int:
+    return sum(counts) + 2 * gaps * len(counts)
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return bool((a == b).all())
+
+
+def made(shared: random.Random) -> Stream:
+    """Return a stream on a new communicator: of all ranks, of all in another order, or of some."""
+    kind = shared.randrange(4)
+    colour = WORLD.rank % 2 if kind == 3 and WORLD.size > 2 else 0
+    comm = WORLD.Dup() if kind < 2 else WORLD.Split(colour, -WORLD.rank)
+    return Stream(comm, shared.randrange(1 << 40))
+
+
+def phase(shared: random.Random, streams: list[Stream], calls: int, interruptions: Interruptions, most: int) -> int:
+    """Make calls on some communicators, sometimes beside threads that have their own; return the number of calls."""
+    while len(streams) < 3:
+        streams.append(made(shared))
+    threads, wrong = [], []
+    if most and shared.random() < 0.2:
+        calls //= 4
+
+        def work(stream: Stream) -> None:
+            try:
+                for _ in range(calls):
+                    stream.call()
+                stream.free()
+            except BaseException as error:
+                wrong.append(error)
+                raise
+
+        threads = [threading.Thread(target=work, args=[made(shared)]) for _ in range(most)]
+    for thread in threads:
+        thread.start()
+    for _ in range(calls):
+        shared.choice(streams).call(interruptions)
+        if shared.random() < 0.001:
+            if (child := os.fork()) == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong
+    for stream in [one for one in streams if shared.random() < 0.4]:
+        streams.remove(stream)
+        stream.free()
+    return calls * (1 + len(threads))
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--calls", type=int, default=10_000, help="collectives in all (%(default)s)")
+    parser.add_argument("--threads", type=int, default=2, help="beside the main thread, now and then (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="for other calls (%(default)s)")
+    options = parser.parse_args(argv)
+    pycoll.abort_on_exception()
+    shared = random.Random(options.seed)
+    interruptions, streams, done, start = Interruptions(), [], 0, time.monotonic()
+    while done < options.calls:
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
+        done += phase(shared, streams, min(400, options.calls - done), interruptions, options.threads)
+    for stream in streams:
+        stream.free()
+    faulthandler.cancel_dump_traceback_later()
+    raised = WORLD.allreduce(interruptions.raised)
+    if WORLD.rank == 0:
+        print(f"{done} calls were right, {raised} exceptions of signal handlers, {time.monotonic() - start:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
