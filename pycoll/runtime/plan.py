@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arguments.memory import address, apart, is_host
+from ..arguments.memory import address, apart
 from ..arguments.memory_kinds import HOST
 from ..arguments.signature import is_array
 from .executable import Executable
@@ -71,8 +71,6 @@ class Plan:
 
     def _fits(self, send: Any, recv: Any) -> bool:
         """Whether these buffers are contiguous, aligned, writeable where necessary, and do not overlap."""
-        if not ((is_host(send) or not self.reads_send) and (is_host(recv) or not self.uses_recv)):
-            return False
         if self.reads_send and not (send.flags.c_contiguous and send.flags.aligned):
             return False
         if self.uses_recv and not (recv.flags.carray if self.writes_recv else recv.flags.c_contiguous):

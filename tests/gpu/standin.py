@@ -174,14 +174,24 @@ def installed():
     before, driver = sys.modules.get("cupy"), ours.driver
     sys.modules["cupy"], ours.driver = module(), Driver
     forget()
+    detach()
     try:
         yield sys.modules["cupy"]
     finally:
         forget()
+        detach()
         ours.driver = driver
         del sys.modules["cupy"]
         if before is not None:
             sys.modules["cupy"] = before
+
+
+def detach():
+    """Let pycoll attach to COMM_WORLD again: whether ranks may have GPU memory is decided when it does."""
+    from pycoll.runtime.attach import _keyval
+
+    if MPI.COMM_WORLD.Get_attr(_keyval()):
+        MPI.COMM_WORLD.Delete_attr(_keyval())
 
 
 def forget():
