@@ -30,8 +30,6 @@ static inline int counter_reached(counter *c, uint32_t value) {
     return (int32_t)(atomic_load_explicit(&c->value, memory_order_acquire) - value) >= 0;
 }
 
-static inline uint32_t counter_read(counter *c) { return atomic_load_explicit(&c->value, memory_order_acquire); }
-
 /* Set the counter and wake its sleepers.  Both accesses are sequentially consistent, as are those in counter_sleep: so
    either the setter sees the sleeper, or the sleeper sees the new value. */
 static inline void counter_set(counter *c, uint32_t value) {

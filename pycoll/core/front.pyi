@@ -16,7 +16,7 @@ class Front:
         slots: Slots | None,
         rank: int,
         size: int,
-        busy: tuple[list[Any], list[Any], list[Any]],
+        busy: tuple[list[Any], list[Any]],
         uses: list[int],
         natives: list[Callable[..., Any]],
     ) -> None: ...
@@ -45,7 +45,7 @@ class Front:
         root: Any,
         recvcounts: Any,
         program: Program | None,
-        quick: Callable[[int, int], object] | None,
+        quick: Callable[..., object] | None,
         sent: int,
         received: int,
     ) -> None: ...

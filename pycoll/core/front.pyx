@@ -50,10 +50,6 @@ cdef int datatype_count = 0
 cdef PyObject *in_place_constant = NULL
 
 
-abandoned = []
-"""Buffers of calls that have ended early: messages may still be written to them."""
-
-
 def uses_of(primitive):
     """What a primitive of `pycoll.schedule.registry` does with its buffers, as a number."""
     name = primitive.name
@@ -102,7 +98,7 @@ cdef class Plan:
     cdef Buffer send, recv
     cdef bytes counts
     cdef Program program  # for the slots; or None
-    cdef object quick  # called with the addresses of the buffers; or None, for the native collective of MPI
+    cdef object quick  # called with the addresses of the buffers and the buffers; None for the native collective of MPI
 
 
 cdef class Front:
@@ -116,7 +112,6 @@ cdef class Front:
         Those of the communicator.
     busy : tuple of lists
         The collectives in flight, and the threads that advance them; while there are any, calls take the careful path.
-        The last one is empty until the communicator is unusable.
     uses : list of int
         What each primitive does with its buffers; the last one is the reduce-scatter with counts.
     natives : list of callables
@@ -125,7 +120,7 @@ cdef class Front:
 
     cdef Slots slots
     cdef int rank, size
-    cdef list tasks, background, ended
+    cdef list tasks, background
     cdef list natives
     cdef list hot  # the last plan of each primitive, blocking and nonblocking
     cdef dict plans
@@ -135,7 +130,7 @@ cdef class Front:
 
     def __cinit__(self, Slots slots, int rank, int size, tuple busy, list uses, list natives):
         self.slots, self.rank, self.size = slots, rank, size
-        self.tasks, self.background, self.ended = busy
+        self.tasks, self.background = busy
         self.uses, self.natives = uses, natives
         self.hot, self.plans = [None] * (2 * len(uses)), {}
         self.counts = <long long *>PyMem_Malloc(4 * size * sizeof(long long))
@@ -162,12 +157,7 @@ cdef class Front:
         if plan.program is not None:
             self.slots.run(plan.program, send.address, recv.address)
         elif plan.quick is not None:
-            try:
-                plan.quick(<size_t>send.address, <size_t>recv.address)
-            except BaseException:
-                if PyList_GET_SIZE(self.ended):
-                    abandoned.append((sendbuf, recvbuf))
-                raise
+            plan.quick(<size_t>send.address, <size_t>recv.address, sendbuf, recvbuf)
         elif self.is_accepted(primitive, &send, &recv):
             self.call(primitive, self.natives[primitive], sendbuf, recvbuf, op, root, recvcounts)
         else:

@@ -13,6 +13,10 @@ cdef enum:
 cdef enum:
     SEND, RECV, SCRATCH, PEERS  # buffers; PEERS is the slot of rank 0, PEERS + 1 its result, PEERS + 2 the slot of rank 1
 
+cdef enum:
+    NAP = 50000  # nanoseconds of the first nap of a rank that waits
+    SPREAD = 1 << 8  # bytes between two counters, because processors fetch cache lines in pairs
+
 cdef struct Step:
     int kind
     int rank  # that an AWAIT waits for; the number of the message of a START or WAIT

@@ -22,7 +22,6 @@ np.import_array()
 
 cdef extern from "atomics.h" nogil:
     int counter_reached(counter *c, uint32_t value)
-    uint32_t counter_read(counter *c)
     void counter_set(counter *c, uint32_t value)
     int counter_wait(counter *c, uint32_t value, int pauses, int yields)
     void counter_yield(counter *c, uint32_t value, long nanoseconds)
@@ -41,10 +40,8 @@ cdef enum:
     SHORT, MEDIUM, LONG  # kinds of slots
 cdef enum:
     HEADER = 1 << 10  # bytes of the counters, which are on cache lines of their own
-    NAP = 50000  # nanoseconds of the first nap
     PATIENCE = 100000  # nanoseconds before it, because waking up takes tens of microseconds
     SETTLED = 1 << 30  # turns after which all counters are posted
-    SPREAD = 1 << 8  # bytes between two counters, because processors fetch cache lines in pairs
 
 cdef struct Kind:  # of slots
     np.npy_intp start  # in the area of a rank
@@ -60,7 +57,6 @@ for kind, (size, count, results) in enumerate(SLOTS):
     area_size += kinds[kind].distance * count
 AREA_SIZE = area_size
 """Bytes of the area of a rank."""
-
 
 
 def has_loop(ufunc, dtype):

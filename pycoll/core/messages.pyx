@@ -13,10 +13,12 @@ functions are called by their addresses.
 cimport numpy as np
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memmove, memset
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memmove
 
-from .machine cimport APPLY, COPY, DIVIDE, SCRATCH, START, WAIT, Arithmetic, Step, Steps, Waiting, counter
+from .machine cimport (
+    APPLY, COPY, DIVIDE, NAP, SCRATCH, SPREAD, START, WAIT, Arithmetic, Step, Steps, Waiting, counter
+)
 
 np.import_array()
 
@@ -52,8 +54,6 @@ cdef int ERRORS = FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW | FE_INVALID
 
 cdef enum:
     LONG = ENTRIES * ENTRY_SIZE  # bytes; messages up to this length need no reply of their receiver
-    SPREAD = 1 << 8  # bytes between two bells
-    NAP = 50000  # nanoseconds of the first nap
     TURNS = 1000  # how often a rank looks for a message of MPI before it calls `idle`
     SHORT_RUN = 1 << 15  # bytes of the programs that keep the lock of the interpreter until they wait
 cdef enum:
@@ -72,25 +72,23 @@ cdef struct Message:  # of a program
     int buffer
     np.npy_intp start, size
 
-cdef struct Pending:  # a message of a run
+cdef struct Pending:  # a message of a run, or an early one: it has come before its receive was started
     Pending *next
-    char *address
+    uint32_t tag
+    char *data
     np.npy_intp size
     np.npy_intp moved  # how many bytes were written or read
-    uint64_t sender  # where the sender keeps account of the message
+    uint64_t source, sender  # of a long message: where it is, and where its sender keeps account of it
     void *request  # of MPI; a handle may have fewer bytes
-    uint32_t tag
     int peer
     int state
     int problem  # what is wrong with it
+    bint early
     bint acknowledges  # it only says that a long message was copied
 
-cdef struct Early:  # a message whose receive has not started
-    Early *next
-    uint32_t tag
-    np.npy_intp size, moved
-    uint64_t address, sender  # of a long message
-    char *data
+cdef struct Queue:
+    Pending *first
+    Pending *last
 
 cdef struct Peer:
     bint near  # messages travel through the mailboxes
@@ -101,14 +99,35 @@ cdef struct Peer:
     uint32_t written, taken  # entries
     uint32_t seen  # the number of entries that the peer had taken when this rank looked
     int expected  # receives, and long messages that the peer has to copy
-    Pending *sends
-    Pending *last_send
-    Pending *receives
-    Pending *last_receive
-    Early *early
-    Early *last_early
-    Pending *incoming  # the receive of the message that goes on in the next entry
-    Early *incoming_early
+    Queue sends, receives, early
+    Pending *incoming  # the message that goes on in the next entry; NULL if it is dropped, because it is too long
+
+
+cdef inline void append(Queue *queue, Pending *message) noexcept nogil:
+    message.next = NULL
+    if queue.first == NULL:
+        queue.first = message
+    else:
+        queue.last.next = message
+    queue.last = message
+
+
+cdef inline Pending *remove(Queue *queue, uint32_t tag) noexcept nogil:
+    """Remove the first message with this tag; NULL if there is none."""
+    cdef Pending *before = NULL
+    cdef Pending *message = queue.first
+    while message != NULL and message.tag != tag:
+        before, message = message, message.next
+    if message == NULL:
+        return NULL
+    if before == NULL:
+        queue.first = message.next
+    else:
+        before.next = message.next
+    if queue.last == message:
+        queue.last = before
+    return message
+
 
 FLOATING_POINT_ERRORS = {"divide": FE_DIVBYZERO, "over": FE_OVERFLOW, "under": FE_UNDERFLOW, "invalid": FE_INVALID}
 """The bits of `Run.errors`, by their names in `numpy.geterr`."""
@@ -247,11 +266,11 @@ cdef class Mailboxes(Waiting):
             peer.inbox = <mailbox *>(boxes + (<size_t>place * count + <size_t>here) * sizeof(mailbox))
 
     def __dealloc__(self):
-        cdef Early *early
+        cdef Pending *early
         for other in range(self.size):
-            while self.peers[other].early != NULL:
-                early = self.peers[other].early
-                self.peers[other].early = early.next
+            while self.peers[other].early.first != NULL:
+                early = self.peers[other].early.first
+                self.peers[other].early.first = early.next
                 free(early.data)
                 free(early)
         PyMem_Free(self.peers)
@@ -263,61 +282,50 @@ cdef class Mailboxes(Waiting):
     cdef void begin(self, Pending *message, bint outgoing) noexcept nogil:
         """Start a message."""
         cdef Peer *peer = &self.peers[message.peer]
-        message.moved, message.state, message.problem, message.next = 0, STARTED, 0, NULL
+        message.moved, message.state, message.problem = 0, STARTED, 0
         if not peer.near:
             function = self.send if outgoing else self.receive
-            code = function(
-                message.address, <int>message.size, self.byte, message.peer, <int>message.tag, self.comm, &message.request
+            message.problem = function(
+                message.data, <int>message.size, self.byte, message.peer, <int>message.tag, self.comm, &message.request
             )
-            if code:
-                message.problem, message.state = code, COMPLETE
+            if message.problem:
+                message.state = COMPLETE
         elif outgoing:
-            self.queue(peer, message)
+            append(&peer.sends, message)
             self.write(peer)
         else:
             peer.expected += 1
-            if peer.early == NULL or not self.take_early(peer, message):
-                if peer.receives == NULL:
-                    peer.receives = message
-                else:
-                    peer.last_receive.next = message
-                peer.last_receive = message  # it is read later: copying a long message would delay those that are sent
-
-    cdef void queue(self, Peer *peer, Pending *message) noexcept nogil:
-        if peer.sends == NULL:
-            peer.sends = message
-        else:
-            peer.last_send.next = message
-        peer.last_send = message
+            if not self.take_early(peer, message):  # it is read later: copying it would delay those that are sent
+                append(&peer.receives, message)
 
     cdef void write(self, Peer *peer) noexcept nogil:
         """Write entries to a mailbox while there is room."""
         cdef Pending *message
         cdef np.npy_intp rest
         cdef entry *e
-        while peer.sends != NULL:
+        while peer.sends.first != NULL:
             if peer.written - peer.seen == ENTRIES:
                 peer.seen = mailbox_taken(peer.out)
                 if peer.written - peer.seen == ENTRIES:
                     return
-            message, e = peer.sends, &peer.out.entries[peer.written % ENTRIES]
+            message, e = peer.sends.first, &peer.out.entries[peer.written % ENTRIES]
             if message.acknowledges:
                 e.size, e.address = COPIED, message.sender
                 message.state = COMPLETE
             elif message.size > LONG and peer.process:
-                e.tag, e.size, e.address = message.tag, message.size, <uint64_t>message.address
+                e.tag, e.size, e.address = message.tag, message.size, <uint64_t>message.data
                 (<uint64_t *>e.data)[0] = <uint64_t>message
                 message.moved = message.size
                 peer.expected += 1
             else:
                 rest = message.size - message.moved
                 e.tag, e.size, e.address = message.tag, (CONTINUED if message.moved else message.size), 0
-                memcpy(e.data, message.address + message.moved, min(rest, ENTRY_SIZE))
+                memcpy(e.data, message.data + message.moved, min(rest, ENTRY_SIZE))
                 message.moved += min(rest, ENTRY_SIZE)
                 if message.moved == message.size:
                     message.state = COMPLETE
             if message.moved == message.size or message.acknowledges:
-                peer.sends = message.next
+                peer.sends.first = message.next
             peer.written += 1
             entry_set(e, peer.written)
             bell_ring(peer.bell)
@@ -342,122 +350,74 @@ cdef class Mailboxes(Waiting):
 
     cdef bint arrived(self, Peer *peer, entry *e) noexcept nogil:
         """Read the first entry of a message; return False if there is no memory for it."""
-        cdef Pending *before = NULL
-        cdef Pending *message = peer.receives
-        cdef uint64_t sender = (<uint64_t *>e.data)[0] if e.address else 0
-        cdef np.npy_intp here = 0 if e.address else min(e.size, <int64_t>ENTRY_SIZE)
-        while message != NULL and message.tag != e.tag:
-            before, message = message, message.next
+        cdef Pending *message = remove(&peer.receives, e.tag)
         if message == NULL:
-            return self.keep(peer, e, sender, here)
-        if message.size < e.size and not e.address:  # what does not fit is read, and dropped
-            if not self.keep(peer, e, sender, here):
+            message = early_message(e)
+            if message == NULL:
                 return False
-        if before == NULL:
-            peer.receives = message.next
-        else:
-            before.next = message.next
-        if peer.last_receive == message:
-            peer.last_receive = before
-        if message.size < e.size:
-            message.problem = TOO_LONG
+            append(&peer.early, message)
+        self.fit(message, e.size)
         if e.address:
-            self.copy(peer, message, e.address, min(e.size, <int64_t>message.size), sender)
-            return True
-        if message.problem:
-            message.state = COMPLETE
-            peer.expected -= 1
-            return True
-        memcpy(message.address, e.data, here)
-        message.moved = here
-        if here < e.size:
-            message.size = e.size
-            peer.incoming = message
+            message.source, message.sender = e.address, (<uint64_t *>e.data)[0]
+            if not message.early:
+                self.copy(peer, message)
         else:
-            message.state = COMPLETE
-            peer.expected -= 1
+            peer.incoming = message
+            self.go_on(peer, e)
         return True
 
-    cdef void copy(self, Peer *peer, Pending *message, uint64_t address, np.npy_intp size, uint64_t sender) noexcept nogil:
-        """Copy a long message from the memory of its sender, and tell the sender."""
-        if not copy_from_process(peer.process, message.address, address, size):
-            message.problem = UNREADABLE
-        message.acknowledges, message.sender, message.next = True, sender, NULL
-        peer.expected -= 1
-        self.queue(peer, message)
-        self.write(peer)
+    cdef void fit(self, Pending *message, np.npy_intp size) noexcept nogil:
+        """Adapt a message to the size that was sent, which may be shorter than its buffer, but not longer."""
+        if size > message.size:
+            message.problem = TOO_LONG
+        else:
+            message.size = size
 
     cdef void go_on(self, Peer *peer, entry *e) noexcept nogil:
-        """Read another entry of a message."""
+        """Read an entry of a message."""
         cdef Pending *message = peer.incoming
-        cdef Early *early = peer.incoming_early
         cdef np.npy_intp here
         if message != NULL:
             here = min(message.size - message.moved, <np.npy_intp>ENTRY_SIZE)
-            memcpy(message.address + message.moved, e.data, here)
+            memcpy(message.data + message.moved, e.data, here)
             message.moved += here
-            if message.moved == message.size:
-                message.state, peer.incoming = COMPLETE, NULL
-                peer.expected -= 1
-        elif early != NULL:
-            here = min(early.size - early.moved, <np.npy_intp>ENTRY_SIZE)
-            memcpy(early.data + early.moved, e.data, here)
-            early.moved += here
-            if early.moved == early.size:
-                peer.incoming_early = NULL
+            self.end_if_read(peer, message)
 
-    cdef bint keep(self, Peer *peer, entry *e, uint64_t sender, np.npy_intp here) noexcept nogil:
-        """Keep a message until its receive is started; return False if there is no memory for it."""
-        cdef Early *early = <Early *>malloc(sizeof(Early))
-        cdef char *data = NULL if e.address else <char *>malloc(max(e.size, <int64_t>1))
-        if early == NULL or (data == NULL and not e.address):
-            free(early)
-            free(data)
-            return False
-        early.next, early.tag, early.size, early.moved = NULL, e.tag, e.size, here
-        early.address, early.sender, early.data = e.address, sender, data
-        if not e.address:
-            memcpy(early.data, e.data, here)
-            if here < e.size:
-                peer.incoming_early = early
-        if peer.early == NULL:
-            peer.early = early
-        else:
-            peer.last_early.next = early
-        peer.last_early = early
-        return True
+    cdef void end_if_read(self, Peer *peer, Pending *message) noexcept nogil:
+        """Note that a message goes on, or that it is complete."""
+        if message.moved < message.size:
+            peer.incoming = message
+            return
+        if peer.incoming == message:
+            peer.incoming = NULL
+        message.state = COMPLETE
+        if not message.early:
+            peer.expected -= 1
+
+    cdef void copy(self, Peer *peer, Pending *message) noexcept nogil:
+        """Copy a long message from the memory of its sender, and tell the sender."""
+        if not copy_from_process(peer.process, message.data, message.source, message.size):
+            message.problem = UNREADABLE
+        message.acknowledges = True
+        peer.expected -= 1
+        append(&peer.sends, message)
+        self.write(peer)
 
     cdef bint take_early(self, Peer *peer, Pending *message) noexcept nogil:
         """Receive a message that came before; return whether there is one."""
-        cdef Early *before = NULL
-        cdef Early *early = peer.early
-        while early != NULL and early.tag != message.tag:
-            before, early = early, early.next
+        cdef Pending *early = remove(&peer.early, message.tag)
         if early == NULL:
             return False
-        if before == NULL:
-            peer.early = early.next
+        self.fit(message, early.size)
+        if early.source:
+            message.source, message.sender = early.source, early.sender
+            self.copy(peer, message)
         else:
-            before.next = early.next
-        if peer.last_early == early:
-            peer.last_early = before
-        if message.size < early.size:
-            message.problem = TOO_LONG
-        if early.address:
-            self.copy(peer, message, early.address, min(early.size, message.size), early.sender)
-        elif message.size < early.size:
-            message.state = COMPLETE
-            peer.expected -= 1
-        else:
-            memcpy(message.address, early.data, early.moved)
-            message.moved, message.size = early.moved, early.size
-            if early.moved < early.size:
-                peer.incoming, peer.incoming_early = message, NULL
-            else:
-                message.state = COMPLETE
-                peer.expected -= 1
-        if peer.incoming_early == early:  # the rest of a message that was too long is dropped
-            peer.incoming_early = NULL
+            if peer.incoming == early:
+                peer.incoming = NULL
+            message.moved = min(early.moved, message.size)
+            memcpy(message.data, early.data, message.moved)
+            self.end_if_read(peer, message)
         free(early.data)
         free(early)
         return True
@@ -469,7 +429,7 @@ cdef class Mailboxes(Waiting):
         cdef Peer *peer
         for other in range(self.size):
             peer = &self.peers[other]
-            if peer.sends != NULL:
+            if peer.sends.first != NULL:
                 self.write(peer)
             if peer.expected:
                 self.read(peer)
@@ -547,6 +507,20 @@ cdef class Mailboxes(Waiting):
         raise self.error_of(message.problem)
 
 
+cdef Pending *early_message(entry *e) noexcept nogil:
+    """Memory for a message whose receive has not started; NULL if there is none."""
+    cdef Pending *message = <Pending *>calloc(1, sizeof(Pending))
+    if message == NULL:
+        return NULL
+    message.tag, message.size, message.early = e.tag, e.size, True
+    if not e.address:
+        message.data = <char *>malloc(max(e.size, <int64_t>1))
+        if message.data == NULL:
+            free(message)
+            return NULL
+    return message
+
+
 cdef class Run:
     """A run of a program; it can be started again when it is complete."""
 
@@ -609,7 +583,7 @@ cdef class Run:
                 self.bases[SCRATCH + 1 + i] = <char *><size_t>peers[i]
                 self.in_python = self.in_python or <size_t>peers[i] % self.code.alignment != 0
         for i in range(self.code.count):
-            self.pending[i].address = self.bases[self.code.messages[i].buffer] + self.code.messages[i].start
+            self.pending[i].data = self.bases[self.code.messages[i].buffer] + self.code.messages[i].start
 
     cpdef start(self, uint32_t tag):
         """Go to the first step; all messages get this tag."""

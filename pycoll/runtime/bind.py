@@ -20,7 +20,7 @@ from ..arguments.ops import Operation, bound_division, real_dtype
 from ..base.counters import counted
 from ..compiler.program import RECV, Apply, CopyBytes, Divide, Finish, Program, Region, Start, Step, Wait, is_native
 from . import native
-from .executable import Begun, Steps
+from .executable import Begun, PythonSteps
 from .recording import recorder
 from .recording.steps import Tracer
 
@@ -48,7 +48,7 @@ def bind(
     scratch: Any,
     tag: int,
     peers: Sequence[int] = (),
-) -> Steps:
+) -> PythonSteps:
     """Bind a `lowered` program to buffers at these addresses.
 
     `peers` are the addresses of the buffers of other ranks, for programs of `pycoll.compiler.shared`.
@@ -75,7 +75,7 @@ def bind(
                 calls.append(binder.call(step))
     else:
         calls = [*map(binder.call, program.steps)]
-    executable = Steps(program, calls, requests, marks, tag, scratch)
+    executable = PythonSteps(program, calls, requests, marks, tag, scratch)
     executable.tag = tags
     if recorder.current:
         launches = [launcher.does] if launcher else []

@@ -53,7 +53,6 @@ class Channel:
         self.plans: dict[Any, Plan] = {}  # by the kinds of calls
         self.slots: core.Slots | None = None  # if the ranks share a host and the compiled core
         self.mailboxes: core.Mailboxes | None = None  # if the compiled core runs programs with messages
-        self.ended: list[object] = []  # why it is unusable, for the front
         self.front = new_front(self)  # the plans of the compiled core
         self.broken: RuntimeError | None = None  # why it is unusable
         self.place = 0  # its position in the roll call
@@ -255,14 +254,8 @@ class Channel:
         """
         if self.broken is None:
             self.broken = reason
-            self.ended.append(reason)
         self.forget_plans()
         _abandoned.append((self, *kept))
-
-    def keep_if_broken(self, *kept: object) -> None:
-        """Never free these objects if the communicator is unusable."""
-        if self.broken:
-            _abandoned.append((self, *kept))
 
     def free(self) -> None:
         """Free all requests and the private duplicate, unless messages are pending that may never complete."""

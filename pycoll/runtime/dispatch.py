@@ -6,7 +6,7 @@ import contextlib
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -179,7 +179,7 @@ class Prepared:
         if call.read is not read or not self.simple or self.sharing or recorder.current or TOLERANT:
             return
         program = slots.assembled(self.key, self.buffers, self.operation) if self.slots else None
-        quick = None if self.slots or self.short else self.quick()
+        quick = None if self.slots or self.short else self.quick
         if not (self.slots or quick or (self.short and (self.operation is None or id(call.op) in _CONSTANTS))):
             return
         number = slots.METHODS.index(native.function_name(call.primitive, call.recvcounts is not None))
@@ -212,24 +212,29 @@ class Prepared:
         """The same call on other buffers."""
         return replace(self, buffers=self.buffers.at(send, recv), bind=Binder(self.channel, self.bind.form))
 
-    def quick(self) -> Callable[[int, int], object] | None:
-        """A function that runs a blocking call on buffers at two addresses; None if Python runs it."""
+    @cached_property
+    def quick(self) -> Callable[..., object] | None:
+        """A function that runs a blocking call on buffers at two addresses; None if Python runs it.
+
+        Its further arguments are what lives on if the call ends early, because messages may still be written there.
+        """
         if self.bind.form != "blocking" or self.sharing or recorder.current or settings.TIMEOUT:
             return None
         if self.slots:
             assert self.channel.slots
-            return partial(self.channel.slots, slots.assembled(self.key, self.buffers, self.operation))
+            run, program = self.channel.slots, slots.assembled(self.key, self.buffers, self.operation)
+            return lambda send, recv, *kept: run(program, send, recv)  # others read the slots only
         if self.native or (self.operation and not self.operation.predefined) or self.program().scratch > KEPT_SCRATCH:
             return None
         executable = self.executable()
         return partial(self.on(None, None)._run_quickly, executable) if isinstance(executable, MachineRun) else None
 
-    def _run_quickly(self, run: MachineRun, send: int, recv: int) -> None:
+    def _run_quickly(self, run: MachineRun, send: int, recv: int, *kept: object) -> None:
         try:
             run(send, recv)
         except BaseException as error:
             if run.broken_off:
-                self.ended_early(error)
+                self.ended_early(error, *kept)
             raise
 
     @property

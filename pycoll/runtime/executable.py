@@ -72,7 +72,7 @@ class Executable(ABC):
         """Free the requests of MPI that it holds."""
 
 
-class Steps(Executable):
+class PythonSteps(Executable):
     """An executable of calls without arguments, one for each step and more at the end.
 
     `waits` has the message or the mark that a call waits for, or None, for each step.

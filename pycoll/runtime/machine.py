@@ -13,7 +13,7 @@ from ..arguments.memory import address, array_at
 from ..arguments.ops import Operation, bound_division, kernels, real_dtype
 from ..base.counters import count, counting
 from ..compiler.program import BLOCKING, Message, Program, Wait
-from .executable import Executable, Steps
+from .executable import Executable, PythonSteps
 from .interruptions import interruptions_delayed
 from .recording import recorder
 from .recording.steps import Tracer
@@ -185,7 +185,7 @@ def traced(channel: Channel, run: MachineRun, nbytes: int) -> Executable:
     return found
 
 
-class _StepByStep(Steps):
+class _StepByStep(PythonSteps):
     def __init__(self, run: MachineRun, calls: list[Callable[[], object]]) -> None:
         self._run = run
         requests: list[Any] = [None] * len(run.program.messages)
@@ -207,7 +207,7 @@ class _StepByStep(Steps):
     def advance(self, wait: bool = False) -> bool:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
         done = super().advance(wait)
-        if done and (self._run.machine.errors or self._run.machine.error):
+        if done:
             self.error = error_of(self._run.machine)
         return done
 

@@ -52,17 +52,12 @@ class Meeting:
                 one.sent = []  # in shared memory, they are not counted as messages
 
     def enter(self, row: tuple[int, ...]) -> None:
-        """Set the row of this rank, or its last numbers; the others get them in the first synchronization."""
-        self._mine[-len(row) :] = row
+        """Set the row of this rank; the others get it in the first synchronization."""
+        self._mine[:] = row
 
     def rows(self) -> Rows:
         """Return the rows of all ranks, after the first synchronization."""
         return tuple(map(tuple, self._table.tolist()))
-
-    def ends(self) -> list[list[int]]:
-        """Return the last two numbers of all rows, after the first synchronization."""
-        ends: list[list[int]] = self._table[:, -2:].tolist()
-        return ends
 
 
 def _among(ranks: list[int], program: Program) -> Program:

@@ -28,7 +28,7 @@ class Plan:
     prepared: Prepared  # a call of this kind, without its arrays
     op: object  # of the caller; kept so that its id is not reused
     used: tuple[int, int]  # the bytes of the two buffers from their beginning; the arrays may be longer
-    quick: Callable[[int, int], object] | None  # runs a blocking call on buffers at these addresses
+    quick: Callable[..., object] | None  # see `Prepared.quick`
     reads_send: bool
     uses_recv: bool
     writes_recv: bool
@@ -44,11 +44,7 @@ class Plan:
             with interruptions_delayed():
                 self.prepared.on(*self._buffers(send, recv)).run()
             return True
-        try:
-            self.quick(address(send) if self.reads_send else 0, address(recv) if self.uses_recv else 0)
-        except BaseException:
-            self.prepared.channel.keep_if_broken(send, recv)
-            raise
+        self.quick(address(send) if self.reads_send else 0, address(recv) if self.uses_recv else 0, send, recv)
         return True
 
     def parts(self, send: Any, recv: Any) -> Iterator[Executable] | None:
@@ -96,7 +92,7 @@ def make_plan(prepared: Prepared, op: object, send: Any, recv: Any) -> Plan | No
     used = [0 if array is None else int(array.nbytes) for array in (buffers.send, buffers.recv)]
     like = replace(prepared, buffers=buffers.at(None, None))
     writes = gets and not buffers.read_only
-    return Plan(like, op, (used[0], used[1]), prepared.quick(), gives, gets, writes)
+    return Plan(like, op, (used[0], used[1]), prepared.quick, gives, gets, writes)
 
 
 def _beginning(array: Any, nbytes: int) -> Any:

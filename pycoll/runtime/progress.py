@@ -22,7 +22,7 @@ from ..base import settings
 from ..base.errors import CollectiveTimeout, GPUError, MismatchError, with_hint
 from ..base.numbers import check_real
 from ..compiler.program import Collective, Message, Program, is_native
-from .executable import Executable, Steps
+from .executable import Executable, PythonSteps
 from .failures import UNDETECTED
 from .interruptions import interruptions_delayed
 
@@ -231,7 +231,7 @@ def _in_words(messages: list[Message]) -> str:
     return ", ".join(wants)
 
 
-_NOTHING = Steps(Program([], [], 0), [])  # the part before the first
+_NOTHING = PythonSteps(Program([], [], 0), [])  # the part before the first
 
 INTERVAL = 20e-6  # seconds between two checks by a thread of the tasks in flight
 

@@ -20,7 +20,7 @@ from ..base.counters import count
 from ..compiler.blocks import ProgramKey, layout, rounds_of
 from ..compiler.program import EMPTY, RECV, Message, Program, Step, Wait
 from ..schedule.moves import AFTER, Block, Combine, Copy, Recv, Reduce, Round, Send
-from .executable import Executable, Steps
+from .executable import Executable, PythonSteps
 
 Values = dict[Block, np.ndarray]  # the value of each block that a rank holds, as bytes
 Combination = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of a left and a right operand
@@ -114,7 +114,7 @@ def parts(
         mean = memory[RECV][: buffers.count * buffers.dtype.itemsize].view(real_dtype(buffers.dtype))
         bound_division(mean, comm.size, mean)()
     if errors:
-        yield Steps(Program([], [], 0), [partial(_raise, errors[0])])
+        yield PythonSteps(Program([], [], 0), [partial(_raise, errors[0])])
 
 
 def _raise(error: Exception) -> None:
@@ -130,4 +130,4 @@ def _until_complete(number: int, moves: Round, requests: list[MPI.Request]) -> E
         elif isinstance(move, Recv | Reduce):
             messages.append(Message(False, move.source, EMPTY, number))
     waits: list[Step] = [Wait(message) for message in range(len(messages))]
-    return Steps(Program(waits, messages, 0), [request.Wait for request in requests], requests)
+    return PythonSteps(Program(waits, messages, 0), [request.Wait for request in requests], requests)

@@ -53,14 +53,6 @@ class Sharing(ABC):
     def row(self, send: int, recv: int) -> tuple[int, ...]:
         """Where the buffers of this rank are, and how they are used, for the other ranks."""
 
-    def whole_row(self, send: int, recv: int) -> tuple[int, ...]:
-        """The row with all its numbers, also if the last ones suffice."""
-        return self.row(send, recv)
-
-    def reader(self, meeting: Meeting) -> Callable[[], Rows | None]:
-        """A function that returns the rows; None on all ranks if their first numbers exclude registered buffers."""
-        return meeting.rows
-
     @abstractmethod
     def peers(self, rows: Rows) -> list[int] | None:
         """The addresses of the peer buffers of the program; None on all ranks if they cannot be accessed."""
@@ -85,8 +77,7 @@ class Sharing(ABC):
         meeting = self.channel.meeting(self.width, tag)
         meeting.enter(self.row(send, recv))
         yield meeting.opening
-        rows = self.reader(meeting)()
-        peers = None if rows is None else self.peers(rows)
+        peers = self.peers(meeting.rows())
         if peers is None:
             yield from messages()
         else:

@@ -114,7 +114,7 @@ def find_sharing(
         blocks = channel.size ** (1 if primitive.rooted else 2)
         least = _least(channel, primitive.name, form) * blocks, CUDA_IPC_FROM * blocks
         places, which = blocks_by_rank(key), accessed(primitive)
-        found = VaryingSharing(channel, program, like, sizes, operation, *places, which, primitive.rooted, least)
+        found = VaryingSharing(channel, program, like, sizes, operation, *places, which, least)
     else:
         made = pulled(key, channel.facts.hosts, mean) if several else shared(key, mean)
         if made is None:

@@ -27,7 +27,7 @@ from ..base.user_warnings import warn
 from ..compiler.device import READY
 from ..compiler.program import BLOCKING, INPUT, OUTPUT, Finish, Program, Ready, Step
 from ..compiler.shared import SharedProgram
-from .executable import Executable, Steps
+from .executable import Executable, PythonSteps
 from .failures import TOLERANT
 from .gpu import signals
 from .gpu.ipc import COLUMNS, NotShareable, Position, export
@@ -171,13 +171,13 @@ class DeviceSharing(Sharing):
 
     def _now(self, call: Callable[[], object]) -> Executable:
         """A part that makes a call to the GPU, which does not wait."""
-        return self._recorded(Steps(_NOW, [call]))
+        return self._recorded(PythonSteps(_NOW, [call]))
 
     def _when(self, done: AllDone) -> Executable:
         """A part that waits for the GPU."""
-        return self._recorded(Steps(_WHEN, [done.Wait], None, {0: done}))
+        return self._recorded(PythonSteps(_WHEN, [done.Wait], None, {0: done}))
 
-    def _recorded(self, part: Steps) -> Executable:
+    def _recorded(self, part: PythonSteps) -> Executable:
         if recorder.current:
             part.record(Tracer(recorder.current, self.channel.comm, part.program, 0, [0], _launches))
         return part
@@ -187,7 +187,7 @@ class DeviceSharing(Sharing):
     ) -> tuple[int, ...]:
         """The positions of the buffers of this rank, the kind of its call, and its signal."""
         positions = [self._position(which, send, recv, problems) for which in self._columns]
-        row = *self.shared.whole_row(send, recv), self._call, *chain(*positions)
+        row = *self.shared.row(send, recv), self._call, *chain(*positions)
         if not self._signals:
             return row
         agreed = self.channel.opened.agreed

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from ..arguments.memory_kinds import HOST
 from ..compiler.blocks import Extents
 from ..compiler.program import OUTPUT
-from .meeting import Meeting, Rows
+from .meeting import Rows
 from .registered import AREA
 from .sharing import Accessed, Sharing
 
@@ -25,57 +23,30 @@ class VaryingSharing(Sharing):
 
     The row of a rank in the table contains the offsets of the blocks in the buffer that others access, the lengths of
     the blocks that the rank sends to each rank and receives from each rank, their total, and the position of the
-    buffer.  If the last two numbers of a rank show that the call uses messages, it writes no others.
+    buffer.
     """
 
     sends: Extents  # the places of the blocks for each rank
     recvs: Extents  # and of those from each rank
     which: int  # the buffer that others access: INPUT or OUTPUT
-    rooted: bool
     least: tuple[int, int]  # the least total lengths, in bytes, for which registered buffers and GPU memory are used
 
     def __post_init__(self) -> None:
         rank, blocks = self.channel.comm.rank, (self.sends, self.recvs)[self.which]
         starts = [start for start, _ in blocks]
         lengths = [nbytes for _, nbytes in (*self.sends, *self.recvs)]
-        self._total = sum(nbytes for _, nbytes in self.sends)
-        self._numbers = *starts, *lengths, self._total
+        self._numbers = *starts, *lengths, sum(nbytes for _, nbytes in self.sends)
         self.width = len(self._numbers) + 1
         self._last: tuple[list[_Numbers], _Blocks | None] = [], None  # those of a call, and what they mean
         if any(nbytes for peer, (_, nbytes) in enumerate(blocks) if peer != rank):
             self.exported = {self.which}
-        alone = self.exported and self.rooted  # this is the root, which knows all lengths
-        # the CPU cannot copy from or to the buffers, or the blocks are short
-        self._excluded = self.like.memory is not HOST or (alone and sum(one for _, one in blocks) < self.least[0])
 
     def row(self, send: int, recv: int) -> tuple[int, ...]:
         """The places of the blocks of this rank, and the position of its buffer, -1 if others cannot access it."""
-        code = -1 if self._excluded else self._code(send, recv)
-        return (*self._numbers, code) if code >= 0 else (self._total, -1)
-
-    def whole_row(self, send: int, recv: int) -> tuple[int, ...]:
-        """The row with all its numbers, also if the last ones suffice."""
-        return *self._numbers, self._code(send, recv)
-
-    def _code(self, send: int, recv: int) -> int:
-        if self.like.memory is not HOST:
-            return -1
-        return self.channel.registered.code(*self.buffer(self.which, send, recv)) if self.exported else 0
-
-    def reader(self, meeting: Meeting) -> Callable[[], Rows | None]:
-        """A function that returns the rows, or None.
-
-        It is None if a buffer that others access is not registered or in GPU memory, or if the blocks are short.
-        """
-        return partial(self._rows, meeting)
-
-    def _rows(self, meeting: Meeting) -> Rows | None:
-        total = 0
-        for nbytes, code in meeting.ends():
-            if code < 0:
-                return None
-            total += nbytes
-        return meeting.rows() if total >= self.least[0] else None
+        code = -1  # the CPU cannot copy from or to the buffers
+        if self.like.memory is HOST:
+            code = self.channel.registered.code(*self.buffer(self.which, send, recv)) if self.exported else 0
+        return *self._numbers, code
 
     def peers(self, rows: Rows) -> list[int] | None:
         """The addresses of the blocks of all ranks that this rank accesses.
@@ -83,8 +54,9 @@ class VaryingSharing(Sharing):
         It is None if a buffer that others access is not registered or in GPU memory, if the blocks are short, or if the
         lengths of a sender and its receiver differ.
         """
-        codes, accessed = [row[self.width - 1] for row in rows], self._accessed(rows, self.least[0])
-        if accessed is None or min(codes) < 0:
+        codes = [row[self.width - 1] for row in rows]
+        accessed = None if min(codes) < 0 else self._accessed(rows, self.least[0])
+        if accessed is None:
             return None
         peers, shifts = [0] * (2 * self.channel.size), self.channel.registered.shifts
         for rank, which, start in accessed:

@@ -19,10 +19,11 @@ from ..compiler.blocks import ProgramKey
 from ..compiler.program import BLOCKING, EMPTY, READY, Collective, CopyBytes, Post, Program, Step
 from ..schedule.registry import PRIMITIVES
 from . import native
-from .executable import Steps
+from .executable import PythonSteps
 from .machine import divisor_of, loop_of
 from .progress import background, tasks
 from .recording import recorder
+from .recording.steps import Tracer
 
 if TYPE_CHECKING:
     from .channel import Channel
@@ -56,7 +57,7 @@ def new_front(channel: Channel) -> core.Front | NoFront:
     core.set_constants(IN_PLACE, DATATYPES)
     uses = [core.uses_of(PRIMITIVES[name]) for name in (*PRIMITIVES, "reduce_scatter")]
     natives = [getattr(comm, name) for name in (*METHODS, *(f"I{name.lower()}" for name in METHODS))]
-    return core.Front(channel.slots, comm.rank, comm.size, (tasks, background, channel.ended), uses, natives)
+    return core.Front(channel.slots, comm.rank, comm.size, (tasks, background), uses, natives)
 
 
 def serves(channel: Channel, primitive: str, dtype: np.dtype, operation: Operation | None) -> bool:
@@ -94,7 +95,7 @@ def shown(key: ProgramKey) -> Program:
     return Program([Post(READY), step], [], 0, f"{step.primitive}.slots")
 
 
-def bind(channel: Channel, program: core.Program, buffers: CheckedBuffers, key: ProgramKey) -> Steps:
+def bind(channel: Channel, program: core.Program, buffers: CheckedBuffers, key: ProgramKey) -> PythonSteps:
     """The executable that runs a program on these buffers; arrays that are not aligned are copied."""
     assert channel.slots
     send, recv = (
@@ -105,10 +106,8 @@ def bind(channel: Channel, program: core.Program, buffers: CheckedBuffers, key: 
     if buffers.recv is not None and recv is not buffers.recv:
         steps = [*steps, CopyBytes(EMPTY, EMPTY)]
         calls.append(partial(buffers.recv.__setitem__, ..., recv))
-    executable = Steps(replace(shown(key), steps=steps), calls, kept=(send, recv))
+    executable = PythonSteps(replace(shown(key), steps=steps), calls, kept=(send, recv))
     if recorder.current:
-        from .recording.steps import Tracer
-
         nbytes = buffers.mean_size(channel.size)
         executable.record(Tracer(recorder.current, channel.comm, executable.program, nbytes, [BLOCKING]))
     return executable

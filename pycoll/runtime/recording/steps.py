@@ -81,9 +81,6 @@ class Tracer:
         self._record(self._number, self._began, now(), self._run)
 
 
-RECORDING = {getattr(Tracer, name).__code__ for name in ("_begin", "_came", "_end")}  # they may fail without harm
-
-
 class _TracedWait:
     """A request that a program in flight waits for; the test that completes it is recorded."""
 

@@ -12,7 +12,7 @@ import pycoll
 from pycoll import parallel
 from pycoll.compiler.program import Program
 from pycoll.runtime.attach import attach
-from pycoll.runtime.executable import Steps
+from pycoll.runtime.executable import PythonSteps
 from pycoll.runtime.progress import Task, tasks
 from tests.mpi.native import RANK, SIZE, WORLD
 
@@ -215,12 +215,12 @@ def test_a_task_goes_on_after_an_exception_of_a_signal_handler(signalled, method
     done = []
 
     def parts():
-        yield Steps(Program([], [], 0), [signalled, lambda: done.append("first")])
-        yield Steps(Program([], [], 0), [lambda: done.append("last")])
+        yield PythonSteps(Program([], [], 0), [signalled, lambda: done.append("first")])
+        yield PythonSteps(Program([], [], 0), [lambda: done.append("last")])
 
     def interrupted_parts():
         for number, part in enumerate(parts()):
-            yield part if number else Steps(Program([], [], 0), [lambda: done.append("first")])
+            yield part if number else PythonSteps(Program([], [], 0), [lambda: done.append("first")])
             if number == 0:
                 signalled()
 
@@ -234,7 +234,7 @@ def test_a_task_goes_on_after_an_exception_of_a_signal_handler(signalled, method
 
 def test_a_task_ends_if_a_part_cannot_be_made():
     def parts():
-        yield Steps(Program([], [], 0), [])
+        yield PythonSteps(Program([], [], 0), [])
         raise MemoryError
 
     comm = WORLD.Dup()
