@@ -18,7 +18,7 @@ from pycoll.base.progress_bar import progress_bar
 from pycoll.tune.environment import environment
 from pycoll.tune.timing import shares
 
-from .gpu import gpu_environment, on_gpu, path_environment, path_taken
+from .gpu import gpu_environment, on_gpu, path_environment
 from .machine import alone, crowded, disturbed
 from .measure import measure, points
 from .options import parse
@@ -49,15 +49,11 @@ def main(argv: list[str]) -> int:
         before = len(records)
         for point, budget in of_primitive:
             records += measure(comm, point, options, xp, budget)
-        if options.device == "cuda":
-            where |= path_taken(comm)
         if comm.rank == 0:  # write intermediate results, in case the run is aborted
             write(options, where, records)
         say(comm, f"\n# {primitive}\n{nccl_table(records[before:], options)}")
     if not options.validate_only:
         say(comm, f"\n# Fastest algorithms (within 5%)\n{summary(records)}")
-    if options.device == "cuda":
-        say(comm, f"\n# Path of the calls: {where['path']}")
     for warning in filter(None, [crowded([where]), disturbed(records)]):
         say(comm, f"\n# {warning}")
     if comm.rank == 0:

@@ -18,7 +18,6 @@ import numpy as np
 
 import pycoll
 from pycoll.arguments.device_arrays import cupy
-from pycoll.base import settings
 from pycoll.base.command_line import Parser, in_words, say_written
 from pycoll.base.files import write_json
 from pycoll.runtime.gpu.cuda_aware import support
@@ -62,25 +61,9 @@ def gpu_environment() -> dict[str, object]:
 
 
 def path_environment() -> dict[str, object]:
-    """Return the path that buffers in GPU memory take, direct or staged (or CUDA IPC), and the reason."""
+    """Return the path that buffers in GPU memory take, direct or staged, and the reason."""
     found = support()
-    path = "direct" if found.aware else "staged"
-    return {"path": f"CUDA IPC or {path}" if settings.CUDA_IPC else path, "because": found.reason}
-
-
-def path_taken(comm: MPI.Intracomm) -> dict[str, object]:
-    """Return the path that the calls so far have taken, unlike `path_environment`; all ranks call this.
-
-    With PYCOLL_CUDA_IPC, the path of calls that are long enough is "CUDA IPC", or "messages" with the reason.
-    """
-    opened = pycoll.attach(comm).opened
-    wanted, refusals, agreed = zip(*comm.allgather((settings.CUDA_IPC, opened.refusal, bool(opened.agreed))))
-    if not any(wanted):
-        return {}
-    reason = "; ".join(dict.fromkeys(filter(None, refusals)))
-    if not reason and not any(agreed):
-        reason = "no rank has opened the memory of another one"
-    return {"path": f"messages: {reason}" if reason else "CUDA IPC"}
+    return {"path": "direct" if found.aware else "staged", "because": found.reason}
 
 
 def copy_bandwidth(nbytes: int, repeats: int = 20) -> float:

@@ -19,9 +19,8 @@
 #   TOTAL                           maximum time of all steps in seconds (570)
 set -euo pipefail
 
-steps="host info protocol bench-direct bench-segment bench-get bench-staged bench-ipc bench-ipc-waits tests-ipc
-       tests-collectives tests-pending tests-drawn tests-mixed tests-4 tests-ipc-4 tests-hosts tests-others
-       tests-messages summary"
+steps="host info protocol bench-direct bench-segment bench-get bench-staged tests-collectives tests-pending tests-drawn
+       tests-mixed tests-4 tests-others tests-messages summary"
 
 # download_wheels DIR: all packages, without their dependencies; at most 64 MiB
 download_wheels() {
@@ -143,13 +142,12 @@ bench() {
   run 2 "$@" -m bench allreduce --device cuda -a ring,recursive_doubling "${sizes[@]}" --json "$file.json"
 }
 
-# tests RANKS [NAME=VALUE ...] ARGUMENTS...: 400 s per test, since the first ones compile the kernels; without the
-# plugins of the outer environment
+# tests RANKS ARGUMENTS...: 400 s per test, since the first ones compile the kernels; without the plugins of the outer
+# environment
 tests() {
-  local ranks=$1 settings=()
+  local ranks=$1
   shift
-  while [[ ${1:-} == [A-Z]*=* ]]; do settings+=("$1"); shift; done
-  run "$ranks" "${settings[@]}" PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 -m pytest -p pytest_mpi -p pytest_timeout \
+  run "$ranks" PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 -m pytest -p pytest_mpi -p pytest_timeout \
     -p _hypothesis_pytestplugin -q -rs --color=no -m gpu -o timeout=400 --with-mpi "$@"
 }
 
@@ -185,32 +183,11 @@ step_bench-segment() { # the maximum length of a message: as on the host, half o
 }
 step_bench-get() { bench "$out/bench-get" UCX_CUDA_IPC_ENABLE_GET_ZCOPY=on; }
 step_bench-staged() { bench "$out/bench-staged" PYCOLL_CUDA_AWARE=0; }
-one=${CUDA_VISIBLE_DEVICES:-0} # both ranks on one GPU, in the steps that use its memory from two processes
-ipc=(PYCOLL_CUDA_IPC=1 CUDA_VISIBLE_DEVICES="${one%%,*}")
-step_bench-ipc() { # kernels that access the memory of the other rank; launches and waits; a copy of the same bytes
-  local sizes=(-b 64M -e 256M -f 4 --budget "${BUDGET:-40}")
-  run 2 "${ipc[@]}" -m pycoll.info || return
-  bench "$out/bench-ipc" "${ipc[@]}" || return
-  rm -rf "$out/trace-ipc"
-  run 2 "${ipc[@]}" PYCOLL_TRACE="$out/trace-ipc" -c '
-import cupy, pycoll
-send, recv = cupy.ones(64 << 20, "f4"), cupy.empty(64 << 20, "f4")
-for _ in range(20):
-    pycoll.allreduce(send, recv)
-print(pycoll.explain("allreduce", nbytes=send.nbytes))' || return
-  limited python3 -m pycoll.trace "$out/trace-ipc" || return
-  CUDA_VISIBLE_DEVICES="${one%%,*}" limited python3 -m bench.gpu "$out/bench-ipc.json"
-}
-step_bench-ipc-waits() { bench "$out/bench-ipc-waits" "${ipc[@]}" PYCOLL_CUDA_EVENTS=0; } # without shared events
-step_tests-ipc() { tests 2 "${ipc[@]}" tests/gpu/runtime; }
 step_tests-collectives() { tests 2 tests/gpu/api/test_collectives.py; }
 step_tests-pending() { tests 2 tests/gpu/api/test_api_pending.py -k 'not messages'; }
 step_tests-drawn() { tests 2 tests/gpu/api/test_collectives_drawn.py --hypothesis-profile quick; }
 step_tests-mixed() { tests 2 tests/gpu/api/test_registered_mixed.py; }
 step_tests-4() { tests 4 tests/gpu/api/test_collectives.py -k 'reductions or forms or streams'; }
-several_hosts=tests/gpu/runtime/test_sharing_device_hosts.py # needs 3 ranks
-step_tests-ipc-4() { tests 4 "${ipc[@]}" tests/gpu/runtime --ignore "$several_hosts"; }
-step_tests-hosts() { tests 4 "${ipc[@]}" "$several_hosts"; }
 # messages of MPI between GPU buffers may end the job
 step_tests-others() { tests 2 tests/gpu/arguments tests/gpu/parallel; }
 step_tests-messages() { tests 2 tests/gpu/api/test_api_pending.py -k messages; }

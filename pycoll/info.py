@@ -17,14 +17,10 @@ from collections import defaultdict
 
 import pycoll
 
-from .arguments.device_arrays import UnreadableMemory, cupy
-from .base import settings
 from .base.command_line import Parser, printed_once
 from .runtime import native
-from .runtime.gpu import cuda_aware, signals
-from .runtime.gpu.ipc import NotShareable, export
+from .runtime.gpu import cuda_aware
 from .runtime.host import why_not_shared, why_unusable
-from .runtime.sharing_choice import CUDA_IPC_FROM
 from .selection.choices import unknown_variables
 
 THREADS = {
@@ -83,41 +79,8 @@ def gpu() -> str:
     return f"{number} of {count}: {name}, {free >> 20} of {total >> 20} MiB free, {runtime.deviceGetPCIBusId(number)}"
 
 
-def ipc() -> str:
-    """Why this process cannot export its GPU memory to other ranks of the host; empty if it can."""
-    if not settings.CUDA_IPC:
-        return "off (PYCOLL_CUDA_IPC is 0)"
-    try:
-        xp = cupy("CUDA IPC")
-        array = xp.empty(1)
-        export(array.data.ptr, array.nbytes, array.device.id)
-        if settings.CUDA_EVENTS:
-            signals.give_back(signals.take(array.device.id))
-    except (NotShareable, UnreadableMemory, RuntimeError) as error:  # RuntimeError: there is no GPU
-        return f"no: {error}"
-    return ""
-
-
-def ipc_outcome(comm: MPI.Intracomm) -> str:
-    """Whether ranks can access the GPU memory of each other: all ranks try it together, if all can export theirs."""
-    problem = ipc()
-    if any(comm.allgather(problem)):
-        return problem or "not tried, because another rank cannot export its memory"
-    if comm.size == 1:
-        return "not tried, because there is only one rank"
-    used = comm.Dup()
-    try:
-        if not pycoll.attach(used).facts.cuda_ipc:
-            return "off (PYCOLL_CUDA_IPC is not 1 on all ranks, or some have no CuPy)"
-        pycoll.allgather(cupy("CUDA IPC").ones(CUDA_IPC_FROM, "u1"), comm=used)
-        refusal = pycoll.attach(used).opened.refusal
-    finally:
-        used.Free()
-    return f"no: {refusal}" if refusal else "yes"
-
-
-def of_this_rank(comm: MPI.Intracomm) -> dict[str, str]:
-    """The facts that may differ between ranks, which all call this; empty values are not printed."""
+def of_this_rank() -> dict[str, str]:
+    """The facts that may differ between ranks; empty values are not printed."""
     facts = cuda_aware.facts()
     found = cuda_aware.judge(facts)
     return {
@@ -128,7 +91,6 @@ def of_this_rank(comm: MPI.Intracomm) -> dict[str, str]:
         **protocols(facts),
         "transports": transports(facts),
         "GPU": gpu(),
-        "GPU memory for other ranks of the host": ipc_outcome(comm),
         "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "not set"),
         "warning": unknown_variables(),
     }
@@ -139,7 +101,7 @@ def main() -> None:
     comm = MPI.COMM_WORLD
     with printed_once(comm):
         Parser(prog="python -m pycoll.info", description=__doc__).parse_args()
-    ranks = comm.gather(of_this_rank(comm))
+    ranks = comm.gather(of_this_rank())
     if ranks is None:
         return
     about = versions()

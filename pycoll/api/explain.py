@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ..arguments.ops import Operation, OpName, resolve
+from ..arguments.ops import OpName, resolve
 from ..runtime.attach import attach, tuning_state
-from ..runtime.channel import Channel
 from ..runtime.dispatch import native_is_same
-from ..runtime.sharing_choice import can_share, uses_registered, why_no_ipc
+from ..runtime.sharing_choice import can_share, uses_registered
 from ..runtime.slots import serves
-from ..schedule.registry import PRIMITIVES, Algorithm, algorithms_of, find
+from ..schedule.registry import PRIMITIVES, algorithms_of, find
 from ..selection.select import SelectionKey, registered_limit, select
 from ..selection.tuning_file import Candidate
 
@@ -47,8 +46,6 @@ class Explanation:
         for nonblocking calls, and still larger for persistent ones.
     registered_reason : str
         Where this size comes from: "by the rules" or "by measurement".
-    gpu : str
-        Whether kernels access the GPU memory of other ranks, and why not; empty if no rank can have GPU memory.
     tuning : str
         The tuning file in use, or why there is none.
     seconds : dict of Candidate to float
@@ -65,7 +62,6 @@ class Explanation:
     registered: bool
     registered_from: int | None
     registered_reason: str
-    gpu: str
     tuning: str
     seconds: dict[Candidate, float]
 
@@ -78,8 +74,6 @@ class Explanation:
             used = f"used directly, without messages for the data{inside}" if self.registered else "not used"
             limit = f"the least size is {self.registered_from} bytes, {self.registered_reason}"
             lines.append(f"registered buffers: {used} ({limit})")
-        if self.gpu:
-            lines.append(f"GPU memory of other ranks: {self.gpu}")
         lines.append(f"tuning: {self.tuning}")
         for candidate, seconds in sorted(self.seconds.items(), key=lambda item: item[1]):
             lines.append(f"  {candidate!s:24} {seconds * 1e6:10.1f} us")
@@ -140,7 +134,6 @@ def explain(
     in_slots = serves(channel, primitive, np.dtype(dtype), operation)
     key = SelectionKey(primitive, nbytes, commutative, native, registered=registered, slots=in_slots)
     choice = select(algorithm, key, channel.facts, channel.choices, tuned)
-    found = find(primitive, choice.algorithm)
     limit, source = registered_limit(primitive, tuned) if registered else (None, "")
     return Explanation(
         primitive,
@@ -148,15 +141,9 @@ def explain(
         channel.size,
         channel.facts.host_count,
         *(choice.algorithm, choice.segment, choice.reason),
-        uses_registered(channel, found, nbytes, operation),
+        uses_registered(channel, find(primitive, choice.algorithm), nbytes, operation),
         limit,
         source,
-        "" if channel.facts.host_memory else _access(channel, found, nbytes, operation),
         tuning_state(channel),
         tuned.times(primitive, nbytes) if tuned else {},
     )
-
-
-def _access(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> str:
-    reason = why_no_ipc(channel, algorithm, nbytes, operation) or channel.opened.refusal
-    return f"not accessed by kernels ({reason})" if reason else "accessed by kernels, if all buffers are in GPU memory"

@@ -6,8 +6,6 @@ or G: 64K.
 | variable | meaning |
 |---|---|
 | ``PYCOLL_CUDA_AWARE`` | auto, 0 or 1: whether to pass GPU addresses to MPI (see `pycoll.runtime.gpu.cuda_aware`) |
-| ``PYCOLL_CUDA_IPC`` | 1: kernels access the GPU memory of other ranks of the host (0; see `pycoll.runtime.gpu.ipc`) |
-| ``PYCOLL_CUDA_EVENTS`` | 0: with CUDA IPC, ranks wait for their GPU instead of sharing events (1) |
 | ``PYCOLL_SEGMENT`` | the longest message, in bytes (4 MiB; 56 KiB between hosts) |
 | ``PYCOLL_DEVICE_SEGMENT`` | the longest message between buffers in GPU memory (64 MiB; 4 MiB between hosts) |
 | ``PYCOLL_DEVICE_STAGED`` | the longest buffers in GPU memory that are always staged, in bytes (0) |
@@ -42,8 +40,8 @@ if TYPE_CHECKING:
 # the variables that are read here; each primitive has another one
 VARIABLES = (
     *("PYCOLL_CUDA_AWARE", "PYCOLL_SEGMENT", "PYCOLL_PIPELINE", "PYCOLL_TUNING", "PYCOLL_CHECK", "PYCOLL_TIMEOUT"),
-    *("PYCOLL_NATIVE", "PYCOLL_REGISTERED", "PYCOLL_DEVICE_SEGMENT", "PYCOLL_DEVICE_STAGED", "PYCOLL_CUDA_IPC"),
-    *("PYCOLL_CUDA_EVENTS", "PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_WATCH", "PYCOLL_LOG"),
+    *("PYCOLL_NATIVE", "PYCOLL_REGISTERED", "PYCOLL_DEVICE_SEGMENT", "PYCOLL_DEVICE_STAGED"),
+    *("PYCOLL_TRACE", "PYCOLL_TRACE_EVENTS", "PYCOLL_WATCH", "PYCOLL_LOG"),
     *("PYCOLL_EXECUTOR", "PYCOLL_SHARED_MEMORY", "PYCOLL_TRACEBACK"),
 )
 
@@ -133,8 +131,6 @@ DEVICE_STAGED = _bytes_from("PYCOLL_DEVICE_STAGED", least=0) or 0  # not measure
 DEFAULT_PIPELINES = 128 << 10, 16 << 10
 CHECK = _switch_from("PYCOLL_CHECK")
 NATIVE = _switch_from("PYCOLL_NATIVE", "1")
-CUDA_IPC = _switch_from("PYCOLL_CUDA_IPC")  # off by default, because it has not been run on a GPU
-CUDA_EVENTS = _switch_from("PYCOLL_CUDA_EVENTS", "1")
 REGISTERED = _switch_from("PYCOLL_REGISTERED", "1")
 SHARED_MEMORY = _switch_from("PYCOLL_SHARED_MEMORY", "1")
 EXECUTOR = _executor_from_environment()

@@ -1,9 +1,8 @@
 """Programs for buffers in GPU memory: where they wait for the GPU, and how they are staged through host memory.
 
 A GPU combines and copies asynchronously, in the order of the launches.  `direct` programs pass GPU memory to MPI.
-`staged` programs mirror it in host memory, and send, receive and combine there.  `hosted` programs combine on the GPU,
-and send and receive in host memory; `mapped` ones need no messages.  All wait for the GPU only where they must: one
-segment is copied or combined while the next one is being received.
+`staged` programs mirror it in host memory, and send, receive and combine there.  Both wait for the GPU only where they
+must: one segment is copied or combined while the next one is being received.
 
 This module knows neither MPI nor CUDA.
 """
@@ -27,91 +26,20 @@ from .program import (
     Program,
     Ready,
     Region,
-    Spread,
     Start,
     Step,
     Wait,
-    peer_buffer,
-    peer_of,
 )
-from .storage import ALIGNMENT, Scratch
+from .storage import ALIGNMENT
 
 PIECE = 1 << 20  # contiguous bytes that are copied at once between host and device
 _ALL = 1 << 62
 
 
 @lru_cache(maxsize=512)
-def direct(program: Program, ranks: int = 0) -> Program:
-    """Return the program for buffers in GPU memory that MPI reads and writes directly.
-
-    It may also access those of `ranks` ranks of this host (see `pycoll.compiler.pulled`).
-    """
-    return _synchronized(replace(program, steps=[Ready(), *program.steps]), set(range(peer_buffer(ranks, 0))))
-
-
-@lru_cache(maxsize=512)
-def hosted(program: Program, ranks: int) -> Program:
-    """Return the program for buffers of `ranks` ranks in GPU memory, with scratch in host memory, where messages are.
-
-    The GPU copies what is sent from a buffer, or received for one, to or from a slot in scratch.
-    """
-    slots, steps, messages = Scratch(program.scratch), list[Step]([Ready()]), list(program.messages)
-    for step in program.steps:
-        if not isinstance(step, Start | Wait) or program.messages[step.message].region.buffer == SCRATCH:
-            steps.append(step)
-            continue
-        outgoing, _, region, _ = message = program.messages[step.message]
-        if isinstance(step, Start):
-            slot = slots.allocate(region.size, [step.message])
-            messages[step.message] = message._replace(region=slot)
-            steps += [CopyBytes(region, slot), step] if outgoing else [step]
-        else:
-            slot = messages[step.message].region
-            steps += [step] if outgoing else [step, CopyBytes(slot, region)]
-            slots.evict(step.message)
-            slots.sweep()
-    found = Program(steps, messages, slots.top, program.name)
-    return _synchronized(found, {SEND, RECV, *range(peer_buffer(0, 0), peer_buffer(ranks, 0))})
-
-
-READY = Program([Ready(), Finish(0)], [], 0, "ready")  # waits for the work on the buffers that the caller has queued
-
-
-@lru_cache(maxsize=512)
-def mapped(program: Program, waits: bool = True) -> Program:
-    """Return the program for buffers of all ranks in GPU memory, without messages; with `waits`, it waits for the GPU.
-
-    A combination is stored in all its places at once, so that the GPU does not read the result again.
-    """
-    steps: list[Step] = []
-    for step in program.steps:
-        last = steps[-1] if steps else None
-        if isinstance(last, Apply | Spread) and isinstance(step, CopyBytes) and _is_stored_by(last, step):
-            steps[-1] = Spread(*last[:2], (*_outs(last), step.to))
-        else:
-            steps.append(step)
-    if waits and steps:
-        steps.append(Finish(len(steps) - 1))
-    return replace(program, steps=steps)
-
-
-def _outs(step: Apply | Spread) -> tuple[Region, ...]:
-    return step.outs if isinstance(step, Spread) else (step.out,)
-
-
-def _is_stored_by(step: Apply | Spread, copy: CopyBytes) -> bool:
-    """Return whether the combination can also store its result where this copy does.
-
-    The place must not overlap other elements of an operand: the input and the output of a rank may be one buffer.
-    """
-    return copy.source == _outs(step)[0] and all(
-        _owner(operand) != _owner(copy.to) or operand.start == copy.to.start for operand in step[:2]
-    )
-
-
-def _owner(region: Region) -> int:
-    """Return the rank that a buffer belongs to; -1 for scratch, -2 for the own buffers."""
-    return {SCRATCH: -1, SEND: -2, RECV: -2}.get(region.buffer, peer_of(region.buffer)[0])
+def direct(program: Program) -> Program:
+    """Return the program for buffers in GPU memory that MPI reads and writes directly."""
+    return _synchronized(replace(program, steps=[Ready(), *program.steps]), {SEND, RECV, SCRATCH})
 
 
 @lru_cache(maxsize=512)
@@ -212,19 +140,13 @@ def _final_writes(program: Program) -> dict[int, list[Region]]:
 
 
 def _synchronized(program: Program, on_device: set[int]) -> Program:
-    """Return the program with a `Finish` wherever a message or the host must wait for the GPU.
-
-    A message without data says that blocks may be read, or have been, so it is sent after all work on the buffers.
-    """
-    everything = [Region(buffer, 0, _ALL) for buffer in (SEND, RECV, SCRATCH)]
+    """Return the program with a `Finish` wherever a message or the host must wait for the GPU."""
     steps: list[Step] = []
     pending: list[tuple[int, list[Region], list[Region]]] = []
     for step in program.steps:
         reads, writes = _accesses(step, program.messages)
         if isinstance(step, Ready):  # stands for all earlier work of the GPU, including the work of the caller
             writes = [Region(buffer, 0, _ALL) for buffer in on_device]
-        elif type(step) is Start and program.messages[step.message].outgoing and not reads[0].size:
-            reads = everything
         touched = not isinstance(step, Start | Wait) and any(r.buffer in on_device for r in [*reads, *writes])
         if touched or isinstance(step, Ready):
             pending.append((len(steps), reads, writes))

@@ -88,14 +88,6 @@ class Apply(NamedTuple):
     out: Region
 
 
-class Spread(NamedTuple):
-    """Compute ``left (op) right``, and store it in several regions; only on a GPU."""
-
-    left: Region
-    right: Region
-    outs: tuple[Region, ...]
-
-
 class CopyBytes(NamedTuple):
     """Copy bytes."""
 
@@ -146,7 +138,7 @@ class Collective(NamedTuple):
     recvs: tuple[tuple[int, int], ...] | None
 
 
-Step = Start | Wait | Apply | Spread | CopyBytes | Divide | Post | Await | Ready | Finish | Collective
+Step = Start | Wait | Apply | CopyBytes | Divide | Post | Await | Ready | Finish | Collective
 
 
 @dataclass(frozen=True, eq=False)

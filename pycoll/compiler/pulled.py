@@ -5,8 +5,6 @@ becomes two empty ones.  The sender says that its blocks are ready; where they a
 receiver copies them, or combines its own with them, and then says that it is done.  Until then, the sender does not
 change its blocks.
 
-Buffers in GPU memory use the same programs: `pycoll.compiler.device` adds the waits for the GPU.
-
 This cannot deadlock.  In each round, a rank first says that its blocks are ready.  It waits first for the ranks whose
 blocks it reads, and for messages between hosts, all from the matching round.  It waits last for the ranks that read its
 blocks.

@@ -287,16 +287,13 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     may_be_native = settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE
     digest = file.digest if file else 0
     on_gpu = gpu_possible()
-    direct = on_gpu and _cuda_aware()
     mine = np.array(
         [
             zlib.crc32(name) << 31 ^ zlib.crc32(name[::-1]),  # 63 bits
             digest,
             on_gpu,
             may_be_native,
-            direct,
-            on_gpu and settings.CUDA_IPC,
-            on_gpu and settings.CUDA_IPC and settings.CUDA_EVENTS,
+            on_gpu and _cuda_aware(),
             os.cpu_count() or 1,
             own_digest(),
         ]
@@ -304,7 +301,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     table = np.empty((private.size, len(mine)), np.int64)
     exchange = private.Iallgather(mine, table)
     until(exchange.Test, "the first call of pycoll on this communicator", partial(_missing, private, "taken part"))
-    if differing := np.flatnonzero(table[:, 8] != table[0, 8]).tolist():
+    if differing := np.flatnonzero(table[:, 6] != table[0, 6]).tolist():
         own = ", ".join(map(str, own_algorithms())) or "none"
         text = (
             f"{ranks_named(differing)} of {private.size} registered algorithms outside of pycoll which differ from "
@@ -320,10 +317,8 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
         not table[:, 2].any(),
         native.library(),
         bool(table[:, 4].all()),
-        bool(table[:, 5].all()),
-        bool(table[:, 6].all()),
         bool(table[:, 3].all()),
-        int(table[:, 7].min()),
+        int(table[:, 5].min()),
     )
     _warn(unknown_variables())
     _warn(problem)  # after the exchange, since the caller may turn warnings into errors

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
@@ -35,7 +34,6 @@ from .registered import NotEnoughMemory, Registered
 from .slots import new_front
 
 if TYPE_CHECKING:
-    from .gpu.ipc import Opened
     from .meeting import Meeting
 
 KEPT = 256  # plans kept for each communicator
@@ -65,13 +63,6 @@ class Channel:
         self.last_tag = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)  # of no collective
         self._tags = self.last_tag - 1 - BLOCKING
         self._started = 0
-
-    @cached_property
-    def opened(self) -> Opened:
-        """The GPU memory of the other ranks of this host that this rank has opened."""
-        from .gpu.ipc import Opened
-
-        return Opened()
 
     @property
     def size(self) -> int:
@@ -262,8 +253,6 @@ class Channel:
         if not any(channel is self for channel, *_ in _abandoned):
             self.forget_meetings()
             self.forget_plans()  # plans refer to the channel
-            if "opened" in vars(self):
-                self.opened.close()
             self.comm.Free()
 
 

@@ -286,8 +286,7 @@ class Prepared:
 
     def task(self, parts: Iterator[Executable]) -> Task:
         """A task that runs these parts while other calls run."""
-        binds = self.sharing is not None and self.sharing.binds
-        return Task(parts, self.name, self.channel, self.buffers.memory, binds)
+        return Task(parts, self.name, self.channel, self.buffers.memory)
 
     def _exchange_counts(self) -> Iterator[Executable]:
         sources = self.key.algorithm.count_sources(self.key.size, self.key.root)
@@ -335,7 +334,7 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     key = _program_key(call, channel, buffers, operation, chosen, choice)
     typed = bool(operation) or call.read is check_buffers
     sharing = None
-    if not choice.slots and (channel.registers or channel.facts.cuda_ipc):
+    if not choice.slots and channel.registers:
         from .sharing_choice import find_sharing
 
         sharing = find_sharing(channel, key, buffers, operation, call.form)
@@ -432,8 +431,7 @@ def _longest(channel: Channel, buffers: CheckedBuffers, chosen: Algorithm, choic
     several = channel.facts.host_count > 1
     usual = settings.longest(several, None if chosen.pipelined else choice.segment)
     on_host = is_host(buffers.send) and is_host(buffers.recv)
-    on_gpu = channel.facts.direct or (several and channel.facts.cuda_ipc)
-    if on_host or chosen.primitive.rooted or nbytes <= usual or not on_gpu:
+    if on_host or chosen.primitive.rooted or nbytes <= usual or not channel.facts.direct:
         return usual
     return settings.longest_on_gpu(several)
 

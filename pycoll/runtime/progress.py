@@ -34,7 +34,7 @@ class Task:
     """A collective in flight: a sequence of parts, each an executable.
 
     The iterator `parts` may compute between two parts, with the data received by the previous one.  After a part that
-    `leads`, or after all parts if it `binds`, this takes longer, so an exception of a signal handler is delayed.
+    `leads`, this takes longer, so an exception of a signal handler is delayed.
     """
 
     # in the class, so that a task is created faster
@@ -45,15 +45,8 @@ class Task:
     _working = False  # between two parts
     _running = False
 
-    def __init__(
-        self,
-        parts: Iterable[Executable],
-        name: str,
-        channel: Channel,
-        memory: Memory = HOST,
-        binds: bool = False,
-    ) -> None:
-        self.name, self._binds = name, binds  # the name in error messages
+    def __init__(self, parts: Iterable[Executable], name: str, channel: Channel, memory: Memory = HOST) -> None:
+        self.name = name  # in error messages
         self.channel, self.memory = channel, memory
         self.thread = threading.get_ident()
         self._parts = iter(parts)
@@ -91,7 +84,7 @@ class Task:
                 if not part.advance(wait):
                     return False
                 self.error, part.error = self.error or part.error, None
-                if part.leads or self._binds:
+                if part.leads:
                     with interruptions_delayed():
                         self._next_part()
                 else:

@@ -12,18 +12,18 @@ MPI and the mailboxes of the compiled core order loads and stores around message
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory_kinds import HOST
 from ..arguments.ops import Operation
-from ..compiler.program import BLOCKING, INPUT
+from ..compiler.program import BLOCKING
 from ..compiler.shared import SharedProgram
 from .executable import Executable
-from .meeting import Meeting, Rows
+from .meeting import Rows
 from .registered import AREA
 
 if TYPE_CHECKING:
@@ -31,14 +31,11 @@ if TYPE_CHECKING:
 
 _KIND = 2  # the column of the rows with the length of the call, and whether the rank works in place
 _ELSEWHERE = -1  # in this column, of ranks with buffers in GPU memory
-Accessed = list[tuple[int, int, int]]  # buffers: the rank, INPUT or OUTPUT, and where the part that is accessed begins
 
 
 @dataclass
 class Sharing(ABC):
     """Calls of one kind, on a communicator with registered memory."""
-
-    binds: ClassVar[bool] = False  # whether all parts of a task are bound when others are complete
 
     channel: Channel
     program: SharedProgram
@@ -46,8 +43,6 @@ class Sharing(ABC):
     sizes: tuple[int, int]  # of the send and the receive buffer, in bytes
     operation: Operation | None
     width: int = field(default=3, init=False)  # of the rows of the table
-    call: int = field(default=0, init=False)  # the same on all ranks that can take part
-    exported: set[int] = field(default_factory=set, init=False)  # the buffers of this rank that others may access
 
     @abstractmethod
     def row(self, send: int, recv: int) -> tuple[int, ...]:
@@ -56,16 +51,6 @@ class Sharing(ABC):
     @abstractmethod
     def peers(self, rows: Rows) -> list[int] | None:
         """The addresses of the peer buffers of the program; None on all ranks if they cannot be accessed."""
-
-    @abstractmethod
-    def accessed(self, rows: Rows) -> Accessed | None:
-        """The buffers that other ranks access, if all are in GPU memory; None on all ranks if they use messages."""
-
-    def buffer(self, which: int, send: int, recv: int) -> tuple[int, int]:
-        """The address and the length of the input or output of this rank."""
-        if which == INPUT and send:
-            return send, self.sizes[0]
-        return recv, self.sizes[1]  # a rank that works in place has its input there too
 
     def parts(
         self, send: int, recv: int, tag: int | None, messages: Callable[[], Iterable[Executable]]
@@ -81,29 +66,19 @@ class Sharing(ABC):
         if peers is None:
             yield from messages()
         else:
-            yield from self.work(meeting, self.program, self.bound(self.program, self.like, (send, recv), peers, tag))
+            before, after = self.bound((send, recv), peers, tag or BLOCKING)
+            yield before
+            if not self.program.has_messages:
+                yield meeting.closing
+                if self.program.after.steps:
+                    yield after
         self.channel.end_meeting(meeting, tag)
 
-    def bound(
-        self,
-        program: SharedProgram,
-        like: CheckedBuffers,
-        places: tuple[int, int],
-        peers: Sequence[int],
-        tag: int | None,
-    ) -> list[Executable]:
+    def bound(self, places: tuple[int, int], peers: list[int], tag: int) -> list[Executable]:
         """The programs before and after the second synchronization, bound to buffers at these addresses."""
-        tag, programs = tag or BLOCKING, (program.program, program.after)
-        scratch = self.channel.scratch(like.memory, max(one.scratch for one in programs), tag)
-        return [self.channel.bind_lowered(one, like, places, self.operation, tag, peers, scratch) for one in programs]
-
-    def work(self, meeting: Meeting, program: SharedProgram, executables: list[Executable]) -> Iterator[Executable]:
-        """The parts after the first synchronization, if the buffers of all ranks can be accessed."""
-        yield executables[0]
-        if not program.has_messages:
-            yield meeting.closing
-            if program.after.steps:
-                yield executables[1]
+        channel, programs = self.channel, (self.program.program, self.program.after)
+        scratch = channel.scratch(HOST, max(one.scratch for one in programs), tag)
+        return [channel.bind_lowered(one, self.like, places, self.operation, tag, peers, scratch) for one in programs]
 
 
 @dataclass
@@ -117,15 +92,14 @@ class EvenSharing(Sharing):
     def __post_init__(self) -> None:
         self._registered = self.channel.registered
         self._needed = [(rank, which, 2 * rank + which) for rank, which in self.program.needed]
-        self.exported = {which for rank, which in self.program.needed if rank == self.channel.registered.place}
         self._nowhere = [0] * (2 * len(self.channel.registered.here))
         # blocks of other lengths would lie elsewhere; and if only some ranks work in place, they would be overwritten
         inside = self.uniform and self.own_block is not None
-        self.call = 2 * self.nbytes + inside
+        call = 2 * self.nbytes + inside
         if self.program.has_messages:  # it reads blocks from the output of other ranks too, so all must use one layout
-            self.call = crc32(repr((self.nbytes, inside, self.like.extents(self.channel.size))).encode())
+            call = crc32(repr((self.nbytes, inside, self.like.extents(self.channel.size))).encode())
         # even if no other rank accesses its buffers: the CPU cannot access them
-        self._kind = self.call if self.like.memory is HOST else _ELSEWHERE
+        self._kind = call if self.like.memory is HOST else _ELSEWHERE
 
     def row(self, send: int, recv: int) -> tuple[int, ...]:
         """The positions of the buffers of this rank, and the kind of its call."""
@@ -152,13 +126,3 @@ class EvenSharing(Sharing):
             if row[_KIND] != self._kind:
                 return None
         return found
-
-    def accessed(self, rows: Rows) -> Accessed:
-        """The buffers that other ranks access."""
-        return [(rank, which, 0) for rank, which in self.program.needed]
-
-    def buffer(self, which: int, send: int, recv: int) -> tuple[int, int]:
-        """The address and the length of the input or output of this rank."""
-        start, nbytes = super().buffer(which, send, recv)
-        shift = self.own_block or 0 if which == INPUT and not send else 0
-        return start + shift, nbytes - shift

@@ -13,12 +13,8 @@ from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive
 from ..selection.rules import registered_from
 from ..selection.select import registered_limit
 from .channel import Channel
-from .gpu.memory import mapped_memory
 from .sharing import EvenSharing, Sharing
-from .sharing_device import DeviceSharing
 from .sharing_varying import VaryingSharing
-
-CUDA_IPC_FROM = 1 << 16  # bytes; below, the ranks would take longer to exchange positions, by estimate: not measured
 
 
 def can_share(channel: Channel, primitive: str, operation: Operation | None) -> bool:
@@ -45,32 +41,6 @@ def _has_program(channel: Channel, algorithm: Algorithm, nbytes: int) -> bool:
     known = hosts if algorithm.knows_hosts else None
     key = ProgramKey(*(algorithm, rank, channel.size, 0, nbytes, 1, False, 1, max(nbytes, 1)), hosts=known)
     return channel.facts.host_count == 1 or pulled(key, hosts) is not None
-
-
-def why_no_ipc(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> str:
-    """Why kernels do not access the GPU memory of the other ranks of this host, in a call out of place, with root 0.
-
-    Empty if they do, unless they cannot open it.
-    """
-    if why := _why_no_ipc(channel, algorithm, nbytes, operation):
-        return why
-    return "" if _has_program(channel, algorithm, nbytes) else f"{algorithm} needs messages inside this host"
-
-
-def _why_no_ipc(channel: Channel, algorithm: Algorithm, nbytes: int | None, operation: Operation | None) -> str:
-    """Why no rank accesses the GPU memory of others; empty if they may.  The answer is the same on all ranks.
-
-    With None for `nbytes`, it may depend on lengths that this rank does not know.
-    """
-    if channel.size == 1:
-        return "there is only one rank"
-    if not channel.facts.cuda_ipc:
-        return "PYCOLL_CUDA_IPC is not 1 on all ranks, or some have no CuPy"
-    if algorithm.name == NATIVE or not _has_programs(channel, algorithm.primitive):
-        return f"there is no program for {algorithm}"
-    if operation is not None and not operation.predefined:
-        return "a user-defined operation cannot run on a GPU"
-    return "" if nbytes is None or nbytes >= CUDA_IPC_FROM else f"the least size is {CUDA_IPC_FROM} bytes"
 
 
 def _may_share(
@@ -101,31 +71,19 @@ def find_sharing(
     primitive, mean = key.algorithm.primitive, bool(operation and operation.mean)
     varying, nbytes = has_varying_programs(primitive), buffers.mean_size(channel.size)
     may = _may_share(channel, key.algorithm, None if varying else nbytes, operation, form)
-    ipc = not _why_no_ipc(channel, key.algorithm, None if varying else nbytes, operation)
-    may = may and bool(channel.registered.areas)
-    if not (may or ipc):
+    if not (may and channel.registered.areas):
         return None
     send, recv = (0 if array is None else int(array.nbytes) for array in (buffers.send, buffers.recv))
     like, sizes = buffers.at(None, None), (send, recv)
-    several = channel.facts.host_count > 1
-    found: Sharing
     if varying:
-        program = on_gpu = shared_varying(key)
-        blocks = channel.size ** (1 if primitive.rooted else 2)
-        least = _least(channel, primitive.name, form) * blocks, CUDA_IPC_FROM * blocks
+        least = _least(channel, primitive.name, form) * channel.size ** (1 if primitive.rooted else 2)
         places, which = blocks_by_rank(key), accessed(primitive)
-        found = VaryingSharing(channel, program, like, sizes, operation, *places, which, least)
-    else:
-        made = pulled(key, channel.facts.hosts, mean) if several else shared(key, mean)
-        if made is None:
-            return None
-        program, on_gpu = made, made if several else shared(key, mean, settings.longest_on_gpu(False))
-        own_block = 0 if buffers.in_place else None
-        if buffers.in_place and primitive.holds_in_place:
-            own_block = buffers.recvs[key.rank][0] if buffers.recvs else key.rank * key.length * key.itemsize
-        found = EvenSharing(channel, program, like, sizes, operation, nbytes, own_block, not primitive.rooted)
-    if not ipc:
-        return found
-    here = len(channel.registered.here)
-    memory = mapped_memory(buffers.send, buffers.recv, buffers.dtype, operation, here, several)
-    return DeviceSharing(channel, program, like, sizes, operation, found, on_gpu, memory)
+        return VaryingSharing(channel, shared_varying(key), like, sizes, operation, *places, which, least)
+    several = channel.facts.host_count > 1
+    program = pulled(key, channel.facts.hosts, mean) if several else shared(key, mean)
+    if program is None:
+        return None
+    own_block = 0 if buffers.in_place else None
+    if buffers.in_place and primitive.holds_in_place:
+        own_block = buffers.recvs[key.rank][0] if buffers.recvs else key.rank * key.length * key.itemsize
+    return EvenSharing(channel, program, like, sizes, operation, nbytes, own_block, not primitive.rooted)

@@ -8,13 +8,13 @@ import numpy as np
 
 from ..arguments.memory_kinds import HOST
 from ..compiler.blocks import Extents
-from ..compiler.program import OUTPUT
+from ..compiler.program import INPUT, OUTPUT
 from .meeting import Rows
 from .registered import AREA
-from .sharing import Accessed, Sharing
+from .sharing import Sharing
 
 _Numbers = tuple[int, ...]  # of the blocks of a rank: offsets, lengths to and from each rank, and their total
-_Blocks = tuple[int, Accessed]  # their total length, and the buffers that ranks access
+_Blocks = tuple[int, list[tuple[int, int]]]  # their total length; the ranks that others access, each with its block
 
 
 @dataclass
@@ -29,7 +29,7 @@ class VaryingSharing(Sharing):
     sends: Extents  # the places of the blocks for each rank
     recvs: Extents  # and of those from each rank
     which: int  # the buffer that others access: INPUT or OUTPUT
-    least: tuple[int, int]  # the least total lengths, in bytes, for which registered buffers and GPU memory are used
+    least: int  # the least total length, in bytes, for which registered buffers are used
 
     def __post_init__(self) -> None:
         rank, blocks = self.channel.comm.rank, (self.sends, self.recvs)[self.which]
@@ -38,15 +38,20 @@ class VaryingSharing(Sharing):
         self._numbers = *starts, *lengths, sum(nbytes for _, nbytes in self.sends)
         self.width = len(self._numbers) + 1
         self._last: tuple[list[_Numbers], _Blocks | None] = [], None  # those of a call, and what they mean
-        if any(nbytes for peer, (_, nbytes) in enumerate(blocks) if peer != rank):
-            self.exported = {self.which}
+        self._exports = any(nbytes for peer, (_, nbytes) in enumerate(blocks) if peer != rank)
 
     def row(self, send: int, recv: int) -> tuple[int, ...]:
         """The places of the blocks of this rank, and the position of its buffer, -1 if others cannot access it."""
         code = -1  # the CPU cannot copy from or to the buffers
         if self.like.memory is HOST:
-            code = self.channel.registered.code(*self.buffer(self.which, send, recv)) if self.exported else 0
+            code = self.channel.registered.code(*self._buffer(send, recv)) if self._exports else 0
         return *self._numbers, code
+
+    def _buffer(self, send: int, recv: int) -> tuple[int, int]:
+        """The address and the length of the buffer that others access."""
+        if self.which == INPUT and send:
+            return send, self.sizes[0]
+        return recv, self.sizes[1]  # a rank that works in place has its input there too
 
     def peers(self, rows: Rows) -> list[int] | None:
         """The addresses of the blocks of all ranks that this rank accesses.
@@ -55,24 +60,21 @@ class VaryingSharing(Sharing):
         lengths of a sender and its receiver differ.
         """
         codes = [row[self.width - 1] for row in rows]
-        accessed = None if min(codes) < 0 else self._accessed(rows, self.least[0])
+        accessed = None if min(codes) < 0 else self._accessed(rows)
         if accessed is None:
             return None
         peers, shifts = [0] * (2 * self.channel.size), self.channel.registered.shifts
-        for rank, which, start in accessed:
-            peers[2 * rank + which] = codes[rank] + start + shifts[codes[rank] >> AREA][rank]
+        for rank, start in accessed:
+            peers[2 * rank + self.which] = codes[rank] + start + shifts[codes[rank] >> AREA][rank]
         return peers
 
-    def accessed(self, rows: Rows) -> Accessed | None:
-        """The buffers that other ranks access; None if the blocks are short, or if lengths differ."""
-        return self._accessed(rows, self.least[1])
-
-    def _accessed(self, rows: Rows, least: int) -> Accessed | None:
+    def _accessed(self, rows: Rows) -> list[tuple[int, int]] | None:
+        """The ranks whose buffers others access; None if the blocks are short, or if lengths differ."""
         numbers = [row[: self.width - 1] for row in rows]
         last = self._last  # calls in a loop often differ in the positions of buffers only
         if numbers != last[0]:
             last = self._last = numbers, self._read(np.array(numbers))
-        return last[1][1] if last[1] is not None and last[1][0] >= least else None
+        return last[1][1] if last[1] is not None and last[1][0] >= self.least else None
 
     def _read(self, table: np.ndarray) -> _Blocks | None:
         """What the numbers mean; the part of a buffer that this rank accesses is its own block."""
@@ -83,4 +85,4 @@ class VaryingSharing(Sharing):
         np.fill_diagonal(lengths, 0)
         me = self.channel.comm.rank
         ranks = np.flatnonzero(lengths.any(axis=1)).tolist()
-        return int(sends.sum()), [(rank, self.which, int(starts[rank, me])) for rank in ranks]
+        return int(sends.sum()), [(rank, int(starts[rank, me])) for rank in ranks]

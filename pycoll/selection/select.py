@@ -62,8 +62,6 @@ class CommFacts:
     host_memory: bool = True  # no rank can have buffers on a GPU
     library: str = ""  # the name of the MPI library
     direct: bool = False  # on all ranks, MPI can access GPU memory
-    cuda_ipc: bool = False  # all ranks have CuPy, and have set PYCOLL_CUDA_IPC
-    cuda_events: bool = False  # and no rank has set PYCOLL_CUDA_EVENTS=0
     native: bool = False  # no rank has set PYCOLL_NATIVE=0, and all have MPI_THREAD_MULTIPLE
     cores: int = 1  # of the host with the fewest
 

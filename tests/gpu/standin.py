@@ -17,11 +17,10 @@ import numpy as np
 from mpi4py import MPI
 
 from .standin_arrays import Device, MemoryPointer, UnownedMemory, asarray, filled, memory_at, ndarray, take
-from .standin_ipc import Driver, ipc
-from .standin_memory import DEFAULT, Pool, alloc_pinned_memory, using_allocator
+from .standin_memory import alloc_pinned_memory
 from .standin_streams import CUDARuntimeError, Event, Stream, faults, get_current_stream, launch
 
-__all__ = ["faults", "forget", "installed", "ipc", "launches", "module", "ndarray"]
+__all__ = ["faults", "forget", "installed", "module", "ndarray"]
 
 UFUNCS = ["add", "subtract", "multiply", "true_divide", "divide", "minimum", "maximum", "sqrt", "square"]
 UFUNCS += ["logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"]
@@ -45,7 +44,7 @@ class ElementwiseKernel:
     """The elementwise kernels of pycoll, implemented with NumPy."""
 
     def __init__(self, inputs, outputs, code, name, options=()):
-        self._function = _KERNELS[name.rstrip("0123456789")]
+        self._function = _KERNELS[name]
 
     def __call__(self, *arrays, stream=None):
         hosts, function = [array._host for array in arrays], self._function
@@ -68,20 +67,15 @@ def _product(left, right, out):
 
 
 def _of_ufunc(ufunc):
-    def compute(left, right, *outs):
-        result = ufunc(left, right)
-        for out in outs:
-            out[...] = result
-
-    return compute
+    return lambda left, right, out: ufunc(left, right, out=out)
 
 
 _KERNELS = {
     "pycoll_minloc": _better(np.less),
     "pycoll_maxloc": _better(np.greater),
     "pycoll_complex_product": _product,
-    "pycoll_add_": _of_ufunc(np.add),
-    "pycoll_multiply_": _of_ufunc(np.multiply),
+    "pycoll_add": _of_ufunc(np.add),
+    "pycoll_multiply": _of_ufunc(np.multiply),
 }
 
 
@@ -132,13 +126,6 @@ def module():
         getDeviceProperties=lambda device: {"name": b"a stand-in"},
         memGetInfo=lambda: (1 << 30, 1 << 30),
         runtimeGetVersion=lambda: 0,
-        ipcGetMemHandle=ipc.get,
-        ipcOpenMemHandle=ipc.open,
-        ipcCloseMemHandle=ipc.close,
-        ipcGetEventHandle=ipc.get_event,
-        ipcOpenEventHandle=ipc.open_event,
-        streamWaitEvent=lambda stream, event: Stream._all[stream].wait_event(Event._all[event]),
-        eventSynchronize=lambda event: Event._all[event].synchronize(),
         eventQuery=lambda event: Event._all[event].query(),
         eventRecord=lambda event, stream: Event._all[event].record(Stream._all[stream]),
     )
@@ -151,28 +138,17 @@ def module():
         get_current_stream=get_current_stream,
         get_elapsed_time=lambda begin, end: max(1e-6, 1e3 * (end.time() - begin.time())),
         alloc_pinned_memory=alloc_pinned_memory,
-        using_allocator=using_allocator,
-        MemoryAsyncPool=lambda: Pool("cudaMallocAsync"),
-        ManagedPool=lambda: Pool("cudaMallocManaged"),  # cupy.cuda.MemoryPool(cupy.cuda.malloc_managed)
         runtime=runtime,
     )
-    cupy.get_default_memory_pool = lambda: DEFAULT
     cupy.__version__ = "0 (a stand-in)"
     return cupy
-
-
-def launches():
-    """Return the number of kernels and copies that were launched."""
-    return faults.launches
 
 
 @contextlib.contextmanager
 def installed():
     """Install the stand-in as the module `cupy`, and clear the GPU caches of pycoll before and after."""
-    from pycoll.runtime.gpu import ipc as ours
-
-    before, driver = sys.modules.get("cupy"), ours.driver
-    sys.modules["cupy"], ours.driver = module(), Driver
+    before = sys.modules.get("cupy")
+    sys.modules["cupy"] = module()
     forget()
     detach()
     try:
@@ -180,7 +156,6 @@ def installed():
     finally:
         forget()
         detach()
-        ours.driver = driver
         del sys.modules["cupy"]
         if before is not None:
             sys.modules["cupy"] = before
@@ -197,18 +172,16 @@ def detach():
 def forget():
     """Clear everything that pycoll has cached for a GPU."""
     from pycoll.arguments import streams
-    from pycoll.runtime import sharing_device
     from pycoll.runtime.attach import channels
     from pycoll.runtime.gpu import combine, cuda_aware, memory
 
     faults.clear()
-    ipc.refuses = ipc.refuses_events = False
     for channel in channels.values():
         channel.forget_plans()
         channel.forget_meetings()
         channel._scratch.clear()
     for function in (
         *(streams.own_stream, combine._arithmetic, combine._better, combine._complex_product, combine._compile),
-        *(combine.compile_spreading, memory._warn, cuda_aware.support, sharing_device._warn),
+        *(memory._warn, cuda_aware.support),
     ):
         function.cache_clear()

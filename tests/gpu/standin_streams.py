@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import mmap
-import os
 import threading
 import time
 import weakref
@@ -28,7 +26,6 @@ class Faults:
     """
 
     def __init__(self):
-        self.launches = 0
         self.clear()
 
     def clear(self):
@@ -41,7 +38,6 @@ class Faults:
 
     def launched(self):
         self.check()
-        self.launches += 1
         if self.launch is not None:
             self.launch -= 1
             if self.launch < 0:
@@ -127,7 +123,8 @@ class Stream:
         return event
 
     def wait_event(self, event):
-        self.tell(lambda: None, event.reached())
+        stream, place = event.stream, event.place
+        self.tell(lambda: None, lambda: stream.reaches(place))
 
     def use(self):
         _threads.current = self
@@ -165,44 +162,16 @@ def launch(task, stream=None):
 class Event:
     _all: ClassVar[weakref.WeakValueDictionary] = weakref.WeakValueDictionary()
     _numbers = itertools.count(1)
-    # for other processes: the numbers of the latest record and of the latest complete one, and whether it is destroyed
-    shared = None
-    exported = False
 
-    def __init__(self, block=False, disable_timing=False, interprocess=False):
-        if interprocess and not disable_timing:
-            raise CUDARuntimeError("cudaErrorInvalidValue: invalid argument")
+    def __init__(self, block=False, disable_timing=False):
         self.stream, self.place, self.ptr = Stream.null, 0, next(self._numbers)
         self._all[self.ptr] = self
-        if interprocess:
-            self.file = os.memfd_create("stand-in event")
-            os.ftruncate(self.file, mmap.PAGESIZE)
-            self.shared = np.frombuffer(mmap.mmap(self.file, mmap.PAGESIZE), np.int64)
 
     def record(self, stream=None):
         self.stream = get_current_stream() if stream is None else stream
-        times, shared = [], self.shared
-        self.times = times
-        if shared is not None:
-            shared[0] += 1
-        number = None if shared is None else int(shared[0])
-
-        def run():
-            times.append(time.perf_counter())
-            if number and not faults.broken:
-                shared[1] = number
-
-        self.stream.tell(run)
+        times = self.times = []
+        self.stream.tell(lambda: times.append(time.perf_counter()))
         self.place = self.stream._told
-
-    def __del__(self):
-        if self.exported:
-            self.shared[2] = 1
-
-    def reached(self):
-        """Return a function that says whether the latest record, as of now, is complete."""
-        stream, place = self.stream, self.place
-        return lambda: stream.reaches(place)
 
     def time(self):
         return self.times[0]
@@ -220,30 +189,3 @@ class Event:
 
     def synchronize(self):
         self.stream.advance(self.place)
-
-
-class Imported:
-    """An event of another process; it behaves like one without timing."""
-
-    opened: ClassVar[dict] = {}  # by handle
-
-    def __init__(self, handle, file):
-        self.ptr = next(Event._numbers)
-        self._shared = np.frombuffer(mmap.mmap(file, mmap.PAGESIZE), np.int64)
-        self.opened[handle] = Event._all[self.ptr] = self
-
-    def reached(self):
-        if self._shared[2]:
-            raise CUDARuntimeError("undefined behavior: another process has destroyed the event")
-        shared, number = self._shared, int(self._shared[0])
-        return lambda: shared[1] >= number
-
-    def query(self):
-        time.sleep(0)
-        return ILLEGAL_ADDRESS if faults.broken else SUCCESS if self.reached()() else NOT_READY
-
-    def synchronize(self):
-        faults.check()
-        reached = self.reached()
-        while not reached():
-            time.sleep(1e-4)

@@ -49,13 +49,6 @@ def _compile(operation: Operation, dtype: np.dtype) -> None:
         divide(xp.zeros(2, real_dtype(dtype)), 2)
 
 
-@cache
-def compile_spreading(operation: Operation, dtype: np.dtype, count: int) -> None:
-    """Compile the kernel that stores its result `count` times, if there is one, before any message is sent."""
-    if _is_arithmetic(operation, dtype):
-        _arithmetic(operation.combine.__name__, count)(*[cupy().zeros(2, dtype) for _ in range(2 + count)])
-
-
 def function_for(operation: Operation, dtype: np.dtype) -> Any:
     """``combine(left, right, out)`` on CuPy arrays; for pairs, each argument is (values, indices)."""
     kernel = _kernel_for(operation, dtype)
@@ -73,18 +66,7 @@ def combining(operation: Operation, dtype: np.dtype, operands: Sequence[Any], de
     kernel = _kernel_for(operation, dtype)
     if kernel is None:
         return on_own_stream(device, partial(function_for(operation, dtype), *operands))
-    return _launching(kernel, _flat(operands), device)
-
-
-def spreading(operation: Operation, dtype: np.dtype, operands: Sequence[Any], device: int) -> Callable[[], None] | None:
-    """A call that combines the first two operands, and stores the result in all others; None if no kernel does both."""
-    if not _is_arithmetic(operation, dtype):
-        return None
-    return _launching(_arithmetic(operation.combine.__name__, len(operands) - 2), operands, device)
-
-
-def _launching(kernel: Any, arguments: Sequence[Any], device: int) -> Callable[[], None]:
-    stream, on_device = own_stream(device), cupy().cuda.Device
+    arguments, stream, on_device = _flat(operands), own_stream(device), cupy().cuda.Device
 
     def launch() -> None:
         with on_device(device):
@@ -104,25 +86,17 @@ def _kernel_for(operation: Operation, dtype: np.dtype) -> Any:
         return _better("<" if operation.name == "MINLOC" else ">")
     if operation.name == "PROD" and dtype.kind == "c":
         return _complex_product()
-    return _arithmetic(operation.combine.__name__, 1) if _is_arithmetic(operation, dtype) else None
+    name = operation.combine.__name__
+    return _arithmetic(name) if dtype.kind in "iufc" and name in _SYMBOLS else None
 
 
 _SYMBOLS = {"add": "+", "multiply": "*"}
 
 
-def _is_arithmetic(operation: Operation, dtype: np.dtype) -> bool:
-    """Whether there are kernels for the reduction that consist of one arithmetic operation."""
-    product = operation.name == "PROD" and dtype.kind == "c"
-    return dtype.kind in "iufc" and not product and operation.combine.__name__ in _SYMBOLS
-
-
 @cache
-def _arithmetic(name: str, count: int) -> Any:
-    """A kernel with the code of the ufunc of CuPy of this name, which stores its result `count` times."""
-    outs = [f"out{number}" for number in range(count)]
-    code = f"T result = left {_SYMBOLS[name]} right; " + " ".join(f"{out} = result;" for out in outs)
-    places = ", ".join(f"T {out}" for out in outs)
-    return cupy().ElementwiseKernel("T left, T right", places, code, f"pycoll_{name}_{count}")
+def _arithmetic(name: str) -> Any:
+    """A kernel with the code of the ufunc of CuPy of this name."""
+    return cupy().ElementwiseKernel("T left, T right", "T out", f"out = left {_SYMBOLS[name]} right", f"pycoll_{name}")
 
 
 def divide(result: Any, size: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,8 @@ from ...arguments.device_arrays import at, cupy
 from ...arguments.ops import Operation, kind_of, real_dtype
 from ...arguments.streams import Mark, follow, on_own_stream, own_stream
 from ...base.counters import count_staging, counted
-from ...compiler.program import Apply, CopyBytes, Divide, Ready, Region, Spread, Step
-from .combine import combining, divide, spreading
-
-
-def _in_turn(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
-    def launch() -> None:
-        for call in calls:
-            call()
-
-    return launch
+from ...compiler.program import Apply, CopyBytes, Divide, Ready, Region, Step
+from .combine import combining, divide
 
 
 class Launcher:
@@ -47,7 +39,7 @@ class Launcher:
         """Whether the step runs on the GPU."""
         if isinstance(step, Apply | CopyBytes | Divide):
             return any(region.buffer in self._buffers for region in step)
-        return isinstance(step, Ready | Spread)
+        return isinstance(step, Ready)
 
     def call(self, step: Step, mark: Mark | None) -> Callable[[], object]:
         """Bind the step to a call, which records the mark after it."""
@@ -69,14 +61,6 @@ class Launcher:
                 assert self._operation is not None
                 operands = [self._operand(region) for region in (left, right, out)]
                 return combining(self._operation, self._dtype, operands, self._device)
-            case Spread(left, right, outs):
-                assert self._operation is not None
-                operands = [self._operand(region) for region in (left, right, *outs)]
-                if launch := spreading(self._operation, self._dtype, operands, self._device):
-                    return launch
-                return _in_turn(
-                    [self._launch(Apply(left, right, outs[0])), *(self._copy(outs[0], to) for to in outs[1:])]
-                )
             case Divide(region):
                 result = self._at(region, real_dtype(self._dtype))
                 return on_own_stream(self._device, lambda: divide(result, self._size))

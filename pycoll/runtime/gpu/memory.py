@@ -17,10 +17,10 @@ from ...arguments.ops import Operation
 from ...arguments.streams import follow, own_stream_is_current
 from ...base import settings
 from ...base.user_warnings import warn
-from ...compiler.device import direct, hosted, mapped, staged
-from ...compiler.program import RECV, SCRATCH, SEND, Program, peer_buffer
+from ...compiler.device import direct, staged
+from ...compiler.program import RECV, SCRATCH, SEND, Program
 from . import cuda_aware
-from .combine import compile_spreading, is_combined
+from .combine import is_combined
 from .launch import Launcher
 
 
@@ -62,40 +62,6 @@ class Direct(OnDevice):
             return cupy().empty(nbytes, np.uint8)
 
 
-class Mapped(Direct):
-    """Buffers of all ranks of a host in GPU memory, which a GPU accesses (see `pycoll.runtime.gpu.ipc`)."""
-
-    def __init__(self, device: int, ranks: int) -> None:
-        super().__init__(device, ())
-        self.device, self._ranks = device, ranks
-        self._on_device = set(range(peer_buffer(ranks, 0)))
-
-    def lowered(self, program: Program) -> Program:
-        """Add waits for the GPU to the program; without messages, its caller waits."""
-        return direct(program, self._ranks) if program.messages else mapped(program, waits=False)
-
-    def ended(self, program: Program) -> Program:
-        """Add a wait for the GPU at the end of a program without messages."""
-        return mapped(program)
-
-
-class MappedHosted(Mapped):
-    """Such buffers, with an MPI that cannot access them; scratch, and what other hosts send, is in pinned memory."""
-
-    def __init__(self, device: int, ranks: int) -> None:
-        super().__init__(device, ranks)
-        self._on_device.remove(SCRATCH)
-        self.scratch = "pinned", device
-
-    def lowered(self, program: Program) -> Program:
-        """Add waits for the GPU to the program, and copies of what is sent and received."""
-        return hosted(program, self._ranks)
-
-    def allocate(self, nbytes: int) -> Any:
-        """Allocate pinned memory."""
-        return pinned(nbytes)
-
-
 class Staged(OnDevice):
     """Buffers with at least one in GPU memory, mirrored in pinned host memory, where NumPy combines."""
 
@@ -127,21 +93,6 @@ def memory_of(
     if _all_on_gpu(send, recv) and not short and is_direct() and _can_combine(send, recv, dtype, operation):
         return Direct(device, buffers)
     return Staged(device, buffers, *(None if is_host(array) else array.nbytes for array in (send, recv)))
-
-
-def mapped_memory(
-    send: Any, recv: Any, dtype: np.dtype, operation: Operation | None, ranks: int, messages: bool
-) -> Mapped | None:
-    """The kind of memory for a call whose buffers other ranks of this host may open; with `messages` to other hosts.
-
-    None if the GPU cannot do all its work.
-    """
-    if _all_on_gpu(send, recv) and _can_combine(send, recv, dtype, operation):
-        if operation:
-            compile_spreading(operation, dtype, ranks)
-        kind = MappedHosted if messages and not is_direct() else Mapped
-        return kind(_device_of(send, recv), ranks)
-    return None
 
 
 def _device_of(send: Any, recv: Any) -> int:

@@ -21,7 +21,6 @@ from ...compiler.program import (
     Post,
     Program,
     Ready,
-    Spread,
     Start,
     Step,
     Wait,
@@ -174,8 +173,6 @@ def _meaning(step: Step) -> tuple[str, int | None]:
             return "wait", message
         case Apply(_, _, out):
             return "combine", out.size
-        case Spread(left):
-            return "combine", left.size
         case CopyBytes(source, _):
             return "copy", source.size
         case Divide(region):

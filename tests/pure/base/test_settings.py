@@ -60,7 +60,7 @@ def test_wrong_values():
         "DEVICE_SEGMENT": ("many",),
         "DEVICE_STAGED": ("-1",),
     }
-    switches = "CHECK", "NATIVE", "CUDA_IPC", "CUDA_EVENTS", "REGISTERED"
+    switches = "CHECK", "NATIVE", "REGISTERED"
     wrong = [(name, value, "number of bytes, for example 65536 or 64K") for name in sizes for value in sizes[name]]
     wrong += [(name, "maybe", "is neither 0 nor 1") for name in switches]
     wrong += [("CUDA_AWARE", "maybe", "is not one of: auto, 0, 1"), ("TRACE_EVENTS", "4K", "positive number of events")]

@@ -9,24 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycoll.compiler.blocks import ProgramKey, compiled
-from pycoll.compiler.device import PIECE, _Bytes, direct, mapped, staged
-from pycoll.compiler.program import (
-    INPUT,
-    OUTPUT,
-    RECV,
-    SCRATCH,
-    SEND,
-    Apply,
-    CopyBytes,
-    Divide,
-    Finish,
-    Program,
-    Ready,
-    Region,
-    Spread,
-    Start,
-    peer_buffer,
-)
+from pycoll.compiler.device import PIECE, _Bytes, direct, staged
+from pycoll.compiler.program import RECV, SCRATCH, SEND, Apply, CopyBytes, Divide, Finish, Program, Ready, Region, Start
 from pycoll.schedule.registry import find
 from tests.drawn import examples
 
@@ -198,16 +182,3 @@ def test_sets_of_bytes(added, start, length):
     assert [byte for first, end in missing for byte in range(first, end)] == [
         byte for byte in range(start, start + length) if byte not in theirs
     ]
-
-
-def test_results_are_stored_at_once():
-    """Only if their places do not overlap other elements of an operand."""
-    mine, result = Region(SEND, 0, 8), Region(RECV, 0, 8)
-    theirs, there = Region(peer_buffer(1, INPUT), 0, 8), Region(peer_buffer(1, OUTPUT), 0, 8)
-    steps = [Apply(mine, theirs, result), CopyBytes(result, there), CopyBytes(result, result._replace(start=8))]
-    found = mapped(Program(steps, [], 0)).steps
-    assert found == [Spread(mine, theirs, (result, there)), steps[2], Finish(1)]
-    assert mapped(Program(steps, [], 0), waits=False).steps == found[:-1]
-    assert mapped(Program([steps[0], CopyBytes(result, there._replace(start=4))], [], 0)).steps[0] == steps[0]
-    assert mapped(Program([steps[0], CopyBytes(mine, there)], [], 0)).steps[:2] == [steps[0], CopyBytes(mine, there)]
-    assert mapped(Program([], [], 0)).steps == []

@@ -8,23 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycoll.compiler.blocks import ProgramKey, compiled
-from pycoll.compiler.device import direct, hosted, staged
-from pycoll.compiler.program import (
-    INPUT,
-    OUTPUT,
-    RECV,
-    SCRATCH,
-    SEND,
-    Finish,
-    Program,
-    Start,
-    Wait,
-    peer_buffer,
-)
+from pycoll.compiler.program import INPUT, OUTPUT, peer_buffer
 from pycoll.compiler.pulled import pulled
 from pycoll.schedule.registry import algorithms_of, find
 from tests.drawn import examples
-from tests.quick import quick
 
 from .machine import LOCAL, Machine
 from .test_lower import EVEN, IN_PLACE_EVERYWHERE, buffers
@@ -34,31 +21,19 @@ EVERYWHERE = ("bcast", *IN_PLACE_EVERYWHERE)  # the primitives that are pulled o
 TWO_LEVEL = [one for one in PULLED if one.name.startswith("two_level") and one.primitive.name in EVERYWHERE]
 
 
-PEERS = set(range(peer_buffer(0, 0), peer_buffer(12, 0)))
-WAYS = {  # how to adapt a program to GPU memory, and one that uses messages only; which buffers are in GPU memory
-    "host": (lambda program, ranks: program, lambda program, *_: program, ()),
-    "direct": (direct, lambda program, *_: direct(program), {SEND, RECV, SCRATCH} | PEERS),
-    "hosted": (hosted, staged, {SEND, RECV} | PEERS),
-}
-
-
 class Interleaved(Machine):
-    """Runs one step of a random rank at a time; meanwhile, the GPU of a random rank may do some of its work."""
+    """Runs one step of a random rank at a time."""
 
     def run(self, order):
         numbers, at = random.Random(order[0]), [0] * len(self.programs)
-        eager = numbers.choice([0, 0.3, 0.9])
         going = [rank for rank, program in enumerate(self.programs) if program.steps]
         while going:
             numbers.shuffle(going)
-            if numbers.random() < eager and self.queues[going[0]]:
-                self.do(going[0], self.queues[going[0]].popleft()[1])
             moved = next((rank for rank in going if self.step(rank, at[rank])), None)
             assert moved is not None, f"deadlock at {[self.programs[rank].steps[at[rank]] for rank in going]}"
             at[moved] += 1
             if at[moved] == len(self.programs[moved].steps):
                 going.remove(moved)
-        assert not any(self.queues), "a program has ended, and its GPU not"
         assert not any(sends or receives for sends, receives in self.pairs.values()), "messages left over"
 
 
@@ -67,9 +42,8 @@ def combine(left, right):
     return 31 * left + right
 
 
-def run(algorithm, hosts, root=0, count=7, segment=1 << 20, segments=3, in_place=False, seed=0, mean=False, way="host"):
+def run(algorithm, hosts, root=0, count=7, segment=1 << 20, segments=3, in_place=False, seed=0, mean=False):
     """Run the programs of all ranks, compare with messages, and return the programs; None stands for messages."""
-    adapt, adapt_messages, on_device = WAYS[way]
     primitive, size = algorithm.primitive, len(hosts)
     numbers = np.random.default_rng(seed)
     data = [numbers.integers(0, 1000, count * (size if primitive.takes_all else 1)) for _ in range(size)]
@@ -85,15 +59,8 @@ def run(algorithm, hosts, root=0, count=7, segment=1 << 20, segments=3, in_place
         for rank in range(size)
     ]
     found = [pulled(key, hosts, mean) for key in keys]
-    programs = [
-        adapt(one.program, hosts.count(hosts[rank]))
-        if one
-        else adapt_messages(compiled(keys[rank]), *(array.nbytes for array in memory[rank]))
-        for rank, one in enumerate(found)
-    ]
-    if way == "hosted":
-        assert all(message.region.buffer == SCRATCH for program in programs for message in program.messages)
-    machine = Interleaved(programs, memory, combine, bool(seed % 2), on_device)
+    programs = [one.program if one else compiled(key) for one, key in zip(found, keys)]
+    machine = Interleaved(programs, memory, combine, bool(seed % 2))
     for rank, one in enumerate(found):
         here = [other for other in range(size) if hosts[other] == hosts[rank]]
         assert all((found[other] and found[other].needed) == (one and one.needed) for other in here)
@@ -117,15 +84,14 @@ def run(algorithm, hosts, root=0, count=7, segment=1 << 20, segments=3, in_place
     return found
 
 
-@pytest.mark.parametrize("way", quick(*WAYS))
 @pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
 @pytest.mark.parametrize("algorithm", TWO_LEVEL, ids=str)
-def test_two_levels_need_no_messages_inside_hosts(algorithm, in_place, way):
+def test_two_levels_need_no_messages_inside_hosts(algorithm, in_place):
     """Check that all hosts of equal size read blocks, for any placement of the ranks."""
     for hosts in [(0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 1, 1, 1), (0, 1, 2, 2, 0, 1), (0, 0, 0, 0)]:
         for root in range(len(hosts)) if algorithm.primitive.rooted else [0]:
             for number, count in enumerate((6, 37, 120)):
-                assert all(run(algorithm, hosts, root, count, 40, in_place=in_place, seed=root + number, way=way))
+                assert all(run(algorithm, hosts, root, count, 40, in_place=in_place, seed=root + number))
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
@@ -152,50 +118,13 @@ def test_drawn_machines(algorithm, data):
         segments=data.draw(st.integers(1, 6), "segments"),
         in_place=data.draw(st.booleans(), "in place"),
         seed=data.draw(st.integers(0, 99), "seed"),
-        way=data.draw(st.sampled_from(list(WAYS)), "way"),
     )
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("in_place", [False, True], ids=["out", "in"])
 @pytest.mark.parametrize("primitive", ["allreduce", "reduce_scatter"])
-def test_means(primitive, in_place, way):
-    run(find(primitive, "two_level"), (0, 1, 0, 1), count=37, in_place=in_place, mean=True, way=way)
-
-
-@pytest.mark.parametrize("way", ["direct", "hosted"])
-def test_without_waits_for_the_gpu_results_are_wrong(monkeypatch, way):
-    """Check that the tests above would find a program that does not wait for its GPU before a message."""
-
-    def without(program, ranks):
-        found = adapt(program, ranks)
-        last = max(number for number, step in enumerate(found.steps) if isinstance(step, Finish))
-        steps = [step for at, step in enumerate(found.steps) if at == last or not isinstance(step, Finish)]
-        return Program(steps, found.messages, found.scratch)
-
-    adapt, *rest = WAYS[way]
-    monkeypatch.setitem(WAYS, way, (without, *rest))
-    with pytest.raises(AssertionError):
-        for seed in range(6):
-            run(find("allreduce", "two_level"), (0, 1, 0, 1), count=37, seed=seed, way=way)
-
-
-@pytest.mark.parametrize("segment", [64, 1 << 20])
-def test_messages_between_hosts_use_few_slots(segment):
-    """Check that a slot is used again, and that the pieces of a message are in different ones while in flight."""
-    key = ProgramKey(find("allreduce", "two_level"), 0, 4, 0, 512, 8, False, 1, segment, hosts=(0, 1, 0, 1))
-    found = pulled(key, key.hosts).program
-    slots = hosted(found, 2).scratch - found.scratch
-    assert slots <= 2 * 2 * min(max(segment, 64), 8 * 512 // 2)
-    held = set()
-    program = hosted(found, 2)
-    for step in program.steps:
-        region = program.messages[step.message].region if isinstance(step, Start | Wait) else None
-        if isinstance(step, Start) and region.size:
-            assert not any(region.overlaps(other) for other in held)
-            held.add(region)
-        elif isinstance(step, Wait):
-            held.discard(region)
+def test_means(primitive, in_place):
+    run(find(primitive, "two_level"), (0, 1, 0, 1), count=37, in_place=in_place, mean=True)
 
 
 def test_without_company_on_its_host_or_with_a_root_that_may_work_in_place_a_rank_uses_messages():
