@@ -74,7 +74,7 @@ def wait_for_caller(device: int, others: Iterable[int] = ()) -> None:
             events.append(xp.cuda.Event(disable_timing=True))
             xp.cuda.runtime.eventRecord(events[-1].ptr, stream)
         for event in events:
-            wait_for(event)
+            _wait_for(event)
 
 
 def finish(device: int) -> None:
@@ -84,14 +84,14 @@ def finish(device: int) -> None:
     mark.Wait()
 
 
-def wait_for(event: Any) -> None:
+def _wait_for(event: Any) -> None:
     """Wait for an event while MPI makes progress: another rank may need it to complete its message."""
     world = MPI.COMM_WORLD
-    while not is_complete(event):
+    while not _is_complete(event):
         world.Iprobe(world.rank, _UNUSED)  # not from any source, which is an error after the death of a rank
 
 
-def is_complete(event: Any) -> bool:
+def _is_complete(event: Any) -> bool:
     """Whether the GPU has reached an event; GPUError if this or earlier work on the GPU failed."""
     runtime = cupy().cuda.runtime
     code = runtime.eventQuery(event.ptr)
@@ -150,8 +150,8 @@ class Mark:
 
     def Test(self) -> bool:
         """Whether the GPU has reached the mark."""
-        return is_complete(self._event)
+        return _is_complete(self._event)
 
     def Wait(self) -> None:
         """Wait until the GPU has reached the mark, while MPI makes progress."""
-        wait_for(self._event)
+        _wait_for(self._event)

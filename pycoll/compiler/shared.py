@@ -67,14 +67,11 @@ def has_shared_programs(primitive: Primitive) -> bool:
 
 
 @lru_cache(maxsize=512)
-def shared(key: ProgramKey, mean: bool = False, piece: int = PIECE) -> SharedProgram:
-    """Return the program of one rank on registered buffers; with `mean`, it divides by the number of ranks.
-
-    `piece` is the most bytes that are combined and stored at a time.
-    """
+def shared(key: ProgramKey, mean: bool = False) -> SharedProgram:
+    """Return the program of one rank on registered buffers; with `mean`, it divides by the number of ranks."""
     division = WorkDivision(key)
     works = [division.work(rank) for rank in range(key.size)]
-    return SharedProgram(*_Emitter(division, mean).programs(works[key.rank], piece), _needed(works))
+    return SharedProgram(*_Emitter(division, mean).programs(works[key.rank]), _needed(works))
 
 
 def _needed(works: Sequence[Work]) -> tuple[tuple[int, int], ...]:
@@ -114,9 +111,9 @@ class _Emitter:
         # results must not replace contributions that other ranks read
         self.late = division.replaces and not division.spreads
 
-    def programs(self, work: Work, most: int) -> tuple[Program, Program]:
-        """Return the programs before and after the second synchronization; pieces have at most `most` bytes."""
-        piece = max(1, most // self.key.itemsize) * self.key.itemsize
+    def programs(self, work: Work) -> tuple[Program, Program]:
+        """Return the programs before and after the second synchronization."""
+        piece = max(1, PIECE // self.key.itemsize) * self.key.itemsize
         for one in work:
             if isinstance(one, BlockCopy):
                 self.move(one)

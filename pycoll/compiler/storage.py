@@ -17,18 +17,18 @@ from .program import EMPTY, RECV, SCRATCH, CopyBytes, Layout, Region
 ALIGNMENT = 64
 
 
-class Scratch:
-    """Scratch memory, allocated by first fit from byte `start` on; an allocation lives as long as it has tenants."""
+class _Scratch:
+    """Scratch memory, allocated by first fit; an allocation lives as long as it has tenants."""
 
-    def __init__(self, start: int = 0) -> None:
-        self.start = self.top = start + -start % ALIGNMENT
+    def __init__(self) -> None:
+        self.top = 0
         self._ends: dict[int, int] = {}
         self._tenants: dict[int, set[Hashable]] = {}
 
     def allocate(self, size: int, tenants: Iterable[Hashable]) -> Region:
         """Allocate memory for these tenants."""
         length = max(size + -size % ALIGNMENT, ALIGNMENT)
-        start = self.start
+        start = 0
         for taken, end in sorted(self._ends.items()):
             if start + length <= taken:
                 break
@@ -92,7 +92,7 @@ class Placement:
     def __init__(self, rounds: list[Round], layout: Layout, steps: list[Any]) -> None:
         self.layout, self.steps = layout, steps
         self.ahead = _Survey(rounds)
-        self.scratch = Scratch()
+        self.scratch = _Scratch()
         self.now = 0
         self.busy: list[Region] = []  # the regions that messages of this round read or write
         self.where: dict[Block, Region] = {}
