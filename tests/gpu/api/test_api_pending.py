@@ -75,7 +75,6 @@ CASES = {
     "Scatterv": (SIZE, 1, lambda step: block(vector(0, step), RANK), True),
     "Alltoallv": (SIZE, SIZE, exchanged, True),
 }
-IN_PLACE = ["Allreduce", "Scan", "Alltoall", "Allgather", "Allgatherv", "Bcast"]
 FORMS = ["blocking", "nonblocking", "persistent"]
 STEPS = range(3)
 
@@ -120,11 +119,7 @@ def listed(pending, blocks, counted):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", CASES)
 def test_buffers_with_a_datatype(xp, way, name, form):
-    check_buffers_with_a_datatype(xp, pycoll.Comm(MPI.COMM_WORLD), name, form)
-
-
-def check_buffers_with_a_datatype(xp, comm, name, form):
-    gives, gets, expected, counted = CASES[name]
+    comm, (gives, gets, expected, counted) = pycoll.Comm(MPI.COMM_WORLD), CASES[name]
     send, recv = Pending(xp, gives * N), Pending(xp, gets * N)
     receives = RANK == 0 or name not in ("Reduce", "Gather", "Gatherv")
 
@@ -141,13 +136,9 @@ def check_buffers_with_a_datatype(xp, comm, name, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", IN_PLACE)
+@pytest.mark.parametrize("name", ["Allreduce", "Scan", "Alltoall", "Allgather", "Allgatherv", "Bcast"])
 def test_in_place(xp, way, name, form):
-    check_in_place(xp, pycoll.Comm(MPI.COMM_WORLD), name, form)
-
-
-def check_in_place(xp, comm, name, form):
-    inside = Pending(xp, SIZE * N)
+    comm, inside = pycoll.Comm(MPI.COMM_WORLD), Pending(xp, SIZE * N)
     expected = CASES[name][2] if name in CASES else lambda step: vector(0, step)
     gathers = name.startswith("Allgather")
 
