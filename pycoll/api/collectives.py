@@ -26,12 +26,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from mpi4py import MPI
 
+from ..arguments.mpi_arguments import read_varying
 from ..arguments.ops import OpName
 from ..schedule.registry import PRIMITIVES
-from .call import run, run_varying
+from .call import run
 from .watched import watch
 
 if TYPE_CHECKING:
@@ -480,7 +480,7 @@ def scatterv(
         If counts or displacements do not match the buffers or the number of ranks, blocks overlap, the root is out of
         range, or the algorithm is unknown.
     """
-    return run("scatterv", sendbuf, recvbuf, None, root, comm, algorithm, None, run_varying)
+    return run("scatterv", sendbuf, recvbuf, None, root, comm, algorithm, None, read_varying)
 
 
 def gatherv(
@@ -520,7 +520,7 @@ def gatherv(
         If counts or displacements do not match the buffers or the number of ranks, blocks overlap, the root is out of
         range, or the algorithm is unknown.
     """
-    return run("gatherv", sendbuf, recvbuf, None, root, comm, algorithm, None, run_varying)
+    return run("gatherv", sendbuf, recvbuf, None, root, comm, algorithm, None, read_varying)
 
 
 def allgatherv(
@@ -553,7 +553,7 @@ def allgatherv(
         If counts or displacements do not match the buffers or the number of ranks, blocks overlap, or the algorithm is
         unknown.
     """
-    return run("allgatherv", sendbuf, recvbuf, None, 0, comm, algorithm, None, run_varying)
+    return run("allgatherv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
 
 def alltoallv(
@@ -586,7 +586,7 @@ def alltoallv(
         If counts or displacements do not match the buffers or the number of ranks, blocks overlap, or the algorithm is
         unknown.
     """
-    return run("alltoallv", sendbuf, recvbuf, None, 0, comm, algorithm, None, run_varying)
+    return run("alltoallv", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
 
 def alltoallw(
@@ -619,7 +619,7 @@ def alltoallw(
         If counts or displacements do not match the buffers or the number of ranks, blocks overlap, or the algorithm is
         unknown.
     """
-    return run("alltoallw", sendbuf, recvbuf, None, 0, comm, algorithm, None, run_varying)
+    return run("alltoallw", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
 
 def barrier(*, comm: MPI.Intracomm | None = None, algorithm: names.Barrier | None = None) -> None:
@@ -637,8 +637,7 @@ def barrier(*, comm: MPI.Intracomm | None = None, algorithm: names.Barrier | Non
     ValueError
         If the algorithm is unknown.
     """
-    run("barrier", _EMPTY, _EMPTY, None, 0, comm, algorithm)
+    run("barrier", None, None, None, 0, comm, algorithm)
 
 
-_EMPTY = np.empty(0, np.uint8)
 watch(sys.modules[__name__], PRIMITIVES)

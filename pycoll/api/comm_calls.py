@@ -1,4 +1,4 @@
-"""How the collectives of `pycoll.Comm` run calls that the front of the compiled core does not know."""
+"""How the collectives of `pycoll.Comm` run: by the front of the compiled core, or after a check of all arguments."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from mpi4py import MPI
 from .. import core
 from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.mpi_arguments import read
-from ..arguments.signature import Key
-from ..runtime.attach import channels
 from ..runtime.dispatch import Call
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.slots import NoFront
+from ..runtime.progress import MachineTask
+from ..runtime.slots import METHODS
 from ..selection.choices import primitive_called
-from .call import run, run_carefully
+from .call import NO_FRONT, front_of, run_carefully
 from .collectives import allgather
-from .comm_messages import DeviceMessages
+from .comm_messages import DeviceMessages, follow_tasks, following
 from .comm_native import native
-from .requests import Persistent, Request, initialize, start
+from .requests import NativeRequest, Persistent, Request, initialize, start
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,31 +27,43 @@ if TYPE_CHECKING:
 # the numbers of the methods for the front, in the order of `METHODS`
 BCAST, SCATTER, GATHER, REDUCE, ALLGATHER, ALLREDUCE, REDUCE_SCATTER, ALLTOALL, BARRIER = range(9)
 SCAN, EXSCAN, SCATTERV, GATHERV, ALLGATHERV, ALLTOALLV, ALLTOALLW, REDUCE_SCATTER_COUNTS = range(9, 17)
-_NO_FRONT = NoFront()
 
 
 class Calls(DeviceMessages):
     """A communicator with the front of its channel, and the careful path of each form of a call."""
 
     __slots__ = ("_front",)  # an attribute in a slot is read fastest
-    _front: core.Front | NoFront
+    _front: core.Front | core.NoFront
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Self:
         """Wrap the communicator; its front is known after the first call."""
         made = super().__new__(cls, comm)
-        made._front = _NO_FRONT
+        made._front = NO_FRONT
         return made
 
     def _run(
-        self, method: str, sendbuf: Any, recvbuf: Any, op: Any, root: Any, algorithm: Any, recvcounts: Any = None
+        self, number: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any, algorithm: Any, recvcounts: Any = None
     ) -> None:
-        """Run a blocking method by a plan, or after a check of all arguments."""
-        run(method, sendbuf, recvbuf, op, root, self, algorithm, recvcounts, _carefully)
+        """Check the arguments of a blocking method and run it; leave it to MPI if pycoll does not support it."""
+        method = METHODS[number]
+        call = Call(primitive_called(method), self, sendbuf, recvbuf, op, root, algorithm, recvcounts, read)
+        try:
+            run_carefully(call)
+            self._front = front_of(self)
+        except NeedsNativeMPI as why:
+            why.check_algorithm(algorithm)
+            native(self, method, why, call._asdict() | {"buf": recvbuf})
 
     def _start(
-        self, method: str, sendbuf: Any, recvbuf: Any, op: Any, root: Any, algorithm: Any, recvcounts: Any = None
+        self, number: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any, algorithm: Any, recvcounts: Any = None
     ) -> Request:
         """Start the nonblocking form of a method."""
+        if not following:
+            follow_tasks()
+        begun = self._front.start(number, False, algorithm, sendbuf, recvbuf, op, root, recvcounts)
+        if begun is not core.MISSED:
+            return Request(begun, None) if type(begun) is MachineTask else NativeRequest(begun, sendbuf, recvbuf)
+        method = METHODS[number]
         with interruptions_delayed():  # an interruption must not separate the two collectives
             if recvcounts is None and method == "Reduce_scatter":
                 recvcounts = counts_exchanged(self, sendbuf, recvbuf)
@@ -62,7 +73,7 @@ class Calls(DeviceMessages):
 
     def _initialize(
         self,
-        method: str,
+        number: int,
         info: MPI.Info,
         sendbuf: Any,
         recvbuf: Any,
@@ -72,6 +83,7 @@ class Calls(DeviceMessages):
         recvcounts: Any = None,
     ) -> Persistent:
         """Create the request of the persistent form of a method."""
+        method = METHODS[number]
         if not isinstance(info, MPI.Info):
             raise TypeError(f"info must be an MPI.Info, not {info!r}")
         with interruptions_delayed():
@@ -88,21 +100,9 @@ class Calls(DeviceMessages):
         except NeedsNativeMPI as why:
             why.check_algorithm(given["algorithm"])
             return native(self, name, why, given | {"buf": given["recvbuf"]} | ({"info": info} if info else {}))
-        self._front = channels[self.handle].front
+        self._front = front_of(self)
         request.forget_result()
         return request
-
-
-def _carefully(call: Call, kind: Key | None, send: Any, recv: Any) -> None:
-    """Check the arguments of a method and run it; leave it to MPI if pycoll does not support it."""
-    method = call.primitive
-    comm: Any = call.comm
-    try:
-        run_carefully(call._replace(primitive=primitive_called(method), read=read), kind, send, recv)
-        comm._front = channels[comm.handle].front
-    except NeedsNativeMPI as why:
-        why.check_algorithm(call.algorithm)
-        native(comm, method, why, call._asdict() | {"buf": call.recvbuf})
 
 
 def counts_exchanged(comm: Calls, sendbuf: Any, recvbuf: Any) -> Any:

@@ -46,7 +46,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.barrier`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(BARRIER, algorithm, None, None, None, 0):
-            self._run("Barrier", None, None, None, 0, algorithm)
+            self._run(BARRIER, None, None, None, 0, algorithm)
 
     def Bcast(self, buf: Any, root: int = 0, *, algorithm: names.Bcast | None = None) -> None:
         """Copy `buf` from the root to all ranks, as in mpi4py.
@@ -61,7 +61,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.bcast`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(BCAST, algorithm, None, buf, None, root):
-            self._run("Bcast", None, buf, None, root, algorithm)
+            self._run(BCAST, None, buf, None, root, algorithm)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatter | None = None) -> None:
         """Send block r of `sendbuf` at the root to rank r, as in mpi4py.
@@ -78,7 +78,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.scatter`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(SCATTER, algorithm, sendbuf, recvbuf, None, root):
-            self._run("Scatter", sendbuf, recvbuf, None, root, algorithm)
+            self._run(SCATTER, sendbuf, recvbuf, None, root, algorithm)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatterv | None = None) -> None:
         """Send blocks of different lengths from the root, block r to rank r, as in mpi4py.
@@ -95,7 +95,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.scatterv`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(SCATTERV, algorithm, sendbuf, recvbuf, None, root):
-            self._run("Scatterv", sendbuf, recvbuf, None, root, algorithm)
+            self._run(SCATTERV, sendbuf, recvbuf, None, root, algorithm)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gather | None = None) -> None:
         """Collect a block from each rank in `recvbuf` at the root, as in mpi4py.
@@ -112,7 +112,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.gather`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(GATHER, algorithm, sendbuf, recvbuf, None, root):
-            self._run("Gather", sendbuf, recvbuf, None, root, algorithm)
+            self._run(GATHER, sendbuf, recvbuf, None, root, algorithm)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gatherv | None = None) -> None:
         """Collect blocks of different lengths in `recvbuf` at the root, as in mpi4py.
@@ -129,7 +129,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.gatherv`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(GATHERV, algorithm, sendbuf, recvbuf, None, root):
-            self._run("Gatherv", sendbuf, recvbuf, None, root, algorithm)
+            self._run(GATHERV, sendbuf, recvbuf, None, root, algorithm)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgather | None = None) -> None:
         """Collect a block from each rank in `recvbuf` on all ranks, as in mpi4py.
@@ -144,7 +144,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.allgather`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(ALLGATHER, algorithm, sendbuf, recvbuf, None, 0):
-            self._run("Allgather", sendbuf, recvbuf, None, 0, algorithm)
+            self._run(ALLGATHER, sendbuf, recvbuf, None, 0, algorithm)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgatherv | None = None) -> None:
         """Collect blocks of different lengths in `recvbuf` on all ranks, as in mpi4py.
@@ -159,7 +159,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.allgatherv`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(ALLGATHERV, algorithm, sendbuf, recvbuf, None, 0):
-            self._run("Allgatherv", sendbuf, recvbuf, None, 0, algorithm)
+            self._run(ALLGATHERV, sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoall | None = None) -> None:
         """Exchange blocks: block j of rank i becomes block i of rank j, as in mpi4py.
@@ -174,7 +174,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.alltoall`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(ALLTOALL, algorithm, sendbuf, recvbuf, None, 0):
-            self._run("Alltoall", sendbuf, recvbuf, None, 0, algorithm)
+            self._run(ALLTOALL, sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallv | None = None) -> None:
         """Exchange blocks of different lengths between all pairs of ranks, as in mpi4py.
@@ -189,7 +189,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.alltoallv`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(ALLTOALLV, algorithm, sendbuf, recvbuf, None, 0):
-            self._run("Alltoallv", sendbuf, recvbuf, None, 0, algorithm)
+            self._run(ALLTOALLV, sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallw | None = None) -> None:
         """Exchange blocks of different lengths and datatypes between all pairs of ranks, as in mpi4py.
@@ -204,7 +204,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.alltoallw`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(ALLTOALLW, algorithm, sendbuf, recvbuf, None, 0):
-            self._run("Alltoallw", sendbuf, recvbuf, None, 0, algorithm)
+            self._run(ALLTOALLW, sendbuf, recvbuf, None, 0, algorithm)
 
     def Reduce(
         self,
@@ -231,7 +231,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.reduce`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(REDUCE, algorithm, sendbuf, recvbuf, op, root):
-            self._run("Reduce", sendbuf, recvbuf, op, root, algorithm)
+            self._run(REDUCE, sendbuf, recvbuf, op, root, algorithm)
 
     def Allreduce(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Allreduce | None = None
@@ -250,7 +250,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.allreduce`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(ALLREDUCE, algorithm, sendbuf, recvbuf, op, 0):
-            self._run("Allreduce", sendbuf, recvbuf, op, 0, algorithm)
+            self._run(ALLREDUCE, sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter_block(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.ReduceScatter | None = None
@@ -269,7 +269,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.reduce_scatter`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(REDUCE_SCATTER, algorithm, sendbuf, recvbuf, op, 0):
-            self._run("Reduce_scatter_block", sendbuf, recvbuf, op, 0, algorithm)
+            self._run(REDUCE_SCATTER, sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter(
         self,
@@ -299,9 +299,9 @@ class BlockingMethods(Calls):
         if recvcounts is None:
             with interruptions_delayed():  # an interruption must not separate the two collectives
                 recvcounts = counts_exchanged(self, sendbuf, recvbuf)
-                self._run("Reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, recvcounts)
+                self._run(REDUCE_SCATTER_COUNTS, sendbuf, recvbuf, op, 0, algorithm, recvcounts)
         elif not self._front.run(REDUCE_SCATTER_COUNTS, algorithm, sendbuf, recvbuf, op, 0, recvcounts):
-            self._run("Reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, recvcounts)
+            self._run(REDUCE_SCATTER_COUNTS, sendbuf, recvbuf, op, 0, algorithm, recvcounts)
 
     def Scan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Scan | None = None
@@ -320,7 +320,7 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.scan`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(SCAN, algorithm, sendbuf, recvbuf, op, 0):
-            self._run("Scan", sendbuf, recvbuf, op, 0, algorithm)
+            self._run(SCAN, sendbuf, recvbuf, op, 0, algorithm)
 
     def Exscan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Exscan | None = None
@@ -339,4 +339,4 @@ class BlockingMethods(Calls):
             An algorithm of `pycoll.primitives.exscan`, or "native"; by default, pycoll chooses one.
         """
         if not self._front.run(EXSCAN, algorithm, sendbuf, recvbuf, op, 0):
-            self._run("Exscan", sendbuf, recvbuf, op, 0, algorithm)
+            self._run(EXSCAN, sendbuf, recvbuf, op, 0, algorithm)

@@ -234,7 +234,7 @@ def _progressing(method: Any) -> Any:
     passed = ", ".join(p.name for p in parameters)
     names = {"tasks": tasks, "method": method, "while_tasks_progress": while_tasks_progress, **defaults}
     names["__name__"] = __name__  # for `pycoll.base.tracebacks`
-    # from source text, as in `derived`: with *args and **kwargs, the wrapper would take five times as long
+    # from source text: with *args and **kwargs, the wrapper would take five times as long
     exec(f"def call({wanted}): return while_tasks_progress({passed}) if tasks else method({passed})", names)
     return functools.wraps(method)(names["call"])
 

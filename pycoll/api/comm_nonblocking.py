@@ -28,82 +28,60 @@ from .comm_calls import (
     SCATTERV,
 )
 from .comm_collectives import BlockingMethods
-from .requests import NativeRequest, Persistent, Request
+from .requests import Persistent, Request
 
 if TYPE_CHECKING:
     from ..primitives import names
 
 
 class CollectiveMethods(BlockingMethods):
-    """All collectives; the nonblocking forms of short calls are those of MPI, which the front starts."""
+    """All collectives of a communicator."""
 
     def Ibarrier(self, *, algorithm: names.Barrier | None = None) -> Request:
         """Start `Barrier`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(BARRIER, None, None, None, 0)):
-            return NativeRequest(request)
-        return self._start("Barrier", None, None, None, 0, algorithm)
+        return self._start(BARRIER, None, None, None, 0, algorithm)
 
     def Ibcast(self, buf: Any, root: int = 0, *, algorithm: names.Bcast | None = None) -> Request:
         """Start `Bcast`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(BCAST, None, buf, None, root)):
-            return NativeRequest(request, buf)
-        return self._start("Bcast", None, buf, None, root, algorithm)
+        return self._start(BCAST, None, buf, None, root, algorithm)
 
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatter | None = None) -> Request:
         """Start `Scatter`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(SCATTER, sendbuf, recvbuf, None, root)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Scatter", sendbuf, recvbuf, None, root, algorithm)
+        return self._start(SCATTER, sendbuf, recvbuf, None, root, algorithm)
 
     def Iscatterv(
         self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Scatterv | None = None
     ) -> Request:
         """Start `Scatterv`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(SCATTERV, sendbuf, recvbuf, None, root)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Scatterv", sendbuf, recvbuf, None, root, algorithm)
+        return self._start(SCATTERV, sendbuf, recvbuf, None, root, algorithm)
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gather | None = None) -> Request:
         """Start `Gather`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(GATHER, sendbuf, recvbuf, None, root)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Gather", sendbuf, recvbuf, None, root, algorithm)
+        return self._start(GATHER, sendbuf, recvbuf, None, root, algorithm)
 
     def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, algorithm: names.Gatherv | None = None) -> Request:
         """Start `Gatherv`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(GATHERV, sendbuf, recvbuf, None, root)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Gatherv", sendbuf, recvbuf, None, root, algorithm)
+        return self._start(GATHERV, sendbuf, recvbuf, None, root, algorithm)
 
     def Iallgather(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgather | None = None) -> Request:
         """Start `Allgather`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(ALLGATHER, sendbuf, recvbuf, None, 0)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Allgather", sendbuf, recvbuf, None, 0, algorithm)
+        return self._start(ALLGATHER, sendbuf, recvbuf, None, 0, algorithm)
 
     def Iallgatherv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Allgatherv | None = None) -> Request:
         """Start `Allgatherv`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(ALLGATHERV, sendbuf, recvbuf, None, 0)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Allgatherv", sendbuf, recvbuf, None, 0, algorithm)
+        return self._start(ALLGATHERV, sendbuf, recvbuf, None, 0, algorithm)
 
     def Ialltoall(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoall | None = None) -> Request:
         """Start `Alltoall`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(ALLTOALL, sendbuf, recvbuf, None, 0)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Alltoall", sendbuf, recvbuf, None, 0, algorithm)
+        return self._start(ALLTOALL, sendbuf, recvbuf, None, 0, algorithm)
 
     def Ialltoallv(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallv | None = None) -> Request:
         """Start `Alltoallv`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(ALLTOALLV, sendbuf, recvbuf, None, 0)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Alltoallv", sendbuf, recvbuf, None, 0, algorithm)
+        return self._start(ALLTOALLV, sendbuf, recvbuf, None, 0, algorithm)
 
     def Ialltoallw(self, sendbuf: Any, recvbuf: Any, *, algorithm: names.Alltoallw | None = None) -> Request:
         """Start `Alltoallw`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(ALLTOALLW, sendbuf, recvbuf, None, 0)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Alltoallw", sendbuf, recvbuf, None, 0, algorithm)
+        return self._start(ALLTOALLW, sendbuf, recvbuf, None, 0, algorithm)
 
     def Ireduce(
         self,
@@ -115,25 +93,19 @@ class CollectiveMethods(BlockingMethods):
         algorithm: names.Reduce | None = None,
     ) -> Request:
         """Start `Reduce`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(REDUCE, sendbuf, recvbuf, op, root)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Reduce", sendbuf, recvbuf, op, root, algorithm)
+        return self._start(REDUCE, sendbuf, recvbuf, op, root, algorithm)
 
     def Iallreduce(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Allreduce | None = None
     ) -> Request:
         """Start `Allreduce`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(ALLREDUCE, sendbuf, recvbuf, op, 0)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Allreduce", sendbuf, recvbuf, op, 0, algorithm)
+        return self._start(ALLREDUCE, sendbuf, recvbuf, op, 0, algorithm)
 
     def Ireduce_scatter_block(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.ReduceScatter | None = None
     ) -> Request:
         """Start `Reduce_scatter_block`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(REDUCE_SCATTER, sendbuf, recvbuf, op, 0)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Reduce_scatter_block", sendbuf, recvbuf, op, 0, algorithm)
+        return self._start(REDUCE_SCATTER, sendbuf, recvbuf, op, 0, algorithm)
 
     def Ireduce_scatter(
         self,
@@ -145,39 +117,29 @@ class CollectiveMethods(BlockingMethods):
         algorithm: names.ReduceScatter | None = None,
     ) -> Request:
         """Start `Reduce_scatter`; see there for the parameters."""
-        if (
-            algorithm is None
-            and recvcounts is not None
-            and (request := self._front.start(REDUCE_SCATTER_COUNTS, sendbuf, recvbuf, op, 0, recvcounts))
-        ):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Reduce_scatter", sendbuf, recvbuf, op, 0, algorithm, recvcounts)
+        return self._start(REDUCE_SCATTER_COUNTS, sendbuf, recvbuf, op, 0, algorithm, recvcounts)
 
     def Iscan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Scan | None = None
     ) -> Request:
         """Start `Scan`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(SCAN, sendbuf, recvbuf, op, 0)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Scan", sendbuf, recvbuf, op, 0, algorithm)
+        return self._start(SCAN, sendbuf, recvbuf, op, 0, algorithm)
 
     def Iexscan(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op | OpName = MPI.SUM, *, algorithm: names.Exscan | None = None
     ) -> Request:
         """Start `Exscan`; see there for the parameters."""
-        if algorithm is None and (request := self._front.start(EXSCAN, sendbuf, recvbuf, op, 0)):
-            return NativeRequest(request, sendbuf, recvbuf)
-        return self._start("Exscan", sendbuf, recvbuf, op, 0, algorithm)
+        return self._start(EXSCAN, sendbuf, recvbuf, op, 0, algorithm)
 
     def Barrier_init(self, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Barrier | None = None) -> Persistent:
         """Create a persistent `Barrier`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Barrier", info, None, None, None, 0, algorithm)
+        return self._initialize(BARRIER, info, None, None, None, 0, algorithm)
 
     def Bcast_init(
         self, buf: Any, root: int = 0, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Bcast | None = None
     ) -> Persistent:
         """Create a persistent `Bcast`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Bcast", info, None, buf, None, root, algorithm)
+        return self._initialize(BCAST, info, None, buf, None, root, algorithm)
 
     def Scatter_init(
         self,
@@ -189,7 +151,7 @@ class CollectiveMethods(BlockingMethods):
         algorithm: names.Scatter | None = None,
     ) -> Persistent:
         """Create a persistent `Scatter`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Scatter", info, sendbuf, recvbuf, None, root, algorithm)
+        return self._initialize(SCATTER, info, sendbuf, recvbuf, None, root, algorithm)
 
     def Scatterv_init(
         self,
@@ -201,7 +163,7 @@ class CollectiveMethods(BlockingMethods):
         algorithm: names.Scatterv | None = None,
     ) -> Persistent:
         """Create a persistent `Scatterv`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Scatterv", info, sendbuf, recvbuf, None, root, algorithm)
+        return self._initialize(SCATTERV, info, sendbuf, recvbuf, None, root, algorithm)
 
     def Gather_init(
         self,
@@ -213,7 +175,7 @@ class CollectiveMethods(BlockingMethods):
         algorithm: names.Gather | None = None,
     ) -> Persistent:
         """Create a persistent `Gather`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Gather", info, sendbuf, recvbuf, None, root, algorithm)
+        return self._initialize(GATHER, info, sendbuf, recvbuf, None, root, algorithm)
 
     def Gatherv_init(
         self,
@@ -225,37 +187,37 @@ class CollectiveMethods(BlockingMethods):
         algorithm: names.Gatherv | None = None,
     ) -> Persistent:
         """Create a persistent `Gatherv`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Gatherv", info, sendbuf, recvbuf, None, root, algorithm)
+        return self._initialize(GATHERV, info, sendbuf, recvbuf, None, root, algorithm)
 
     def Allgather_init(
         self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Allgather | None = None
     ) -> Persistent:
         """Create a persistent `Allgather`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Allgather", info, sendbuf, recvbuf, None, 0, algorithm)
+        return self._initialize(ALLGATHER, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Allgatherv_init(
         self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Allgatherv | None = None
     ) -> Persistent:
         """Create a persistent `Allgatherv`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Allgatherv", info, sendbuf, recvbuf, None, 0, algorithm)
+        return self._initialize(ALLGATHERV, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoall_init(
         self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Alltoall | None = None
     ) -> Persistent:
         """Create a persistent `Alltoall`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Alltoall", info, sendbuf, recvbuf, None, 0, algorithm)
+        return self._initialize(ALLTOALL, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoallv_init(
         self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Alltoallv | None = None
     ) -> Persistent:
         """Create a persistent `Alltoallv`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Alltoallv", info, sendbuf, recvbuf, None, 0, algorithm)
+        return self._initialize(ALLTOALLV, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Alltoallw_init(
         self, sendbuf: Any, recvbuf: Any, info: MPI.Info = MPI.INFO_NULL, *, algorithm: names.Alltoallw | None = None
     ) -> Persistent:
         """Create a persistent `Alltoallw`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Alltoallw", info, sendbuf, recvbuf, None, 0, algorithm)
+        return self._initialize(ALLTOALLW, info, sendbuf, recvbuf, None, 0, algorithm)
 
     def Reduce_init(
         self,
@@ -268,7 +230,7 @@ class CollectiveMethods(BlockingMethods):
         algorithm: names.Reduce | None = None,
     ) -> Persistent:
         """Create a persistent `Reduce`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Reduce", info, sendbuf, recvbuf, op, root, algorithm)
+        return self._initialize(REDUCE, info, sendbuf, recvbuf, op, root, algorithm)
 
     def Allreduce_init(
         self,
@@ -280,7 +242,7 @@ class CollectiveMethods(BlockingMethods):
         algorithm: names.Allreduce | None = None,
     ) -> Persistent:
         """Create a persistent `Allreduce`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Allreduce", info, sendbuf, recvbuf, op, 0, algorithm)
+        return self._initialize(ALLREDUCE, info, sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter_block_init(
         self,
@@ -292,7 +254,7 @@ class CollectiveMethods(BlockingMethods):
         algorithm: names.ReduceScatter | None = None,
     ) -> Persistent:
         """Create a persistent `Reduce_scatter_block`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Reduce_scatter_block", info, sendbuf, recvbuf, op, 0, algorithm)
+        return self._initialize(REDUCE_SCATTER, info, sendbuf, recvbuf, op, 0, algorithm)
 
     def Reduce_scatter_init(
         self,
@@ -305,7 +267,7 @@ class CollectiveMethods(BlockingMethods):
         algorithm: names.ReduceScatter | None = None,
     ) -> Persistent:
         """Create a persistent `Reduce_scatter`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Reduce_scatter", info, sendbuf, recvbuf, op, 0, algorithm, recvcounts)
+        return self._initialize(REDUCE_SCATTER_COUNTS, info, sendbuf, recvbuf, op, 0, algorithm, recvcounts)
 
     def Scan_init(
         self,
@@ -317,7 +279,7 @@ class CollectiveMethods(BlockingMethods):
         algorithm: names.Scan | None = None,
     ) -> Persistent:
         """Create a persistent `Scan`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Scan", info, sendbuf, recvbuf, op, 0, algorithm)
+        return self._initialize(SCAN, info, sendbuf, recvbuf, op, 0, algorithm)
 
     def Exscan_init(
         self,
@@ -329,4 +291,4 @@ class CollectiveMethods(BlockingMethods):
         algorithm: names.Exscan | None = None,
     ) -> Persistent:
         """Create a persistent `Exscan`; see there for the parameters.  `info` is ignored."""
-        return self._initialize("Exscan", info, sendbuf, recvbuf, op, 0, algorithm)
+        return self._initialize(EXSCAN, info, sendbuf, recvbuf, op, 0, algorithm)

@@ -11,7 +11,7 @@ from mpi4py import MPI
 from ..arguments.ops import OpName, resolve
 from ..runtime.attach import attach, tuning_state
 from ..runtime.dispatch import native_is_same
-from ..runtime.sharing_choice import can_share, uses_registered
+from ..runtime.sharing import can_share, uses_registered
 from ..runtime.slots import serves
 from ..schedule.registry import PRIMITIVES, algorithms_of, find
 from ..selection.select import SelectionKey, registered_limit, select

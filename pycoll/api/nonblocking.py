@@ -6,34 +6,53 @@ persistent one a `pycoll.api.requests.Persistent`.  ``wait`` of either returns t
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ParamSpec
 
 from ..arguments.check_buffers import check_buffers
 from ..arguments.mpi_arguments import read_varying
 from ..schedule.registry import PRIMITIVES
 from . import collectives
-from .derived import derived
 from .requests import Persistent, Request, initialize, start
 from .watched import watch
 
 P = ParamSpec("P")
 
 
-def _reader(primitive: str) -> Callable[..., Any]:
-    return read_varying if PRIMITIVES[primitive].varies else check_buffers
-
-
 def _nonblocking(blocking: Callable[P, Any]) -> Callable[P, Request]:
-    name = blocking.__name__
-    return derived(blocking, partial(start, name, _reader(name)), f"i{name}", "Nonblocking")
+    returns = "Request\n    The collective in flight."
+    form: Callable[P, Request] = _form(start, blocking, f"i{blocking.__name__}", "Nonblocking", returns)
+    return form
 
 
 def _persistent(blocking: Callable[P, Any]) -> Callable[P, Persistent]:
-    name = blocking.__name__
-    return derived(blocking, partial(initialize, name, _reader(name)), f"{name}_init", "Persistent")
+    returns = "Persistent\n    The collective, which `Start` starts."
+    form: Callable[P, Persistent] = _form(initialize, blocking, f"{blocking.__name__}_init", "Persistent", returns)
+    return form
+
+
+def _form(begin: Callable[..., Any], blocking: Callable[..., Any], name: str, kind: str, returns: str) -> Any:
+    """Make a function with the parameters of a blocking one."""
+    primitive, signature = blocking.__name__, inspect.signature(blocking)
+    read = read_varying if PRIMITIVES[primitive].varies else check_buffers
+
+    @functools.wraps(blocking)
+    def form(*args: Any, **kwargs: Any) -> Any:
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}(): {error}") from None
+        given.apply_defaults()
+        if "buf" in given.arguments:  # of a broadcast
+            given.arguments["recvbuf"] = given.arguments.pop("buf")
+        return begin(primitive, read, **given.arguments)
+
+    form.__name__ = form.__qualname__ = name
+    form.__doc__ = f"{kind} `{primitive}`, with the same parameters and errors.\n\nReturns\n-------\n{returns}\n"
+    return form
 
 
 ibcast = _nonblocking(collectives.bcast)

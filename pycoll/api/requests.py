@@ -8,21 +8,20 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 
-from ..arguments.check_buffers import check_buffers
-from ..arguments.signature import call_kind
-from ..base import settings
+from .. import core
+from ..arguments.mpi_arguments import read as read_method
 from ..runtime import progress
 from ..runtime.attach import attach, attached, channels, check_communicator, is_new
 from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
-from ..runtime.executable import Executable
 from ..runtime.garbage import collect_later, free_dropped
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.progress import Task, tasks
+from ..runtime.progress import InFlight, MachineTask, background, tasks
+from ..runtime.recording import recorder
 from ..runtime.recording.phases import recorded_wait
+from ..runtime.slots import NUMBERS
 from .comm_messages import follow_tasks, following
 from .watched import watch_requests
 
@@ -30,7 +29,7 @@ from .watched import watch_requests
 class _Waited:
     """The methods that all requests have, as in mpi4py."""
 
-    task: Task
+    task: InFlight
     active: bool  # its completion has not been reported yet
     _result: Any
 
@@ -84,7 +83,10 @@ class _Waited:
             task.raise_error()
             return True
         try:
-            recorded_wait(task.finish)
+            if recorder.current:
+                recorded_wait(task.finish)
+            else:
+                task.finish()
         finally:
             self.active = not task.done
         return True
@@ -156,9 +158,8 @@ class Request(_Waited):
     modified or freed until it is complete.
     """
 
-    def __init__(self, task: Task, result: Any) -> None:
-        self.task, self._result = task, result
-        self.active = True
+    def __init__(self, task: InFlight, result: Any) -> None:
+        self.task, self._result, self.active = task, result, True
 
     def Free(self) -> None:
         """Raise MPI.Exception: the MPI standard does not allow the request of a collective in flight to be freed."""
@@ -204,7 +205,7 @@ class NativeRequest(Request):
         """Do nothing: the waiting function raises the timeout."""
 
 
-class Persistent(_Waited, Task):
+class Persistent(_Waited):
     """A collective on fixed buffers, which can be started many times.
 
     Notes
@@ -214,17 +215,18 @@ class Persistent(_Waited, Task):
     """
 
     def __init__(self, prepared: Prepared) -> None:
-        super().__init__((), prepared.name, prepared.channel, prepared.buffers.memory)
         self._prepared, self._result = prepared, prepared.buffers.result
         prepared.open()
-        self._fixed: Executable | None = prepared.executable()
-        self._finalizer = collect_later(self, self._fixed)
-        self.active, self.done = False, True  # active: started, and completion not reported yet
-
-    @property
-    def task(self) -> Task:  # type: ignore[override]
-        """The task: the object itself."""
-        return self
+        self._fixed = fixed = prepared.executable()
+        self._freed = False
+        self._finalizer = collect_later(self, fixed)
+        self.active = False  # started, and completion not reported yet
+        self.task: InFlight
+        if prepared.is_one_run and isinstance(fixed, core.Run):
+            self.task = MachineTask(fixed, prepared, (tasks, background), None, None, None)
+        else:
+            self.task = prepared.task(lambda: prepared.body(lambda: fixed))
+        self.task.done = True
 
     def Start(self) -> None:
         """Start the collective.
@@ -234,14 +236,12 @@ class Persistent(_Waited, Task):
         RuntimeError
             If it is still active, or freed.
         """
-        fixed = self._fixed
-        if self.active or fixed is None:
-            raise RuntimeError(f"Start: {self.name} is {'still active' if self.active else 'freed'}")
-        self.channel.check_usable()
-        self.memory.follow()
-        self.active, self.done = True, False
-        self._parts = self._prepared.body(lambda: fixed)
-        self.begin()
+        if self.active or self._freed:
+            raise RuntimeError(f"Start: {self._prepared.name} is {'freed' if self._freed else 'still active'}")
+        self._prepared.channel.check_usable()
+        self._prepared.buffers.memory.follow()
+        self.active, self.task.owner = True, self
+        self.task.begin()
 
     def Free(self) -> None:
         """Free the MPI requests.
@@ -252,11 +252,11 @@ class Persistent(_Waited, Task):
             If the collective is still active.
         """
         if self.active:
-            raise RuntimeError(f"Free: {self.name} is still active")
-        if self._fixed:
+            raise RuntimeError(f"Free: {self._prepared.name} is still active")
+        if not self._freed:
             self._finalizer.detach()
             self._fixed.free()
-            self._fixed = None
+            self._freed = True
 
     def __enter__(self) -> Persistent:
         return self
@@ -295,37 +295,15 @@ def start(
         follow_tasks()
     comm = MPI.COMM_WORLD if comm is None else comm
     channel = _channel(comm) if is_new(comm) else channels[comm.handle]
-    send, recv = sendbuf, recvbuf
-    if type(send) is type(recv) is np.ndarray and recvcounts is None:  # the usual case, in less time
-        key: Any = (primitive, algorithm, root, id(op), send.dtype, send.shape, recv.dtype, recv.shape, read)
-    else:
-        lists = read is not check_buffers
-        kind, send, recv = call_kind(primitive, sendbuf, recvbuf, op, root, algorithm, recvcounts, lists)
-        key = kind and (*kind, read)
-    try:
-        plan = channel.plans.get(key)
-    except TypeError:  # an argument of a wrong type, which cannot be hashed
-        key = plan = None
-    if plan is not None and not settings.TIMEOUT:
-        if plan.allocates:
-            recv = np.empty(*plan.allocates)
-        if parts := plan.parts(send, recv):
-            task = plan.prepared.task(parts)
-            task.begin()
-            result = recv if plan.allocates else recvbuf
-            return Request(task, result if plan.answer is None else plan.answer(recv))
+    if read is not read_method:
+        number = NUMBERS[primitive, recvcounts is not None]
+        task = channel.front.start(number, True, algorithm, sendbuf, recvbuf, op, root, recvcounts)
+        if task is not core.MISSED:
+            return Request(task, task.result)
     call = Call(primitive, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read, "nonblocking")
     prepared = prepare(call, channel)
     prepared.remember(call)
-    if key and plan is None and prepared.simple and (plan := prepared.plan(call, send, recv)):
-        channel.remember(key, plan)
-    if prepared.native:  # native collectives must start in the same order on all ranks, so run the parts before it now
-        prepared.open()
-        executable = prepared.executable()
-        parts = prepared.body(lambda: executable)
-    else:
-        parts = prepared.parts()
-    task = prepared.task(parts)
+    task = prepared.in_flight()
     task.begin()
     return Request(task, prepared.buffers.result)
 

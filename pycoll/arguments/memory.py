@@ -38,17 +38,6 @@ def overlap(start: int, nbytes: int, other: int, other_nbytes: int) -> bool:
     return start < other + other_nbytes and other < start + nbytes
 
 
-def apart(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays in host memory certainly do not overlap; of contiguous ones, whether they do not."""
-    owner, another = one.base, other.base
-    if owner is another is None:
-        return one is not other
-    owner, another = one if owner is None else owner, other if another is None else another
-    if owner is not another and type(owner) is type(another) is np.ndarray and owner.base is another.base is None:
-        return True
-    return not np.may_share_memory(one, other)
-
-
 def bounds(array: Any) -> tuple[int, int]:
     """The address of the first byte of an array, and the address after its last byte."""
     start = end = address(array)

@@ -1,8 +1,8 @@
 """Programs: the steps of one rank in one collective, as a flat list of operations on three buffers.
 
 The buffers are the send buffer and the receive buffer of the caller, and scratch; programs for registered buffers also
-use those of other ranks.  `pycoll.compiler.lower` makes
-programs from schedules.  `pycoll.runtime.bind` binds them to addresses.
+use those of other ranks.  `pycoll.compiler.lower` makes programs from schedules.  The compiled core runs them;
+`pycoll.runtime.bind` binds them to addresses where Python runs them.
 """
 
 from __future__ import annotations
@@ -114,6 +114,21 @@ class Await(NamedTuple):
     counter: int
 
 
+class FindPeers(NamedTuple):
+    """Find the buffers of the other ranks of the host in a table of positions.
+
+    If they are not registered, go to step number `otherwise`.
+    """
+
+    otherwise: int
+
+
+class Skip(NamedTuple):
+    """Go to step number `to`, a later one."""
+
+    to: int
+
+
 class Ready(NamedTuple):
     """Make later steps on a GPU wait for the work on the buffers that the caller has queued."""
 
@@ -138,7 +153,7 @@ class Collective(NamedTuple):
     recvs: tuple[tuple[int, int], ...] | None
 
 
-Step = Start | Wait | Apply | CopyBytes | Divide | Post | Await | Ready | Finish | Collective
+Step = Start | Wait | Apply | CopyBytes | Divide | Post | Await | FindPeers | Skip | Ready | Finish | Collective
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +164,7 @@ class Program:
     messages: list[Message]
     scratch: int
     name: str = ""  # the name of the algorithm
+    synchronizing: int = 0  # how many messages, the first ones, only synchronize the ranks of a host
 
 
 @dataclass(frozen=True)

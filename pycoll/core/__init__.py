@@ -6,21 +6,31 @@ and pycoll runs all calls with messages.
 
 from __future__ import annotations
 
+from .missing import MISSED, NoFlight, NoFront
+
 problem = ""
 try:
+    from .flights import Flight
     from .front import Front, set_constants, uses_of
     from .machine import AREA_SIZE, Program, Slots, Steps, has_loop
-    from .messages import FLOATING_POINT_ERRORS, TOKEN_AT, Code, Mailboxes, Run, copied, mailboxes_size
+    from .messages import FLOATING_POINT_ERRORS, Code, Mailboxes, Run, copied, mailboxes_size
+    from .positions import Areas, Positions
 except ImportError as error:
     problem = f"the compiled core is missing: {error}"
+    Flight = NoFlight  # type: ignore[assignment,misc]
+
 
 __all__ = [
     "AREA_SIZE",
     "FLOATING_POINT_ERRORS",
-    "TOKEN_AT",
+    "MISSED",
+    "Areas",
     "Code",
+    "Flight",
     "Front",
     "Mailboxes",
+    "NoFront",
+    "Positions",
     "Program",
     "Run",
     "Slots",

@@ -1,11 +1,11 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from ..schedule.registry import Primitive
-from .machine import Program, Slots
+from .machine import Slots
 
 def uses_of(primitive: Primitive) -> int: ...
 def set_constants(in_place: object, known: Sequence[tuple[MPI.Datatype, np.dtype]]) -> None: ...
@@ -19,6 +19,8 @@ class Front:
         busy: tuple[list[Any], list[Any]],
         uses: list[int],
         natives: list[Callable[..., Any]],
+        task: type,
+        tags: Iterator[int],
     ) -> None: ...
     def forget(self) -> None: ...
     def run(
@@ -31,21 +33,39 @@ class Front:
         root: Any,
         recvcounts: Any = None,
     ) -> bool: ...
+    def call(
+        self,
+        primitive: int,
+        algorithm: str | None,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any,
+        root: Any,
+        recvcounts: Any = None,
+    ) -> Any: ...
     def start(
-        self, primitive: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any, recvcounts: Any = None
-    ) -> MPI.Request | None: ...
+        self,
+        primitive: int,
+        function: bool,
+        algorithm: str | None,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any,
+        root: Any,
+        recvcounts: Any = None,
+    ) -> Any: ...
     def remember(
         self,
         primitive: int,
-        later: bool,
+        kind: int,
         algorithm: str | None,
         sendbuf: Any,
         recvbuf: Any,
         op: Any,
         root: Any,
         recvcounts: Any,
-        program: Program | None,
-        quick: Callable[..., object] | None,
         sent: int,
         received: int,
+        prepared: Any,
+        allocates: np.ndarray | None,
     ) -> None: ...

@@ -13,16 +13,24 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from libc.string cimport memcmp
 
+from .flights cimport Flight
 from .machine cimport Program, Slots
+from .messages cimport Run
+
+from .missing import MISSED
+
+from numpy import empty
 
 np.import_array()
 
 cdef enum:
     MOST_PLANS = 256
     MOST_DATATYPES = 64
-    HALF = 23  # NPY_HALF
+    HALF = 23
+    USER_DEFINED = 256
+    PARAMETRIC = 2056  # numbers of types in NumPy: NPY_HALF, NPY_USERDEF, NPY_VSTRING
 cdef enum:
-    ABSENT, IN_PLACE, MEMORY, VECTOR  # the kinds of buffers; a VECTOR has counts and displacements
+    ABSENT, IN_PLACE, MEMORY, COUNTED, PLACED  # the kinds of buffers: with counts, and with displacements too
 
 cdef enum:  # what a primitive does with its buffers
     SENDS = 1
@@ -36,6 +44,9 @@ cdef enum:  # what a primitive does with its buffers
     ROOTED = 256
     TAKES_ALL = 512  # the send buffer has a block for each rank
     GIVES_ALL = 1024  # the receive buffer has a block of each rank
+
+cdef enum:  # the kinds of calls: methods of `pycoll.Comm` and functions, blocking and nonblocking
+    METHOD, LATER_METHOD, FUNCTION, LATER_FUNCTION, KINDS
 
 cdef struct Buffer:
     char *address
@@ -90,15 +101,25 @@ cdef inline int canonical(int type_num) noexcept:
 
 
 cdef class Plan:
-    """What calls of one kind have in common."""
+    """What calls of one kind have in common.
+
+    A program runs in the slots, a run on the machine; `quick` is a function of the addresses of the buffers and the
+    buffers.  Without any of them, the call is left to MPI.
+    """
 
     cdef int root
     cdef object algorithm
     cdef object op  # kept, so that its identity is not reused
     cdef Buffer send, recv
     cdef bytes counts
-    cdef Program program  # for the slots; or None
-    cdef object quick  # called with the addresses of the buffers and the buffers; None for the native collective of MPI
+    cdef object prepared  # a call of this kind, without buffers
+    cdef Program program
+    cdef Run run
+    cdef object quick
+    cdef bint flies  # it is a nonblocking call that the machine runs
+    cdef list idle  # runs of collectives in flight that are complete
+    cdef object shape, dtype  # of a receive buffer that is allocated; or None
+    cdef tuple given  # shape and dtype of the send buffer then
 
 
 cdef class Front:
@@ -111,28 +132,35 @@ cdef class Front:
     rank, size : int
         Those of the communicator.
     busy : tuple of lists
-        The collectives in flight, and the threads that advance them; while there are any, calls take the careful path.
+        The collectives in flight, and the threads that advance them; while there are any, MPI runs nothing here.
     uses : list of int
         What each primitive does with its buffers; the last one is the reduce-scatter with counts.
     natives : list of callables
         The blocking collectives of MPI in the same order, then the nonblocking ones.
+    task : type
+        A class derived from `Flight`.
+    tags : iterator of int
+        The tags of collectives in flight.
     """
 
     cdef Slots slots
     cdef int rank, size
+    cdef tuple busy
     cdef list tasks, background
     cdef list natives
-    cdef list hot  # the last plan of each primitive, blocking and nonblocking
+    cdef object task, tags
+    cdef list hot  # the last plan of each primitive and kind of call
     cdef dict plans
     cdef long long *counts  # of the send buffer, then of the receive buffer: counts and displacements
     cdef int counted
     cdef list uses
 
-    def __cinit__(self, Slots slots, int rank, int size, tuple busy, list uses, list natives):
+    def __cinit__(self, Slots slots, int rank, int size, tuple busy, list uses, list natives, task, tags):
         self.slots, self.rank, self.size = slots, rank, size
+        self.busy = busy
         self.tasks, self.background = busy
-        self.uses, self.natives = uses, natives
-        self.hot, self.plans = [None] * (2 * len(uses)), {}
+        self.uses, self.natives, self.task, self.tags = uses, natives, task, tags
+        self.hot, self.plans = [None] * (KINDS * len(uses)), {}
         self.counts = <long long *>PyMem_Malloc(4 * size * sizeof(long long))
         if self.counts == NULL:
             raise MemoryError
@@ -142,83 +170,156 @@ cdef class Front:
 
     def forget(self):
         """Drop all plans."""
-        self.hot = [None] * (2 * len(self.uses))
+        self.hot = [None] * (KINDS * len(self.uses))
         self.plans.clear()
 
     def run(self, int primitive, algorithm, sendbuf, recvbuf, op, root, recvcounts=None):
-        """Run a blocking call by its plan; return False if there is none."""
+        """Run a blocking method by its plan; return False if there is none."""
         cdef Buffer send, recv
-        cdef Plan plan
-        if PyList_GET_SIZE(self.tasks):
-            return False
-        plan = self.plan(primitive, 0, algorithm, sendbuf, recvbuf, op, root, recvcounts, &send, &recv)
+        cdef Plan plan = self.plan(primitive, METHOD, algorithm, sendbuf, recvbuf, op, root, recvcounts, &send, &recv)
+        return plan is not None and self.follow(plan, primitive, &send, &recv, sendbuf, recvbuf, op, root, recvcounts)
+
+    def call(self, int primitive, algorithm, sendbuf, recvbuf, op, root, recvcounts=None):
+        """Run a blocking function by its plan and return its result; return `MISSED` if there is no plan."""
+        cdef Buffer send, recv
+        cdef Plan plan = self.plan(primitive, FUNCTION, algorithm, sendbuf, recvbuf, op, root, recvcounts, &send, &recv)
         if plan is None:
-            return False
+            return MISSED
+        if plan.shape is not None:
+            recvbuf = allocated(plan, &recv)
+        if not self.follow(plan, primitive, &send, &recv, sendbuf, recvbuf, op, root, recvcounts):
+            return MISSED
+        return array_of(recvbuf)
+
+    cdef bint follow(
+        self, Plan plan, int primitive, Buffer *send, Buffer *recv, sendbuf, recvbuf, op, root, recvcounts
+    ) except -1:
+        """Run a blocking call; return False if that is not possible now."""
         if plan.program is not None:
             self.slots.run(plan.program, send.address, recv.address)
+            return True
+        if PyList_GET_SIZE(self.tasks):
+            return False
+        if plan.run is not None:
+            plan.run.bind(<size_t>send.address, <size_t>recv.address)
+            try:
+                plan.run.finish()
+            except BaseException as error:
+                if plan.run.broken_off:  # others may still write to the buffers
+                    plan.prepared.ended_early(error, plan.run, sendbuf, recvbuf)
+                raise
         elif plan.quick is not None:
             plan.quick(<size_t>send.address, <size_t>recv.address, sendbuf, recvbuf)
-        elif self.is_accepted(primitive, &send, &recv):
-            self.call(primitive, self.natives[primitive], sendbuf, recvbuf, op, root, recvcounts)
+        elif self.is_accepted(primitive, send, recv):
+            self.native(primitive, self.natives[primitive], sendbuf, recvbuf, op, root, recvcounts)
         else:
             return False
         return True
 
-    def start(self, int primitive, sendbuf, recvbuf, op, root, recvcounts=None):
-        """Start the nonblocking collective of MPI and return its request, or None if there is no plan for it."""
+    def start(self, int primitive, bint function, algorithm, sendbuf, recvbuf, op, root, recvcounts=None):
+        """Start a nonblocking method or function by its plan, and return its task.
+
+        Returns the request of MPI if the call is left to MPI, and `MISSED` if there is no plan.
+        """
         cdef Buffer send, recv
-        cdef int later = len(self.uses)
+        cdef int kind = LATER_FUNCTION if function else LATER_METHOD
+        cdef Plan plan = self.plan(primitive, kind, algorithm, sendbuf, recvbuf, op, root, recvcounts, &send, &recv)
+        if plan is None:
+            return MISSED
+        if plan.flies:
+            if plan.shape is not None:
+                recvbuf = allocated(plan, &recv)
+            return self.launch(plan, &send, &recv, sendbuf, recvbuf, function)
         if PyList_GET_SIZE(self.tasks) or PyList_GET_SIZE(self.background):
-            return None
-        if self.plan(primitive, later, None, sendbuf, recvbuf, op, root, recvcounts, &send, &recv) is None:
-            return None
+            return MISSED
         if not self.is_accepted(primitive, &send, &recv):
-            return None
-        return self.call(primitive, self.natives[primitive + later], sendbuf, recvbuf, op, root, recvcounts)
+            return MISSED
+        native = self.natives[primitive + len(self.uses)]
+        return self.native(primitive, native, sendbuf, recvbuf, op, root, recvcounts)
+
+    cdef object launch(self, Plan plan, Buffer *send, Buffer *recv, sendbuf, recvbuf, bint function):
+        tag = next(self.tags)
+        cdef Run run = plan.idle.pop() if plan.idle else plan.prepared.bound(tag)
+        run.tag = tag
+        run.bind(<size_t>send.address, <size_t>recv.address)
+        kept = array_of(sendbuf), array_of(recvbuf)
+        cdef Flight task = self.task(run, plan.prepared, self.busy, plan.idle, kept, kept[1] if function else None)
+        task.begin()
+        return task
 
     def remember(
-        self, int primitive, bint later, algorithm, sendbuf, recvbuf, op, root, recvcounts, Program program, quick,
-        size_t sent, size_t received
+        self, int primitive, int kind, algorithm, sendbuf, recvbuf, op, root, recvcounts, size_t sent, size_t received,
+        prepared, allocates
     ):
-        """Keep a plan for calls like this one, blocking or `later`; do nothing if the front cannot read them.
+        """Keep a plan for calls like this one; do nothing if there is one, or if the front cannot read them.
 
-        `program` and `quick` are what runs it; both are None for the native collective.  `sent` and `received` are the
-        addresses where the careful path found the buffers.
+        `kind` is METHOD, LATER_METHOD, FUNCTION or LATER_FUNCTION.  `sent` and `received` are the addresses where the
+        careful path found the buffers.  `prepared` is the call; see `Prepared.runner` for what runs others like it.
+        `allocates` is the array that the call has allocated as its receive buffer, or None.
         """
         cdef Plan plan = Plan()
-        if algorithm is not None and type(algorithm) is not str:
+        cdef int number = self.rank_of(root)
+        if not self.accepts(primitive, kind, algorithm, sendbuf, recvbuf, number, recvcounts, &plan.send, &plan.recv):
             return
-        if not self.read(primitive, sendbuf, recvbuf, self.rank_of(root), recvcounts, &plan.send, &plan.recv):
+        plan.given = given_of(kind, sendbuf, recvbuf)
+        key = self.key(primitive + kind * <int>len(self.uses), algorithm, &plan.send, &plan.recv, op, number, plan.given)
+        if key in self.plans:
+            return
+        runner = prepared.runner(op, kind < FUNCTION)
+        if runner is None:
             return
         for here, found in ((<size_t>plan.send.address, sent), (<size_t>plan.recv.address, received)):
-            if (program is not None or quick is not None) and found and here != found:
+            if runner != "native" and found and here != found and allocates is None:
                 return
-        plan.algorithm, plan.root, plan.op, plan.program, plan.quick = algorithm, root, op, program, quick
+        plan.algorithm, plan.root, plan.op, plan.prepared = algorithm, number, op, prepared.anywhere
         plan.counts = (<char *>self.counts)[: self.counted * sizeof(long long)]
+        if type(runner) is Program:
+            plan.program = runner
+        elif type(runner) is Run:
+            plan.run = runner
+        elif runner == "machine":
+            plan.flies, plan.idle = True, []
+        elif runner != "native":
+            plan.quick = runner
+        if allocates is not None:
+            if not np.PyArray_CheckExact(sendbuf) or not np.PyArray_CheckExact(allocates):
+                return
+            plan.shape, plan.dtype = allocates.shape, allocates.dtype
         if len(self.plans) >= MOST_PLANS:
             self.forget()
-        primitive += len(self.uses) if later else 0
-        self.plans[self.key(primitive, algorithm, &plan.send, &plan.recv, op, plan.root)] = plan
-        self.hot[primitive] = plan
+        self.plans[key] = plan
+        self.hot[primitive + kind * len(self.uses)] = plan
 
     cdef Plan plan(
-        self, int primitive, int later, algorithm, sendbuf, recvbuf, op, root, recvcounts, Buffer *send, Buffer *recv
+        self, int primitive, int kind, algorithm, sendbuf, recvbuf, op, root, recvcounts, Buffer *send, Buffer *recv
     ):
-        """Read the arguments and find the plan; None if there is none, or if the buffers overlap."""
+        """Read the arguments and find the plan; None if there is none."""
         cdef int number = self.rank_of(root)
-        if not self.read(primitive, sendbuf, recvbuf, number, recvcounts, send, recv):
+        if not self.accepts(primitive, kind, algorithm, sendbuf, recvbuf, number, recvcounts, send, recv):
             return None
-        if send.kind >= MEMORY and recv.kind >= MEMORY:
-            if send.address < recv.address + recv.nbytes and recv.address < send.address + send.nbytes:
-                return None
-        return self.find(primitive + later, algorithm, send, recv, op, number)
+        given = given_of(kind, sendbuf, recvbuf)
+        return self.find(primitive + kind * <int>len(self.uses), algorithm, send, recv, op, number, given)
+
+    cdef bint accepts(
+        self, int primitive, int kind, algorithm, sendbuf, recvbuf, int root, recvcounts, Buffer *send, Buffer *recv
+    ) except -1:
+        """Read the arguments; return False if the careful path must read them, for example if the buffers overlap."""
+        if algorithm is not None and type(algorithm) is not str:
+            return False
+        if not self.read(primitive, kind, sendbuf, recvbuf, root, recvcounts, send, recv):
+            return False
+        if kind >= FUNCTION and recv.kind == ABSENT and recvbuf is not None:
+            return False
+        if send.kind < MEMORY or recv.kind < MEMORY:
+            return True
+        return send.address >= recv.address + recv.nbytes or recv.address >= send.address + send.nbytes
 
     cdef bint is_accepted(self, int primitive, Buffer *send, Buffer *recv):
         """Whether mpi4py reduces these buffers: it refuses two datatypes, even of the same representation."""
         several = send.kind >= MEMORY and recv.kind >= MEMORY and send.datatype != recv.datatype
         return not (self.uses[primitive] & REDUCES and several)
 
-    cdef object call(self, int primitive, native, sendbuf, recvbuf, op, root, recvcounts):
+    cdef object native(self, int primitive, native, sendbuf, recvbuf, op, root, recvcounts):
         """Call a collective of MPI with the arguments that it takes."""
         cdef int about = self.uses[primitive]
         if recvcounts is not None:
@@ -235,14 +336,15 @@ cdef class Front:
             return -1
         return <int>root
 
-    cdef tuple key(self, int primitive, algorithm, Buffer *send, Buffer *recv, op, int root):
+    cdef tuple key(self, int primitive, algorithm, Buffer *send, Buffer *recv, op, int root, given):
         return (
-            algorithm if type(algorithm) is str else None,
+            algorithm,
             (primitive, root, <size_t><void *>op, send.kind, send.nbytes, send.type, recv.kind, recv.nbytes, recv.type),
             (<char *>self.counts)[: self.counted * sizeof(long long)],
+            given,
         )
 
-    cdef Plan find(self, int primitive, algorithm, Buffer *send, Buffer *recv, op, int root):
+    cdef Plan find(self, int primitive, algorithm, Buffer *send, Buffer *recv, op, int root, given):
         cdef Plan plan = <Plan>self.hot[primitive]
         if plan is not None and (
             plan.recv.nbytes == recv.nbytes and plan.recv.type == recv.type and plan.recv.kind == recv.kind
@@ -250,21 +352,24 @@ cdef class Front:
             and plan.op is op and plan.root == root and plan.algorithm is algorithm
             and len(plan.counts) == self.counted * sizeof(long long)
             and memcmp(<char *>plan.counts, self.counts, self.counted * sizeof(long long)) == 0
+            and (plan.given is given or plan.given == given)
         ):
             return plan
-        if algorithm is not None and type(algorithm) is not str:
-            return None
-        plan = <Plan>self.plans.get(self.key(primitive, algorithm, send, recv, op, root))
+        plan = <Plan>self.plans.get(self.key(primitive, algorithm, send, recv, op, root, given))
         if plan is not None:
             self.hot[primitive] = plan
         return plan
 
-    cdef bint read(self, int primitive, sendbuf, recvbuf, int root, recvcounts, Buffer *send, Buffer *recv) except -1:
+    cdef bint read(
+        self, int primitive, int kind, sendbuf, recvbuf, int root, recvcounts, Buffer *send, Buffer *recv
+    ) except -1:
         """Read the buffers that matter on this rank; return False if the careful path must read the call."""
         cdef int about = self.uses[primitive]
         cdef bint several, writable
         if root < 0:
             return False
+        if kind >= FUNCTION and not about & (VECTOR_SENT | VECTOR_RECEIVED) and (is_list(sendbuf) or is_list(recvbuf)):
+            return False  # a list of arrays
         self.counted = 0
         send.kind = recv.kind = ABSENT
         send.address = recv.address = NULL
@@ -314,11 +419,12 @@ cdef class Front:
         if n == 4:  # of a datatype that is not known here
             return False
         if vector:
-            to.kind = VECTOR
+            to.kind = PLACED
             if n == 3:
                 return self.read_counts(spec[1]) and self.read_counts(spec[2])
             if type(spec[1]) is tuple and len(spec[1]) == 2:
                 return self.read_counts(spec[1][0]) and self.read_counts(spec[1][1])
+            to.kind = COUNTED
             return self.read_counts(spec[1])
         if several:  # the count is that of a block
             type_size *= self.size
@@ -349,9 +455,32 @@ cdef class Front:
         return True
 
 
+cdef inline bint is_list(spec) noexcept:
+    return type(spec) is list or type(spec) is tuple
+
+
+cdef inline object array_of(spec):
+    """The array of a buffer specification."""
+    return spec[0] if is_list(spec) else spec
+
+
+cdef object given_of(int kind, sendbuf, recvbuf):
+    """What determines the receive buffer that a function allocates; None if it is given."""
+    if kind < FUNCTION or recvbuf is not None or not np.PyArray_CheckExact(sendbuf):
+        return None
+    return (<object>sendbuf).shape, (<object>sendbuf).dtype
+
+
+cdef object allocated(Plan plan, Buffer *recv):
+    """A new receive buffer."""
+    array = empty(plan.shape, plan.dtype)
+    recv.address = <char *>np.PyArray_DATA(<np.ndarray>array)
+    return array
+
+
 cdef inline bint read_array(np.ndarray array, bint writable, Buffer *to) except -1:
     cdef int type_num = np.PyArray_TYPE(array)
-    if type_num >= np.NPY_OBJECT and type_num != HALF:
+    if type_num >= np.NPY_OBJECT and type_num != HALF and not USER_DEFINED <= type_num < PARAMETRIC:
         return False
     if not np.PyArray_IS_C_CONTIGUOUS(array):
         return False

@@ -9,7 +9,7 @@ cdef extern from "atomics.h" nogil:
 ctypedef void (*Loop)(char **, const np.npy_intp *, const np.npy_intp *, void *) noexcept nogil  # of a ufunc
 
 cdef enum:
-    COPY, APPLY, DIVIDE, POST, AWAIT, START, WAIT  # kinds of steps
+    COPY, APPLY, DIVIDE, POST, AWAIT, START, WAIT, FIND, SKIP  # kinds of steps
 cdef enum:
     SEND, RECV, SCRATCH, PEERS  # buffers; PEERS is the slot of rank 0, PEERS + 1 its result, PEERS + 2 the slot of rank 1
 
@@ -19,7 +19,7 @@ cdef enum:
 
 cdef struct Step:
     int kind
-    int rank  # that an AWAIT waits for; the number of the message of a START or WAIT
+    int rank  # that an AWAIT waits for; the message of a START or WAIT; the step to which a FIND or SKIP goes
     int counter
     int buffers[3]  # of the operands and the result
     np.npy_intp starts[3]

@@ -16,7 +16,7 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memmove
 
-from ..compiler.program import SLOTS, Apply, Await, CopyBytes, Divide, Post, Start, Wait
+from ..compiler.program import SLOTS, Apply, Await, CopyBytes, Divide, FindPeers, Post, Skip, Start, Wait
 
 np.import_array()
 
@@ -108,6 +108,8 @@ cdef class Steps:
             to = &self.steps[i]
             if type(step) is Start or type(step) is Wait:
                 to.kind, to.rank = START if type(step) is Start else WAIT, step.message
+            elif type(step) is FindPeers or type(step) is Skip:
+                to.kind, to.rank = FIND if type(step) is FindPeers else SKIP, step[0]
             elif type(step) is Post:
                 to.kind, to.counter = POST, step.counter
             elif type(step) is Await:
@@ -175,6 +177,7 @@ cdef class Waiting:
                 self.failed = True
                 self.give_up(rank, error)
             if self.failed:
+                self.interruption = None
                 raise
             self.interruption = error
             return NAP

@@ -3,21 +3,21 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import program
+from ..compiler.program import Message, Program
 from .machine import Waiting
+from .positions import Positions
 
 FLOATING_POINT_ERRORS: dict[str, int]
-TOKEN_AT: int
 
 def mailboxes_size(size: int) -> int: ...
 def copied(process: int, address: int) -> int | None: ...
 
 class Code:
-    count: int
+    program: Program
     scratch: int
     def __init__(
         self,
-        program: program.Program,
+        program: Program,
         ufunc: np.ufunc | None,
         dtype: np.dtype,
         divisor: np.generic | None,
@@ -38,19 +38,30 @@ class Mailboxes(Waiting):
         functions: Sequence[int],
         handles: Sequence[int],
         error_of: Callable[[int], BaseException],
+        arithmetic_error: Callable[[int, Exception | None], Exception | None],
     ) -> None: ...
     def raise_delayed(self) -> None: ...
 
 class Run:
-    code: Code
-    done: bool
-    failed: bool
-    position: int
-    errors: int
+    program: Program
+    tag: int
     error: Exception | None
-    def __init__(self, mailboxes: Mailboxes, code: Code, scratch: Any, scratch_address: int) -> None: ...
-    def __call__(self, tag: int, send: int, recv: int) -> bool: ...
-    def open_messages(self) -> list[int]: ...
-    def bind(self, send: int, recv: int, peers: Sequence[int] = ()) -> None: ...
-    def start(self, tag: int) -> None: ...
+    complete: bool
+    broken_off: bool
+    position: int
+    def __init__(
+        self,
+        mailboxes: Mailboxes,
+        code: Code,
+        scratch: Any,
+        scratch_address: int,
+        tag: int,
+        positions: Positions | None = None,
+    ) -> None: ...
+    def count_messages(self, count: Callable[[int], object]) -> None: ...
+    def open_messages(self) -> list[Message]: ...
+    def bind(self, send: int, recv: int) -> None: ...
+    def begin(self) -> None: ...
     def advance(self, wait: bool = False, until: int = -1) -> bool: ...
+    def run(self) -> None: ...
+    def free(self) -> None: ...

@@ -6,8 +6,9 @@ have to wait, so blocking, nonblocking and persistent collectives are one thing.
 
 Messages between two ranks of a host travel through a mailbox, a queue of entries in memory that they share.  They are
 copied into entries, and out of them.  Of a long message, an entry has only the address, and the receiver copies the
-message from the memory of the sender; where the system forbids this, it travels in entries too.  As in MPI, messages with the same tag match in the order in which they are started.  All other messages are those of MPI, whose
-functions are called by their addresses.
+message from the memory of the sender; where the system forbids this, it travels in several entries.  As in MPI, messages
+with the same tag match in the order in which they are started.  All other messages are those of MPI, whose functions are
+called by their addresses.
 """
 
 cimport numpy as np
@@ -17,7 +18,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove
 
 from .machine cimport (
-    APPLY, COPY, DIVIDE, NAP, SCRATCH, SPREAD, START, WAIT, Arithmetic, Step, Steps, Waiting, counter
+    APPLY, COPY, DIVIDE, FIND, NAP, SCRATCH, SKIP, SPREAD, START, WAIT, Arithmetic, Step, Steps, Waiting, counter
 )
 
 np.import_array()
@@ -25,13 +26,6 @@ np.import_array()
 cdef extern from "mailboxes.h" nogil:
     enum:
         ENTRIES, ENTRY_SIZE
-    ctypedef struct entry:
-        uint32_t tag
-        int64_t size
-        uint64_t address
-        char data[1]
-    ctypedef struct mailbox:
-        entry entries[1]
     int entry_is(entry *e, uint32_t number)
     void entry_set(entry *e, uint32_t number)
     uint32_t mailbox_taken(mailbox *m)
@@ -53,7 +47,7 @@ cdef extern from "fenv.h" nogil:
 cdef int ERRORS = FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW | FE_INVALID
 
 cdef enum:
-    LONG = ENTRIES * ENTRY_SIZE  # bytes; messages up to this length need no reply of their receiver
+    LONG = ENTRY_SIZE  # bytes; messages up to this length are copied twice, and need no reply of their receiver
     TURNS = 1000  # how often a rank looks for a message of MPI before it calls `idle`
     SHORT_RUN = 1 << 15  # bytes of the programs that keep the lock of the interpreter until they wait
 cdef enum:
@@ -62,45 +56,6 @@ cdef enum:
     CONTINUED = -1, COPIED = -2  # sizes in entries: the message before goes on; a long message was copied
 cdef enum:
     TOO_LONG = -1, UNREADABLE = -2  # what is wrong with a message; positive numbers are error codes of MPI
-
-ctypedef int (*Begin)(void *, int, void *, int, int, void *, void *) noexcept nogil  # MPI_Isend and MPI_Irecv
-ctypedef int (*Test)(void *, int *, void *) noexcept nogil
-
-cdef struct Message:  # of a program
-    bint outgoing
-    int peer
-    int buffer
-    np.npy_intp start, size
-
-cdef struct Pending:  # a message of a run, or an early one: it has come before its receive was started
-    Pending *next
-    uint32_t tag
-    char *data
-    np.npy_intp size
-    np.npy_intp moved  # how many bytes were written or read
-    uint64_t source, sender  # of a long message: where it is, and where its sender keeps account of it
-    void *request  # of MPI; a handle may have fewer bytes
-    int peer
-    int state
-    int problem  # what is wrong with it
-    bint early
-    bint acknowledges  # it only says that a long message was copied
-
-cdef struct Queue:
-    Pending *first
-    Pending *last
-
-cdef struct Peer:
-    bint near  # messages travel through the mailboxes
-    mailbox *out
-    mailbox *inbox
-    counter *bell
-    int process
-    uint32_t written, taken  # entries
-    uint32_t seen  # the number of entries that the peer had taken when this rank looked
-    int expected  # receives, and long messages that the peer has to copy
-    Queue sends, receives, early
-    Pending *incoming  # the message that goes on in the next entry; NULL if it is dropped, because it is too long
 
 
 cdef inline void append(Queue *queue, Pending *message) noexcept nogil:
@@ -130,11 +85,7 @@ cdef inline Pending *remove(Queue *queue, uint32_t tag) noexcept nogil:
 
 
 FLOATING_POINT_ERRORS = {"divide": FE_DIVBYZERO, "over": FE_OVERFLOW, "under": FE_UNDERFLOW, "invalid": FE_INVALID}
-"""The bits of `Run.errors`, by their names in `numpy.geterr`."""
-
-
-TOKEN_AT = SPREAD // 2
-"""A place in the memory of the mailboxes, behind the first bell, in which a number identifies the memory."""
+"""The bits of floating-point errors, by their names in `numpy.geterr`."""
 
 
 def mailboxes_size(int size):
@@ -167,19 +118,11 @@ cdef class Code(Arithmetic):
         that a signal handler has raised meanwhile, or None.
     """
 
-    cdef Steps steps
-    cdef Message *messages
-    cdef readonly int count  # of messages
-    cdef object compute_in_python
-    cdef readonly np.npy_intp scratch
-    cdef readonly int alignment  # of operands
-    cdef int buffers
-    cdef bint short, computes
-
     def __cinit__(self, program, ufunc, dtype, divisor, compute):
         cdef np.npy_intp moved = 0
+        self.program = program
         self.find_loops(ufunc, dtype, divisor)
-        self.steps, self.count = Steps(program.steps), len(program.messages)
+        self.steps, self.count, self.synchronizing = Steps(program.steps), len(program.messages), program.synchronizing
         self.messages = <Message *>PyMem_Malloc(max(1, self.count) * sizeof(Message))
         if self.messages == NULL:
             raise MemoryError
@@ -222,27 +165,22 @@ cdef class Mailboxes(Waiting):
         The handles of MPI.BYTE and of the communicator.
     error_of : callable
         Makes an exception from an error code of MPI; from 0, for a message that is longer than its receive buffer.
+    arithmetic_error : callable
+        Makes an exception, or None, from the bits of `FLOATING_POINT_ERRORS` of a run and the first exception that a
+        Python function has raised in it.
     """
 
-    cdef object memory, error_of
-    cdef Peer *peers
-    cdef int rank, size
-    cdef counter *bell
-    cdef Begin send, receive
-    cdef Test test
-    cdef void *byte
-    cdef void *comm
-    cdef bint busy  # a thread is in here
-    cdef readonly bint near  # some messages travel through mailboxes
-    cdef list abandoned  # runs that have ended early: other ranks may access their buffers
-
-    def __cinit__(self, bint oversubscribed, idle, give_up, memory, places, int rank, processes, functions, handles, error_of):
+    def __cinit__(
+        self, bint oversubscribed, idle, give_up, memory, places, int rank, processes, functions, handles, error_of,
+        arithmetic_error,
+    ):
         cdef unsigned char[::1] view
         cdef Peer *peer
         cdef char *start = NULL
         cdef char *boxes = NULL
         cdef int here = places[rank], count = sum([place >= 0 for place in places])
-        self.rank, self.size, self.error_of, self.abandoned = rank, len(places), error_of, []
+        self.rank, self.size, self.abandoned = rank, len(places), []
+        self.error_of, self.arithmetic_error = error_of, arithmetic_error
         self.peers = <Peer *>PyMem_Calloc(self.size, sizeof(Peer))
         if self.peers == NULL:
             raise MemoryError
@@ -522,25 +460,32 @@ cdef Pending *early_message(entry *e) noexcept nogil:
 
 
 cdef class Run:
-    """A run of a program; it can be started again when it is complete."""
+    """A run of a program, which can begin again when it is complete; an executable (`pycoll.runtime.executable`).
 
-    cdef Mailboxes mailboxes
-    cdef readonly Code code
-    cdef Pending *pending
-    cdef char **bases
-    cdef int at, length  # the next step, and how many there are
-    cdef bint active  # a thread runs it
-    cdef bint in_python  # operands are not aligned
-    cdef readonly bint failed  # it ended early: messages may be pending
-    cdef readonly int errors  # in floating-point arithmetic, since it was started
-    cdef readonly object error  # the first one that a Python function has raised
-    cdef object scratch  # kept alive
+    Parameters
+    ----------
+    mailboxes : Mailboxes
+        Those of the communicator.
+    code : Code
+        The program.
+    scratch : buffer
+        Its scratch memory, which lives as long as the run.
+    scratch_address : int
+        The address of this memory.
+    tag : int
+        The tag of its messages.
+    positions : Positions, optional
+        Where the buffers of other ranks are, if the program accesses them.
+    """
 
-    def __cinit__(self, Mailboxes mailboxes, Code code, scratch, size_t scratch_address):
-        self.mailboxes, self.code, self.scratch = mailboxes, code, scratch
+    def __cinit__(
+        self, Mailboxes mailboxes, Code code, scratch, size_t scratch_address, uint32_t tag, Positions positions=None
+    ):
+        self.mailboxes, self.code, self.scratch, self.tag, self.positions = mailboxes, code, scratch, tag, positions
         self.at = self.length = code.steps.length
         self.pending = <Pending *>PyMem_Calloc(max(1, code.count), sizeof(Pending))
-        self.bases = <char **>PyMem_Calloc(code.buffers, sizeof(char *))
+        peers = 2 * positions.areas.size if positions is not None else 0
+        self.bases = <char **>PyMem_Calloc(max(code.buffers, SCRATCH + 1 + peers), sizeof(char *))
         if self.pending == NULL or self.bases == NULL:
             raise MemoryError
         self.bases[SCRATCH] = <char *>scratch_address
@@ -551,8 +496,13 @@ cdef class Run:
         PyMem_Free(self.bases)
 
     @property
-    def done(self):
-        """Whether it is complete."""
+    def program(self):
+        """The program."""
+        return self.code.program
+
+    @property
+    def complete(self):
+        """Whether it has run to its end."""
         return self.at == self.length
 
     @property
@@ -561,39 +511,43 @@ cdef class Run:
         return self.at
 
     def open_messages(self):
-        """The numbers of the messages that were started and are not complete."""
-        return [i for i in range(self.code.count) if self.pending[<int>i].state == STARTED]
+        """The messages that were started and are not complete."""
+        return [self.code.program.messages[i] for i in range(self.code.count) if self.pending[<int>i].state == STARTED]
 
-    def __call__(self, uint32_t tag, size_t send, size_t recv):
-        """Run the program on buffers at these addresses; return whether it has computed without errors."""
-        self.bind(send, recv)
-        self.start(tag)
-        self.advance(True)
-        return self.errors == 0 and self.error is None
-
-    cpdef bind(self, size_t send, size_t recv, peers=()):
-        """Set the addresses of the buffers, 0 for none, and those of the buffers of other ranks."""
-        cdef int i
+    cpdef bind(self, size_t send, size_t recv):
+        """Set the addresses of the buffers, 0 for none."""
         if self.active:
             raise RuntimeError("this collective runs already, and its signal handlers cannot call it")
         self.bases[0], self.bases[1] = <char *>send, <char *>recv
-        self.in_python = send % self.code.alignment != 0 or recv % self.code.alignment != 0
-        if self.code.buffers > SCRATCH + 1:
-            for i in range(self.code.buffers - SCRATCH - 1):
-                self.bases[SCRATCH + 1 + i] = <char *><size_t>peers[i]
-                self.in_python = self.in_python or <size_t>peers[i] % self.code.alignment != 0
-        for i in range(self.code.count):
-            self.pending[i].data = self.bases[self.code.messages[i].buffer] + self.code.messages[i].start
+        self.aligned = send % self.code.alignment == 0 and recv % self.code.alignment == 0
 
-    cpdef start(self, uint32_t tag):
-        """Go to the first step; all messages get this tag."""
-        cdef Pending *pending
+    cpdef begin(self):
+        """Go to the first step."""
         cdef int i
         for i in range(self.code.count):
-            pending = &self.pending[i]
-            pending.size, pending.peer, pending.tag = self.code.messages[i].size, self.code.messages[i].peer, tag
-            pending.state, pending.acknowledges = IDLE, False
-        self.at, self.errors, self.error = 0, 0, None
+            self.pending[i].state, self.pending[i].acknowledges = IDLE, False
+        self.at, self.errors, self.error, self.in_python = 0, 0, None, not self.aligned
+        if self.positions is not None:
+            self.positions.write(self.bases[SCRATCH], self.bases[0], self.bases[1])
+
+    def count_messages(self, count):
+        """From now on, call `count` with the size of each message that it sends."""
+        self.count, self.counts = count, True
+
+    def run(self):
+        """Run all steps, and raise the error of arithmetic if there was one."""
+        self.finish()
+
+    def free(self):
+        """Do nothing: requests of MPI end with their messages."""
+
+    cdef int finish(self) except -1:
+        self.begin()
+        self.advance(True)
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        return 0
 
     cpdef bint advance(self, bint wait=False, int until=-1) except -1:
         """Run all steps that need no waiting, or with `wait` all steps, but only the first ones if `until` is given.
@@ -618,11 +572,13 @@ cdef class Run:
                 with nogil:
                     done = self.go(wait, until)
         except BaseException:
-            self.failed = True
+            self.broken_off = True
             self.mailboxes.abandoned.append(self)
             raise
         finally:
             self.mailboxes.busy = self.active = False
+        if self.at == self.length and (self.errors or self.error is not None):
+            self.error, self.errors = self.mailboxes.arithmetic_error(self.errors, self.error), 0
         if wait:
             self.mailboxes.end_run()
         return done
@@ -635,7 +591,7 @@ cdef class Run:
         while self.at < until:
             step = &self.code.steps.steps[self.at]
             if step.kind == START:
-                self.mailboxes.begin(&self.pending[step.rank], self.code.messages[step.rank].outgoing)
+                self.start(step.rank)
             elif step.kind == WAIT:
                 message = &self.pending[step.rank]
                 if message.state != COMPLETE:
@@ -651,12 +607,37 @@ cdef class Run:
                 if message.problem:
                     with gil:
                         self.mailboxes.fail(message)
-            else:
+            elif step.kind == SKIP or (step.kind == FIND and not self.find_peers()):
+                self.at = step.rank
+                continue
+            elif step.kind != FIND:
                 self.compute(step)
             self.at += 1
         if self.code.computes:
             self.errors |= fetestexcept(ERRORS)
         return self.at >= until
+
+    cdef int start(self, int number) except -1 nogil:
+        """Start a message."""
+        cdef Pending *pending = &self.pending[number]
+        cdef Message *message = &self.code.messages[number]
+        pending.size, pending.peer, pending.tag = message.size, message.peer, self.tag
+        pending.data = self.bases[message.buffer] + message.start
+        if message.outgoing and self.counts and not (number < self.code.synchronizing and self.mailboxes.near):
+            with gil:
+                self.count(message.size)
+        self.mailboxes.begin(pending, message.outgoing)
+        return 0
+
+    cdef bint find_peers(self) noexcept nogil:
+        """Find the buffers of the other ranks of the host; return False if they are not registered."""
+        cdef int i
+        if not self.positions.find(self.bases[SCRATCH], &self.bases[SCRATCH + 1]):
+            return False
+        for i in range(SCRATCH + 1, self.code.buffers):
+            if <size_t>self.bases[i] % self.code.alignment != 0:
+                self.in_python = True
+        return True
 
     cdef int compute(self, Step *step) except -1 nogil:
         cdef char *at[3]

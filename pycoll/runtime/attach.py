@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from ..arguments.datatypes import know_datatypes
 from ..arguments.device_arrays import gpu_possible
-from ..arguments.signature import know_datatypes
 from ..base import hooks, settings
 from ..base.errors import CollectiveTimeout, CommunicatorLimit, MismatchError, WrongCommunicator
 from ..base.user_warnings import warn
@@ -28,7 +28,7 @@ from . import native
 from .channel import Channel
 from .failures import failures_named
 from .garbage import free_dropped
-from .host import open_core
+from .host import open_core, why_unusable
 from .interruptions import interruptions_delayed
 from .progress import drain, until
 from .recording.steps import identity, ranks_in
@@ -240,8 +240,7 @@ def _register(
     channel = Channel(private, facts, Choices(), fitting(facts))
     channel.choices.update(choices or {})
     channel.mailboxes, channel.slots = open_core(channel)
-    if channel.slots:
-        channel.front = new_front(channel)
+    channel.front = new_front(channel)
     comm.Set_attr(_keyval(), channel)
     channels[comm.handle] = channel
     for call in hooks.channel_made:
@@ -296,6 +295,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
             on_gpu and _cuda_aware(),
             os.cpu_count() or 1,
             own_digest(),
+            not why_unusable(),
         ]
     )
     table = np.empty((private.size, len(mine)), np.int64)
@@ -313,12 +313,13 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     hosts = tuple(numbers.setdefault(name, len(numbers)) for name in table[:, 0].tolist())
     facts = CommFacts(
         hosts,
-        bool((table[:, 1] == table[0, 1]).all()),
-        not table[:, 2].any(),
-        native.library(),
-        bool(table[:, 4].all()),
-        bool(table[:, 3].all()),
-        int(table[:, 5].min()),
+        one_tuning_file=bool((table[:, 1] == table[0, 1]).all()),
+        host_memory=not table[:, 2].any(),
+        library=native.library(),
+        direct=bool(table[:, 4].all()),
+        machine=bool(table[:, 7].all()),
+        native=bool(table[:, 3].all()),
+        cores=int(table[:, 5].min()),
     )
     _warn(unknown_variables())
     _warn(problem)  # after the exchange, since the caller may turn warnings into errors

@@ -47,13 +47,9 @@ def bind(
     operation: Operation | None,
     scratch: Any,
     tag: int,
-    peers: Sequence[int] = (),
 ) -> PythonSteps:
-    """Bind a `lowered` program to buffers at these addresses.
-
-    `peers` are the addresses of the buffers of other ranks, for programs of `pycoll.compiler.shared`.
-    """
-    bases, tags = (*addresses, address(scratch), *peers), [tag]
+    """Bind a `lowered` program to buffers at these addresses."""
+    bases, tags = (*addresses, address(scratch)), [tag]
     requests: list[Any] = []
     for outgoing, peer, (buffer, start, size), _ in program.messages:
         memory = [MPI.buffer.fromaddress(bases[buffer] + start, size), MPI.BYTE]
@@ -75,11 +71,10 @@ def bind(
                 calls.append(binder.call(step))
     else:
         calls = [*map(binder.call, program.steps)]
-    executable = PythonSteps(program, calls, requests, marks, tag, scratch)
-    executable.tag = tags
+    executable = PythonSteps(program, calls, requests, marks, tags, scratch)
     if recorder.current:
         launches = [launcher.does] if launcher else []
-        executable.record(Tracer(recorder.current, comm, program, buffers.mean_size(comm.size), tags, *launches))
+        executable.record(Tracer(recorder.current, comm, program, buffers.mean_size(comm.size), executable, *launches))
     return executable
 
 

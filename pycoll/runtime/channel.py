@@ -7,9 +7,9 @@ also has the algorithms chosen for the communicator, and the plans of the last c
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterator
+from itertools import chain, repeat
+from typing import Any
 
 from mpi4py import MPI
 
@@ -28,15 +28,9 @@ from . import machine
 from .bind import bind, lowered
 from .executable import Executable
 from .failures import rank_failed
-from .plan import Plan
 from .recording import recorder
 from .registered import NotEnoughMemory, Registered
-from .slots import new_front
 
-if TYPE_CHECKING:
-    from .meeting import Meeting
-
-KEPT = 256  # plans kept for each communicator
 KEPT_SCRATCH = 1 << 26  # the most bytes of scratch that blocking calls share
 
 
@@ -48,21 +42,18 @@ class Channel:
         self.facts, self.tuned = facts, tuned
         self.choices = choices
         choices.changed = self.forget_plans
-        self.plans: dict[Any, Plan] = {}  # by the kinds of calls
         self.slots: core.Slots | None = None  # if the ranks share a host and the compiled core
         self.mailboxes: core.Mailboxes | None = None  # if the compiled core runs programs with messages
-        self.front = new_front(self)  # the plans of the compiled core
+        self.front: core.Front | core.NoFront = core.NoFront()  # the plans of the compiled core
         self.broken: RuntimeError | None = None  # why it is unusable
         self.place = 0  # its position in the roll call
         self.registered = Registered(private, facts.on_host_of(private.rank))
-        # of completed collectives, for the next ones in flight, by the width of their tables
-        self._idle: dict[int, list[Meeting]] = defaultdict(list)
-        self._meetings: dict[int, Meeting] = {}  # of blocking collectives
         self._epoch = hooks.epoch
         self._scratch: dict[Hashable, Any] = {}  # of blocking calls, by the kind of memory
         self.last_tag = int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)  # of no collective
-        self._tags = self.last_tag - 1 - BLOCKING
-        self._started = 0
+        # of nonblocking collectives, in the order in which all ranks take them
+        self.tags = chain.from_iterable(repeat(range(BLOCKING + 1, self.last_tag)))
+        self.nonblocking = False  # whether nonblocking or persistent collectives were called; the same on all ranks
 
     @property
     def size(self) -> int:
@@ -70,13 +61,16 @@ class Channel:
         return self.facts.size
 
     @property
-    def nonblocking(self) -> bool:
-        """Whether nonblocking or persistent collectives were called on it; the same on all ranks."""
-        return self._started > 0
+    def near(self) -> bool:
+        """Whether all messages travel through memory that the ranks share; the same on all ranks."""
+        shared = self.mailboxes is not None and (self.mailboxes.near or self.size == 1)
+        return shared and self.facts.host_count == 1
 
     @property
     def registers(self) -> bool:
-        """Whether buffers may be registered; the same on all ranks."""
+        """Whether calls look for registered buffers; the same on all ranks."""
+        if not (self.facts.machine and self.facts.host_memory):
+            return False
         return self.registered.live > 0 if self.facts.host_count > 1 else bool(self.registered.areas)
 
     def check_usable(self) -> None:
@@ -90,10 +84,10 @@ class Channel:
 
     def next_tag(self) -> int:
         """The tag of the next nonblocking collective or comparison; all ranks take it in the same order."""
-        if not self._started:  # from now on, the native collective may no longer be chosen
+        if not self.nonblocking:  # from now on, the native collective may no longer be chosen
+            self.nonblocking = True
             self.forget_plans()
-        self._started += 1
-        return BLOCKING + 1 + (self._started - 1) % self._tags
+        return next(self.tags)
 
     def bind(
         self,
@@ -113,37 +107,19 @@ class Channel:
         addresses: tuple[int, int],
         operation: Operation | None,
         tag: int = BLOCKING,
-        peers: Sequence[int] = (),
-        scratch: Any = None,
+        positions: core.Positions | None = None,
     ) -> Executable:
         """Bind a `lowered` program to buffers like these at the given addresses.
 
-        `peers` are the addresses of registered buffers of other ranks; `scratch` is made if it is not given.
+        `positions` tell where the registered buffers of other ranks are.
         """
         memory = buffers.memory
-        scratch = self.scratch(memory, program.scratch, tag) if scratch is None else scratch
+        scratch = self.scratch(memory, program.scratch, tag)
         if memory is not HOST or is_native(program) or self.mailboxes is None:
-            return bind(self.comm, program, buffers, addresses, operation, scratch, tag, peers)
-        run = machine.bind(self, program, buffers.dtype, operation, addresses, scratch, tag, peers)
-        return machine.traced(self, run, buffers.mean_size(self.size)) if recorder.current else run
-
-    def meeting(self, width: int, tag: int | None) -> Meeting:
-        """A meeting for a collective on registered buffers; without `tag`, for a blocking one."""
-        from .meeting import Meeting
-
-        if tag is None:
-            if width not in self._meetings:
-                self._meetings[width] = Meeting(self, width)
-            return self._meetings[width]
-        idle = self._idle[width]
-        meeting = idle.pop() if idle else Meeting(self, width, tag)
-        meeting.opening.tag[:] = meeting.closing.tag[:] = (tag,)
-        return meeting
-
-    def end_meeting(self, meeting: Meeting, tag: int | None) -> None:
-        """Keep the meeting of a complete collective for later ones."""
-        if tag is not None and meeting.epoch == hooks.epoch:
-            self._idle[meeting.width].append(meeting)
+            return bind(self.comm, program, buffers, addresses, operation, scratch, tag)
+        code = machine.code_of(program, buffers.dtype, operation, self.size)
+        run = machine.bind(self.mailboxes, code, addresses, scratch, tag, positions)
+        return machine.Traced(self.comm, run, buffers.mean_size(self.size)) if recorder.current else run
 
     def scratch(self, memory: Memory, nbytes: int, tag: int) -> Any:
         """Scratch memory: of blocking calls, which run one at a time, always the same."""
@@ -156,23 +132,8 @@ class Channel:
                 self._scratch[memory.scratch] = scratch
         return scratch
 
-    def plan(self, key: Any) -> Plan | None:
-        """The plan for calls of one kind, or None."""
-        try:
-            return self.plans.get(key)
-        except TypeError:  # an argument of a wrong type, which cannot be hashed
-            return None
-
-    def remember(self, key: tuple[Any, ...], plan: Plan) -> None:
-        """Keep a plan for later calls of the kind `key`."""
-        if self._epoch == hooks.epoch:
-            while len(self.plans) >= KEPT:
-                del self.plans[next(iter(self.plans))]
-            self.plans[key] = plan
-
     def forget_plans(self) -> None:
         """Drop all plans, so that the arguments of later calls are checked again."""
-        self.plans.clear()
         self.front.forget()
 
     def register(self, nbytes: int) -> tuple[Any, int]:
@@ -201,16 +162,15 @@ class Channel:
                 raise
             raise failure from error
 
+    @property
+    def current(self) -> bool:
+        """Whether what is bound now holds in this epoch."""
+        return self._epoch == hooks.epoch
+
     def renew(self) -> None:
         """Drop all that was bound in an earlier epoch."""
         if self._epoch != hooks.epoch:
             self._epoch = hooks.epoch
-            self.forget_meetings()
-
-    def forget_meetings(self) -> None:
-        """Drop the meetings of collectives on registered buffers."""
-        self._meetings.clear()
-        self._idle.clear()
 
     def stop_core(self) -> None:
         """Let no run of the compiled core wait for other ranks any more."""
@@ -251,7 +211,6 @@ class Channel:
     def free(self) -> None:
         """Free all requests and the private duplicate, unless messages are pending that may never complete."""
         if not any(channel is self for channel, *_ in _abandoned):
-            self.forget_meetings()
             self.forget_plans()  # plans refer to the channel
             self.comm.Free()
 

@@ -15,22 +15,22 @@ from mpi4py import MPI
 from ..arguments.arrays import check_position, keyword_hint
 from ..arguments.buffer_spec import NeedsNativeMPI
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
-from ..arguments.memory import address, is_host
+from ..arguments.memory import address, array_at, is_host
 from ..arguments.memory_kinds import HOST
 from ..arguments.mpi_arguments import is_opaque, named_datatype, names_datatype, read, read_elements
 from ..arguments.ops import Operation, resolve
 from ..base import settings
 from ..base.errors import CollectiveTimeout, MismatchError, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
-from ..compiler.program import BLOCKING, Program, is_native
+from ..compiler.program import BLOCKING, Program
+from ..compiler.registered import registered
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
-from ..selection.select import SHORT, Choice, SelectionKey, select
+from ..selection.select import Choice, SelectionKey, select
 from . import native, slots
+from .bind import lowered
 from .channel import KEPT_SCRATCH, Channel
 from .executable import Executable, run_all
 from .failures import TOLERANT
-from .machine import MachineRun
-from .plan import Plan, make_plan
 from .progress import Task
 from .recording import recorder
 
@@ -73,19 +73,17 @@ class Binder:
 
     def __call__(self, program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Executable:
         """Bind the program."""
-        # only after all arguments are checked; MPI itself distinguishes native collectives in flight
-        tag = None if is_native(program) else self.tag()
-        return self.channel.bind(program, buffers, operation, BLOCKING if self.form == "blocking" else tag or 0)
+        return self.channel.bind(program, buffers, operation, self.tag())
 
     def comparison(self, program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Executable:
         """Bind a part of the comparison of arguments.  It has a tag in all forms, so that different forms meet."""
         self._tag = self._tag or self.channel.next_tag()
         return self.channel.bind(program, buffers, operation, self._tag)
 
-    def tag(self) -> int | None:
-        """The tag of all parts; None for blocking calls."""
+    def tag(self) -> int:
+        """The tag of all parts."""
         if self.form == "blocking":
-            return None
+            return BLOCKING
         self._tag = self._tag or self.channel.next_tag()
         return self._tag
 
@@ -102,7 +100,6 @@ class Prepared:
     typed: bool = field(default=True)  # whether the buffers of all ranks must have the same dtype
     sharing: Sharing | None = None  # if other ranks may access the buffers
     slots: bool = False  # whether it runs in memory of the host
-    short: bool = False  # whether it is left to MPI because it is short
 
     @property
     def name(self) -> str:
@@ -162,131 +159,119 @@ class Prepared:
     def executable(self) -> Executable:
         """The collective, bound to its buffers."""
         if self.slots:
-            program = slots.assembled(self.key, self.buffers, self.operation)
-            return slots.bind(self.channel, program, self.buffers, self.key)
-        return self.bind(self.program(), self.buffers, self.operation)
+            return slots.bind(self.channel, self.key, self.buffers, self.operation)
+        # only after all arguments are checked; MPI itself distinguishes native collectives in flight
+        return self.bound(0 if self.native and self.bind.form != "blocking" else self.bind.tag())
+
+    def bound(self, tag: int) -> Executable:
+        """The program with these buffers, and with messages of this tag."""
+        addresses = address(self.buffers.send), address(self.buffers.recv)
+        positions = self.sharing.positions if self.sharing else None
+        return self.channel.bind_lowered(self.lowered, self.buffers, addresses, self.operation, tag, positions)
+
+    @cached_property
+    def lowered(self) -> Program:
+        """The program of this rank for the memory of the buffers."""
+        program = lowered(self.program(), self.buffers, self.operation)
+        if self.sharing:
+            here = self.channel.registered.here
+            program = registered(self.sharing.program, program, self.key.rank, tuple(here))
+        return program
 
     def program(self) -> Program:
         """The program of this rank."""
         return native.program(self.key, self._form()) if self.native else compiled(self.key)
 
     def remember(self, call: Call) -> None:
-        """Let the front run later calls of `pycoll.Comm` like this one: in slots, on the machine, or by MPI.
-
-        Not while tracing, which records calls.  MPI does not know the names of operations, and raises other errors if
-        ranks fail.
-        """
-        if call.read is not read or not self.simple or self.sharing or recorder.current or TOLERANT:
+        """Let the front run later calls like this one; not while tracing."""
+        if recorder.current or settings.TIMEOUT or not (self.simple and self.channel.current):
             return
-        program = slots.assembled(self.key, self.buffers, self.operation) if self.slots else None
-        quick = None if self.slots or self.short else self.quick
-        if not (self.slots or quick or (self.short and (self.operation is None or id(call.op) in _CONSTANTS))):
-            return
-        number = slots.METHODS.index(native.function_name(call.primitive, call.recvcounts is not None))
-        addresses = address(self.buffers.send), address(self.buffers.recv)
+        method, allocates = call.read is read, None
+        if not method and self.buffers.result is not call.recvbuf:
+            if call.recvbuf is None and self.buffers.result is self.buffers.recv:
+                allocates = self.buffers.recv
+            elif not (type(call.recvbuf) is list and self.buffers.result is call.recvbuf[0]):
+                return
+        number = slots.NUMBERS[call.primitive, call.recvcounts is not None]
+        kind = (call.form == "nonblocking") + 2 * (not method)
         given = call.algorithm, call.sendbuf, call.recvbuf, call.op, call.root, call.recvcounts
-        self.channel.front.remember(number, call.form == "nonblocking", *given, program, quick, *addresses)
+        places = address(self.buffers.send), address(self.buffers.recv)
+        self.channel.front.remember(number, kind, *given, *places, self, allocates)
 
-    def plan(self, call: Call, send: Any, recv: Any) -> Plan | None:
-        """A plan for calls like this one, or None."""
-        buffers = self.buffers
-        if self.operation and not self.operation.predefined:
-            return None
-        allocates = call.recvbuf is None and buffers.recv is not None
-        if allocates:
-            recv = buffers.recv
-            if buffers.result is not recv:
-                return None
-        plan = make_plan(self, call.op, send, recv)
-        if plan is None:
-            return None
-        if allocates:
-            plan.allocates = recv.shape, recv.dtype
-        elif buffers.result is not call.recvbuf and call.read is not read:  # callers of `read` return nothing
-            if not (buffers.result is None or buffers.result is recv or self._ends_in_block()):
-                return None
-            plan.answer = _answer(buffers.result, recv)
-        return plan
+    def runner(self, op: object, method: bool) -> Any:
+        """What runs calls like this one on other buffers: a program for the slots, a run of the machine, or a function.
 
-    def on(self, send: Any, recv: Any) -> Prepared:
-        """The same call on other buffers."""
-        return replace(self, buffers=self.buffers.at(send, recv), bind=Binder(self.channel, self.bind.form))
-
-    @cached_property
-    def quick(self) -> Callable[..., object] | None:
-        """A function that runs a blocking call on buffers at two addresses; None if Python runs it.
-
-        Its further arguments are what lives on if the call ends early, because messages may still be written there.
+        It is "machine" for collectives in flight that the machine runs, "native" for those of MPI, which takes the
+        arguments of the caller, and None if each call is to be checked.
         """
-        if self.bind.form != "blocking" or self.sharing or recorder.current or settings.TIMEOUT:
+        if self.native and TOLERANT:  # an error may mean that ranks have failed
+            return None
+        if self.native and method and (self.operation is None or id(op) in _CONSTANTS):  # MPI knows no names
+            return "native"
+        if self.buffers.memory is not HOST or (self.operation and not self.operation.predefined):
+            return None
+        if self.bind.form == "nonblocking":
+            return "machine" if self.is_one_run else None
+        if self.native:
+            given, got = (None if one is None else int(one.nbytes) for one in (self.buffers.send, self.buffers.recv))
+            return partial(self.anywhere._run_native, given, got)
+        if self.channel.mailboxes is None:
             return None
         if self.slots:
-            assert self.channel.slots
-            run, program = self.channel.slots, slots.assembled(self.key, self.buffers, self.operation)
-            return lambda send, recv, *kept: run(program, send, recv)  # others read the slots only
-        if self.native or (self.operation and not self.operation.predefined) or self.program().scratch > KEPT_SCRATCH:
-            return None
-        executable = self.executable()
-        return partial(self.on(None, None)._run_quickly, executable) if isinstance(executable, MachineRun) else None
+            return slots.assembled(self.key, self.buffers, self.operation)
+        return self.anywhere.bound(BLOCKING) if self.lowered.scratch <= KEPT_SCRATCH else None
 
-    def _run_quickly(self, run: MachineRun, send: int, recv: int, *kept: object) -> None:
-        try:
-            run(send, recv)
-        except BaseException as error:
-            if run.broken_off:
-                self.ended_early(error, *kept)
-            raise
+    @cached_property
+    def anywhere(self) -> Prepared:
+        """The same call without buffers."""
+        found = replace(self, buffers=self.buffers.at(None, None), bind=Binder(self.channel, self.bind.form))
+        found.lowered = self.lowered  # which depends on whether there is a receive buffer
+        return found
 
-    @property
-    def movable(self) -> bool:
-        """Whether an executable of a collective in flight can begin again on other buffers."""
-        machine = self.channel.mailboxes is not None and self.buffers.memory is HOST and not recorder.current
-        return machine and not (self.sharing or self.native)
-
-    def move(self, executable: Executable) -> None:
-        """Let the executable of an earlier call begin on the buffers of this one."""
-        assert isinstance(executable, MachineRun)
-        executable.move(address(self.buffers.send), address(self.buffers.recv), self.bind.tag() or BLOCKING)
-
-    def _ends_in_block(self) -> bool:
-        """Whether the result is the beginning of the receive buffer."""
-        return self.buffers.in_place and self.key.algorithm.primitive.name == "reduce_scatter"
+    def _run_native(self, given: int | None, got: int | None, send: int, recv: int, *kept: object) -> None:
+        """Run the collective of MPI on buffers of these sizes at these addresses."""
+        arrays = (None if size is None else array_at(at, size, _BYTE) for at, size in ((send, given), (recv, got)))
+        native.bound(self.channel.comm, self.program().steps[0], self.buffers.at(*arrays), self.operation)()
 
     def _form(self) -> str:
         return "nonblocking" if self.bind.form == "blocking" and settings.TIMEOUT else self.bind.form
 
     def open(self) -> None:
         """Run the parts before the collective."""
-        self.task(self.openings()).run()
+        self.task(self.openings).run()
 
     def body(self, executable: Callable[[], Executable]) -> Iterator[Any]:
         """The collective, with the local work before and after it."""
         for load in self.buffers.before:
             load()
-        if self.sharing:
-            tag = self.bind.tag()
-            places = address(self.buffers.send), address(self.buffers.recv)
-            yield from self.sharing.parts(*places, tag, lambda: self._messages(executable))
-        else:
-            yield from self._messages(executable)
-        for store in self.buffers.after:
-            store()
-
-    def _messages(self, executable: Callable[[], Executable]) -> Iterator[Executable]:
-        """The collective by messages; ranks that forward blocks of others first get their lengths."""
-        if self.key.counts_missing:
+        if self.key.counts_missing:  # ranks that forward blocks of others first get their lengths
             yield from self._exchange_counts()
         if self.by_reference:
             from . import reference
 
-            tag = self.bind.tag() or BLOCKING
-            yield from reference.parts(self.channel.comm, self.key, self.buffers, self.operation, tag)
+            yield from reference.parts(self.channel.comm, self.key, self.buffers, self.operation, self.bind.tag())
         else:
             yield executable()
+        for store in self.buffers.after:
+            store()
 
-    def task(self, parts: Iterator[Executable]) -> Task:
+    def task(self, parts: Callable[[], Iterator[Executable]]) -> Task:
         """A task that runs these parts while other calls run."""
         return Task(parts, self.name, self.channel, self.buffers.memory)
+
+    @property
+    def is_one_run(self) -> bool:
+        """Whether it may be in flight as one run of the machine, with nothing before and after it."""
+        one = self.simple and not (self.native or recorder.current or settings.TIMEOUT)
+        return one and self.buffers.memory is HOST and self.channel.mailboxes is not None
+
+    def in_flight(self) -> Task:
+        """A task that runs all parts while other calls run."""
+        if not self.native:
+            return self.task(self.parts)
+        self.open()  # now, because native collectives must start in the same order on all ranks
+        executable = self.executable()
+        return self.task(lambda: self.body(lambda: executable))
 
     def _exchange_counts(self) -> Iterator[Executable]:
         sources = self.key.algorithm.count_sources(self.key.size, self.key.root)
@@ -297,16 +282,6 @@ class Prepared:
         buffers = CheckedBuffers(None, table, 0, table.dtype, True, None)
         yield self.bind(compiled(self.key._replace(sends=(), recvs=())), buffers, None)
         self.key = self.key._replace(counts=tuple(map(int, table.reshape(-1))))
-
-
-def _answer(result: Any, recv: Any) -> Callable[[Any], Any]:
-    """A function from the array `recv` to the result of a call that does not return its receive buffer."""
-    if result is None:
-        return lambda recv: None
-    if result is recv:
-        return lambda recv: recv
-    count = result.size  # the block of a reduce-scatter in place
-    return lambda recv: recv.reshape(-1)[:count]
 
 
 def prepare(call: Call, channel: Channel) -> Prepared:
@@ -335,14 +310,10 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     typed = bool(operation) or call.read is check_buffers
     sharing = None
     if not choice.slots and channel.registers:
-        from .sharing_choice import find_sharing
+        from .sharing import find_sharing
 
-        sharing = find_sharing(channel, key, buffers, operation, call.form)
-    in_slots = choice.slots
-    if sharing and choice.otherwise and call.form == "blocking":
-        in_slots = choice.otherwise == "slots"
-        key = key._replace(algorithm=find(call.primitive, "naive" if in_slots else NATIVE))
-    return Prepared(channel, key, buffers, operation, bind, typed, sharing, in_slots, choice.reason == SHORT)
+        sharing = find_sharing(channel, key, buffers, operation)
+    return Prepared(channel, key, buffers, operation, bind, typed, sharing, choice.slots)
 
 
 def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
@@ -390,7 +361,7 @@ def _report(error: Exception, call: Call, channel: Channel, bind: Binder) -> Non
     received: list[Any] = []
     parts = consistency.exchange(rank, size, mine, received, bind.comparison)
     with contextlib.suppress(CollectiveTimeout):  # the original error is more informative
-        Task(parts, f"comparing the arguments of {call.primitive} on rank {rank} of {size}", channel).run()
+        Task(lambda: parts, f"comparing the arguments of {call.primitive} on rank {rank} of {size}", channel).run()
     if isinstance(error, NeedsNativeMPI) and any(one != mine for one in received):
         raise consistency.mismatch(received) from None
 
@@ -446,7 +417,7 @@ def _algorithm(
     drop_in = same and call.form != "persistent" and call.read is read and channel.facts.native
     registered = channel.registers and _can_share(channel, primitive, operation)
     in_slots = call.form == "blocking" and slots.serves(channel, primitive, buffers.dtype, operation)
-    key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in, registered, in_slots)
+    key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in, registered, in_slots, channel.near)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
     if not commutative and not algorithm.ordered:
@@ -457,7 +428,7 @@ def _algorithm(
 
 
 def _can_share(channel: Channel, primitive: str, operation: Operation | None) -> bool:
-    from .sharing_choice import can_share
+    from .sharing import can_share
 
     return can_share(channel, primitive, operation)
 
@@ -475,6 +446,7 @@ def native_is_same(channel: Channel, primitive: str, nbytes: int, dtype: np.dtyp
     return alike and small and channel.facts.host_memory and goes_on and not (settings.TIMEOUT or settings.CHECK)
 
 
+_BYTE = np.dtype(np.uint8)
 _CONSTANTS = frozenset(id(op) for op in vars(MPI).values() if isinstance(op, MPI.Op))
 _logged: set[tuple[Any, ...]] = set()
 

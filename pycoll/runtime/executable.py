@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from mpi4py import MPI
@@ -24,55 +24,48 @@ class Awaited(Protocol):
         """Wait until it is complete."""
 
 
-class Executable(ABC):
-    """A program with the buffers of one call.  It knows them by address, so it keeps no array of the caller alive."""
+class Executable(Protocol):
+    """A program with the buffers of one call.  It knows them by address, so it keeps no array of the caller alive.
 
-    def __init__(self, program: Program, tag: int = BLOCKING) -> None:
-        self.program = program
-        self.tag = [tag]  # of its messages, the next time that it begins
-        self.leads = False  # what follows it in a task takes longer to prepare
-        self.error: Exception | None = None  # of arithmetic: other ranks wait for the next steps, so it is raised last
+    It is a run of the compiled machine (`pycoll.core.messages`), or runs in Python (`PythonSteps`).
+    """
+
+    tag: int  # of its messages, the next time that it begins
+    error: Exception | None  # of arithmetic: other ranks wait for the next steps, so it is raised last
 
     @property
-    @abstractmethod
+    def program(self) -> Program:
+        """The program."""
+
+    @property
     def complete(self) -> bool:
         """Whether it has run to its end."""
 
     @property
-    @abstractmethod
     def broken_off(self) -> bool:
         """Whether it ended in the middle of a step, so that it cannot continue."""
 
     @property
-    @abstractmethod
     def position(self) -> int:
         """The number of the next step."""
 
-    @abstractmethod
     def begin(self) -> None:
         """Go to the first step."""
 
-    @abstractmethod
     def advance(self, wait: bool = False) -> bool:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
 
-    @abstractmethod
     def open_messages(self) -> list[Message]:
         """The messages that were started and are not complete."""
 
     def run(self) -> None:
-        """Run it, as a part of a blocking call."""
-        self.begin()
-        self.advance(wait=True)
-        if self.error:
-            error, self.error = self.error, None
-            raise error
+        """Run all steps, and raise the error of arithmetic if there was one."""
 
-    def free(self) -> None:  # noqa: B027
+    def free(self) -> None:
         """Free the requests of MPI that it holds."""
 
 
-class PythonSteps(Executable):
+class PythonSteps:
     """An executable of calls without arguments, one for each step and more at the end.
 
     `waits` has the message or the mark that a call waits for, or None, for each step.
@@ -84,19 +77,36 @@ class PythonSteps(Executable):
         calls: Calls,
         requests: list[Any] | None = None,
         marks: Mapping[int, Awaited] | None = None,
-        tag: int = BLOCKING,
+        tags: list[int] | None = None,
         kept: Any = None,
     ) -> None:
-        super().__init__(program, tag)
+        self.program = program
+        self.error: Exception | None = None
+        self._tags = tags or [BLOCKING]  # one, which its messages read when they start
         self.calls, self.requests, self.marks, self._kept = calls, requests or [], marks or {}, kept
         self.waits = [self._awaited(step) for step in program.steps]
         self.waits += [None] * (len(calls) - len(self.waits))
         self._at, self._inside = len(calls), False
 
+    @property
+    def tag(self) -> int:
+        """The tag of its messages."""
+        return self._tags[0]
+
+    @tag.setter
+    def tag(self, tag: int) -> None:
+        self._tags[0] = tag
+
     def _awaited(self, step: Step) -> Any:
         if type(step) is Wait:
             return self.requests[step.message]
         return self.marks.get(step.step) if type(step) is Finish else None
+
+    def add(self, step: Step, call: Callable[[], object]) -> None:
+        """Add a last step."""
+        self.program = replace(self.program, steps=[*self.program.steps, step])
+        self.calls, self.waits = [*self.calls, call], [*self.waits, None]
+        self._at = len(self.calls)
 
     def record(self, tracer: Tracer) -> None:
         """Record its runs from now on."""
@@ -151,6 +161,14 @@ class PythonSteps(Executable):
         return [
             messages[number] for number in sorted(begun) if number < len(messages) and not self.requests[number].Test()
         ]
+
+    def run(self) -> None:
+        """Run all steps, and raise the error of arithmetic if there was one."""
+        self.begin()
+        self.advance(wait=True)
+        if self.error:
+            error, self.error = self.error, None
+            raise error
 
     def free(self) -> None:
         """Free the requests of MPI that it holds."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 import time
 import weakref
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from mpi4py import MPI
@@ -16,11 +16,11 @@ from mpi4py import MPI
 from .. import core
 from ..base import settings
 from ..base.errors import CollectiveTimeout, RankFailed
+from . import shared_file
+from .channel import Channel
 from .failures import TOLERANT
+from .machine import arithmetic_error
 from .progress import progress, tasks, until
-
-if TYPE_CHECKING:
-    from .channel import Channel
 
 NAP = 1_000_000  # nanoseconds that a rank sleeps at a time
 SHORT_NAP = 20_000  # the same, while collectives are in flight, which progress between two naps
@@ -39,16 +39,16 @@ def why_not_shared() -> str:
         return why
     if not settings.SHARED_MEMORY:
         return "PYCOLL_SHARED_MEMORY is 0"
-    if not hasattr(os, "memfd_create"):
-        return "the system has no memfd_create"
+    if sys.platform != "linux":
+        return "only Linux has files without names"
     return "ranks may fail" if TOLERANT else ""
 
 
 def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | None]:
     """Open the mailboxes of a communicator, and its slots if all ranks share a host.  All ranks call this together.
 
-    The memory has no name, so that nothing is left behind: the first rank of a host creates it, and the others open its
-    descriptor.  A random number in it shows that they have found the right one, although they may be in containers.
+    The first rank of a host creates the memory, and the others open it.  A random number in the memory of each process
+    shows whether another one can copy from there.
     """
     comm, facts = channel.comm, channel.facts
     here, memory, processes, copies = facts.on_host_of(comm.rank), None, [os.getpid()] * comm.size, False
@@ -63,7 +63,15 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
     boxes = memoryview(memory)[: core.mailboxes_size(len(here))] if memory else None
     handles = MPI._handleof(MPI.BYTE), MPI._handleof(comm)
     mailboxes = core.Mailboxes(
-        *waits, boxes, places, comm.rank, processes if copies else [0] * comm.size, _functions(), handles, _error_of
+        *waits,
+        boxes,
+        places,
+        comm.rank,
+        processes if copies else [0] * comm.size,
+        _functions(),
+        handles,
+        _error_of,
+        arithmetic_error,
     )
     if memory is None or facts.host_count > 1:
         return mailboxes, None
@@ -92,32 +100,23 @@ def _shared(
     """The memory of this host, or None; the processes of all ranks; whether they can copy each other's memory."""
     nbytes = 0 if core.problem else core.mailboxes_size(len(here)) + (len(here) * core.AREA_SIZE if slots else 0)
     token = np.frombuffer(os.urandom(8), np.int64)
-    descriptor = _created(nbytes, token) if usable and comm.rank == here[0] else -1
+    file, mine = -1, usable
     try:
-        mine = usable and (comm.rank > here[0] or descriptor >= 0)
-        found = _gathered(comm, [mine, os.getpid(), descriptor, int(token[0]), token.ctypes.data])
-        memory = _opened(found[here[0]].tolist(), nbytes) if found[here, 0].all() else None
-        _, process, _, number, address = found[here[here.index(comm.rank) - 1]].tolist()
+        if usable and comm.rank == here[0]:
+            try:
+                file = shared_file.created(nbytes)
+            except OSError:
+                mine = False
+        place = shared_file.NOWHERE if file < 0 else shared_file.where(file)
+        found = _gathered(comm, [mine, *place, os.getpid(), int(token[0]), token.ctypes.data])
+        memory = _mapped(found[here[0], 1 : 1 + shared_file.WHERE].tolist(), nbytes) if found[here, 0].all() else None
+        process, number, address = found[here[here.index(comm.rank) - 1], -3:].tolist()
         copies = memory is not None and core.copied(process, address) == number
         results = _gathered(comm, [memory is not None, copies])[here]
     finally:
-        if descriptor >= 0:
-            os.close(descriptor)
-    return memory if results[:, 0].all() else None, found[:, 1].tolist(), bool(results[:, 1].all())
-
-
-def _created(nbytes: int, token: np.ndarray) -> int:
-    """A descriptor of new memory that has no name; -1 if it cannot be created."""
-    descriptor = -1
-    try:
-        descriptor = os.memfd_create("pycoll", os.MFD_CLOEXEC)
-        os.ftruncate(descriptor, nbytes)
-        os.pwrite(descriptor, token.tobytes(), core.TOKEN_AT)
-    except OSError:
-        if descriptor >= 0:
-            os.close(descriptor)
-        return -1
-    return descriptor
+        if file >= 0:
+            os.close(file)
+    return memory if results[:, 0].all() else None, found[:, -3].tolist(), bool(results[:, 1].all())
 
 
 def _gathered(comm: MPI.Intracomm, mine: list[int]) -> np.ndarray:
@@ -126,20 +125,18 @@ def _gathered(comm: MPI.Intracomm, mine: list[int]) -> np.ndarray:
     return table
 
 
-def _opened(found: list[int], nbytes: int) -> mmap.mmap | None:
-    _, process, descriptor, token, _ = found
+def _mapped(place: list[int], nbytes: int) -> mmap.mmap | None:
+    """The memory of a file, or None."""
     try:
-        opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+        file = shared_file.opened(place)
     except OSError:  # another container, or another user
         return None
     try:
-        if os.fstat(opened).st_size != nbytes or os.pread(opened, 8, core.TOKEN_AT) != np.int64(token).tobytes():
-            return None
-        return mmap.mmap(opened, nbytes)
+        return mmap.mmap(file, nbytes)
     except (OSError, ValueError):
         return None
     finally:
-        os.close(opened)
+        os.close(file)
 
 
 class _Waiting:

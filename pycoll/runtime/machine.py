@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from mpi4py import MPI
 
 from .. import core
 from ..arguments.memory import address, array_at
 from ..arguments.ops import Operation, bound_division, kernels, real_dtype
 from ..base.counters import count, counting
 from ..compiler.program import BLOCKING, Message, Program, Wait
-from .executable import Executable, PythonSteps
 from .interruptions import interruptions_delayed
 from .recording import recorder
 from .recording.steps import Tracer
-
-if TYPE_CHECKING:
-    from .channel import Channel
 
 
 def loop_of(operation: Operation, dtype: np.dtype) -> np.ufunc | None:
@@ -38,9 +35,15 @@ def divisor_of(dtype: np.dtype, size: int) -> np.generic | None:
     return real.type(size) if known else None
 
 
-@lru_cache(maxsize=512)
 def code_of(program: Program, dtype: np.dtype, operation: Operation | None, size: int) -> core.Code:
-    """A program as the machine reads it."""
+    """A program as the machine reads it; codes with a user-defined operation are not kept."""
+    find = known_code if operation is None or operation.predefined else known_code.__wrapped__
+    return find(program, dtype, operation, size)
+
+
+@lru_cache(maxsize=512)
+def known_code(program: Program, dtype: np.dtype, operation: Operation | None, size: int) -> core.Code:
+    """The same, which is made once."""
     if operation is None:
         return core.Code(program, None, dtype, None, None)
     divisor = divisor_of(dtype, size) if operation.mean else None
@@ -76,72 +79,19 @@ def _computed(operation: Operation, dtype: np.dtype, size: int, left: int, right
         bound_division(mean, size, mean)()
 
 
-class MachineRun(Executable):
-    """A run of the machine, which can begin again on other buffers."""
+def arithmetic_error(bits: int, error: Exception | None) -> Exception | None:
+    """The error of arithmetic in a run, or None if NumPy is to ignore it; NumPy warns, if it is to warn.
 
-    def __init__(self, channel: Channel, program: Program, code: core.Code, scratch: Any, tag: int) -> None:
-        super().__init__(program, tag)
-        assert channel.mailboxes
-        self.machine = core.Run(channel.mailboxes, code, scratch, address(scratch))
-        # the bytes of the messages to be counted
-        self.sent = [m.region.size for m in program.messages if m.outgoing] if counting() else []
-
-    def __call__(self, send: int, recv: int) -> None:
-        """Run it on buffers at these addresses, as a blocking call."""
-        if self.sent:
-            self.machine.bind(send, recv)
-            self.run()
-        elif not self.machine(self.tag[0], send, recv) and (error := error_of(self.machine)):
-            raise error
-
-    def move(self, send: int, recv: int, tag: int) -> None:
-        """Begin the next time on buffers at these addresses."""
-        self.tag[:] = (tag,)
-        self.machine.bind(send, recv)
-
-    @property
-    def complete(self) -> bool:
-        """Whether it has run to its end."""
-        return self.machine.done
-
-    @property
-    def broken_off(self) -> bool:
-        """Whether it ended early, so that it cannot continue."""
-        return self.machine.failed
-
-    @property
-    def position(self) -> int:
-        """The number of the next step."""
-        return self.machine.position
-
-    def begin(self) -> None:
-        """Go to the first step."""
-        for nbytes in self.sent:
-            count(nbytes)
-        self.machine.start(self.tag[0])
-
-    def advance(self, wait: bool = False) -> bool:
-        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
-        done = self.machine.advance(wait)
-        if done and (self.machine.errors or self.machine.error):
-            self.error = error_of(self.machine)
-        return done
-
-    def open_messages(self) -> list[Message]:
-        """The messages that were started and are not complete."""
-        return [self.program.messages[number] for number in self.machine.open_messages()]
-
-
-def error_of(run: core.Run) -> Exception | None:
-    """The error of arithmetic in a run, or None if NumPy is to ignore it; NumPy warns, if it is to warn."""
+    `bits` are its floating-point errors; `error` is the first one that was raised in Python.
+    """
     try:
-        if run.error:
-            return run.error
+        if error:
+            return error
         for name, bit in core.FLOATING_POINT_ERRORS.items():
-            if run.errors & bit:
+            if bits & bit:
                 _WITH_ERRORS[name]()
-    except (ArithmeticError, Warning) as error:
-        return error
+    except (ArithmeticError, Warning) as raised:
+        return raised
     return None
 
 
@@ -156,60 +106,74 @@ _WITH_ERRORS: dict[str, Callable[[], object]] = {
 
 
 def bind(
-    channel: Channel,
-    program: Program,
-    dtype: np.dtype,
-    operation: Operation | None,
+    mailboxes: core.Mailboxes,
+    code: core.Code,
     addresses: tuple[int, int],
     scratch: Any,
     tag: int = BLOCKING,
-    peers: Sequence[int] = (),
-) -> MachineRun:
-    """A run of a program on buffers at these addresses; `peers` are those of registered buffers of other ranks."""
-    find = code_of if operation is None or operation.predefined else code_of.__wrapped__
-    run = MachineRun(channel, program, find(program, dtype, operation, channel.size), scratch, tag)
-    run.machine.bind(*addresses, peers)
+    positions: core.Positions | None = None,
+) -> core.Run:
+    """A run on buffers at these addresses; `positions` tell where the registered buffers of other ranks are."""
+    run = core.Run(mailboxes, code, scratch, address(scratch), tag, positions)
+    run.bind(*addresses)
+    if counting():
+        run.count_messages(count)
     return run
 
 
-def traced(channel: Channel, run: MachineRun, nbytes: int) -> Executable:
-    """An executable that runs the same program step by step, and records it."""
-    assert recorder.current
-    machine, program, tag = run.machine, run.program, run.tag
-    calls: list[Callable[[], object]] = [
-        partial(machine.advance, True, number) for number in range(1, len(program.steps) + 1)
-    ]
-    found = _StepByStep(run, calls)
-    found.tag = tag
-    found.record(Tracer(recorder.current, channel.comm, program, nbytes, tag))
-    return found
+class Traced:
+    """An executable that runs a program on the machine step by step, and records the steps."""
 
+    def __init__(self, comm: MPI.Intracomm, run: core.Run, nbytes: int) -> None:
+        assert recorder.current
+        self._run, self.program, self.tag = run, run.program, run.tag
+        self._tracer = Tracer(recorder.current, comm, run.program, nbytes, self)
+        self.error: Exception | None = None
 
-class _StepByStep(PythonSteps):
-    def __init__(self, run: MachineRun, calls: list[Callable[[], object]]) -> None:
-        self._run = run
-        requests: list[Any] = [None] * len(run.program.messages)
-        for number, step in enumerate(run.program.steps):
-            if type(step) is Wait:
-                requests[step.message] = _Step(run.machine, number + 1)
-        super().__init__(run.program, calls, requests)
+    @property
+    def complete(self) -> bool:
+        """Whether it has run to its end."""
+        return self._run.complete
 
     @property
     def broken_off(self) -> bool:
         """Whether it ended early, so that it cannot continue."""
         return self._run.broken_off
 
+    @property
+    def position(self) -> int:
+        """The number of the next step."""
+        return self._run.position
+
     def begin(self) -> None:
         """Go to the first step."""
+        self._run.tag = self.tag
         self._run.begin()
-        super().begin()
+        self._tracer.begin()
 
     def advance(self, wait: bool = False) -> bool:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
-        done = super().advance(wait)
-        if done:
-            self.error = error_of(self._run.machine)
-        return done
+        while not self._run.complete:
+            number = self._run.position
+            if type(self.program.steps[number]) is Wait:
+                self._tracer.look()
+            try:
+                if not self._run.advance(wait, number + 1):
+                    return False
+            finally:
+                if self._run.position != number:
+                    self._tracer.came(number)
+        self._tracer.end()
+        self.error, self._run.error = self._run.error, None
+        return True
+
+    def run(self) -> None:
+        """Run all steps, and raise the error of arithmetic if there was one."""
+        self.begin()
+        self.advance(wait=True)
+        if self.error:
+            error, self.error = self.error, None
+            raise error
 
     def open_messages(self) -> list[Message]:
         """The messages that were started and are not complete."""
@@ -217,18 +181,3 @@ class _StepByStep(PythonSteps):
 
     def free(self) -> None:
         """Do nothing: it has no requests of MPI."""
-
-
-class _Step:
-    """A step that waits for a message."""
-
-    def __init__(self, run: core.Run, end: int) -> None:
-        self._run, self._end = run, end
-
-    def Test(self) -> bool:
-        """Whether it is complete."""
-        return self._run.advance(False, self._end)
-
-    def Wait(self) -> None:
-        """Wait until it is complete."""
-        self._run.advance(True, self._end)

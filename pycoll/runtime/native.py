@@ -20,7 +20,7 @@ from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address, is_host
 from ..arguments.ops import Operation
 from ..compiler.blocks import Extents, ProgramKey
-from ..compiler.program import Collective, Program, Wait
+from ..compiler.program import Collective, Program, Step, Wait
 from ..schedule.registry import PRIMITIVES
 from .executable import Begun
 
@@ -93,11 +93,12 @@ def request(comm: MPI.Intracomm, step: Collective, buffers: CheckedBuffers, oper
 
 def bound(
     comm: MPI.Intracomm,
-    step: Collective,
+    step: Step,
     buffers: CheckedBuffers,
     operation: Operation | None,
 ) -> Callable[[], Any]:
     """A call without arguments that runs, or starts, the native collective on these buffers."""
+    assert isinstance(step, Collective)
     name = function_name(step.primitive, step.sends is not None)
     names = {"blocking": name, "nonblocking": f"I{name.lower()}", "persistent": f"{name}_init"}
     function: Callable[..., Any] = getattr(comm, names[step.form])

@@ -11,12 +11,14 @@ import contextlib
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from mpi4py import MPI
 
+from .. import core
 from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
 from ..base.errors import CollectiveTimeout, GPUError, MismatchError, with_hint
@@ -26,111 +28,83 @@ from .executable import Executable, PythonSteps
 from .failures import UNDETECTED
 from .interruptions import interruptions_delayed
 
-if TYPE_CHECKING:
-    from .channel import Channel
+
+class Abandoned(Protocol):
+    """What a task needs of the channel of its communicator, which becomes unusable if the task ends early."""
+
+    mailboxes: core.Mailboxes | None
+
+    def interrupted(self, what: str, error: BaseException, *kept: object) -> BaseException:
+        """Make the communicator unusable because `what` ended early, and return the error to raise."""
+
+    def abandon(self, reason: RuntimeError, *kept: object) -> None:
+        """Make the communicator unusable, because messages may still be pending."""
 
 
-class Task:
-    """A collective in flight: a sequence of parts, each an executable.
-
-    The iterator `parts` may compute between two parts, with the data received by the previous one.  After a part that
-    `leads`, this takes longer, so an exception of a signal handler is delayed.
-    """
+class InFlight(ABC):
+    """What tasks have in common: a collective in flight, and how a program waits for it."""
 
     # in the class, so that a task is created faster
     error: BaseException | None = None
     done = False
-    _limit = _deadline = 0.0  # in seconds; 0 means that `settings.TIMEOUT` holds
-    _executable: Executable | None = None
-    _working = False  # between two parts
-    _running = False
+    thread = 0  # that advances it
+    owner: object = None  # a request that lives until the collective is complete
+    deadline = 0.0  # of the wait; 0 means that `settings.TIMEOUT` holds
+    _limit = 0.0  # seconds from `set_timeout` to the deadline
 
-    def __init__(self, parts: Iterable[Executable], name: str, channel: Channel, memory: Memory = HOST) -> None:
-        self.name = name  # in error messages
-        self.channel, self.memory = channel, memory
-        self.thread = threading.get_ident()
-        self._parts = iter(parts)
-
-    def set_timeout(self, seconds: float) -> None:
-        """Let `poll` and `finish` raise CollectiveTimeout if the task is not complete in this time from now."""
-        self._limit, self._deadline = seconds, time.monotonic() + seconds
-
-    def begin(self) -> None:
-        """Start, and run all steps that need no waiting."""
-        self.thread = threading.get_ident()
-        self._executable = _NOTHING
-        with _lock:
-            tasks.append(self)
-            self.advance()
+    name: str  # in error messages
+    channel: Abandoned
+    memory: Memory = HOST
 
     @property
+    @abstractmethod
+    def executable(self) -> Executable | None:
+        """What runs now; None before the beginning and after the end."""
+
+    @property
+    @abstractmethod
     def inside(self) -> bool:
         """Whether it is in the middle of a step, which itself lets the other tasks progress."""
-        return self._running
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Start, and run all steps that need no waiting."""
+
+    @abstractmethod
+    def advance(self, wait: bool = False) -> bool:
+        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Note that it is complete."""
 
     @property
     def place(self) -> tuple[int, int, int]:
         """Its position, for comparison; always a new one in a native collective, whose progress is unknown."""
-        part = self._executable
+        part = self.executable
         if part is None:
             return id(self), 0, 0
         return id(self), id(part), time.monotonic_ns() if is_native(part.program) else part.position
 
-    def advance(self, wait: bool = False) -> bool:
-        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
-        self._running = True
-        try:
-            while part := self._executable:
-                if not part.advance(wait):
-                    return False
-                self.error, part.error = self.error or part.error, None
-                if part.leads:
-                    with interruptions_delayed():
-                        self._next_part()
-                else:
-                    self._next_part()
-        except BaseException as error:
-            broken_off = self._working or (self._executable and self._executable.broken_off)
-            if not broken_off and not isinstance(error, MPI.Exception | GPUError):
-                raise  # a signal handler raised it between two steps, and the task can continue
-            self._fail(error)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            self._running = False
-        return True
+    def set_timeout(self, seconds: float) -> None:
+        """Let `poll` and `finish` raise CollectiveTimeout if the task is not complete in this time from now."""
+        self._limit, self.deadline = seconds, time.monotonic() + seconds
 
-    def _next_part(self) -> None:
-        self._working = True
-        part = next(self._parts, None)
-        if part:
-            part.begin()
-        self._executable = part
-        if part is None:
-            self._complete()
-        self._working = False
-
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """End with an error, which is raised by the call that waits for the task."""
         error = with_hint(error)
         # a mismatch is raised on all ranks, after the last message
-        if self._executable is not _NOTHING and not isinstance(error, MismatchError):
-            error = self.channel.interrupted(self.name, error, self, self._executable)
+        if self.executable is not _NOTHING and not isinstance(error, MismatchError):
+            error = self.channel.interrupted(self.name, error, self, self.executable)
         self.error = self.error or error
-        self._complete()
-
-    def _complete(self) -> None:
-        self.done = True
-        with _lock:
-            if self in tasks:
-                tasks.remove(self)
+        self.end()
 
     def poll(self) -> bool:
         """Advance all tasks of this thread; return whether this one is complete."""
         if not self.done:
             self.thread = threading.get_ident()
             progress()
-            if self._deadline and not self.done and time.monotonic() > self._deadline:
+            if self.deadline and not self.done and time.monotonic() > self.deadline:
                 self.give_up()
         return self.done
 
@@ -142,7 +116,7 @@ class Task:
                 self._wait()
             except BaseException as error:
                 if not self.done:
-                    self._fail(error)
+                    self.fail(error)
                 raise
 
     def finish(self) -> None:
@@ -169,7 +143,7 @@ class Task:
         """Wait until it is complete, while all tasks of this thread progress."""
         with _lock:  # another thread may be advancing it
             self.thread = threading.get_ident()
-        deadline = self._deadline or (time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else 0.0)
+        deadline = self.deadline or (time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else 0.0)
         while not self.done:
             if not (len(tasks) > 1 or deadline or background):
                 self.advance(wait=True)  # without the lock, so that other threads can run
@@ -194,22 +168,117 @@ class Task:
         """Raise CollectiveTimeout, and make the communicator unusable."""
         seconds = self._limit or settings.TIMEOUT
         problem = f"{self.name} did not finish within its timeout of {seconds:g} s: {self._state()}{UNDETECTED}"
-        self.channel.abandon(CollectiveTimeout(problem), self, self._executable)
-        self._complete()
+        self.channel.abandon(CollectiveTimeout(problem), self, self.executable)
+        self.end()
         raise CollectiveTimeout(problem)
 
     def _state(self) -> str:
-        if self._executable is None:
+        if self.executable is None:
             return "it has not started"
-        program = self._executable.program
+        program = self.executable.program
         if program.steps and type(program.steps[0]) is Collective:
             return "the native collective has not completed"
-        open_ones = self._executable.open_messages()
+        open_ones = self.executable.open_messages()
         now = min((message.round for message in open_ones), default=0)
         waits = [message for message in open_ones if message.round == now]
         if not waits:
             return "it waits for the GPU"
         return f"in round {now + 1} it is waiting {_in_words(waits)}"
+
+
+class Task(InFlight):
+    """A collective in flight: a sequence of parts, each an executable.
+
+    `parts` returns an iterator over them each time that the task begins; it may compute between two parts, with the
+    data received by the previous one.
+    """
+
+    _executable: Executable | None = None
+    _working = False  # between two parts
+    _running = False
+
+    def __init__(
+        self,
+        parts: Callable[[], Iterable[Executable]],
+        name: str,
+        channel: Abandoned,
+        memory: Memory = HOST,
+    ) -> None:
+        self.name, self.channel, self.memory = name, channel, memory
+        self._make = parts
+        self._parts: Iterator[Executable] = iter(())
+
+    @property
+    def executable(self) -> Executable | None:
+        """The part that runs now; None before the beginning and after the end."""
+        return self._executable
+
+    @property
+    def inside(self) -> bool:
+        """Whether it is in the middle of a step, which itself lets the other tasks progress."""
+        return self._running
+
+    def begin(self) -> None:
+        """Start, and run all steps that need no waiting."""
+        self.thread, self.done = threading.get_ident(), False
+        self._parts, self._executable = iter(self._make()), _NOTHING
+        with _lock:
+            tasks.append(self)
+            self.advance()
+
+    def advance(self, wait: bool = False) -> bool:
+        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
+        self._running = True
+        try:
+            while part := self._executable:
+                if not part.advance(wait):
+                    return False
+                self.error, part.error = self.error or part.error, None
+                self._next_part()
+        except BaseException as error:
+            broken_off = self._working or (self._executable and self._executable.broken_off)
+            if not broken_off and not isinstance(error, MPI.Exception | GPUError):
+                raise  # a signal handler raised it between two steps, and the task can continue
+            self.fail(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._running = False
+        return True
+
+    def _next_part(self) -> None:
+        self._working = True
+        part = next(self._parts, None)
+        if part:
+            part.begin()
+        self._executable = part
+        if part is None:
+            self.end()
+        self._working = False
+
+    def end(self) -> None:
+        """Note that it is complete."""
+        self.done, self.owner = True, None
+        with _lock:
+            if self in tasks:
+                tasks.remove(self)
+
+
+class MachineTask(core.Flight, InFlight):
+    """A collective in flight that is one run of the compiled machine."""
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The name in error messages."""
+        return str(self.prepared.name)
+
+    @property
+    def channel(self) -> Abandoned:  # type: ignore[override]
+        """The channel of its communicator."""
+        found: Abandoned = self.prepared.channel
+        return found
+
+    finish_with_others = InFlight.finish
 
 
 def _in_words(messages: list[Message]) -> str:
@@ -228,7 +297,7 @@ _NOTHING = PythonSteps(Program([], [], 0), [])  # the part before the first
 
 INTERVAL = 20e-6  # seconds between two checks by a thread of the tasks in flight
 
-tasks: list[Task] = []
+tasks: list[InFlight] = []
 _lock = threading.RLock()
 background: list[ProgressThread] = []  # at most one
 
@@ -244,7 +313,7 @@ def progress() -> None:
 
 
 def until(
-    done: Callable[[], object], what: str, state: Callable[[], str] | None = None, concerned: Iterable[Task] = ()
+    done: Callable[[], object], what: str, state: Callable[[], str] | None = None, concerned: Iterable[InFlight] = ()
 ) -> None:
     """Wait until `done` returns true, while all tasks progress.
 
@@ -281,7 +350,7 @@ def pause() -> None:
         os.sched_yield()
 
 
-def drain(channel: Channel | None) -> None:
+def drain(channel: Abandoned | None) -> None:
     """Wait for the collectives in flight on a channel before it is freed."""
     if tasks:
         until(

@@ -11,13 +11,17 @@ So only sizes and numbers are exchanged.
 from __future__ import annotations
 
 import contextlib
+import mmap
+import os
 from functools import partial
-from itertools import count
+from itertools import accumulate, count
 
 import numpy as np
 from mpi4py import MPI
 
+from .. import core
 from ..base import settings
+from . import shared_file
 from .progress import until
 
 GROWTH = 1 << 20  # the least bytes of the part of a rank in an area; each area is as large as all before together
@@ -98,7 +102,8 @@ class Registered:
         self._ordinary: dict[int, bytearray] = {}  # by the number of the allocation
         self._allocated = 0
         self._spans: list[tuple[int, int, int]] = []  # of the parts of this rank: begin, end, and code minus address
-        self.shifts: dict[int, list[int]] = {}  # address minus code, for each area by number and each place
+        self._shifts: dict[int, list[int]] = {}  # address minus code, for each area by number and each place
+        self.mapped = None if core.problem else core.Areas(AREA, len(here))  # the same for the compiled core
 
     def allocate(self, nbytes: int) -> tuple[memoryview | bytearray, int]:
         """Allocate memory for this rank; return the memory and the offset of the allocation in it.
@@ -146,24 +151,46 @@ class Registered:
 
     def _share(self, sizes: list[int]) -> list[memoryview] | None:
         """Map memory of these sizes, one for each rank of this host; return None on all of them if one cannot."""
-        from .shared_file import SharedFile  # here, because it imports sockets
+        ends = list(accumulate(size + -size % mmap.PAGESIZE for size in sizes))
+        files: list[int] = []
+        parts: list[memoryview] = []
 
-        with contextlib.closing(SharedFile(sizes, self.place)) as file:
-            rows = np.empty((0, 0), np.int64)
-            for step in file.steps:
+        def create(place: list[int]) -> None:
+            if not settings.REGISTERED:
+                raise PermissionError("PYCOLL_REGISTERED is 0")
+            if self.place == 0:
+                files.append(shared_file.created(ends[-1], limited=True))
+
+        def reserve(place: list[int]) -> None:
+            files.append(shared_file.opened(place))
+            start = ends[self.place - 1] if self.place else 0
+            os.posix_fallocate(files[-1], start, ends[self.place] - start)  # with pages near this rank
+
+        def map_all(place: list[int]) -> None:
+            flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+            whole = memoryview(mmap.mmap(files[-1], ends[-1], flags=flags))
+            parts.extend(whole[start:end] for start, end in zip([0, *ends], ends))
+
+        place = shared_file.NOWHERE
+        try:
+            for step in create, reserve, map_all:
                 problem: Exception | None = None
                 try:
-                    step(rows.tolist())
-                except (OSError, OverflowError) as error:
+                    step(place)
+                except (OSError, OverflowError, ValueError) as error:
                     problem = error
-                table = self._exchange([problem is not None, *file.row])
-                failed, rows = table[:, 0], table[:, 1:]
-                if failed.any():
+                mine = shared_file.where(files[0]) if files else shared_file.NOWHERE
+                table = self._exchange([problem is not None, *mine])
+                if table[:, 0].any():
                     if logger := settings.logger():
                         why = problem or "another rank cannot share any"
                         logger.debug("registered arrays are in ordinary memory: %s", why)
                     return None
-            return file.parts
+                place = table[0, 1:].tolist()
+        finally:
+            for file in files:
+                os.close(file)
+        return parts
 
     def give_back(self, address: int) -> None:
         """Free the memory that `allocate` returned; all ranks call this together.
@@ -230,24 +257,16 @@ class Registered:
                 return address + shift
         return -1
 
-    def codes(self, one: int, nbytes: int, other: int, other_nbytes: int) -> tuple[int, int]:
-        """The codes of two regions of memory."""
-        code = other_code = -1
-        for start, end, shift in self._spans:
-            if start <= one and one + nbytes <= end:
-                code = one + shift
-            if start <= other and other + other_nbytes <= end:
-                other_code = other + shift
-        return code, other_code
-
     def address(self, place: int, code: int) -> int:
         """The address, in this process, of memory of the rank in this place that has this code."""
-        return code + self.shifts[code >> AREA][place]
+        return code + self._shifts[code >> AREA][place]
 
     def _note_spans(self) -> None:
         firsts = [(area, number << AREA) for number, area in self.areas.items()]
         self._spans = [(area.start, area.end, first - area.start) for area, first in firsts]
-        self.shifts = {first >> AREA: [start - first for start in area.starts] for area, first in firsts}
+        self._shifts = {first >> AREA: [start - first for start in area.starts] for area, first in firsts}
+        if self.mapped:
+            self.mapped.set(self._spans, self._shifts)
 
 
 _TAG = 0  # of its messages; collectives have other tags

@@ -2,62 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import core
 from ..arguments.arrays import IN_PLACE
 from ..arguments.check_buffers import CheckedBuffers
+from ..arguments.datatypes import DATATYPES
 from ..arguments.memory import address
 from ..arguments.ops import Operation
-from ..arguments.signature import DATATYPES
 from ..compiler.blocks import ProgramKey
-from ..compiler.program import BLOCKING, EMPTY, READY, Collective, CopyBytes, Post, Program, Step
+from ..compiler.program import EMPTY, READY, Collective, CopyBytes, Post, Program
 from ..schedule.registry import PRIMITIVES
 from . import native
+from .channel import Channel
 from .executable import PythonSteps
 from .machine import divisor_of, loop_of
-from .progress import background, tasks
+from .progress import MachineTask, background, tasks
 from .recording import recorder
 from .recording.steps import Tracer
 
-if TYPE_CHECKING:
-    from .channel import Channel
-
 METHODS = [native.function_name(name, False) for name in PRIMITIVES] + ["Reduce_scatter"]
 """The methods of a communicator, by the numbers of the front: those of the primitives, then that with counts."""
+NUMBERS = {(name, counts): number for number, name in enumerate(PRIMITIVES) for counts in (False, True)}
+"""The numbers of the primitives for the front, without and with `recvcounts`."""
+NUMBERS["reduce_scatter", True] = len(PRIMITIVES)
 
 
-class NoFront:
-    """Stands for the front where nothing was compiled: each call takes the careful path."""
-
-    def run(self, *arguments: Any) -> bool:
-        """Return False: there is no plan."""
-        return False
-
-    def start(self, *arguments: Any) -> None:
-        """Return None: there is no plan."""
-
-    def remember(self, *arguments: Any) -> None:
-        """Do nothing."""
-
-    def forget(self) -> None:
-        """Do nothing."""
-
-
-def new_front(channel: Channel) -> core.Front | NoFront:
+def new_front(channel: Channel) -> core.Front | core.NoFront:
     """The front of a communicator, without plans."""
     comm = channel.comm
     if core.problem:
-        return NoFront()
+        return core.NoFront()
     core.set_constants(IN_PLACE, DATATYPES)
     uses = [core.uses_of(PRIMITIVES[name]) for name in (*PRIMITIVES, "reduce_scatter")]
     natives = [getattr(comm, name) for name in (*METHODS, *(f"I{name.lower()}" for name in METHODS))]
-    return core.Front(channel.slots, comm.rank, comm.size, (tasks, background), uses, natives)
+    return core.Front(
+        channel.slots, comm.rank, comm.size, (tasks, background), uses, natives, MachineTask, channel.tags
+    )
 
 
 def serves(channel: Channel, primitive: str, dtype: np.dtype, operation: Operation | None) -> bool:
@@ -95,19 +78,17 @@ def shown(key: ProgramKey) -> Program:
     return Program([Post(READY), step], [], 0, f"{step.primitive}.slots")
 
 
-def bind(channel: Channel, program: core.Program, buffers: CheckedBuffers, key: ProgramKey) -> PythonSteps:
-    """The executable that runs a program on these buffers; arrays that are not aligned are copied."""
-    assert channel.slots
+def bind(channel: Channel, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None) -> PythonSteps:
+    """The executable of a call on these buffers; arrays that are not aligned are copied."""
     send, recv = (
         array if array is None or array.flags.aligned else array.copy() for array in (buffers.send, buffers.recv)
     )
-    steps: list[Step] = shown(key).steps
-    calls: list[Callable[[], object]] = [int, partial(channel.slots, program, address(send), address(recv))]
+    assert channel.slots
+    run = partial(channel.slots, assembled(key, buffers, operation), address(send), address(recv))
+    found = PythonSteps(shown(key), [int, run], kept=(send, recv))
     if buffers.recv is not None and recv is not buffers.recv:
-        steps = [*steps, CopyBytes(EMPTY, EMPTY)]
-        calls.append(partial(buffers.recv.__setitem__, ..., recv))
-    executable = PythonSteps(replace(shown(key), steps=steps), calls, kept=(send, recv))
+        found.add(CopyBytes(EMPTY, EMPTY), partial(buffers.recv.__setitem__, ..., recv))
     if recorder.current:
         nbytes = buffers.mean_size(channel.size)
-        executable.record(Tracer(recorder.current, channel.comm, executable.program, nbytes, [BLOCKING]))
-    return executable
+        found.record(Tracer(recorder.current, channel.comm, found.program, nbytes, found))
+    return found

@@ -10,6 +10,11 @@ from collections.abc import Callable
 
 KIB = 1024
 UNLIMITED = 1 << 62
+REGISTERED_FROM = 8 * KIB
+"""The smallest size, counted as in `choose`, of calls that use registered buffers.
+
+For shorter ones, exchanging the positions of the buffers takes longer than shared memory or messages.
+"""
 
 
 def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hosts: int = 1) -> str:
@@ -37,47 +42,16 @@ def slots_up_to(primitive: str, library: str = "") -> int:
     return _SLOTS.get(primitive, UNLIMITED)
 
 
-def native_up_to(primitive: str, library: str = "", registered: bool = False, own_cores: bool = False) -> int:
-    """The largest size, counted as in `choose`, of calls of `pycoll.Comm` without `algorithm` that are left to MPI.
+def native_up_to(primitive: str, library: str = "") -> int:
+    """The largest size, counted as in `choose`, of `pycoll.Comm` calls that are left to MPI if ranks share no memory.
 
     Latency decides for small messages, and pycoll adds Python overhead.  If counts are not known on all ranks, calls of
-    all sizes are left to MPI.  `library` is the name of the MPI library; `registered` is True if the communicator has
-    registered memory, which is used for longer calls; `own_cores` is True if all ranks are on one host and no rank has
-    to wait for a core, so that they synchronize in little time.
+    all sizes are left to MPI.  `library` is the name of the MPI library.
     """
-    if registered and primitive in _MOVERS:
-        if not own_cores:
-            return 128 * KIB
-        slow = primitive == "allgather" and library.startswith("MPICH")  # two to five times the time of other libraries
-        return 32 * KIB - 1 if slow else 64 * KIB
-    if registered and (primitive in _NATIVE or primitive == "allgatherv"):
-        return min(native_up_to(primitive, library), 64 * KIB)
     for name, limits in _NATIVE_BY_LIBRARY.items():
         if library.startswith(name) and primitive in limits:
             return limits[primitive]
     return _NATIVE.get(primitive, UNLIMITED)
-
-
-def native_if_ordinary(primitive: str, library: str = "") -> int:
-    """The largest size of such calls that MPI runs if the buffers turn out not to be registered.
-
-    The ranks have synchronized to find this out, and messages of pycoll would take more time than MPI.
-    """
-    longest = min(native_up_to(primitive, library), 1024 * KIB)
-    return max(longest, 512 * KIB) if primitive in _MOVERS else longest
-
-
-def registered_from(primitive: str, form: str = "blocking") -> int:
-    """The smallest size, counted as in `choose`, for which calls of a form use registered buffers.
-
-    For shorter ones, exchanging the positions of the buffers takes longer than messages, if buffers are in new
-    positions in each call.  Nonblocking and persistent calls synchronize with messages, which takes longer still.
-    Persistent calls are the fastest on ordinary buffers, so that registered buffers pay off last.
-    """
-    unit = 64 * KIB if primitive in _OF_VECTORS else 32 * KIB
-    if form == "blocking":
-        return unit // 2 if primitive in _SOON_REGISTERED else unit
-    return unit * {"nonblocking": 2, "persistent": 4}[form]
 
 
 def _bcast(nbytes: int, size: int) -> str:
@@ -152,9 +126,6 @@ _SLOTS = {
     **dict.fromkeys(("scatter", "gather", "alltoall"), 32 * KIB),
 }
 _NATIVE_BY_LIBRARY = {"MPICH": {"allgatherv": 16 * KIB}, "Open MPI": {"reduce": 256 * KIB}}
-_MOVERS = frozenset(("bcast", "scatter", "gather", "allgather", "alltoall"))
-_OF_VECTORS = frozenset(("bcast", "reduce", "allreduce", "scan", "exscan"))  # the size of others is that of a block
-_SOON_REGISTERED = frozenset(("allreduce", "scan", "exscan", "allgather", "allgatherv", "alltoall"))
 _ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",
     "allreduce": lambda nbytes: "recursive_doubling" if nbytes <= 64 * KIB else "double_tree",

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..schedule.registry import NATIVE, find
 from .choices import Choices, algorithm_from_environment
-from .rules import choose, native_if_ordinary, native_up_to, registered_from, slots_up_to
+from .rules import REGISTERED_FROM, choose, native_up_to, slots_up_to
 from .tuning_file import Candidate, Tuned
 
 BY_MEASUREMENT = "by measurement"
@@ -27,7 +27,7 @@ class SelectionKey(NamedTuple):
     `nbytes` is the size of the vector, or of the block of one rank.  `native` is True if the native collective gives
     the same results as the algorithms of pycoll; `drop_in` is True if, in addition, the call is one of `pycoll.Comm`.
     `registered` is True if the communicator has registered memory that such a call can use.  `slots` is True if the
-    ranks share a host, and can run such calls in its memory.
+    ranks share a host, and can run such calls in its memory; `near` is True if their messages travel through it.
     """
 
     primitive: str
@@ -37,20 +37,19 @@ class SelectionKey(NamedTuple):
     drop_in: bool = False
     registered: bool = False
     slots: bool = False
+    near: bool = False
 
 
 class Choice(NamedTuple):
     """An algorithm, the reason, and the size of its segments in bytes; None for the default size.
 
-    `otherwise` says what runs a blocking call whose buffers turn out not to be registered: "" for this algorithm,
-    "slots", or "native".
+    With `slots`, the call runs in memory of the host, without messages.
     """
 
     algorithm: str
     reason: str
     segment: int | None = None
-    otherwise: str = ""
-    slots: bool = False  # in memory of the host, without messages
+    slots: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,7 @@ class CommFacts:
     host_memory: bool = True  # no rank can have buffers on a GPU
     library: str = ""  # the name of the MPI library
     direct: bool = False  # on all ranks, MPI can access GPU memory
+    machine: bool = False  # all ranks run programs in the compiled core
     native: bool = False  # no rank has set PYCOLL_NATIVE=0, and all have MPI_THREAD_MULTIPLE
     cores: int = 1  # of the host with the fewest
 
@@ -80,11 +80,6 @@ class CommFacts:
         """Whether ranks share cores, so that one may have to wait for the core of another."""
         return max(Counter(self.hosts).values()) > self.cores
 
-    @property
-    def own_cores(self) -> bool:
-        """Whether all ranks are on one host, which has a core for each."""
-        return self.host_count == 1 and not self.crowded
-
     def on_host_of(self, rank: int) -> list[int]:
         """The ranks on the host of a rank."""
         return [other for other, host in enumerate(self.hosts) if host == self.hosts[rank]]
@@ -92,9 +87,8 @@ class CommFacts:
 
 def registered_limit(primitive: str, tuned: Tuned | None) -> tuple[int, str]:
     """The smallest size for which registered buffers are used, and where it comes from."""
-    by_rules = registered_from(primitive)
-    measured = tuned.registered_from(primitive, by_rules) if tuned else None
-    return (by_rules, "by the rules") if measured is None else (measured, BY_MEASUREMENT)
+    measured = tuned.registered_from(primitive, REGISTERED_FROM) if tuned else None
+    return (REGISTERED_FROM, "by the rules") if measured is None else (measured, BY_MEASUREMENT)
 
 
 def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choices, tuned: Tuned | None) -> Choice:
@@ -102,7 +96,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
 
     `choices` are the choices for the communicator; `tuned` is the measurement that fits it.
     """
-    primitive, nbytes, commutative, may_be_native, drop_in, registered, slots = key
+    primitive, nbytes, commutative, may_be_native, drop_in, registered, slots, near = key
     if asked is not None:
         return Choice(asked, "requested by the call")
     if name := choices.of(primitive):
@@ -121,22 +115,11 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
         if shared:
             reason += f" without native; registered buffers were measured to be faster from {limit} bytes"
         return Choice(best.algorithm, reason, best.segment)
-    if slots and nbytes <= slots_up_to(primitive, facts.library):
-        if registered and nbytes >= limit:  # with registered buffers, all algorithms take the same time
-            return Choice("naive", SLOTS, otherwise="slots")
+    faster = registered and find(primitive, name).primitive.lengths_known and nbytes >= limit
+    if slots and not faster and nbytes <= slots_up_to(primitive, facts.library):
         return Choice("naive", SLOTS, slots=True)
-    if drop_in and nbytes <= native_limit(key, facts):
+    if drop_in and not (near or faster) and nbytes <= native_up_to(primitive, facts.library):
         return Choice(NATIVE, SHORT)
-    reason = "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
-    native = may_leave(key, facts) and nbytes <= native_if_ordinary(primitive, facts.library)
-    return Choice(name, reason, otherwise=NATIVE if native else "")
-
-
-def native_limit(key: SelectionKey, facts: CommFacts) -> int:
-    """The largest size of such calls that are left to MPI at once."""
-    return native_up_to(key.primitive, facts.library, key.registered, facts.own_cores)
-
-
-def may_leave(key: SelectionKey, facts: CommFacts) -> bool:
-    """Whether MPI may run a call whose buffers are not registered; hosts may differ in this."""
-    return key.registered and key.drop_in and facts.host_count == 1
+    return Choice(
+        name, "by the rules for its size" + ("" if commutative else " and an operation that does not commute")
+    )

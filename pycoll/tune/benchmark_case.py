@@ -15,10 +15,10 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.arguments.datatypes import DATATYPES
 from pycoll.arguments.device_copies import pinned
 from pycoll.arguments.memory import address
 from pycoll.arguments.ops import resolve
-from pycoll.arguments.signature import DATATYPES
 from pycoll.runtime import native
 from pycoll.runtime.attach import attach
 from pycoll.schedule.registry import PRIMITIVES

@@ -178,7 +178,6 @@ def forget():
     faults.clear()
     for channel in channels.values():
         channel.forget_plans()
-        channel.forget_meetings()
         channel._scratch.clear()
     for function in (
         *(streams.own_stream, combine._arithmetic, combine._better, combine._complex_product, combine._compile),

@@ -80,12 +80,9 @@ def since_last(name: str, begin: int = 0) -> None:
 
 
 def recorded_wait(wait: Callable[[], object]) -> None:
-    """Call `wait` and record it.  A wait is not a phase: the program remains in its phase."""
-    used = recorder.current
-    if not used:
-        wait()
-        return
-    begin = now()
+    """Call `wait` and record it in the trace.  A wait is not a phase: the program remains in its phase."""
+    used, begin = recorder.current, now()
+    assert used
     try:
         wait()
     finally:

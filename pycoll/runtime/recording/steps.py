@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from itertools import chain
 from typing import Any, NamedTuple, cast
@@ -17,10 +17,12 @@ from ...compiler.program import (
     Collective,
     CopyBytes,
     Divide,
+    FindPeers,
     Finish,
     Post,
     Program,
     Ready,
+    Skip,
     Start,
     Step,
     Wait,
@@ -34,8 +36,8 @@ Call = Callable[[], object]
 class Tracer:
     """Records the runs of one bound program; the numbers of its steps follow the number of the program.
 
-    `nbytes` is the size of the vector, or of the block of one rank.  `tag` holds the tag of its messages, which may be
-    another one at each run.  `launches` says which steps only start work on a GPU.
+    `nbytes` is the size of the vector, or of the block of one rank.  `of` is the executable, whose messages may have
+    another tag at each run.  `launches` says which steps only start work on a GPU.
     """
 
     def __init__(
@@ -44,39 +46,43 @@ class Tracer:
         comm: MPI.Intracomm,
         program: Program,
         nbytes: int,
-        tag: Sequence[int],
+        of: Any,
         launches: Callable[[Step], bool] = lambda step: False,
     ) -> None:
         known = identity(comm)
         self._record, self._number = to.record, _number(to, program, nbytes, comm.size, known, launches)
-        self._run_number, self._named, self._tag = to.run_number, (known.name, program.name), tag
-        self._run = self._began = self.last = 0
+        self._run_number, self._named, self._of = to.run_number, (known.name, program.name), of
+        self._run = self._began = self._last = 0
 
     def calls(self, calls: list[Call]) -> list[Call]:
         """The calls of the program, each followed by a call that records it, between a first and a last call.
 
         The calls are not wrapped, so that an interruption does not end them in the middle.
         """
-        recorded: list[tuple[Call, Call]] = [
-            (call, partial(self._came, number)) for number, call in enumerate(calls, self._number + 1)
-        ]
-        return [self._begin, *chain.from_iterable(recorded), self._end]
+        recorded: list[tuple[Call, Call]] = [(call, partial(self.came, number)) for number, call in enumerate(calls)]
+        return [self.begin, *chain.from_iterable(recorded), self.end]
 
     def waits(self, waits: list[Any]) -> list[Any]:
         """The request or mark that each of these calls waits for, or None."""
         found = [(None if wait is None else _TracedWait(self, wait), None) for wait in waits]
         return [None, *chain.from_iterable(found), None]
 
-    def _begin(self) -> None:
-        self._run, self._began = self._run_number(*self._named, self._tag[0]), now()
-        self.last = self._began
+    def begin(self) -> None:
+        """Record that a run begins."""
+        self._run, self._began = self._run_number(*self._named, self._of.tag), now()
+        self._last = self._began
 
-    def _came(self, number: int) -> None:
-        """Record a call that has returned; it began when the previous one had been recorded."""
-        self._record(number, self.last, now(), self._run)
-        self.last = now()
+    def look(self) -> None:
+        """Note that the next step, a wait, begins now: what was in between is no part of it."""
+        self._last = now()
 
-    def _end(self) -> None:
+    def came(self, step: int) -> None:
+        """Record a step that is complete; it began when the previous one had been recorded, or with `look`."""
+        self._record(self._number + 1 + step, self._last, now(), self._run)
+        self._last = now()
+
+    def end(self) -> None:
+        """Record that the run has ended."""
         self._record(self._number, self._began, now(), self._run)
 
 
@@ -88,12 +94,12 @@ class _TracedWait:
 
     def Wait(self) -> None:
         """Wait until it is complete."""
-        self._tracer.last = now()
+        self._tracer.look()
         self._request.Wait()
 
     def Test(self) -> bool:
         """Whether it is complete."""
-        self._tracer.last = now()
+        self._tracer.look()
         done: bool = self._request.Test()
         return done
 
@@ -185,3 +191,5 @@ def _meaning(step: Step) -> tuple[str, int | None]:
             return "native", None
         case Post() | Await():
             return "wait in shared memory", None
+        case FindPeers() | Skip():
+            return "look for registered buffers", None

@@ -15,7 +15,7 @@ import pycoll
 from mpi4py import MPI
 from pycoll.runtime import shared_file
 
-shared_file.SHARED = Path(sys.argv[1])
+shared_file.LIMITED = Path(sys.argv[1])
 pycoll.free(pycoll.empty(1))
 assert pycoll.attach().registered.areas
 if MPI.COMM_WORLD.rank == int(sys.argv[2]):

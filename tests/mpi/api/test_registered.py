@@ -1,6 +1,5 @@
 """Registered buffers: results in every form of call, agreement between ranks, limits."""
 
-import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +11,20 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
-from pycoll.runtime import sharing_choice
 from pycoll.runtime.attach import attach
-from pycoll.runtime.sharing import EvenSharing
+from pycoll.runtime.host import why_unusable
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
-from pycoll.selection.rules import registered_from
+from pycoll.selection.rules import REGISTERED_FROM
 from pycoll.selection.tuning_file import Candidate, FixedChoice, Point, Tuned
 from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 from tests.quick import quick
 
-pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")]
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory"),
+    pytest.mark.skipif(bool(why_unusable()), reason=why_unusable()),
+]
 
 COUNT = 65 * 1024 + 3  # float32 elements in the block of a rank, more bytes than the least for any primitive and form
 SHARED = [name for name, primitive in PRIMITIVES.items() if name != "barrier" and not primitive.varies]
@@ -103,7 +105,7 @@ def test_the_same_bits_without_messages(comm, memory, primitive, algorithm, in_p
     with pycoll.traffic() as sent:
         for _ in range(2):  # the first call is checked, the second one uses a plan
             np.testing.assert_array_equal(call.run(memory, form), expected)
-    assert sent.nbytes < registered_from(primitive)
+    assert sent.nbytes < REGISTERED_FROM
 
 
 @examples(10)
@@ -184,7 +186,7 @@ def test_arithmetic_errors_of_one_rank(comm, memory, registers):
 
 
 def test_collectives_in_flight_at_the_same_time(comm, memory):
-    """Check that each has its own table of positions and its own scratch."""
+    """Check that each has a table of positions and scratch of its own."""
     room = [pycoll.zeros((6, SIZE * COUNT), np.float32, comm=comm) for _ in range(2)]
     for row in range(6):
         room[0][row] = room[1][row] = RANK + row
@@ -221,7 +223,7 @@ def test_methods_of_comm(comm, memory):
         counts = [COUNT - rank for rank in range(SIZE)]
         ours.Allgatherv(memory[0][: counts[RANK]], [memory[1][: sum(counts)], counts])
     np.testing.assert_array_equal(memory[1][: sum(counts)], np.repeat(np.arange(SIZE), counts))
-    assert sent.nbytes < registered_from("allreduce")
+    assert sent.nbytes < REGISTERED_FROM
 
 
 def test_explain(comm, memory):
@@ -239,7 +241,6 @@ def test_short_calls_if_they_are_measured_to_be_faster(comm, memory, monkeypatch
         expected = call.reference()
         with monkeypatch.context() as patch, pycoll.traffic() as sent:
             patch.setattr(attach(comm), "tuned", FixedChoice(Candidate(algorithm)))
-            patch.setattr(sharing_choice, "registered_from", lambda *kind: 0)  # of other forms
             attach(comm).forget_plans()
             for form in ("blocking", "blocking", "nonblocking", "persistent"):
                 np.testing.assert_array_equal(call.run(memory, form), expected)
@@ -281,7 +282,7 @@ def test_measurements_decide_where_registered_buffers_are_used(measured):
     assert long.registered_from == LIMIT
     assert long.reason.endswith("registered buffers were measured to be faster from 16384 bytes")
     rules = pycoll.explain("bcast", nbytes=LIMIT, comm=measured)
-    assert (rules.registered_from, rules.registered_reason) == (registered_from("bcast"), "by the rules")
+    assert (rules.registered_from, rules.registered_reason) == (REGISTERED_FROM, "by the rules")
 
 
 def test_all_ranks_choose_alike_whatever_their_buffers(measured):
@@ -295,41 +296,3 @@ def test_all_ranks_choose_alike_whatever_their_buffers(measured):
                     result = pycoll.allreduce(mine[0][:length], mine[1][:length], comm=measured)
                 np.testing.assert_array_equal(result, SIZE * (SIZE - 1) / 2)
                 assert (sent.nbytes > length) == (messages and not native), "messages of native are not counted"
-
-
-class Interrupted(Exception):
-    pass
-
-
-def test_an_interruption_while_a_task_binds(comm, memory, monkeypatch):
-    """Check that the exception of a signal handler is raised after the collective is complete."""
-
-    def handler(*_):
-        raise Interrupted
-
-    def bind(*arguments):
-        if numbers:
-            signal.raise_signal(numbers.pop())
-        return bound(*arguments)
-
-    call = Call(comm, "allreduce", None)
-    expected, arguments, bound = call.reference(), call.place(memory), EvenSharing.bound
-    pycoll.iallreduce(*arguments, comm=comm).wait()  # binds the messages that exchange positions
-    numbers = [signal.SIGUSR1] if RANK == 0 else []
-    arguments[1][:] = -1
-    handler_before = signal.signal(signal.SIGUSR1, handler)
-    monkeypatch.setattr(EvenSharing, "bound", bind)
-    try:
-        if RANK == 0:
-            request = pycoll.iallreduce(*arguments, comm=comm)
-            WORLD.Barrier()  # the ranks bind when all have begun
-            with pytest.raises(Interrupted):
-                request.wait()
-        else:
-            WORLD.Barrier()
-            pycoll.iallreduce(*arguments, comm=comm).wait()
-    finally:
-        signal.signal(signal.SIGUSR1, handler_before)
-    np.testing.assert_allclose(arguments[1], expected, rtol=1e-5)  # the forms may combine in another order
-    monkeypatch.undo()
-    np.testing.assert_array_equal(call.run(memory), expected)

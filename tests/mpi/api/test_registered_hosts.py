@@ -12,13 +12,18 @@ from pycoll.api import call as api_call
 from pycoll.parallel import SGD, ParameterServer
 from pycoll.runtime import channel
 from pycoll.runtime.attach import attach
+from pycoll.runtime.host import why_unusable
 from pycoll.runtime.registered import Registered
 from tests.mpi.native import RANK, SIZE, WORLD
 from tests.quick import quick
 
 from .test_registered import COUNT, IN_PLACE, PAIRS, ROOT, Call, check_changing_buffers
 
-pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE < 3, reason="no two ranks are on one of two hosts")]
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(SIZE < 3, reason="no two ranks are on one of two hosts"),
+    pytest.mark.skipif(bool(why_unusable()), reason=why_unusable()),
+]
 
 HOSTS = tuple(rank % 2 for rank in range(SIZE))
 ALONE = HOSTS.count(HOSTS[RANK]) == 1

@@ -1,9 +1,7 @@
 """Registered memory: allocation and freeing, arguments, too little memory, leaks."""
 
-import socket
-import struct
+import os
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.arguments.memory import address
-from pycoll.runtime import registered, shared_file, sharing, sharing_varying
+from pycoll.runtime import registered, shared_file
 from pycoll.runtime.attach import attach
 from tests.mpi.native import RANK, SIZE, WORLD
 
@@ -89,12 +87,12 @@ def refuse(*args, **kwargs):
 @pytest.mark.parametrize(
     ("who", "owner", "name", "value"),
     [
-        (0, "pycoll.runtime.shared_file", "SHARED", Path("/none")),
-        (SIZE - 1, "pycoll.runtime.shared_file", "_name", lambda row: b"\0of-another-network"),
+        (0, "pycoll.runtime.shared_file", "LIMITED", Path("/none")),
+        (SIZE - 1, "pycoll.runtime.shared_file", "opened", refuse),
         (SIZE - 1, "os", "posix_fallocate", refuse),
         (SIZE - 1, "mmap", "mmap", refuse),
     ],
-    ids=["no file", "other network", "no room", "no mapping"],
+    ids=["no file", "other container", "no room", "no mapping"],
 )
 def test_memory_that_ranks_cannot_share(monkeypatch, who, owner, name, value):
     """Check that arrays are in ordinary memory then, and that everything works."""
@@ -109,25 +107,15 @@ def test_memory_that_ranks_cannot_share(monkeypatch, who, owner, name, value):
     comm.Free()
 
 
-def test_a_file_of_another_program_is_ignored(monkeypatch):
-    """Check that a rank does not map a file that a process which is not in the job hands to it."""
-
-    class Attacked(shared_file.SharedFile):
-        @property
-        def steps(self):
-            return self.attack, *super().steps[1:]
-
-        def attack(self, rows):
-            self._create(rows)
-            if self._socket:
-                content = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", other.fileno()))]
-                self._socket.sendmsg([b"wrong"], content, 0, self._socket.getsockname())
-
-    monkeypatch.setattr(shared_file, "SharedFile", Attacked)
-    comm = WORLD.Dup()
-    with TemporaryFile() as other:
-        assert reduced(comm)[1]
-    comm.Free()
+def test_a_file_of_another_process_is_not_opened():
+    """Check that a rank notices if a process number belongs to another process, as in another container."""
+    file = shared_file.created(10)
+    process, descriptor, device, inode = shared_file.where(file)
+    os.close(shared_file.opened([process, descriptor, device, inode]))
+    for wrong in ([process, descriptor, device, inode + 1], [process, descriptor + 1000, device, inode]):
+        with pytest.raises(OSError):
+            shared_file.opened(wrong)
+    os.close(file)
 
 
 @pytest.mark.parametrize("who", [range(SIZE), [SIZE - 1]], ids=["all", "one"])
@@ -168,8 +156,7 @@ def test_arrays_outlive_their_communicator():
 @pytest.fixture
 def few_areas(monkeypatch):
     """Allow three areas at a time, each for one array, and none that is kept when it is empty."""
-    for module in registered, sharing, sharing_varying:
-        monkeypatch.setattr(module, "AREA", 61)
+    monkeypatch.setattr(registered, "AREA", 61)
     monkeypatch.setattr(registered, "AREAS", 3)
     monkeypatch.setattr(registered, "KEPT", 0)
 

@@ -49,7 +49,7 @@ WRONG = {
         lambda: pycoll.iallreduce(sendbuf=np.ones(3), recvbuff=np.ones(3)),
     ),
     "missing .* 'sendbuf'": (TypeError, lambda: pycoll.iallreduce()),
-    "takes 0 positional arguments": (TypeError, lambda: pycoll.ibarrier(WORLD)),
+    r"ibarrier\(\): too many positional arguments": (TypeError, lambda: pycoll.ibarrier(WORLD)),
     "multiple values for argument 'sendbuf'": (TypeError, lambda: pycoll.iallreduce(np.ones(3), sendbuf=np.ones(3))),
     "must be an intracommunicator": (TypeError, lambda: pycoll.ibarrier(comm="world")),
 }

@@ -11,6 +11,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.base import settings
 from pycoll.parallel import SGD, Cast, DistributedDataParallel, TopK
+from pycoll.runtime.host import why_unusable
 from tests.mpi.native import RANK, SIZE, WORLD
 
 from .test_ddp import (
@@ -98,7 +99,8 @@ def test_registered_wires_give_the_same_bits_as_messages(monkeypatch, dtype):
                 averages[registered] = ddp.average_gradients({"a": gradient})["a"].copy()
             sent[registered] = counted.nbytes
     np.testing.assert_array_equal(averages[True], averages[False])
-    assert sent[True] < sent[False] / 10 or len(set(WORLD.allgather(MPI.Get_processor_name()))) > 1
+    one_host = len(set(WORLD.allgather(MPI.Get_processor_name()))) == 1
+    assert sent[True] < sent[False] / 10 or not one_host or why_unusable()
 
 
 @pytest.mark.parametrize("hook", [Cast("float32"), TopK(1)])

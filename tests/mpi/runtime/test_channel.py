@@ -12,7 +12,6 @@ import pycoll
 from pycoll.base.settings import configure
 from pycoll.compiler.blocks import compiled
 from pycoll.runtime.attach import attach, channels
-from pycoll.runtime.channel import KEPT
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -118,7 +117,7 @@ def test_one_array_that_changes_between_calls(count):
 
 @pytest.mark.skipif(SIZE > 3, reason="the same with fewer ranks")
 def test_many_buffers_and_growing_scratch():
-    arrays = [np.full(n, 1.0) for n in range(1, 3 * KEPT)]
+    arrays = [np.full(n, 1.0) for n in range(1, 800)]  # of more kinds than there are plans
     for _ in range(2):
         for values in arrays:
             np.testing.assert_array_equal(pycoll.allreduce(values, algorithm="naive"), values * SIZE)
@@ -126,14 +125,6 @@ def test_many_buffers_and_growing_scratch():
         values = np.ones(n)
         pycoll.allreduce(MPI.IN_PLACE, values, algorithm="tree")
         np.testing.assert_array_equal(values, np.full(n, SIZE))
-
-
-@pytest.mark.skipif(SIZE > 3, reason="the same with fewer ranks")
-def test_no_more_than_so_many_are_kept():
-    channel = attach(WORLD)
-    for n in range(1, 6 * KEPT):
-        pycoll.allreduce(np.ones(n), np.empty(n))
-        assert len(channel.plans) <= KEPT
 
 
 @pytest.mark.skipif(not 1 < SIZE < 4, reason="the same with other numbers of ranks; one rank needs no scratch")

@@ -2,6 +2,7 @@
 
 import gc
 import mmap
+import weakref
 
 import numpy as np
 import pytest
@@ -10,8 +11,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 import pycoll
-from pycoll.runtime.attach import attach
-from pycoll.runtime.plan import MOST_IDLE
+from pycoll.base.errors import CollectiveTimeout
 from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 
@@ -132,9 +132,9 @@ def test_gaps_between_blocks_stay():
 @pytest.mark.parametrize("count", [7, MIDDLE, LONG])
 def test_many_in_flight(count):
     comm = WORLD.Dup()
-    channel = attach(comm)
+    pycoll.attach(comm)
     for turn in range(3):
-        results = [np.zeros(count, np.float32) for _ in range(3 * MOST_IDLE)]
+        results = [np.zeros(count, np.float32) for _ in range(48)]
         requests = [
             pycoll.iallreduce(np.full(count, np.float32(number + turn)), result, comm=comm)
             for number, result in enumerate(results)
@@ -144,8 +144,6 @@ def test_many_in_flight(count):
             request.wait()
         for number, result in enumerate(results):
             assert (result == (number + turn) * SIZE).all()
-    (plan,) = channel.plans.values()
-    assert len(plan.idle) <= MOST_IDLE
     comm.Free()
 
 
@@ -217,11 +215,102 @@ def test_one_count_in_an_array():
         assert (room[:, 0] == np.arange(SIZE)).all()
 
 
-def test_plans_are_kept_after_a_new_epoch():
+def test_messages_are_counted_after_a_plan_was_made():
+    """A new epoch begins with the block, so that programs are bound again."""
+    for call in (
+        lambda x: pycoll.allreduce(x, algorithm="ring"),
+        lambda x: pycoll.iallreduce(x, algorithm="ring").wait(),
+    ):
+        for _ in range(3):
+            call(np.ones(3 * SIZE))
+            with pycoll.traffic() as sent:
+                for _ in range(3):
+                    call(np.ones(3 * SIZE))
+            assert sent.messages == 3 * 2 * (SIZE - 1)
+
+
+CALLS = {
+    "allreduce": lambda x, y: pycoll.allreduce(x, y),
+    "iallreduce": lambda x, y: pycoll.iallreduce(x, y).wait(),
+    "Allreduce": lambda x, y: OURS.Allreduce(x, y) or y,
+    "Iallreduce": lambda x, y: OURS.Iallreduce(x, y).Wait() and y,
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("count", [4, 20_000])
+def test_one_array_twice_is_no_plan_for_two_arrays(call, count):
+    for _ in range(3):
+        same = np.ones(count)
+        assert (CALLS[call](same, same) == SIZE).all(), "in place"
+        assert (CALLS[call](np.full(count, RANK + 1.0), np.full(count, 100.0)) == SIZE * (SIZE + 1) / 2).all()
+
+
+def test_an_overlapping_block_is_no_plan_for_one_that_lies_apart():
+    for _ in range(3):
+        whole = np.full(3 * SIZE, RANK + 1.0)
+        assert (pycoll.reduce_scatter(whole, whole[:3]) == SIZE * (SIZE + 1) / 2).all()
+        room = np.full(5, -1.0)
+        assert (pycoll.reduce_scatter(np.ones(3 * SIZE), room[:3]) == SIZE).all() and (room[3:] == -1).all()
+
+
+@pytest.mark.skipif(SIZE != 2, reason="the counts are those of two ranks")
+@pytest.mark.parametrize("alltoallv", [pycoll.alltoallv, OURS.Alltoallv])
+def test_equal_numbers_may_be_counts_or_displacements(alltoallv):
+    """Check two calls with the same numbers, of which they are displacements of different buffers."""
+    given = np.array([10.0, 11.0]) * (RANK + 1)
+    for _ in range(3):
+        came = np.full(2, -1.0)
+        alltoallv([given, [1, 1], MPI.DOUBLE], [came, [1, 1], [0, 1], MPI.DOUBLE])
+        assert came.tolist() == [10.0 + RANK, 2 * (10.0 + RANK)]
+        came[:] = -1
+        # rank 1 sends its second number twice, and receives only from rank 0
+        counts = [1, 1] if RANK == 0 else [0, 1]
+        if RANK == 0:
+            alltoallv([given, [1, 0], [0, 1], MPI.DOUBLE], [came, [1, 1], MPI.DOUBLE])
+        else:
+            alltoallv([given, [1, 1], [1, 1], MPI.DOUBLE], [came, counts, MPI.DOUBLE])
+        assert came.tolist() == ([10.0, 22.0] if RANK == 0 else [22.0, -1.0])
+
+
+def test_results_are_arrays_in_every_call():
+    for _ in range(3):
+        blocks = np.zeros(2 * SIZE)
+        result = pycoll.allgatherv(np.full(2, float(RANK)), [blocks, [2] * SIZE, MPI.DOUBLE])
+        assert result is blocks
+        block = np.zeros(2)
+        send = [np.arange(2.0 * SIZE), [2] * SIZE] if RANK == 0 else None
+        assert pycoll.scatterv(send, [block, 2]) is block
+        assert pycoll.iallgatherv(block, [blocks, [2] * SIZE]).wait() is blocks
+        result = pycoll.gatherv([block, 2], [blocks, [2] * SIZE] if RANK == 0 else None)
+        assert result is (blocks if RANK == 0 else None)
+
+
+@pytest.mark.skipif(SIZE == 1, reason="all ranks are the root")
+def test_a_receive_buffer_that_is_not_significant_is_checked_in_every_call():
+    block = np.ones(2)
+    for _ in range(3):
+        pycoll.gatherv([block, 2], [np.zeros(2 * SIZE), [2] * SIZE] if RANK == 0 else None)
+        if RANK:
+            with pytest.raises(TypeError, match="recvbuf"):
+                pycoll.gatherv([block, 2], MPI.SUM)
+
+
+@pytest.mark.skipif(SIZE == 1, reason="nothing is pending")
+def test_buffers_live_while_messages_are_pending_after_a_timeout():
     comm = WORLD.Dup()
-    channel = attach(comm)
-    with pycoll.traffic():
-        for _ in range(2):
-            pycoll.iallreduce(np.ones(3), comm=comm).wait()
-        assert len(channel.plans) == 1
-    comm.Free()
+    pycoll.attach(comm)
+    for _ in range(2):
+        pycoll.iallreduce(np.ones(20_000), np.zeros(20_000), comm=comm).wait()
+    send, recv = np.full(20_000, RANK + 1.0), np.zeros(20_000)
+    if RANK == 0:
+        request = pycoll.iallreduce(send, recv, comm=comm)
+        alive = [weakref.ref(send), weakref.ref(recv)]
+        request.task.set_timeout(0.05)
+        with pytest.raises(CollectiveTimeout):
+            while not request.Test():
+                pass
+        del request, send, recv
+        gc.collect()
+        assert all(one() is not None for one in alive)
+    WORLD.Barrier()

@@ -227,7 +227,7 @@ def test_a_task_goes_on_after_an_exception_of_a_signal_handler(signalled, method
     for made in [parts, interrupted_parts] if method == "run" else [parts]:
         done.clear()
         with pytest.raises(Interrupted):
-            getattr(Task(made(), "test", attach(WORLD)), method)()
+            getattr(Task(made, "test", attach(WORLD)), method)()
         assert done[0] == "first" and done[-1] == "last" and not tasks
     pycoll.barrier()
 
@@ -238,7 +238,7 @@ def test_a_task_ends_if_a_part_cannot_be_made():
         raise MemoryError
 
     comm = WORLD.Dup()
-    task = Task(parts(), "test", attach(comm))
+    task = Task(parts, "test", attach(comm))
     with pytest.raises(MemoryError):
         task.finish()
     assert task.done and not tasks

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pycoll.selection import tuning_file
 from pycoll.selection.choices import Choices
-from pycoll.selection.rules import choose, registered_from
+from pycoll.selection.rules import REGISTERED_FROM, choose
 from pycoll.selection.select import BY_MEASUREMENT, CommFacts, SelectionKey, registered_limit, select
 from pycoll.selection.tuning_file import Candidate
 
@@ -148,7 +148,7 @@ def test_native_is_not_chosen_where_registered_buffers_are_faster():
 def test_the_limit_of_registered_buffers():
     assert registered_limit("allreduce", measured(SHARED)) == (1024, BY_MEASUREMENT)
     for tuned in (None, measured(POINTS)):
-        assert registered_limit("allreduce", tuned) == (registered_from("allreduce"), "by the rules")
+        assert registered_limit("allreduce", tuned) == (REGISTERED_FROM, "by the rules")
 
 
 def test_a_measurement_holds_for_its_own_ranks_hosts_and_library(file):

@@ -1,0 +1,34 @@
+"""What stands for parts of the compiled core where nothing was compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MISSED = object()
+"""What `Front.call` and `Front.start` return if there is no plan."""
+
+
+class NoFront:
+    """A front without plans: each call takes the careful path."""
+
+    def run(self, *arguments: Any) -> bool:
+        """Return False: there is no plan."""
+        return False
+
+    def call(self, *arguments: Any) -> Any:
+        """Return that there is no plan."""
+        return MISSED
+
+    def start(self, *arguments: Any) -> Any:
+        """Return that there is no plan."""
+        return MISSED
+
+    def remember(self, *arguments: Any) -> None:
+        """Do nothing."""
+
+    def forget(self) -> None:
+        """Do nothing."""
+
+
+class NoFlight:
+    """A class without instances."""

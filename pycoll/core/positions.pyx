@@ -1,0 +1,121 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+"""Where the buffers of a call lie in registered memory: what a rank tells the others, and how it finds their buffers.
+
+The ranks of a host exchange a table with a row for each rank: the positions of its input and of its output, and the kind
+of its call.  `pycoll.runtime.registered` manages the memory, `pycoll.compiler.registered` makes the programs.
+"""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.stdint cimport int64_t
+
+cdef enum:
+    INPUT, OUTPUT, KIND, COLUMNS  # of the table
+
+
+cdef class Areas:
+    """The registered memory of a communicator, as this rank maps it.
+
+    Parameters
+    ----------
+    bits : int
+        The number of an area is in the bits of a position from here on, the offset in its part in those below.
+    size : int
+        The number of ranks of this host.
+    """
+
+    def __cinit__(self, int bits, int size):
+        self.bits, self.size = bits, size
+
+    def __dealloc__(self):
+        PyMem_Free(self.spans)
+        PyMem_Free(self.shifts)
+        PyMem_Free(self.old_spans)
+        PyMem_Free(self.old_shifts)
+
+    def set(self, spans, shifts):
+        """Set the parts of this rank, and the address minus the position for each area by number and for each rank."""
+        cdef int64_t *new_spans = <int64_t *>PyMem_Calloc(3 * len(spans) + 1, sizeof(int64_t))
+        cdef int64_t *new_shifts = <int64_t *>PyMem_Calloc((max(shifts, default=0) + 1) * self.size, sizeof(int64_t))
+        if new_spans == NULL or new_shifts == NULL:
+            PyMem_Free(new_spans)
+            PyMem_Free(new_shifts)
+            raise MemoryError
+        for i, span in enumerate(spans):
+            for k in range(3):
+                new_spans[3 * <int>i + <int>k] = span[k]
+        for number, several in shifts.items():
+            for rank in range(self.size):
+                new_shifts[<int>number * self.size + <int>rank] = several[rank]
+        PyMem_Free(self.old_spans)
+        PyMem_Free(self.old_shifts)
+        self.old_spans, self.old_shifts, self.count = self.spans, self.shifts, min(self.count, <int>len(spans))
+        self.spans, self.shifts = new_spans, new_shifts
+        self.count = len(spans)
+
+    cdef int64_t position(self, int64_t address, int64_t nbytes) noexcept nogil:
+        """The position of memory of this rank; -1 if it is not registered."""
+        cdef int64_t *span
+        cdef int i
+        for i in range(self.count):
+            span = &self.spans[3 * i]
+            if span[0] <= address and address + nbytes <= span[1]:
+                return address + span[2]
+        return -1
+
+
+cdef class Positions:
+    """How calls of one kind use the memory of other ranks.
+
+    Parameters
+    ----------
+    areas : Areas
+        The registered memory.
+    place : int
+        The place of this rank on its host.
+    needed : sequence of (int, int)
+        The buffers that must be registered: ranks of this host, and 0 for the input or 1 for the output.
+    kind : int
+        The same on all ranks that can take part.
+    sizes : (int, int)
+        The bytes of the send buffer and of the receive buffer.
+    own_block : int
+        If this rank works in place, where its input begins in the receive buffer.
+    """
+
+    def __cinit__(self, Areas areas, int place, needed, int64_t kind, sizes, int64_t own_block):
+        self.areas, self.place, self.kind, self.own_block = areas, place, kind, own_block
+        self.sent, self.received = sizes
+        self.count = len(needed)
+        self.needed = <int *>PyMem_Calloc(self.count + 1, sizeof(int))
+        if self.needed == NULL:
+            raise MemoryError
+        for i, (rank, which) in enumerate(needed):
+            self.needed[<int>i] = 2 * rank + which
+
+    def __dealloc__(self):
+        PyMem_Free(self.needed)
+
+    cdef void write(self, char *table, char *send, char *recv) noexcept nogil:
+        """Write the row of this rank."""
+        cdef int64_t *row = <int64_t *>table + self.place * COLUMNS
+        row[OUTPUT], row[KIND] = self.areas.position(<int64_t>recv, self.received), self.kind
+        if send != NULL:
+            row[INPUT] = self.areas.position(<int64_t>send, self.sent)
+        else:
+            row[INPUT] = row[OUTPUT] + self.own_block if row[OUTPUT] >= 0 else -1
+
+    cdef bint find(self, char *table, char **peers) noexcept nogil:
+        """Find the buffers of all ranks; False if one of them is not registered, or if the calls of the ranks differ."""
+        cdef int64_t *rows = <int64_t *>table
+        cdef int64_t position
+        cdef int i, rank
+        for rank in range(self.areas.size):
+            if rows[rank * COLUMNS + KIND] != self.kind:
+                return False
+        for i in range(self.count):
+            rank = self.needed[i] >> 1
+            position = rows[rank * COLUMNS + (self.needed[i] & 1)]
+            if position < 0:
+                return False
+            peers[self.needed[i]] = <char *>(position + self.areas.shifts[(position >> self.areas.bits) * self.areas.size + rank])
+        return True
