@@ -34,23 +34,29 @@ def registered(shared: SharedProgram, ordinary: Program, rank: int, here: tuple[
         for name, algorithm, length in [("allgather", "tree", COLUMNS), ("barrier", "dissemination", 0)]
     )
     joined = _Joined()
+    opened = _rounds(opening)
+    closed = opened + _rounds(shared.program)
     opens, closes = (
-        joined.messages_of(one, lambda m: m._replace(peer=here[m.peer], region=_after(table, m.region)))
-        for one in (opening, closing)
+        joined.messages_of(one, start, lambda m: m._replace(peer=here[m.peer], region=_after(table, m.region)))
+        for one, start in ((opening, 0), (closing, closed))
     )
     synchronizing = len(joined.messages)
     joined.steps_of(opening, opens, lambda region: _after(table, region))
     look = joined.place()
-    joined.steps_of(shared.program, joined.messages_of(shared.program))
+    joined.steps_of(shared.program, joined.messages_of(shared.program, opened))
     if not shared.has_messages:
         joined.steps_of(closing, closes)
         joined.steps_of(shared.after)
     skip = joined.place()
     joined.steps[look] = FindPeers(len(joined.steps))
-    joined.steps_of(ordinary, joined.messages_of(ordinary))
+    joined.steps_of(ordinary, joined.messages_of(ordinary, closed + _rounds(closing)))
     joined.steps[skip] = Skip(len(joined.steps))
     scratch = max(table + opening.scratch, shared.program.scratch, shared.after.scratch, ordinary.scratch)
     return Program(joined.steps, joined.messages, scratch, ordinary.name, synchronizing)
+
+
+def _rounds(program: Program) -> int:
+    return 1 + max((message.round for message in program.messages), default=-1)
 
 
 def _after(table: int, region: Region) -> Region:
@@ -65,10 +71,12 @@ class _Joined:
         self.steps: list[Step] = []
         self.messages: list[Message] = []
 
-    def messages_of(self, program: Program, change: Callable[[Message], Message] = lambda message: message) -> int:
-        """Add the messages of a program; return the number of the first one."""
+    def messages_of(
+        self, program: Program, start: int, change: Callable[[Message], Message] = lambda message: message
+    ) -> int:
+        """Add the messages of a program, whose first round has number `start`; return the number of the first one."""
         first = len(self.messages)
-        self.messages += map(change, program.messages)
+        self.messages += [change(message)._replace(round=message.round + start) for message in program.messages]
         return first
 
     def steps_of(self, program: Program, first: int = 0, change: Callable[[Region], Region] = lambda at: at) -> None:

@@ -1,5 +1,7 @@
 """Programs for buffers that may be registered: the exchange of positions, and the two ways from there."""
 
+from itertools import pairwise
+
 import pytest
 
 from pycoll.compiler.blocks import ProgramKey, compiled
@@ -70,3 +72,16 @@ def test_the_table_of_positions_is_at_the_beginning_of_scratch(name, algorithm, 
         assert program.scratch >= row * len(here)
         sent = [message.region for message in program.messages[: program.synchronizing] if message.outgoing]
         assert len(here) == 1 or Region(SCRATCH, place * row, row) in sent
+
+
+@pytest.mark.parametrize("name, algorithm, hosts", CASES)
+def test_rounds_follow_one_another(name, algorithm, hosts):
+    for rank in range(len(hosts)):
+        program, *_ = program_of(name, algorithm, rank, hosts)
+        ends = [i for i, step in enumerate(program.steps) if type(step) in (FindPeers, Skip)]
+        rounds = [
+            {program.messages[step.message].round for step in steps if type(step) is Start}
+            for steps in (program.steps[: ends[0]], program.steps[ends[0] : ends[1]], program.steps[ends[1] :])
+        ]
+        used = [one for one in rounds if one]
+        assert all(max(one) < min(other) for one, other in pairwise(used))
