@@ -1,8 +1,9 @@
 /* Counters in memory that the processes of a host share: one process adds to a counter, and others wait for a value.
 
    A store with release order makes all earlier writes of the process visible to those who read the new value with
-   acquire order (C11, section 7.17.3).  A process that waits pauses a few times, then yields its core a few times, and
-   then sleeps in the kernel (a futex on Linux); the one that sets the counter wakes the sleepers, if there are any. */
+   acquire order (C11, section 7.17.3).  A process that waits pauses a few times, then yields its core for a while, and
+   then sleeps in the kernel (a futex on Linux); the one that sets the counter wakes the sleepers, if there are any.  It
+   does not yield where a process outside of the job would keep the core for long: the kernel wakes a sleeper sooner. */
 
 #pragma once
 
@@ -54,23 +55,11 @@ static inline int64_t nanoseconds_now(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Yield the core for this long, unless the value is reached.  If another process uses the core, one yield takes longer. */
-static inline void counter_yield(counter *c, uint32_t value, int64_t nanoseconds) {
-    int64_t end = nanoseconds_now() + nanoseconds;
-    while (!counter_reached(c, value) && nanoseconds_now() < end) sched_yield();
-}
-
-/* Wait for a few microseconds; return whether the value was reached. */
-static inline int counter_wait(counter *c, uint32_t value, int pauses, int yields) {
-    for (int i = 0; i < pauses; i++) {
-        if (counter_reached(c, value)) return 1;
-        pause_briefly();
-    }
-    for (int i = 0; i < yields; i++) {
-        if (counter_reached(c, value)) return 1;
-        sched_yield();
-    }
-    return counter_reached(c, value);
+/* Yield the core; return whether that took so long that a process outside of the job must have used it meanwhile. */
+static inline int yield_core(void) {
+    int64_t start = nanoseconds_now();
+    sched_yield();
+    return nanoseconds_now() - start > 1000000;
 }
 
 /* Sleep until the value may have been reached, but not longer than `nanoseconds`, which are less than a second. */

@@ -68,6 +68,10 @@ cdef class Waiting:
     cdef public bint failed  # a run ended early
     cdef int pauses, yields
     cdef long patience  # nanoseconds until this rank sleeps
+    cdef int beside  # waits in which it sleeps at once, because another process uses its core
+
+    cdef int yields_now(self) noexcept nogil
+    cdef void let_others_run(self) noexcept nogil
 
     cdef long look(self, int rank, bint first) except -1
     cdef int end_run(self) except -1

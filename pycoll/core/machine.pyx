@@ -13,7 +13,7 @@ ahead, so ranks also post those that they do not need now and then.  `tests/pure
 
 cimport numpy as np
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcpy, memmove
 
 from ..compiler.program import SLOTS, Apply, Await, CopyBytes, Divide, FindPeers, Post, Skip, Start, Wait
@@ -22,9 +22,10 @@ np.import_array()
 
 cdef extern from "atomics.h" nogil:
     int counter_reached(counter *c, uint32_t value)
+    int64_t nanoseconds_now()
+    void pause_briefly()
+    int yield_core()
     void counter_set(counter *c, uint32_t value)
-    int counter_wait(counter *c, uint32_t value, int pauses, int yields)
-    void counter_yield(counter *c, uint32_t value, long nanoseconds)
     void counter_sleep(counter *c, uint32_t value, long nanoseconds)
 
 cdef extern from "numpy/ufuncobject.h":
@@ -41,6 +42,7 @@ cdef enum:
 cdef enum:
     HEADER = 1 << 10  # bytes of the counters, which are on cache lines of their own
     PATIENCE = 100000  # nanoseconds before it, because waking up takes tens of microseconds
+    BESIDE = 100  # waits in which a rank sleeps at once after it had to wait long for its core
     SETTLED = 1 << 30  # turns after which all counters are posted
 
 cdef struct Kind:  # of slots
@@ -168,6 +170,18 @@ cdef class Waiting:
         self.idle, self.give_up = idle, give_up
         self.pauses, self.yields, self.patience = (0 if oversubscribed else 30), 20, (0 if oversubscribed else PATIENCE)
 
+    cdef int yields_now(self) noexcept nogil:
+        """How often to yield the core in this wait: not if another process uses it, which then keeps it for long."""
+        if self.beside:
+            self.beside -= 1
+            return 0
+        return self.yields
+
+    cdef void let_others_run(self) noexcept nogil:
+        """Yield the core."""
+        if yield_core():
+            self.beside = BESIDE
+
     cdef long look(self, int rank, bint first) except -1:
         """Call `idle` after a nap, and return the length of the next one."""
         try:
@@ -275,7 +289,17 @@ cdef class Slots(Waiting):
         return 0
 
     cdef int wait(self, int rank, int counter_, uint32_t value) except -1 nogil:
-        if counter_wait(counter_of(self.areas[rank], counter_), value, self.pauses, self.yields):
+        cdef counter *awaited = counter_of(self.areas[rank], counter_)
+        cdef int turn
+        for turn in range(self.pauses):
+            if counter_reached(awaited, value):
+                return 0
+            pause_briefly()
+        for turn in range(self.yields_now()):
+            if counter_reached(awaited, value):
+                return 0
+            self.let_others_run()
+        if counter_reached(awaited, value):
             return 0
         with gil:
             return self.sleep(rank, counter_, value)
@@ -283,9 +307,12 @@ cdef class Slots(Waiting):
     cdef int sleep(self, int rank, int counter_, uint32_t value) except -1:
         cdef counter *awaited = counter_of(self.areas[rank], counter_)
         cdef long nap = NAP
+        cdef int64_t end
         first = True
         with nogil:
-            counter_yield(awaited, value, self.patience)
+            end = nanoseconds_now() + self.patience
+            while not (counter_reached(awaited, value) or self.beside or nanoseconds_now() > end):
+                self.let_others_run()
         while not counter_reached(awaited, value):
             with nogil:
                 counter_sleep(awaited, value, nap)

@@ -380,14 +380,14 @@ cdef class Mailboxes(Waiting):
     cdef int wait(self, Pending *message) except -1 nogil:
         """Wait until a message is complete."""
         cdef int turn
-        for turn in range(self.pauses + self.yields):
+        for turn in range(self.pauses + self.yields_now()):
             self.progress(message)
             if message.state == COMPLETE:
                 return 0
             if turn < self.pauses:
                 pause_briefly()
             else:
-                sched_yield()
+                self.let_others_run()
         with gil:
             return self.sleep(message)
 
@@ -399,8 +399,8 @@ cdef class Mailboxes(Waiting):
         first = True
         with nogil:
             end = nanoseconds_now() + self.patience
-            while message.state != COMPLETE and nanoseconds_now() < end:
-                sched_yield()
+            while not (message.state == COMPLETE or self.beside or nanoseconds_now() > end):
+                self.let_others_run()
                 self.progress(message)
         if message.state == COMPLETE:
             return 0
