@@ -63,8 +63,7 @@ class Channel:
     @property
     def near(self) -> bool:
         """Whether all messages travel through memory that the ranks share; the same on all ranks."""
-        shared = self.mailboxes is not None and (self.mailboxes.near or self.size == 1)
-        return shared and self.facts.host_count == 1
+        return self.facts.host_count == 1 and self.mailboxes is not None and self.mailboxes.near
 
     @property
     def registers(self) -> bool:

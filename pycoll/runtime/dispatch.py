@@ -23,7 +23,6 @@ from ..base import settings
 from ..base.errors import CollectiveTimeout, MismatchError, WrongRoot
 from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
 from ..compiler.program import BLOCKING, Program
-from ..compiler.registered import registered
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
 from ..selection.select import Choice, SelectionKey, select
 from . import native, slots
@@ -174,6 +173,8 @@ class Prepared:
         """The program of this rank for the memory of the buffers."""
         program = lowered(self.program(), self.buffers, self.operation)
         if self.sharing:
+            from ..compiler.registered import registered
+
             here = self.channel.registered.here
             program = registered(self.sharing.program, program, self.key.rank, tuple(here))
         return program

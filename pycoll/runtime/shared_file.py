@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-LIMITED = Path("/dev/shm")  # a file system in memory, whose size the system limits
+LIMITED = "/dev/shm"  # a file system in memory, whose size the system limits
 WHERE = 4  # how many numbers say where a file is
 NOWHERE = [0] * WHERE
 

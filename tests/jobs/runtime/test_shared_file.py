@@ -10,12 +10,11 @@ from tests.launch import run
 
 PROGRAM = """
 import os, signal, sys, threading
-from pathlib import Path
 import pycoll
 from mpi4py import MPI
 from pycoll.runtime import shared_file
 
-shared_file.LIMITED = Path(sys.argv[1])
+shared_file.LIMITED = sys.argv[1]
 pycoll.free(pycoll.empty(1))
 assert pycoll.attach().registered.areas
 if MPI.COMM_WORLD.rank == int(sys.argv[2]):

@@ -1,7 +1,6 @@
 """Registered memory: allocation and freeing, arguments, too little memory, leaks."""
 
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,7 +86,7 @@ def refuse(*args, **kwargs):
 @pytest.mark.parametrize(
     ("who", "owner", "name", "value"),
     [
-        (0, "pycoll.runtime.shared_file", "LIMITED", Path("/none")),
+        (0, "pycoll.runtime.shared_file", "LIMITED", "/none"),
         (SIZE - 1, "pycoll.runtime.shared_file", "opened", refuse),
         (SIZE - 1, "os", "posix_fallocate", refuse),
         (SIZE - 1, "mmap", "mmap", refuse),
