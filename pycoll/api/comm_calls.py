@@ -17,7 +17,7 @@ from ..runtime.slots import METHODS
 from ..selection.choices import primitive_called
 from .call import NO_FRONT, front_of, run_carefully
 from .collectives import allgather
-from .comm_messages import DeviceMessages, follow_tasks, following
+from .comm_messages import DeviceMessages
 from .comm_native import native
 from .requests import NativeRequest, Persistent, Request, initialize, start
 
@@ -58,8 +58,6 @@ class Calls(DeviceMessages):
         self, number: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any, algorithm: Any, recvcounts: Any = None
     ) -> Request:
         """Start the nonblocking form of a method."""
-        if not following:
-            follow_tasks()
         begun = self._front.start(number, False, algorithm, sendbuf, recvbuf, op, root, recvcounts)
         if begun is not core.MISSED:
             return Request(begun, None) if type(begun) is MachineTask else NativeRequest(begun, sendbuf, recvbuf)

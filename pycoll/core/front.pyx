@@ -210,7 +210,7 @@ cdef class Front:
                 raise
         elif plan.quick is not None:
             plan.quick(<size_t>send.address, <size_t>recv.address, sendbuf, recvbuf)
-        elif self.is_accepted(primitive, send, recv):
+        elif self.suits_mpi(primitive, send, recv):
             self.native(primitive, self.natives[primitive], sendbuf, recvbuf, op, root, recvcounts)
         else:
             return False
@@ -232,7 +232,7 @@ cdef class Front:
             return self.launch(plan, &send, &recv, sendbuf, recvbuf, function)
         if PyList_GET_SIZE(self.tasks) or PyList_GET_SIZE(self.background):
             return MISSED
-        if not self.is_accepted(primitive, &send, &recv):
+        if not self.suits_mpi(primitive, &send, &recv):
             return MISSED
         native = self.natives[primitive + len(self.uses)]
         return self.native(primitive, native, sendbuf, recvbuf, op, root, recvcounts)
@@ -314,7 +314,7 @@ cdef class Front:
             return True
         return send.address >= recv.address + recv.nbytes or recv.address >= send.address + send.nbytes
 
-    cdef bint is_accepted(self, int primitive, Buffer *send, Buffer *recv):
+    cdef bint suits_mpi(self, int primitive, Buffer *send, Buffer *recv):
         """Whether mpi4py reduces these buffers: it refuses two datatypes, even of the same representation."""
         several = send.kind >= MEMORY and recv.kind >= MEMORY and send.datatype != recv.datatype
         return not (self.uses[primitive] & REDUCES and several)

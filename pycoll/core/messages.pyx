@@ -534,14 +534,11 @@ cdef class Run:
         """From now on, call `count` with the size of each message that it sends."""
         self.count, self.counts = count, True
 
-    def run(self):
-        """Run all steps, and raise the error of arithmetic if there was one."""
-        self.finish()
-
     def free(self):
         """Do nothing: requests of MPI end with their messages."""
 
     cdef int finish(self) except -1:
+        """Run all steps, and raise the error of arithmetic if there was one."""
         self.begin()
         self.advance(True)
         if self.error is not None:

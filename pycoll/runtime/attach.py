@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from ..arguments.datatypes import know_datatypes
 from ..arguments.device_arrays import gpu_possible
 from ..base import hooks, settings
 from ..base.errors import CollectiveTimeout, CommunicatorLimit, MismatchError, WrongCommunicator
@@ -235,7 +234,6 @@ def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
 def _register(
     comm: MPI.Intracomm, private: MPI.Intracomm, facts: CommFacts, choices: Mapping[str, str] | None = None
 ) -> Channel:
-    know_datatypes()
     identity(private)
     channel = Channel(private, facts, Choices(), fitting(facts))
     channel.choices.update(choices or {})

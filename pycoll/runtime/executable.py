@@ -58,9 +58,6 @@ class Executable(Protocol):
     def open_messages(self) -> list[Message]:
         """The messages that were started and are not complete."""
 
-    def run(self) -> None:
-        """Run all steps, and raise the error of arithmetic if there was one."""
-
     def free(self) -> None:
         """Free the requests of MPI that it holds."""
 
@@ -162,14 +159,6 @@ class PythonSteps:
             messages[number] for number in sorted(begun) if number < len(messages) and not self.requests[number].Test()
         ]
 
-    def run(self) -> None:
-        """Run all steps, and raise the error of arithmetic if there was one."""
-        self.begin()
-        self.advance(wait=True)
-        if self.error:
-            error, self.error = self.error, None
-            raise error
-
     def free(self) -> None:
         """Free the requests of MPI that it holds."""
         requests, self.requests = self.requests, []
@@ -212,7 +201,9 @@ def run_all(parts: Iterable[Executable]) -> BaseException | None:
     delayed: BaseException | None = None
     for part in parts:
         try:
-            part.run()
+            part.begin()
+            part.advance(wait=True)
+            delayed, part.error = delayed or part.error, None
         except BaseException as error:
             if not part.complete:
                 raise

@@ -167,14 +167,6 @@ class Traced:
         self.error, self._run.error = self._run.error, None
         return True
 
-    def run(self) -> None:
-        """Run all steps, and raise the error of arithmetic if there was one."""
-        self.begin()
-        self.advance(wait=True)
-        if self.error:
-            error, self.error = self.error, None
-            raise error
-
     def open_messages(self) -> list[Message]:
         """The messages that were started and are not complete."""
         return self._run.open_messages()

@@ -9,7 +9,7 @@ import numpy as np
 from .. import core
 from ..arguments.arrays import IN_PLACE
 from ..arguments.check_buffers import CheckedBuffers
-from ..arguments.datatypes import DATATYPES
+from ..arguments.datatypes import predefined
 from ..arguments.memory import address
 from ..arguments.ops import Operation
 from ..compiler.blocks import ProgramKey
@@ -35,7 +35,7 @@ def new_front(channel: Channel) -> core.Front | core.NoFront:
     comm = channel.comm
     if core.problem:
         return core.NoFront()
-    core.set_constants(IN_PLACE, DATATYPES)
+    core.set_constants(IN_PLACE, predefined())
     uses = [core.uses_of(PRIMITIVES[name]) for name in (*PRIMITIVES, "reduce_scatter")]
     natives = [getattr(comm, name) for name in (*METHODS, *(f"I{name.lower()}" for name in METHODS))]
     return core.Front(

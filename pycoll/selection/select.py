@@ -115,7 +115,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
         if shared:
             reason += f" without native; registered buffers were measured to be faster from {limit} bytes"
         return Choice(best.algorithm, reason, best.segment)
-    faster = registered and find(primitive, name).primitive.lengths_known and nbytes >= limit
+    faster = registered and nbytes >= limit
     if slots and not faster and nbytes <= slots_up_to(primitive, facts.library):
         return Choice("naive", SLOTS, slots=True)
     if drop_in and not (near or faster) and nbytes <= native_up_to(primitive, facts.library):

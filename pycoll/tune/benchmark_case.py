@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.arguments.datatypes import DATATYPES
+from pycoll.arguments.datatypes import predefined
 from pycoll.arguments.device_copies import pinned
 from pycoll.arguments.memory import address
 from pycoll.arguments.ops import resolve
@@ -196,7 +196,7 @@ class Case:
             except ValueError:
                 return None
         elif self.xp is np and (
-            self.arguments == "same" or all(self.dtype != dtype for _, dtype in DATATYPES)
+            self.arguments == "same" or all(self.dtype != dtype for _, dtype in predefined())
         ):  # sent as bytes
             send, recv = (None if array is None else array.view(np.uint8) for array in (send, recv))
         operation = resolve(self.op)

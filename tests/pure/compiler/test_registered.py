@@ -23,6 +23,18 @@ def program_of(name, algorithm, rank, hosts):
     return registered(direct, ordinary, rank, here), direct, ordinary, here
 
 
+def ways_of(name, algorithm, hosts):
+    """For each rank, yield the parts of its program, and the steps of the exchange and of the two ways from there."""
+    for rank in range(len(hosts)):
+        program, direct, ordinary, here = program_of(name, algorithm, rank, hosts)
+        kinds = [type(step) for step in program.steps]
+        look, skip = kinds.index(FindPeers), kinds.index(Skip)
+        steps = program.steps[:look], program.steps[look + 1 : skip], program.steps[skip + 1 :]
+        assert program.steps[look].otherwise == skip + 1, "the ordinary program follows"
+        assert program.steps[skip].to == len(program.steps)
+        yield program, direct, ordinary, here, steps
+
+
 CASES = [
     ("allreduce", "ring", (0, 0, 0)),
     ("allreduce", "recursive_doubling", (0,) * 4),
@@ -36,26 +48,16 @@ CASES = [
 
 @pytest.mark.parametrize("name, algorithm, hosts", CASES)
 def test_the_steps_of_both_ways(name, algorithm, hosts):
-    for rank in range(len(hosts)):
-        program, direct, ordinary, here = program_of(name, algorithm, rank, hosts)
-        kinds = [type(step) for step in program.steps]
-        look, skip = kinds.index(FindPeers), kinds.index(Skip)
-        assert program.steps[look].otherwise == skip + 1, "the ordinary program follows"
-        assert program.steps[skip].to == len(program.steps)
-        after = program.steps[skip + 1 :]
-        assert [type(step) for step in after] == [type(step) for step in ordinary.steps]
-        closing = 0 if direct.has_messages else skip - look - 1 - len(direct.program.steps) - len(direct.after.steps)
+    for _, direct, ordinary, here, (_, found, otherwise) in ways_of(name, algorithm, hosts):
+        assert [type(step) for step in otherwise] == [type(step) for step in ordinary.steps]
+        closing = 0 if direct.has_messages else len(found) - len(direct.program.steps) - len(direct.after.steps)
         assert closing >= 0 and (closing > 0) == (not direct.has_messages and len(here) > 1)
 
 
 @pytest.mark.parametrize("name, algorithm, hosts", CASES)
 def test_each_way_starts_its_own_messages_and_waits_for_them(name, algorithm, hosts):
-    for rank in range(len(hosts)):
-        program, _, _, here = program_of(name, algorithm, rank, hosts)
-        kinds = [type(step) for step in program.steps]
-        look, skip = kinds.index(FindPeers), kinds.index(Skip)
-        ways = program.steps[:skip], program.steps[:look] + program.steps[skip + 1 :]
-        for steps in ways:
+    for program, _, _, here, (exchange, found, otherwise) in ways_of(name, algorithm, hosts):
+        for steps in (exchange + found, exchange + otherwise):
             started = [step.message for step in steps if type(step) is Start]
             assert sorted(started) == sorted(step.message for step in steps if type(step) is Wait)
             assert len({*started}) == len(started)
@@ -76,12 +78,7 @@ def test_the_table_of_positions_is_at_the_beginning_of_scratch(name, algorithm, 
 
 @pytest.mark.parametrize("name, algorithm, hosts", CASES)
 def test_rounds_follow_one_another(name, algorithm, hosts):
-    for rank in range(len(hosts)):
-        program, *_ = program_of(name, algorithm, rank, hosts)
-        ends = [i for i, step in enumerate(program.steps) if type(step) in (FindPeers, Skip)]
-        rounds = [
-            {program.messages[step.message].round for step in steps if type(step) is Start}
-            for steps in (program.steps[: ends[0]], program.steps[ends[0] : ends[1]], program.steps[ends[1] :])
-        ]
+    for program, *_, ways in ways_of(name, algorithm, hosts):
+        rounds = [{program.messages[step.message].round for step in steps if type(step) is Start} for steps in ways]
         used = [one for one in rounds if one]
         assert all(max(one) < min(other) for one, other in pairwise(used))
