@@ -35,18 +35,39 @@ def native(comm: MPI.Intracomm, method: str, why: NeedsNativeMPI, given: dict[st
     waits = method in (*BLOCKING, *REDUCING) and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
     if not waits and not method.startswith("I"):  # it may block
         drain(attached(comm))
+    types: dict[int, MPI.Datatype] = {}
+    if method.endswith("_init"):
+        given = given | {name: _with_own_type(given[name], types) for name in ("sendbuf", "recvbuf")}
     function = getattr(MPI.Intracomm, f"I{method.lower()}" if waits else method)
     names = [name for name in inspect.signature(function).parameters if name in given]
     request = function(comm, **{name: given[name] for name in names})
     if waits:
         until(request.Test, f"the native {method} on rank {comm.rank} of {comm.size}")
         return request
-    return _keeping(request, given)
+    return _keeping(request, given, types)
 
 
-def _keeping(request: MPI.Request, given: dict[str, Any]) -> MPI.Request:
+def _with_own_type(spec: Any, types: dict[int, MPI.Datatype]) -> Any:
+    """The same buffer with a duplicate of its datatype; `types` has the duplicates by handle.
+
+    Persistent collectives of Open MPI still read a datatype that the program has freed.
+    """
+    last = spec[-1] if isinstance(spec, list | tuple) and spec else None
+    if not isinstance(last, MPI.Datatype) or last == MPI.DATATYPE_NULL or last.is_predefined:
+        return spec
+    if last.handle not in types:
+        types[last.handle] = last.Dup()
+    return [*spec[:-1], types[last.handle]]
+
+
+def _keeping(request: MPI.Request, given: dict[str, Any], types: dict[int, MPI.Datatype]) -> MPI.Request:
     """The same request, which keeps the arguments alive: mpi4py does not do so for reductions and for `Iallgatherv`."""
-    kept = (_KeptPersistent if isinstance(request, MPI.Prequest) else _Kept)(request)
+    kept: _Kept | _KeptPersistent
+    if isinstance(request, MPI.Prequest):
+        kept = _KeptPersistent(request)
+        kept.types = list(types.values())
+    else:
+        kept = _Kept(request)
     kept.arguments = given
     return kept
 
@@ -57,3 +78,10 @@ class _Kept(MPI.Request):
 
 class _KeptPersistent(MPI.Prequest):
     arguments: dict[str, Any]
+    types: list[MPI.Datatype]  # that belong to the request
+
+    def Free(self) -> None:
+        """Free the request and its datatypes."""
+        super().Free()
+        while self.types:
+            self.types.pop().Free()
