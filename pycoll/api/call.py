@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from mpi4py import MPI
@@ -13,7 +12,7 @@ from ..base import settings
 from ..runtime.attach import attach, channels, is_new
 from ..runtime.dispatch import Call, Reader, prepare
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.progress import advanced_elsewhere, tasks
+from ..runtime.progress import tasks
 from ..runtime.slots import NUMBERS
 
 NO_FRONT = core.NoFront()
@@ -60,7 +59,6 @@ def run_carefully(call: Call) -> Any:
     if not in_slots and (settings.TIMEOUT or (tasks and not prepared.native)):
         prepared.task(prepared.parts).run()
     else:
-        # its parts belong together; if it is native, MPI blocks while collectives are in flight
-        with interruptions_delayed(), contextlib.nullcontext() if in_slots else advanced_elsewhere():
+        with interruptions_delayed():  # its parts belong together
             prepared.run()
     return prepared.buffers.result

@@ -13,11 +13,8 @@ Write ``comm = pycoll.Comm(MPI.COMM_WORLD)``; the rest of the program does not c
 | lower-case methods (pickled objects), messages, windows, neighborhood collectives | mpi4py, unchanged; if MPI is not CUDA-aware, messages from and to a GPU are staged through host memory |
 | Cartesian, graph and inter-communicators; Ishrink | the classes of mpi4py with the collectives of MPI |
 
-Collectives in flight progress while a method of this class waits for other ranks: a collective, a message, a lower-case
-method, or one that creates a communicator.  In methods that MPI executes, another thread advances them, which requires
-MPI_THREAD_MULTIPLE.  They do not progress in Spawn, Accept and Connect, in methods of windows, files and communicators
-of other classes, or in requests of mpi4py.  Wait for collectives in flight before you call these methods, and wait for
-requests with `pycoll.waitall`.
+Collectives in flight progress in all calls of pycoll; outside of them, in another thread, which requires
+MPI_THREAD_MULTIPLE (see `pycoll.progress_thread`).
 """  # noqa: E501
 
 from __future__ import annotations
@@ -328,23 +325,6 @@ class Comm(CollectiveMethods):
         child = type(self).__new__(type(self), comm)
         begin_attaching(child, self)
         return child, request
-
-
-def _after_meeting(name: str) -> None:
-    """Make a method that creates a communicator with a topology wait first, while collectives in flight progress."""
-    method = getattr(MPI.Intracomm, name)
-
-    @functools.wraps(method)
-    @interruptions_delayed()
-    def make(self: Comm, *args: Any, **kwargs: Any) -> Any:
-        wait_for_ranks(self, name)
-        return method(self, *args, **kwargs)
-
-    setattr(Comm, name, make)
-
-
-for _maker in ("Create_cart", "Create_graph", "Create_dist_graph", "Create_dist_graph_adjacent"):
-    _after_meeting(_maker)
 
 
 # the channels of communicators that `_after_first_meeting` served

@@ -2,8 +2,7 @@
 
 Messages wait until buffers in GPU memory are ready.  If MPI is not CUDA-aware, they are staged through host memory.  If
 only its UCX is CUDA-aware, pycoll packs datatypes with gaps on the GPU.
-While a method blocks, collectives in flight progress in another thread.  Without CuPy, the methods are unchanged until
-the first nonblocking or persistent collective.
+Without CuPy, the methods are those of mpi4py.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from ..arguments.device_arrays import (
 )
 from ..arguments.memory import is_host
 from ..arguments.streams import follow, wait_for_caller
-from ..runtime.progress import advanced_elsewhere, tasks
 from . import pointtopoint
 
 _mpi = MPI.Intracomm
@@ -82,11 +80,7 @@ def _loaded(spec: Any, writable: bool) -> BufferView:
 
 
 class DeviceMessages(MPI.Intracomm):
-    """The methods of mpi4py that pycoll wraps if necessary, because a Python function delays a short message.
-
-    If CuPy is installed, point-to-point methods accept buffers in GPU memory.  From the first nonblocking or persistent
-    collective on, collectives in flight progress in methods that block.
-    """
+    """The methods of mpi4py; if CuPy is installed, point-to-point methods accept buffers in GPU memory."""
 
 
 class _Methods(_mpi):
@@ -196,47 +190,6 @@ def serve_devices() -> None:
         setattr(DeviceMessages, name, getattr(_Methods, name))
     for name in filter(partial(hasattr, MPI.Intracomm), _REFUSING):
         setattr(DeviceMessages, name, _refusing(name))
-    if following:
-        _wrap_blocking()
-
-
-_BLOCKING = (
-    *("Send", "Ssend", "Bsend", "Rsend", "Recv", "Sendrecv", "Sendrecv_replace", "Probe", "Mprobe"),
-    *("send", "ssend", "bsend", "recv", "sendrecv", "probe", "mprobe"),
-    *("barrier", "bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "scan", "exscan"),
-    *("Create_intercomm", "Agree", "Detach_buffer", "Flush_buffer"),
-)
-following: list[str] = []  # the methods in which collectives in flight progress
-
-
-def follow_tasks() -> None:
-    """Make collectives in flight progress in the methods of mpi4py that block; has an effect once."""
-    if not following:
-        following.extend(_BLOCKING)
-        _wrap_blocking()
-
-
-def _wrap_blocking() -> None:
-    for name in following:
-        setattr(DeviceMessages, name, _progressing(getattr(DeviceMessages, name)))
-
-
-def _progressing(method: Any) -> Any:
-    """Wrap a method so that collectives in flight progress while it blocks."""
-
-    def while_tasks_progress(*args: Any) -> Any:
-        with advanced_elsewhere():
-            return method(*args)
-
-    parameters = inspect.signature(method).parameters.values()
-    defaults = {f"default_{p.name}": p.default for p in parameters}
-    wanted = ", ".join(p.name if p.default is p.empty else f"{p.name}=default_{p.name}" for p in parameters)
-    passed = ", ".join(p.name for p in parameters)
-    names = {"tasks": tasks, "method": method, "while_tasks_progress": while_tasks_progress, **defaults}
-    names["__name__"] = __name__  # for `pycoll.base.tracebacks`
-    # from source text: with *args and **kwargs, the wrapper would take five times as long
-    exec(f"def call({wanted}): return while_tasks_progress({passed}) if tasks else method({passed})", names)
-    return functools.wraps(method)(names["call"])
 
 
 if gpu_possible():

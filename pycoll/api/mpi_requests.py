@@ -13,7 +13,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from ..runtime.progress import advanced_elsewhere, progress, tasks, until
+from ..runtime.progress import progress, until
 from .requests import Persistent
 from .requests import Request as OwnRequest
 from .several_requests import AnyRequest, concerned, is_active, is_complete, is_of_mpi
@@ -150,12 +150,7 @@ def _method(name: str) -> Callable[..., Any]:
 
     def call(cls: type, requests: Any, *args: Any, **kwargs: Any) -> Any:
         requests = list(requests)
-        if not _all_of_mpi(requests):
-            return chosen(requests, *args, **kwargs)
-        if tasks and kind.startswith("wait"):
-            with advanced_elsewhere():
-                return native(requests, *args, **kwargs)
-        return native(requests, *args, **kwargs)
+        return (native if _all_of_mpi(requests) else chosen)(requests, *args, **kwargs)
 
     call.__name__, call.__doc__ = name, native.__doc__
     return call

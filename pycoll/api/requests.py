@@ -18,11 +18,10 @@ from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
 from ..runtime.garbage import collect_later, free_dropped
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.progress import InFlight, MachineTask, background, tasks
+from ..runtime.progress import InFlight, MachineTask, asleep, tasks
 from ..runtime.recording import recorder
 from ..runtime.recording.phases import recorded_wait
 from ..runtime.slots import NUMBERS
-from .comm_messages import follow_tasks, following
 from .watched import watch_requests
 
 
@@ -223,7 +222,7 @@ class Persistent(_Waited):
         self.active = False  # started, and completion not reported yet
         self.task: InFlight
         if prepared.is_one_run and isinstance(fixed, core.Run):
-            self.task = MachineTask(fixed, prepared, (tasks, background), None, None, None)
+            self.task = MachineTask(fixed, prepared, tasks, asleep, None, None, None)
         else:
             self.task = prepared.task(lambda: prepared.body(lambda: fixed))
         self.task.done = True
@@ -291,8 +290,6 @@ def start(
     recvcounts: Any = None,
 ) -> Request:
     """Start a nonblocking collective, with the arguments of the blocking one."""
-    if not following:
-        follow_tasks()
     comm = MPI.COMM_WORLD if comm is None else comm
     channel = _channel(comm) if is_new(comm) else channels[comm.handle]
     if read is not read_method:
@@ -312,7 +309,6 @@ def start(
 def initialize(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, **given: Any) -> Persistent:
     """Create a persistent collective; all ranks of the communicator call this together."""
     comm = MPI.COMM_WORLD if comm is None else comm
-    follow_tasks()
     free_dropped()
     call = Call(primitive, comm, read=read, form="persistent", **given)
     return Persistent(prepare(call, attach(comm)))

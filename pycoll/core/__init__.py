@@ -6,18 +6,18 @@ and pycoll runs all calls with messages.
 
 from __future__ import annotations
 
-from .missing import MISSED, NoFlight, NoFront
+from .missing import MISSED, NoFlight, NoFront, NoMover
 
 problem = ""
 try:
-    from .flights import Flight
+    from .flights import Flight, Mover
     from .front import Front, set_constants, uses_of
     from .machine import AREA_SIZE, Program, Slots, Steps, has_loop
     from .messages import FLOATING_POINT_ERRORS, Code, Mailboxes, Run, copied, mailboxes_size
     from .positions import Areas, Positions
 except ImportError as error:
     problem = f"the compiled core is missing: {error}"
-    Flight = NoFlight  # type: ignore[assignment,misc]
+    Flight, Mover = NoFlight, NoMover  # type: ignore[assignment,misc]
 
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Flight",
     "Front",
     "Mailboxes",
+    "Mover",
     "NoFront",
     "Positions",
     "Program",

@@ -41,12 +41,24 @@ static inline void counter_set(counter *c, uint32_t value) {
 #endif
 }
 
+/* A lock for the threads of a process, which is held for a short time. */
+typedef _Atomic int lock;
+
+static inline int lock_taken(lock *l) { return !atomic_exchange_explicit(l, 1, memory_order_acquire); }
+
+static inline void lock_left(lock *l) { atomic_store_explicit(l, 0, memory_order_release); }
+
 static inline void pause_briefly(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ __volatile__("isb");
 #endif
+}
+
+static inline void sleep_for(int64_t nanoseconds) {
+    struct timespec time = {nanoseconds / 1000000000, nanoseconds % 1000000000};
+    nanosleep(&time, NULL);
 }
 
 static inline int64_t nanoseconds_now(void) {

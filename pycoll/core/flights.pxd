@@ -3,16 +3,18 @@ from .messages cimport Run
 
 cdef class Flight:
     cdef Run run
-    cdef list tasks, background, idle
+    cdef list tasks, asleep, idle
     cdef readonly object prepared  # the call: its channel, its name, and what its errors need
     cdef object kept  # the buffers of the caller
     cdef readonly object result
-    cdef public object thread  # that advances it
     cdef public object owner  # a request that lives until it is complete
     cdef public object error
     cdef public bint done
+    cdef int movers  # threads that are moving it; counted while the table is locked
     cdef public double deadline  # of the wait; 0 for none
 
+    cdef void count_mover(self, int change) noexcept nogil
+    cdef bint move(self, Py_ssize_t *places) except -1 nogil
     cpdef begin(self)
     cpdef bint advance(self, bint wait=*) except -1
     cpdef finish(self)

@@ -2,10 +2,16 @@ from typing import Any
 
 from .messages import Run
 
+class Mover:
+    shortest: float
+    longest: float
+    others: int
+    def __init__(self, shortest: float, longest: float) -> None: ...
+    def move(self, seconds: float) -> bool: ...
+
 class Flight:
     prepared: Any
     result: Any
-    thread: int
     owner: object
     error: BaseException | None
     done: bool
@@ -14,7 +20,8 @@ class Flight:
         self,
         run: Run,
         prepared: Any,
-        busy: tuple[list[Any], list[Any]],
+        tasks: list[Any],
+        asleep: list[Any],
         idle: list[Run] | None,
         kept: object,
         result: Any,

@@ -1,12 +1,142 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Collectives in flight that are one run of the machine: the part of `pycoll.runtime.progress.MachineTask` in C."""
+"""Collectives in flight that are one run of the machine: the part of `pycoll.runtime.progress.MachineTask` in C.
+
+They are in a table, so that any thread can move them on without the lock of the interpreter.
+"""
 
 from cpython.list cimport PyList_GET_SIZE
-from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+from libc.stdlib cimport realloc
+
+from .messages cimport Run
+
+cdef extern from "atomics.h" nogil:
+    ctypedef int lock
+    int lock_taken(lock *l)
+    void lock_left(lock *l)
+    int64_t nanoseconds_now()
+    void sleep_for(int64_t nanoseconds)
+    int sched_yield()
 
 cdef enum:
     MOST_IDLE = 16  # the most complete runs that are kept for later calls of a kind
     MOST_SCRATCH = 1 << 16  # the most bytes of scratch that each of them may have
+
+cdef PyObject **table = NULL  # of flights, each of which `tasks` keeps alive
+cdef int count = 0, capacity = 0
+cdef lock table_lock
+
+
+cdef void lock_table() noexcept nogil:
+    while not lock_taken(&table_lock):
+        sched_yield()
+
+
+cdef int add(Flight flight) except -1:
+    global table, count, capacity
+    cdef PyObject **longer
+    lock_table()
+    if count == capacity:
+        longer = <PyObject **>realloc(table, (2 * capacity + 8) * sizeof(PyObject *))
+        if longer == NULL:
+            lock_left(&table_lock)
+            raise MemoryError
+        table, capacity = longer, 2 * capacity + 8
+    table[count] = <PyObject *>flight
+    count += 1
+    lock_left(&table_lock)
+    return 0
+
+
+cdef int remove(Flight flight) except -1:
+    """Remove a flight, and wait until no thread moves it."""
+    global count
+    cdef int i
+    cdef bint moving
+    lock_table()
+    for i in range(count):
+        if table[i] == <PyObject *>flight:
+            count -= 1
+            table[i] = table[count]
+            break
+    moving = flight.movers > 0
+    lock_left(&table_lock)
+    while moving:
+        with nogil:
+            sched_yield()
+            lock_table()
+            moving = flight.movers > 0
+            lock_left(&table_lock)
+    return 0
+
+
+cdef PyObject *hold(int number) noexcept nogil:
+    """The flight at this place of the table, which a thread is about to move; NULL if there is none."""
+    cdef PyObject *found = NULL
+    lock_table()
+    if number < count:
+        found = table[number]
+        (<Flight>found).count_mover(1)
+    lock_left(&table_lock)
+    return found
+
+
+cdef void release(PyObject *held) noexcept nogil:
+    lock_table()
+    (<Flight>held).count_mover(-1)
+    lock_left(&table_lock)
+
+
+cdef class Mover:
+    """Moves on the collectives in flight, without the lock of the interpreter where no Python runs in them.
+
+    Parameters
+    ----------
+    shortest, longest : float
+        The time between two looks at them, in seconds: the shortest if they moved, else longer and longer.
+
+    Attributes
+    ----------
+    others : int
+        How many others want to progress; `move` then returns.
+    """
+
+    cdef public double shortest, longest
+    cdef public int others
+
+    def __init__(self, double shortest, double longest):
+        self.shortest, self.longest = shortest, longest
+
+    def move(self, double seconds):
+        """Move them on for some seconds; with 0, as long as there are no others.
+
+        Returns earlier if none are left, or if one is complete; False if there were none.
+        """
+        cdef int64_t nap = 0, end = nanoseconds_now() + <int64_t>(seconds * 1e9)
+        cdef Py_ssize_t before = -1, places
+        cdef PyObject *held = NULL
+        cdef bint complete = False, late = False, found = count > 0
+        cdef int number
+        try:
+            with nogil:
+                while count and not (complete or late):
+                    nap = max(<int64_t>(self.shortest * 1e9), min(nap, <int64_t>(self.longest * 1e9)))
+                    sleep_for(nap)
+                    number, places = 0, 0
+                    held = hold(number)
+                    while held != NULL:
+                        complete = (<Flight>held).move(&places) or complete
+                        release(held)
+                        number += 1
+                        held = hold(number)
+                    nap = 0 if places != before else 2 * nap
+                    before, late = places, (nanoseconds_now() >= end if seconds else self.others > 0)
+        except BaseException as error:
+            flight = <Flight>held
+            release(held)
+            flight.fail(error)
+        return found
 
 
 cdef class Flight:
@@ -18,8 +148,10 @@ cdef class Flight:
         The run, bound to its buffers.
     prepared : pycoll.runtime.dispatch.Prepared
         The call.
-    busy : tuple of lists
-        The collectives in flight in this process, and the threads that advance them.
+    tasks : list
+        The collectives in flight in this process.
+    asleep : list
+        Holds a function that wakes the thread which moves them, while this thread sleeps.
     idle : list, optional
         Where the run is kept for later calls when it is complete.
     kept : object
@@ -28,9 +160,19 @@ cdef class Flight:
         What `wait` returns.
     """
 
-    def __cinit__(self, Run run, prepared, tuple busy, list idle, kept, result):
+    def __cinit__(self, Run run, prepared, list tasks, list asleep, list idle, kept, result):
         self.run, self.prepared, self.idle, self.kept, self.result = run, prepared, idle, kept, result
-        self.tasks, self.background = busy
+        self.tasks, self.asleep = tasks, asleep
+        self.done = True
+
+    cdef void count_mover(self, int change) noexcept nogil:
+        self.movers += change
+
+    cdef bint move(self, Py_ssize_t *places) except -1 nogil:
+        """Move it on, and add its position to `places`; return whether it is complete now, and was not before."""
+        cdef bint complete = self.run.move()
+        places[0] += self.run.at
+        return complete
 
     @property
     def executable(self):
@@ -44,17 +186,18 @@ cdef class Flight:
 
     cpdef begin(self):
         """Start, and run all steps that need no waiting."""
-        self.thread, self.done = PyThread_get_thread_ident(), False
-        self.tasks.append(self)
+        self.done = False
         self.run.begin()
+        self.tasks.append(self)
+        add(self)
+        if PyList_GET_SIZE(self.asleep):
+            self.asleep[0]()
         self.advance()
 
     cpdef bint advance(self, bint wait=False) except -1:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
-        if self.done or self.run.broken_off:
-            return True
         try:
-            if not self.run.advance(wait):
+            if not (self.done or self.run.broken_off or self.run.advance(wait)):
                 return False
         except BaseException as error:
             if self.run.broken_off:
@@ -65,15 +208,17 @@ cdef class Flight:
             elif self.run.complete:  # a signal handler has raised it
                 self.end()
             raise
+        while self.run.broken_off and not self.done:  # another thread is about to note the error
+            with nogil:
+                sched_yield()
         self.end()
         return True
 
     cpdef finish(self):
         """Wait until it is complete, and raise its error."""
-        if PyList_GET_SIZE(self.tasks) != 1 or PyList_GET_SIZE(self.background) or self.deadline:
+        if PyList_GET_SIZE(self.tasks) != 1 or self.deadline:
             self.finish_with_others()
             return
-        self.thread = PyThread_get_thread_ident()
         self.advance(True)
         if self.error is not None:
             self.raise_error()
@@ -83,6 +228,7 @@ cdef class Flight:
         if self.done:
             return
         self.done, self.owner = True, None
+        remove(self)
         self.tasks.remove(self)
         if not self.run.complete:  # messages are pending
             return

@@ -131,8 +131,12 @@ cdef class Front:
         The slots of the host, if programs run there.
     rank, size : int
         Those of the communicator.
-    busy : tuple of lists
-        The collectives in flight, and the threads that advance them; while there are any, MPI runs nothing here.
+    tasks : list
+        The collectives in flight; while there are any, MPI runs nothing here.
+    background : list
+        Not empty if collectives in flight are to progress often, those of MPI among them.
+    asleep : list
+        See `Flight`.
     uses : list of int
         What each primitive does with its buffers; the last one is the reduce-scatter with counts.
     natives : list of callables
@@ -145,8 +149,7 @@ cdef class Front:
 
     cdef Slots slots
     cdef int rank, size
-    cdef tuple busy
-    cdef list tasks, background
+    cdef list tasks, background, asleep
     cdef list natives
     cdef object task, tags
     cdef list hot  # the last plan of each primitive and kind of call
@@ -155,10 +158,12 @@ cdef class Front:
     cdef int counted
     cdef list uses
 
-    def __cinit__(self, Slots slots, int rank, int size, tuple busy, list uses, list natives, task, tags):
+    def __cinit__(
+        self, Slots slots, int rank, int size, list tasks, list background, list asleep, list uses, list natives, task,
+        tags,
+    ):
         self.slots, self.rank, self.size = slots, rank, size
-        self.busy = busy
-        self.tasks, self.background = busy
+        self.tasks, self.background, self.asleep = tasks, background, asleep
         self.uses, self.natives, self.task, self.tags = uses, natives, task, tags
         self.hot, self.plans = [None] * (KINDS * len(uses)), {}
         self.counts = <long long *>PyMem_Malloc(4 * size * sizeof(long long))
@@ -243,7 +248,9 @@ cdef class Front:
         run.tag = tag
         run.bind(<size_t>send.address, <size_t>recv.address)
         kept = array_of(sendbuf), array_of(recvbuf)
-        cdef Flight task = self.task(run, plan.prepared, self.busy, plan.idle, kept, kept[1] if function else None)
+        cdef Flight task = self.task(
+            run, plan.prepared, self.tasks, self.asleep, plan.idle, kept, kept[1] if function else None
+        )
         task.begin()
         return task
 

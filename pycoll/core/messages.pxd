@@ -5,6 +5,7 @@ from .positions cimport Positions
 from .machine cimport Arithmetic, Step, Steps, Waiting, counter
 
 cdef extern from "mailboxes.h" nogil:
+    ctypedef int lock
     ctypedef struct entry:
         uint32_t tag
         int64_t size
@@ -74,7 +75,7 @@ cdef class Mailboxes(Waiting):
     cdef Test test
     cdef void *byte
     cdef void *comm
-    cdef bint busy  # a thread is in here
+    cdef lock lock  # held by the thread that is in here
     cdef readonly bint near  # some messages travel through mailboxes
     cdef list abandoned  # runs that have ended early: other ranks may access their buffers
 
@@ -90,7 +91,7 @@ cdef class Mailboxes(Waiting):
     cdef void progress(self, Pending *message) noexcept nogil
     cdef int wait(self, Pending *message) except -1 nogil
     cdef int sleep(self, Pending *message) except -1
-    cdef int enter(self) except -1
+    cdef void enter(self) noexcept nogil
     cdef int fail(self, Pending *message) except -1
 
 
@@ -100,7 +101,7 @@ cdef class Run:
     cdef Pending *pending
     cdef char **bases
     cdef int at, length  # the next step, and how many there are
-    cdef bint active  # a thread runs it
+    cdef bint active  # a thread runs it; changes while the mailboxes are locked
     cdef bint in_python  # operands are not aligned
     cdef int errors  # in floating-point arithmetic
     cdef bint aligned  # the buffers of this rank are
@@ -116,6 +117,10 @@ cdef class Run:
     cpdef begin(self)
     cdef int finish(self) except -1
     cpdef bint advance(self, bint wait=*, int until=*) except -1
+    cdef bint taken(self) noexcept nogil
+    cdef void leave(self) noexcept nogil
+    cdef int break_off(self) except -1
+    cdef bint move(self) except -1 nogil
     cdef int go(self, bint wait, int until) except -1 nogil
     cdef int start(self, int number) except -1 nogil
     cdef bint find_peers(self) noexcept nogil

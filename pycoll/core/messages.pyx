@@ -34,6 +34,8 @@ cdef extern from "mailboxes.h" nogil:
     uint32_t bell_announce(counter *bell)
     void bell_sleep(counter *bell, uint32_t value, long nanoseconds)
     void bell_leave(counter *bell)
+    int lock_taken(lock *l)
+    void lock_left(lock *l)
     int copy_from_process(int process, void *to, uint64_t start, size_t size)
     int64_t nanoseconds_now()
     void pause_briefly()
@@ -421,20 +423,18 @@ cdef class Mailboxes(Waiting):
                         sched_yield()
             if message.state == COMPLETE:
                 return 0
-            self.busy = False  # other runs may progress
+            lock_left(&self.lock)  # other runs may progress
             try:
                 nap = self.look(message.peer, first)
             finally:
-                self.enter()
+                with nogil:
+                    self.enter()
             first = False
 
-    cdef int enter(self) except -1:
+    cdef void enter(self) noexcept nogil:
         """Wait until no other thread is in here."""
-        while self.busy:
-            with nogil:
-                sched_yield()
-        self.busy = True
-        return 0
+        while not lock_taken(&self.lock):
+            sched_yield()
 
     cdef int fail(self, Pending *message) except -1:
         """Raise the error of a message."""
@@ -551,33 +551,71 @@ cdef class Run:
 
         Returns whether these steps are complete.
         """
-        cdef bint done
-        if self.mailboxes.busy or self.active:
+        cdef bint done = False
+        if not self.taken():
             if not wait:
                 return False
-            while self.active:
-                with nogil:
+            with nogil:
+                while not self.taken():
                     sched_yield()
-            self.mailboxes.enter()
-        self.mailboxes.busy = self.active = True
         if until < 0:
             until = self.length
         try:
-            if self.code.short:
+            if self.broken_off:  # by another thread
+                done = True
+            elif self.code.short:
                 done = self.go(wait, until)
             else:
                 with nogil:
                     done = self.go(wait, until)
         except BaseException:
-            self.broken_off = True
-            self.mailboxes.abandoned.append(self)
+            self.break_off()
             raise
         finally:
-            self.mailboxes.busy = self.active = False
+            self.leave()
         if self.at == self.length and (self.errors or self.error is not None):
             self.error, self.errors = self.mailboxes.arithmetic_error(self.errors, self.error), 0
         if wait:
             self.mailboxes.end_run()
+        return done
+
+    cdef bint taken(self) noexcept nogil:
+        """Whether this thread may run it now: no other one does, or runs another one of its communicator."""
+        if not lock_taken(&self.mailboxes.lock):
+            return False
+        if self.active:
+            lock_left(&self.mailboxes.lock)
+            return False
+        self.active = True
+        return True
+
+    cdef void leave(self) noexcept nogil:
+        self.active = False
+        lock_left(&self.mailboxes.lock)
+
+    cdef int break_off(self) except -1:
+        """Note that it cannot continue, and keep it: other ranks may access its buffers."""
+        self.broken_off = True
+        self.mailboxes.abandoned.append(self)
+        return 0
+
+    cdef bint move(self) except -1 nogil:
+        """Run all steps that need no waiting, in a thread that only has the lock of the interpreter where Python runs.
+
+        Returns whether it is complete now, and was not before.
+        """
+        cdef bint done = False, fine = False
+        if not self.taken():
+            return False
+        try:
+            if self.at < self.length and not self.broken_off:
+                done = self.go(False, self.length)
+            fine = True
+        finally:
+            if not fine:
+                with gil:
+                    self.break_off()
+            self.leave()
         return done
 
     cdef int go(self, bint wait, int until) except -1 nogil:
@@ -655,7 +693,7 @@ cdef class Run:
     cdef int call(self, tuple where) except -1:
         """Compute in Python, which returns the exception of a signal handler that was raised meanwhile."""
         self.errors |= fetestexcept(ERRORS)
-        self.mailboxes.busy = False  # it may call handlers of signals, which may call anything
+        lock_left(&self.mailboxes.lock)  # it may call handlers of signals, which may call anything
         try:
             interruption = self.code.compute_in_python(*where)
             if self.mailboxes.interruption is None:
@@ -663,6 +701,7 @@ cdef class Run:
         except (ArithmeticError, Warning) as error:  # other ranks wait for the next steps
             self.error = self.error or error
         finally:
-            self.mailboxes.enter()
+            with nogil:
+                self.mailboxes.enter()
         feclearexcept(ERRORS)  # it reports errors itself
         return 0

@@ -32,3 +32,16 @@ class NoFront:
 
 class NoFlight:
     """A class without instances."""
+
+
+class NoMover:
+    """It has nothing to move."""
+
+    others = 0
+
+    def __init__(self, shortest: float, longest: float) -> None:
+        self.shortest, self.longest = shortest, longest
+
+    def move(self, seconds: float) -> bool:
+        """Return False: there are no collectives in flight that it could move on."""
+        return False

@@ -63,8 +63,8 @@ class DistributedDataParallel(Driver):
     bucket is averaged at once.  All ranks average the buckets in the same order.
 
     In each step, call `ready` with the gradient of each parameter, in any order; then `synchronize` returns the
-    averages.  Communication makes progress in `ready`, `progress` and `synchronize`.  With `pycoll.progress_thread`, it
-    makes progress all the time.
+    averages.  Communication makes progress in `ready`, `progress` and `synchronize`, and each millisecond in another
+    thread; with `pycoll.progress_thread`, more often.
 
     References
     ----------

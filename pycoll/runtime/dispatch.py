@@ -30,7 +30,7 @@ from .bind import lowered
 from .channel import KEPT_SCRATCH, Channel
 from .executable import Executable, run_all
 from .failures import TOLERANT
-from .progress import Task
+from .progress import InFlight, MachineTask, Task, asleep, tasks
 from .recording import recorder
 
 if TYPE_CHECKING:
@@ -266,8 +266,10 @@ class Prepared:
         one = self.simple and not (self.native or recorder.current or settings.TIMEOUT)
         return one and self.buffers.memory is HOST and self.channel.mailboxes is not None
 
-    def in_flight(self) -> Task:
-        """A task that runs all parts while other calls run."""
+    def in_flight(self) -> InFlight:
+        """What runs all parts while other calls run."""
+        if self.is_one_run:
+            return MachineTask(self.executable(), self, tasks, asleep, None, None, None)  # type: ignore[arg-type]
         if not self.native:
             return self.task(self.parts)
         self.open()  # now, because native collectives must start in the same order on all ranks

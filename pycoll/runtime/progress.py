@@ -1,13 +1,14 @@
 """Tasks: collectives in flight, each of which progresses as soon as the message that it waits for has arrived.
 
-The tasks of a thread progress while that thread is in a call of pycoll: while it waits for one of them, tests one, or
-runs another collective.  `progress_thread` makes them progress in the background.
+They progress while the program is in a call of pycoll: while it waits for one of them, tests one, or runs another
+collective.  Otherwise a thread in the background moves them on every millisecond, or more often with `progress_thread`;
+it needs MPI_THREAD_MULTIPLE.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
+import contextvars
 import os
 import threading
 import time
@@ -47,7 +48,6 @@ class InFlight(ABC):
     # in the class, so that a task is created faster
     error: BaseException | None = None
     done = False
-    thread = 0  # that advances it
     owner: object = None  # a request that lives until the collective is complete
     deadline = 0.0  # of the wait; 0 means that `settings.TIMEOUT` holds
     _limit = 0.0  # seconds from `set_timeout` to the deadline
@@ -65,6 +65,14 @@ class InFlight(ABC):
     @abstractmethod
     def inside(self) -> bool:
         """Whether it is in the middle of a step, which itself lets the other tasks progress."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it must be advanced in another thread."""
+        return False
+
+    def adopt(self) -> None:  # noqa: B027 - nothing to do, if any thread may
+        """Let this thread advance it from now on."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -100,9 +108,9 @@ class InFlight(ABC):
         self.end()
 
     def poll(self) -> bool:
-        """Advance all tasks of this thread; return whether this one is complete."""
+        """Advance all tasks; return whether this one is complete."""
         if not self.done:
-            self.thread = threading.get_ident()
+            self.adopt()
             progress()
             if self.deadline and not self.done and time.monotonic() > self.deadline:
                 self.give_up()
@@ -140,12 +148,12 @@ class InFlight(ABC):
             raise interruption
 
     def _wait(self) -> None:
-        """Wait until it is complete, while all tasks of this thread progress."""
+        """Wait until it is complete, while all tasks progress."""
         with _lock:  # another thread may be advancing it
-            self.thread = threading.get_ident()
+            self.adopt()
         deadline = self.deadline or (time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else 0.0)
         while not self.done:
-            if not (len(tasks) > 1 or deadline or background):
+            if not (len(tasks) > 1 or deadline):
                 self.advance(wait=True)  # without the lock, so that other threads can run
                 break
             progress()
@@ -196,6 +204,7 @@ class Task(InFlight):
     _executable: Executable | None = None
     _working = False  # between two parts
     _running = False
+    _thread = 0  # that advances it
 
     def __init__(
         self,
@@ -218,13 +227,31 @@ class Task(InFlight):
         """Whether it is in the middle of a step, which itself lets the other tasks progress."""
         return self._running
 
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it must be advanced in another thread."""
+        return self._thread != threading.get_ident()
+
+    def adopt(self) -> None:
+        """Let this thread advance it from now on."""
+        self._thread = threading.get_ident()
+
     def begin(self) -> None:
         """Start, and run all steps that need no waiting."""
-        self.thread, self.done = threading.get_ident(), False
+        self.adopt()
+        self.done, self._context = False, contextvars.copy_context()
         self._parts, self._executable = iter(self._make()), _NOTHING
+        _background.mover.others += 1
         with _lock:
             tasks.append(self)
             self.advance()
+        for wake in asleep:
+            wake()
+
+    def advance_in_background(self) -> None:
+        """Run all steps that need no waiting, in another thread than the one that has begun it."""
+        self.memory.adopt()
+        self._context.run(self.advance)
 
     def advance(self, wait: bool = False) -> bool:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
@@ -262,6 +289,7 @@ class Task(InFlight):
         with _lock:
             if self in tasks:
                 tasks.remove(self)
+                _background.mover.others -= 1
 
 
 class MachineTask(core.Flight, InFlight):
@@ -295,7 +323,9 @@ def _in_words(messages: list[Message]) -> str:
 
 _NOTHING = PythonSteps(Program([], [], 0), [])  # the part before the first
 
-INTERVAL = 20e-6  # seconds between two checks by a thread of the tasks in flight
+INTERVAL = 20e-6  # seconds between two looks at the tasks in flight, if they are to progress often
+LONGEST = 1e-3  # the same, otherwise
+MOST_IDLE = 100  # looks without any task, before this thread sleeps
 
 tasks: list[InFlight] = []
 _lock = threading.RLock()
@@ -305,10 +335,9 @@ background: list[ProgressThread] = []  # at most one
 def progress() -> None:
     """Advance all tasks in flight by the steps that need no waiting."""
     if tasks:
-        me = threading.get_ident()
         with _lock:
             for task in list(tasks):
-                if (background or task.thread == me) and not task.inside:
+                if not (task.inside or task.elsewhere):
                     task.advance()
 
 
@@ -343,11 +372,8 @@ _unfinished: list[Callable[[], object]] = []  # they hold requests, whose memory
 
 
 def pause() -> None:
-    """Yield the core for a moment; for longer if the progress thread advances the tasks."""
-    if background:
-        time.sleep(background[0].interval)
-    else:
-        os.sched_yield()
+    """Yield the core for a moment."""
+    os.sched_yield()
 
 
 def drain(channel: Abandoned | None) -> None:
@@ -361,64 +387,89 @@ def drain(channel: Abandoned | None) -> None:
         )
 
 
-@contextlib.contextmanager
-def advanced_elsewhere() -> Iterator[None]:
-    """Advance the tasks of this thread in another thread while this one is in a blocking call of MPI."""
-    if not tasks or background or MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        yield
-        return
-    me, ended = threading.get_ident(), threading.Event()
+class _Background:
+    """The thread that advances collectives in flight while the threads of the program do something else.
 
-    def go_on() -> None:
-        while not ended.is_set():
-            with _lock:
-                for task in [task for task in tasks if task.thread == me]:
-                    task.memory.adopt()
-                    task.advance()
-            time.sleep(INTERVAL)
+    It begins with the first collective in flight, and sleeps while there are none.  Runs of the machine move on without
+    the lock of the interpreter.
+    """
 
-    thread = threading.Thread(target=go_on, name="pycoll meanwhile", daemon=True)
-    with interruptions_delayed():  # the thread must have ended before another one advances the same tasks
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+    def __init__(self) -> None:
+        self.mover = core.Mover(LONGEST, LONGEST)
+        self._thread: threading.Thread | None = None
+        self._awake = threading.Event()
+        self._ended = False
+
+    def wake(self) -> None:
+        """Begin, or go on."""
+        asleep.clear()
+        self._awake.set()
+        if self._thread is None and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+            self._thread = threading.Thread(target=self._run, name="pycoll progress", daemon=True)
+            self._thread.start()
+            atexit.register(self._end)
+
+    def _run(self) -> None:
+        rest, idle = LONGEST, 0
+        before: list[tuple[int, int, int]] = []
+        while not self._ended:
+            places = _places_of_others()
+            rest = self.mover.shortest if places != before or not places else min(2 * rest, self.mover.longest)
+            before = places
+            if not self.mover.move(rest if places else 0):
+                time.sleep(rest)
+            _advance_others()
+            idle = 0 if tasks else idle + 1
+            if idle > MOST_IDLE:
+                self._sleep()
+
+    def _sleep(self) -> None:
+        self._awake.clear()
+        asleep.append(self.wake)
+        if not (tasks or self._ended):
+            self._awake.wait()
+
+    def _end(self) -> None:
+        """End before MPI is finalized."""
+        self._ended = True
+        self.mover.others += 1  # so that it returns
+        self.wake()
+        assert self._thread
+        self._thread.join()
 
 
-def _places() -> list[tuple[int, int, int]]:
-    """The positions of all tasks, for comparison."""
-    return [task.place for task in list(tasks)]
+def _others() -> list[Task]:
+    """The tasks in flight that are not runs of the machine."""
+    return [task for task in list(tasks) if isinstance(task, Task)]
+
+
+def _places_of_others() -> list[tuple[int, int, int]]:
+    return [task.place for task in _others()]
+
+
+def _advance_others() -> None:
+    with _lock:
+        for task in _others():
+            if not (task.done or task.inside):
+                task.advance_in_background()
+
+
+_background = _Background()
+asleep: list[Callable[[], None]] = [_background.wake]  # what wakes the thread, while it sleeps
 
 
 class ProgressThread:
-    """A thread that advances collectives in flight until `stop`, or the end of its `with` block."""
+    """Collectives in flight progress often in the background until `stop`, or the end of its `with` block."""
 
     def __init__(self, interval: float, longest: float) -> None:
-        self.interval, self._longest = interval, longest
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pycoll progress", daemon=True)
-        self._thread.start()
-        atexit.register(self.stop)
-
-    def _run(self) -> None:
-        rest, before = self.interval, _places()
-        while not self._stop.is_set():
-            for task in list(tasks):
-                task.memory.adopt()
-            progress()
-            places = _places()
-            rest = self.interval if places != before else min(2 * rest, self._longest)
-            before = places
-            time.sleep(rest)
+        self._mover = _background.mover
+        self._mover.shortest, self._mover.longest = interval, longest
 
     def stop(self) -> None:
-        """Stop the thread; collectives in flight then progress in Test, Wait and other calls again."""
-        self._stop.set()
-        self._thread.join()
-        atexit.unregister(self.stop)
-        background.clear()
+        """Let collectives in flight progress as often as before."""
+        if self in background:
+            background.clear()
+            self._mover.shortest = self._mover.longest = LONGEST
 
     def __enter__(self) -> ProgressThread:
         return self
@@ -428,7 +479,7 @@ class ProgressThread:
 
 
 def progress_thread(interval: float = INTERVAL, longest: float = 1e-3) -> ProgressThread:
-    """Start a background thread in which collectives in flight progress while the program computes.
+    """Let collectives in flight progress often while the program computes: without this, each millisecond.
 
     Parameters
     ----------
@@ -441,25 +492,22 @@ def progress_thread(interval: float = INTERVAL, longest: float = 1e-3) -> Progre
     Returns
     -------
     ProgressThread
-        The thread, a context manager; its method `stop` stops it.
+        A context manager; its method `stop` ends this.
 
     Raises
     ------
     RuntimeError
-        If MPI was not initialized with MPI_THREAD_MULTIPLE, if there is already a progress thread, or if collectives
-        are in flight.
+        If MPI was not initialized with MPI_THREAD_MULTIPLE, or if `progress_thread` is in effect already.
 
     Notes
     -----
-    The thread combines in the default error state of NumPy.
+    Programs in host memory progress in a thread without the lock of the Python interpreter.
     """
     check_real("interval", interval)
     check_real("longest", longest)
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError("progress_thread needs MPI_THREAD_MULTIPLE, but MPI was initialized with a lower level")
-    if background or tasks:
-        raise RuntimeError(
-            "progress_thread: " + ("there is one already" if background else "collectives are in flight")
-        )
+    if background:
+        raise RuntimeError("progress_thread: there is one already")
     background.append(ProgressThread(interval, max(interval, longest)))
     return background[0]

@@ -19,7 +19,7 @@ from . import native
 from .channel import Channel
 from .executable import PythonSteps
 from .machine import divisor_of, loop_of
-from .progress import MachineTask, background, tasks
+from .progress import MachineTask, asleep, background, tasks
 from .recording import recorder
 from .recording.steps import Tracer
 
@@ -39,7 +39,7 @@ def new_front(channel: Channel) -> core.Front | core.NoFront:
     uses = [core.uses_of(PRIMITIVES[name]) for name in (*PRIMITIVES, "reduce_scatter")]
     natives = [getattr(comm, name) for name in (*METHODS, *(f"I{name.lower()}" for name in METHODS))]
     return core.Front(
-        channel.slots, comm.rank, comm.size, (tasks, background), uses, natives, MachineTask, channel.tags
+        channel.slots, comm.rank, comm.size, tasks, background, asleep, uses, natives, MachineTask, channel.tags
     )
 
 

@@ -17,6 +17,7 @@ import torch
 from mpi4py import MPI
 from torch._C._distributed_c10d import Work as TorchWork
 
+from pycoll import core
 from pycoll.base.errors import CollectiveInterrupted, CollectiveTimeout
 from pycoll.runtime.progress import INTERVAL, until
 
@@ -362,7 +363,7 @@ class Engine:
     def _run(self) -> None:
         rest = INTERVAL
         before: list[Any] = []
-        others = Others()
+        others, mover = Others(), core.Mover(INTERVAL, LONGEST)
         while not self._ended:
             self._wake.wait()
             with self._lock:
@@ -373,7 +374,8 @@ class Engine:
             longest = LONGEST if others.compute() else IDLE
             rest = INTERVAL if places != before else min(2 * rest, longest)
             before = places
-            time.sleep(rest)
+            if not mover.move(rest):
+                time.sleep(rest)
 
     def _sweep(self) -> list[Work]:
         """Advance all works; return those that are complete, which this thread has taken."""
