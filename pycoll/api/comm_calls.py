@@ -15,11 +15,10 @@ from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import MachineTask
 from ..runtime.slots import METHODS
 from ..selection.choices import primitive_called
-from .call import NO_FRONT, front_of, run_carefully
-from .collectives import allgather
+from .collectives import NO_FRONT, allgather, front_of, run_carefully
 from .comm_messages import DeviceMessages
-from .comm_native import native
-from .requests import NativeRequest, Persistent, Request, initialize, start
+from .comm_native import keeping, native
+from .requests import Persistent, Request, initialize, start
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -60,7 +59,9 @@ class Calls(DeviceMessages):
         """Start the nonblocking form of a method."""
         begun = self._front.start(number, False, algorithm, sendbuf, recvbuf, op, root, recvcounts)
         if begun is not core.MISSED:
-            return Request(begun, None) if type(begun) is MachineTask else NativeRequest(begun, sendbuf, recvbuf)
+            if type(begun) is MachineTask:
+                return Request(begun, None)
+            return keeping(begun, (sendbuf, recvbuf))  # type: ignore[return-value]  # it has the same methods
         method = METHODS[number]
         with interruptions_delayed():  # an interruption must not separate the two collectives
             if recvcounts is None and method == "Reduce_scatter":

@@ -13,6 +13,7 @@ from ..base import settings
 from ..runtime.attach import attached
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import drain, until
+from .watched import watch_request
 
 BLOCKING = (
     *("Barrier", "Bcast", "Scatter", "Scatterv", "Gather", "Gatherv", "Allgather", "Allgatherv"),
@@ -44,7 +45,7 @@ def native(comm: MPI.Intracomm, method: str, why: NeedsNativeMPI, given: dict[st
     if waits:
         until(request.Test, f"the native {method} on rank {comm.rank} of {comm.size}")
         return request
-    return _keeping(request, given, types)
+    return keeping(request, given, types)
 
 
 def _with_own_type(spec: Any, types: dict[int, MPI.Datatype]) -> Any:
@@ -60,24 +61,24 @@ def _with_own_type(spec: Any, types: dict[int, MPI.Datatype]) -> Any:
     return [*spec[:-1], types[last.handle]]
 
 
-def _keeping(request: MPI.Request, given: dict[str, Any], types: dict[int, MPI.Datatype]) -> MPI.Request:
+def keeping(request: MPI.Request, arguments: object, types: dict[int, MPI.Datatype] | None = None) -> MPI.Request:
     """The same request, which keeps the arguments alive: mpi4py does not do so for reductions and for `Iallgatherv`."""
     kept: _Kept | _KeptPersistent
     if isinstance(request, MPI.Prequest):
         kept = _KeptPersistent(request)
-        kept.types = list(types.values())
+        kept.types = list((types or {}).values())
     else:
         kept = _Kept(request)
-    kept.arguments = given
+    kept.arguments = arguments
     return kept
 
 
 class _Kept(MPI.Request):
-    arguments: dict[str, Any]
+    arguments: object
 
 
 class _KeptPersistent(MPI.Prequest):
-    arguments: dict[str, Any]
+    arguments: object
     types: list[MPI.Datatype]  # that belong to the request
 
     def Free(self) -> None:
@@ -85,3 +86,6 @@ class _KeptPersistent(MPI.Prequest):
         super().Free()
         while self.types:
             self.types.pop().Free()
+
+
+watch_request(_Kept, "Wait")

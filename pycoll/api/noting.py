@@ -25,12 +25,11 @@ def note_calls(owner: Any, names: Iterable[str], method: bool) -> None:
             setattr(owner, name, _noting(getattr(owner, name), name, method))
 
 
-def note_requests(persistent: Any, requests: Iterable[Any]) -> None:
-    """Replace methods of requests; see `pycoll.api.watched.watch_requests`."""
+def note_request(kind: Any, method: str) -> None:
+    """Replace a method of requests; see `pycoll.api.watched.watch_request`."""
     if _watched():
-        persistent.Start = _noting_start(persistent.Start)
-        for kind in requests:
-            kind.Wait = _noting_wait(kind.Wait)
+        noting = _noting_start if method == "Start" else _noting_wait
+        setattr(kind, method, noting(getattr(kind, method)))
 
 
 def _watched() -> bool:
@@ -130,9 +129,9 @@ def _noting_wait(wait: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def _place_of(roll: RollCall, request: Any) -> int:
-    channel = getattr(request.task, "channel", None)
+    channel = getattr(getattr(request, "task", None), "channel", None)
     return (channel.place if channel else 0) or roll.first
 
 
 def _primitive(request: Any) -> str:
-    return str(getattr(request.task, "name", "a collective of MPI")).partition(" on rank")[0]
+    return str(getattr(getattr(request, "task", None), "name", "a collective of MPI")).partition(" on rank")[0]

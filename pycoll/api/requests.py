@@ -12,7 +12,6 @@ from mpi4py import MPI
 
 from .. import core
 from ..arguments.mpi_arguments import read as read_method
-from ..runtime import progress
 from ..runtime.attach import attach, attached, channels, check_communicator, is_new
 from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
@@ -22,15 +21,21 @@ from ..runtime.progress import InFlight, MachineTask, asleep, tasks
 from ..runtime.recording import recorder
 from ..runtime.recording.phases import recorded_wait
 from ..runtime.slots import NUMBERS
-from .watched import watch_requests
+from .watched import watch_request
 
 
-class _Waited:
-    """The methods that all requests have, as in mpi4py."""
+class Request:
+    """A collective in flight.
 
-    task: InFlight
-    active: bool  # its completion has not been reported yet
-    _result: Any
+    Notes
+    -----
+    It progresses in all calls of pycoll, and in another thread (see `pycoll.progress_thread`).  The buffers must not be
+    modified or freed until it is complete.
+    """
+
+    def __init__(self, task: InFlight, result: Any) -> None:
+        self.task, self._result = task, result
+        self.active = True  # its completion has not been reported yet
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Test whether the collective is complete.
@@ -143,68 +148,16 @@ class _Waited:
         """Raise MPI.Exception: the MPI standard does not allow a collective to be cancelled."""
         raise MPI.Exception(MPI.ERR_REQUEST)
 
+    def Free(self) -> None:
+        """Raise MPI.Exception: the MPI standard does not allow the request of a collective in flight to be freed."""
+        raise MPI.Exception(MPI.ERR_REQUEST)
+
     def forget_result(self) -> None:
         """Let `wait` return None, as in mpi4py."""
         self._result = None
 
 
-class Request(_Waited):
-    """A collective in flight.
-
-    Notes
-    -----
-    It progresses in `Test` and `Wait` of any request, and in any other call of pycoll.  The buffers must not be
-    modified or freed until it is complete.
-    """
-
-    def __init__(self, task: InFlight, result: Any) -> None:
-        self.task, self._result, self.active = task, result, True
-
-    def Free(self) -> None:
-        """Raise MPI.Exception: the MPI standard does not allow the request of a collective in flight to be freed."""
-        raise MPI.Exception(MPI.ERR_REQUEST)
-
-
-class NativeRequest(Request):
-    """A native collective in flight.
-
-    It keeps its buffers alive, because mpi4py does not do so for reductions and for `Iallgatherv`.
-    """
-
-    active, done, _result = True, False, None  # in the class, so that a request is created faster
-
-    def __init__(self, request: MPI.Request, *buffers: Any) -> None:
-        self._request, self._buffers = request, buffers
-
-    @property
-    def task(self) -> Any:  # type: ignore[override]
-        """The object that is polled: the request itself."""
-        return self
-
-    def Wait(self, status: MPI.Status | None = None) -> bool:
-        """Wait until the collective is complete; returns True."""
-        if tasks:
-            with interruptions_delayed():
-                progress.until(self._request.Test, "a nonblocking collective of MPI")
-        else:
-            self._request.Wait()
-        self.active, self.done, self._buffers = False, True, ()
-        return True
-
-    def poll(self) -> bool:
-        """Advance all tasks of this thread; return whether the collective is complete."""
-        progress.progress()
-        self.done = self.done or self._request.Test()
-        return self.done
-
-    def raise_error(self) -> None:
-        """Do nothing: MPI raises its errors itself."""
-
-    def give_up(self) -> None:
-        """Do nothing: the waiting function raises the timeout."""
-
-
-class Persistent(_Waited):
+class Persistent(Request):
     """A collective on fixed buffers, which can be started many times.
 
     Notes
@@ -214,18 +167,16 @@ class Persistent(_Waited):
     """
 
     def __init__(self, prepared: Prepared) -> None:
-        self._prepared, self._result = prepared, prepared.buffers.result
         prepared.open()
         self._fixed = fixed = prepared.executable()
-        self._freed = False
-        self._finalizer = collect_later(self, fixed)
-        self.active = False  # started, and completion not reported yet
-        self.task: InFlight
         if prepared.is_one_run and isinstance(fixed, core.Run):
-            self.task = MachineTask(fixed, prepared, tasks, asleep, None, None, None)
+            task: InFlight = MachineTask(fixed, prepared, tasks, asleep, None, None, None)
         else:
-            self.task = prepared.task(lambda: prepared.body(lambda: fixed))
-        self.task.done = True
+            task = prepared.task(lambda: prepared.body(lambda: fixed))
+        super().__init__(task, prepared.buffers.result)
+        self.active, task.done = False, True  # until it is started
+        self._prepared, self._freed = prepared, False
+        self._finalizer = collect_later(self, fixed)
 
     def Start(self) -> None:
         """Start the collective.
@@ -314,4 +265,5 @@ def initialize(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, 
     return Persistent(prepare(call, attach(comm)))
 
 
-watch_requests(Persistent, (_Waited, NativeRequest, Persistent))
+watch_request(Request, "Wait")
+watch_request(Persistent, "Start")

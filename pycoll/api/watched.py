@@ -26,9 +26,9 @@ def watch(owner: Any, names: Iterable[str], method: bool = False) -> None:
         note_calls(owner, names, method)
 
 
-def watch_requests(persistent: Any, requests: Iterable[Any]) -> None:
-    """Replace the methods that start persistent collectives, and those that wait for collectives in flight."""
+def watch_request(kind: Any, method: str) -> None:
+    """Replace a method of a class of requests, Start or Wait, by one that notes when it begins and ends."""
     if settings.WATCH:
-        from .noting import note_requests
+        from .noting import note_request
 
-        note_requests(persistent, requests)
+        note_request(kind, method)

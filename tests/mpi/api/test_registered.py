@@ -190,6 +190,7 @@ def test_collectives_in_flight_at_the_same_time(comm, memory):
     room = [pycoll.zeros((6, SIZE * COUNT), np.float32, comm=comm) for _ in range(2)]
     for row in range(6):
         room[0][row] = room[1][row] = RANK + row
+    memory[0][:COUNT] = RANK
     requests = [pycoll.ialltoall(MPI.IN_PLACE, room[0][row], comm=comm) for row in range(6)]
     requests += [pycoll.iallreduce(MPI.IN_PLACE, room[1][row], comm=comm) for row in range(6)]
     blocking = pycoll.allreduce(memory[0][:COUNT], memory[1][:COUNT], comm=comm)

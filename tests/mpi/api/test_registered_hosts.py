@@ -8,7 +8,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.api import call as api_call
+from pycoll.api import collectives as api
 from pycoll.parallel import SGD, ParameterServer
 from pycoll.runtime import channel
 from pycoll.runtime.attach import attach
@@ -126,7 +126,7 @@ def test_calls_in_a_loop_are_checked_and_bound_once(comm, memory, monkeypatch, p
     expected = call.reference()
     for _ in range(2):
         call.run(memory)
-    for module, name in [(api_call, "prepare"), (channel, "bind")]:
+    for module, name in [(api, "prepare"), (channel, "bind")]:
         monkeypatch.setattr(module, name, None)
     for _ in range(2):
         np.testing.assert_array_equal(call.run(memory), expected)
