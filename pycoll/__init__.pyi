@@ -23,7 +23,7 @@ from .api.collectives import (
     scatter,
     scatterv,
 )
-from .api.comm import Comm
+from .api.comm import Cartcomm, Comm, Distgraphcomm, Graphcomm
 from .api.explain import explain
 from .api.nonblocking import (
     allgather_init,
@@ -116,9 +116,12 @@ __version__: str
 __all__ = [
     "AVG",
     "AlgorithmName",
+    "Cartcomm",
     "CollectiveInterrupted",
     "CollectiveTimeout",
     "Comm",
+    "Distgraphcomm",
+    "Graphcomm",
     "MismatchError",
     "Persistent",
     "RankFailed",

@@ -33,7 +33,7 @@ from ..arguments.check_buffers import check_buffers
 from ..arguments.mpi_arguments import read_varying
 from ..arguments.ops import OpName
 from ..base import settings
-from ..runtime.attach import attach, channels, is_new
+from ..runtime.attach import attach, channels
 from ..runtime.dispatch import Call, Reader, prepare
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import tasks
@@ -677,12 +677,9 @@ def front_of(comm: Any) -> core.Front | core.NoFront:
         return NO_FRONT
 
 
+@interruptions_delayed()  # all this belongs together
 def run_carefully(call: Call) -> Any:
     """Check the arguments and run; keep a plan for the next calls of this kind."""
-    if is_new(call.comm):
-        with interruptions_delayed():  # an interruption must not separate this from the collective
-            attach(call.comm)
-            return run_carefully(call)
     prepared = prepare(call, attach(call.comm))
     prepared.remember(call)
     # in slots, a rank that waits lets collectives in flight progress
@@ -690,8 +687,7 @@ def run_carefully(call: Call) -> Any:
     if not in_slots and (settings.TIMEOUT or (tasks and not prepared.native)):
         prepared.task(prepared.parts).run()
     else:
-        with interruptions_delayed():  # its parts belong together
-            prepared.run()
+        prepared.run()
     return prepared.buffers.result
 
 

@@ -11,7 +11,10 @@ Write ``comm = pycoll.Comm(MPI.COMM_WORLD)``; the rest of the program does not c
 | buffers in GPU memory | the schedules of pycoll; datatypes with gaps are packed in GPU memory; reductions of datatypes without a NumPy dtype raise TypeError |
 | buffers in GPU memory without CuPy, or on other devices | the collectives of MPI; a rank sees only its own buffers: all ranks must pass such buffers in the same calls, and CuPy must be installed on all ranks or on none |
 | lower-case methods (pickled objects), messages, windows, neighborhood collectives | mpi4py, unchanged; if MPI is not CUDA-aware, messages from and to a GPU are staged through host memory |
-| Cartesian, graph and inter-communicators; Ishrink | the classes of mpi4py with the collectives of MPI |
+| inter-communicators; Ishrink | the classes of mpi4py with the collectives of MPI |
+
+Communicators that methods make exchange nothing before their first collective.  If that is nonblocking, and names no
+algorithm, MPI runs it, because pycoll could not begin without waiting for other ranks.
 
 Collectives in flight progress in all calls of pycoll; outside of them, in another thread, which requires
 MPI_THREAD_MULTIPLE (see `pycoll.progress_thread`).
@@ -21,18 +24,19 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpi4py import MPI
 
+from ..base import settings
 from ..runtime.attach import (
-    Unfinished,
     attach,
-    attached,
-    begin_attaching,
+    channels,
+    choices_of,
+    explained,
     finish_tasks,
-    limit_explained,
+    inherit,
     revoke,
     shrink,
     wait_for_ranks,
@@ -43,6 +47,10 @@ from ..selection.choices import Choices
 from .comm_nonblocking import CollectiveMethods
 from .watched import watch
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_Kind = TypeVar("_Kind", bound="Comm")
 CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # in mpi4py.MPI; `python -m pycoll.run` replaces them with `Comm` objects
 
 
@@ -54,12 +62,13 @@ class Comm(CollectiveMethods):
     Parameters
     ----------
     comm : MPI.Intracomm, optional
-        The communicator to wrap, which is not duplicated; None is MPI.COMM_NULL.
+        The communicator to wrap, which is not duplicated; None is MPI.COMM_NULL.  If it has a topology, the object is
+        also of the class of mpi4py for this topology.
 
     Raises
     ------
     TypeError
-        If `comm` is an intercommunicator or has a topology.
+        If `comm` is an intercommunicator.
 
     Notes
     -----
@@ -72,20 +81,15 @@ class Comm(CollectiveMethods):
     `info` and ignore it.
     """
 
-    unfinished: Unfinished | None = None  # set by Idup; cleared at first use
-
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Comm:
         """Wrap the communicator, without duplicating it."""
-        if isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL:
-            comm = None
-        plain = comm is None or isinstance(comm, MPI.Intracomm)
-        if not plain or (comm and comm.Get_topology() != MPI.UNDEFINED):
-            raise TypeError(
-                f"pycoll.Comm takes an intracommunicator without a topology, not {comm!r}; "
-                "Cartesian, graph and inter-communicators keep the classes of mpi4py"
-            )
-        if isinstance(comm, Comm):
-            attached(comm)  # complete a pending Idup, which the new object does not know
+        if comm is not None:
+            if comm == MPI.COMM_NULL:
+                comm = None
+            elif not isinstance(comm, MPI.Intracomm):
+                raise TypeError(f"pycoll.Comm takes an intracommunicator, not {comm!r}")
+            elif cls is Comm:
+                cls = _KINDS[comm.Get_topology()]
         return super().__new__(cls, comm)
 
     def __init__(self, comm: MPI.Intracomm | None = None) -> None:
@@ -104,11 +108,11 @@ class Comm(CollectiveMethods):
         Returns
         -------
         MPI.Comm
-            A `pycoll.Comm`, attached at its first use, for an intracommunicator without a topology.  For others, an
-            object of the class of mpi4py.
+            A `pycoll.Comm` for an intracommunicator, attached at its first use.  For others, an object of the class of
+            mpi4py.
         """
         comm = super().fromhandle(handle)
-        return cls.__new__(cls, comm) if type(comm) is MPI.Intracomm else comm
+        return Comm.__new__(Comm, comm) if isinstance(comm, MPI.Intracomm) else comm
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         return self._constant() or super().__reduce__()
@@ -123,7 +127,7 @@ class Comm(CollectiveMethods):
 
         Communicators made from this one inherit them.
         """
-        return self.unfinished.choices if self.unfinished else attach(self).choices
+        return choices_of(self)
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
         """Split the communicator by color, as in mpi4py.
@@ -193,7 +197,111 @@ class Comm(CollectiveMethods):
         """
         return self._child(Comm, super().Create_group, group, tag)
 
-    def Dup(self, info: MPI.Info | None = None) -> Comm:
+    def Create_cart(
+        self, dims: Sequence[int], periods: Sequence[bool] | None = None, reorder: bool = False
+    ) -> Cartcomm:
+        """Create a communicator with a Cartesian topology, as in mpi4py.
+
+        Parameters
+        ----------
+        dims : sequence of int
+            The number of ranks in each dimension.
+        periods : sequence of bool, optional
+            For each dimension, whether it is periodic; by default, none is.
+        reorder : bool, default False
+            Whether MPI may change the order of the ranks.
+
+        Returns
+        -------
+        Cartcomm
+            The new communicator; MPI.COMM_NULL on ranks that are not in the grid.
+        """
+        return self._child(Cartcomm, super().Create_cart, dims, periods, reorder)
+
+    def Create_graph(self, index: Sequence[int], edges: Sequence[int], reorder: bool = False) -> Graphcomm:
+        """Create a communicator with a graph topology, as in mpi4py.
+
+        Parameters
+        ----------
+        index : sequence of int
+            For each rank, the number of neighbors that it and the ranks before it have.
+        edges : sequence of int
+            The neighbors, rank by rank.
+        reorder : bool, default False
+            Whether MPI may change the order of the ranks.
+
+        Returns
+        -------
+        Graphcomm
+            The new communicator; MPI.COMM_NULL on ranks that are not in the graph.
+        """
+        return self._child(Graphcomm, super().Create_graph, index, edges, reorder)
+
+    def Create_dist_graph(
+        self,
+        sources: Sequence[int],
+        degrees: Sequence[int],
+        destinations: Sequence[int],
+        weights: Sequence[int] | None = None,
+        info: MPI.Info = MPI.INFO_NULL,
+        reorder: bool = False,
+    ) -> Distgraphcomm:
+        """Create a communicator with a distributed graph topology, as in mpi4py.
+
+        Parameters
+        ----------
+        sources : sequence of int
+            The ranks of which this rank gives edges.
+        degrees : sequence of int
+            For each of them, the number of these edges.
+        destinations : sequence of int
+            Where the edges go.
+        weights : sequence of int, optional
+            The weights of the edges.
+        info : MPI.Info, optional
+            Hints for the MPI library.
+        reorder : bool, default False
+            Whether MPI may change the order of the ranks.
+
+        Returns
+        -------
+        Distgraphcomm
+            The new communicator.
+        """
+        make = super().Create_dist_graph
+        return self._child(Distgraphcomm, make, sources, degrees, destinations, weights, info, reorder)
+
+    def Create_dist_graph_adjacent(
+        self,
+        sources: Sequence[int],
+        destinations: Sequence[int],
+        sourceweights: Sequence[int] | None = None,
+        destweights: Sequence[int] | None = None,
+        info: MPI.Info = MPI.INFO_NULL,
+        reorder: bool = False,
+    ) -> Distgraphcomm:
+        """Create a communicator with a distributed graph topology, as in mpi4py.
+
+        Parameters
+        ----------
+        sources, destinations : sequence of int
+            The ranks from which edges come to this rank, and to which they go.
+        sourceweights, destweights : sequence of int, optional
+            The weights of these edges.
+        info : MPI.Info, optional
+            Hints for the MPI library.
+        reorder : bool, default False
+            Whether MPI may change the order of the ranks.
+
+        Returns
+        -------
+        Distgraphcomm
+            The new communicator.
+        """
+        make = super().Create_dist_graph_adjacent
+        return self._child(Distgraphcomm, make, sources, destinations, sourceweights, destweights, info, reorder)
+
+    def Dup(self, info: MPI.Info | None = None) -> Self:
         """Duplicate the communicator, as in mpi4py.
 
         Parameters
@@ -208,7 +316,7 @@ class Comm(CollectiveMethods):
         """
         return self._child(type(self), super().Dup, info)
 
-    def Dup_with_info(self, info: MPI.Info) -> Comm:
+    def Dup_with_info(self, info: MPI.Info) -> Self:
         """Duplicate the communicator with other hints, as in mpi4py.
 
         Parameters
@@ -223,7 +331,7 @@ class Comm(CollectiveMethods):
         """
         return self._child(type(self), super().Dup_with_info, info)
 
-    def Clone(self) -> Comm:
+    def Clone(self) -> Self:
         """Duplicate the communicator, as in mpi4py.
 
         Returns
@@ -233,8 +341,7 @@ class Comm(CollectiveMethods):
         """
         return self._child(type(self), super().Clone)
 
-    @interruptions_delayed()
-    def Idup(self, info: MPI.Info | None = None) -> tuple[Comm, MPI.Request]:
+    def Idup(self, info: MPI.Info | None = None) -> tuple[Self, MPI.Request]:
         """Start duplicating the communicator, as in mpi4py.
 
         Parameters
@@ -251,8 +358,7 @@ class Comm(CollectiveMethods):
         """
         return self._later(*super().Idup(info))
 
-    @interruptions_delayed()
-    def Idup_with_info(self, info: MPI.Info) -> tuple[Comm, MPI.Request]:
+    def Idup_with_info(self, info: MPI.Info) -> tuple[Self, MPI.Request]:
         """Start duplicating the communicator with other hints, as in mpi4py.
 
         Parameters
@@ -300,31 +406,66 @@ class Comm(CollectiveMethods):
         if not self._constant():
             super().free()
 
-    @interruptions_delayed()
     def _end(self, end: Callable[[], None]) -> None:
-        try:
-            if channel := attached(self):  # turns a pending Idup into a channel, which is freed with the communicator
-                finish_tasks(channel)  # now, because MPI ignores the errors of callbacks
-        finally:
-            end()
-
-    @interruptions_delayed()
-    def _child(self, kind: type[Comm], make: Callable[..., MPI.Comm], *arguments: Any) -> Comm:
-        wait_for_ranks(self, make.__name__, arguments[0] if make.__name__ == "Create_group" else None)
-        with limit_explained():
-            child = kind.__new__(kind, MPI.Intracomm(make(*arguments)))
-        if child != MPI.COMM_NULL:
+        channel = channels.get(self.handle)
+        if channel is None:
+            return end()
+        with interruptions_delayed():
             try:
-                attach(child).choices.update(self.algorithm)
-            except MPI.Exception:
-                child.Free()
-                raise
-        return child
+                finish_tasks(channel)  # now, because MPI ignores the errors of callbacks
+            finally:
+                end()
 
-    def _later(self, comm: MPI.Intracomm, request: MPI.Request) -> tuple[Comm, MPI.Request]:
-        child = type(self).__new__(type(self), comm)
-        begin_attaching(child, self)
+    def _child(self, kind: type[_Kind], make: Callable[..., MPI.Comm], *arguments: Any) -> _Kind:
+        if settings.TIMEOUT:  # MPI has none
+            wait_for_ranks(self, make.__name__, arguments[0] if make.__name__ == "Create_group" else None)
+        try:
+            made = make(*arguments)
+        except MPI.Exception as error:
+            raise explained(error) from error
+        child: Any = made if type(made) is kind else kind.__new__(kind, made)  # type: ignore[arg-type]
+        inherit(child, self)
+        return child  # type: ignore[no-any-return]
+
+    def _later(self, comm: MPI.Intracomm, request: MPI.Request) -> tuple[Self, MPI.Request]:
+        child: Any = type(self).__new__(type(self), comm)
+        inherit(child, self)
         return child, request
+
+
+class Cartcomm(Comm, MPI.Cartcomm):
+    """A communicator with a Cartesian topology whose collectives run the schedules of pycoll."""
+
+    def Sub(self, remain_dims: Sequence[bool]) -> Cartcomm:
+        """Split the grid into grids of fewer dimensions, as in mpi4py.
+
+        Parameters
+        ----------
+        remain_dims : sequence of bool
+            For each dimension, whether the new grids have it.
+
+        Returns
+        -------
+        Cartcomm
+            The grid of this rank.
+        """
+        return self._child(Cartcomm, super().Sub, remain_dims)
+
+
+class Graphcomm(Comm, MPI.Graphcomm):
+    """A communicator with a graph topology whose collectives run the schedules of pycoll."""
+
+
+class Distgraphcomm(Comm, MPI.Distgraphcomm):
+    """A communicator with a distributed graph topology whose collectives run the schedules of pycoll."""
+
+
+_KINDS: dict[int, type[Comm]] = {
+    MPI.UNDEFINED: Comm,
+    MPI.CART: Cartcomm,
+    MPI.GRAPH: Graphcomm,
+    MPI.DIST_GRAPH: Distgraphcomm,
+}
 
 
 # the channels of communicators that `_after_first_meeting` served

@@ -9,12 +9,16 @@ from mpi4py import MPI
 
 from .. import core
 from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
+from ..arguments.memory import is_host
 from ..arguments.mpi_arguments import read
-from ..runtime.dispatch import Call
+from ..base import settings
+from ..runtime import native as mpi
+from ..runtime.attach import attach, check_communicator, is_new, known_choices
+from ..runtime.dispatch import Call, check
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import MachineTask
 from ..runtime.slots import METHODS
-from ..selection.choices import primitive_called
+from ..selection.choices import algorithm_from_environment, primitive_called
 from .collectives import NO_FRONT, allgather, front_of, run_carefully
 from .comm_messages import DeviceMessages
 from .comm_native import keeping, native
@@ -36,7 +40,7 @@ class Calls(DeviceMessages):
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Self:
         """Wrap the communicator; its front is known after the first call."""
-        made = super().__new__(cls, comm)
+        made = MPI.Intracomm.__new__(cls, comm)  # not `super()`: a class with a topology has several bases
         made._front = NO_FRONT
         return made
 
@@ -94,14 +98,37 @@ class Calls(DeviceMessages):
             return persistent
 
     def _begin(self, begin: Any, method: str, name: str, given: dict[str, Any], info: MPI.Info | None = None) -> Any:
+        primitive = primitive_called(method)
+        to_mpi = given | {"buf": given["recvbuf"]} | ({"info": info} if info else {})
         try:
-            request = begin(primitive_called(method), read, self, **given)
+            if begin is start and is_new(self):
+                check_communicator(self)
+                if _left_to_mpi(Call(primitive, self, **given, read=read, form="nonblocking")):
+                    return native(self, name, "the first collective on a communicator, and nonblocking", to_mpi)
+                attach(self)
+            request = begin(primitive, read, self, **given)
         except NeedsNativeMPI as why:
             why.check_algorithm(given["algorithm"])
-            return native(self, name, why, given | {"buf": given["recvbuf"]} | ({"info": info} if info else {}))
+            return native(self, name, why, to_mpi)
         self._front = front_of(self)
         request.forget_result()
         return request
+
+
+def _left_to_mpi(call: Call) -> bool:
+    """Whether MPI runs the first collective on a communicator if it is nonblocking; the same on all ranks.
+
+    Attaching would wait for the other ranks.
+    """
+    buffers, operation = check(call)
+    chosen = call.algorithm or algorithm_from_environment(call.primitive) or known_choices(call.comm)
+    if chosen or settings.TIMEOUT or settings.CHECK or not settings.NATIVE:
+        return False
+    if not (is_host(buffers.send) and is_host(buffers.recv)):
+        return False
+    if operation and operation.predefined:
+        return isinstance(call.op, MPI.Op) and mpi.same_arithmetic(buffers.dtype, operation)
+    return operation is None or isinstance(call.op, MPI.Op)
 
 
 def counts_exchanged(comm: Calls, sendbuf: Any, recvbuf: Any) -> Any:

@@ -7,10 +7,10 @@ from typing import Any
 
 from mpi4py import MPI
 
-from ..arguments.buffer_spec import NeedsNativeMPI, is_unreadable
+from ..arguments.buffer_spec import is_unreadable
 from ..arguments.ops import kept
 from ..base import settings
-from ..runtime.attach import attached
+from ..runtime.attach import channels
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import drain, until
 from .watched import watch_request
@@ -23,7 +23,7 @@ REDUCING = ("Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block", "Sc
 
 
 @interruptions_delayed()
-def native(comm: MPI.Intracomm, method: str, why: NeedsNativeMPI, given: dict[str, Any]) -> Any:
+def native(comm: MPI.Intracomm, method: str, why: object, given: dict[str, Any]) -> Any:
     """Run the native collective with the arguments that it takes.
 
     Collectives in flight progress meanwhile, unless a buffer is in GPU memory: nonblocking reductions of MPI cannot
@@ -35,7 +35,7 @@ def native(comm: MPI.Intracomm, method: str, why: NeedsNativeMPI, given: dict[st
         given = given | {"op": kept(op)}
     waits = method in (*BLOCKING, *REDUCING) and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
     if not waits and not method.startswith("I"):  # it may block
-        drain(attached(comm))
+        drain(channels.get(comm.handle))
     types: dict[int, MPI.Datatype] = {}
     if method.endswith("_init"):
         given = given | {name: _with_own_type(given[name], types) for name in ("sendbuf", "recvbuf")}

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from .. import core
 from ..arguments.mpi_arguments import read as read_method
-from ..runtime.attach import attach, attached, channels, check_communicator, is_new
+from ..runtime.attach import attach, channels, check_communicator, is_new
 from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
 from ..runtime.garbage import collect_later, free_dropped
@@ -220,7 +220,7 @@ class Persistent(Request):
 
 def _channel(comm: MPI.Intracomm) -> Channel:
     check_communicator(comm)
-    channel = attached(comm)
+    channel = channels.get(comm.handle)
     if channel is None:
         raise RuntimeError(
             "this communicator has no private duplicate yet, and a nonblocking call cannot create one: first call "

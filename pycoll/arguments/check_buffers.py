@@ -78,6 +78,15 @@ def _source(name: str, buffer: Any, before: list[Action]) -> Array:
     return copied(array, before)
 
 
+def refuse_to_scatter_in_place(primitive: Primitive, sendbuf: object, is_root: bool) -> None:
+    """Raise ValueError if the root of a scatter gives MPI.IN_PLACE for the wrong buffer."""
+    if is_root and sendbuf is IN_PLACE and primitive.rooted and primitive.takes_all:
+        raise ValueError(
+            f"sendbuf=MPI.IN_PLACE is not allowed in {primitive.name}: if its block is to stay where it is, the root "
+            "passes recvbuf=MPI.IN_PLACE"
+        )
+
+
 def check_buffers(
     primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any = None
 ) -> CheckedBuffers:
@@ -87,6 +96,7 @@ def check_buffers(
         return _fused(primitive, sendbuf, recvbuf, rank == root)
     if primitive.name == "bcast":
         return _bcast(recvbuf, rank == root)
+    refuse_to_scatter_in_place(primitive, sendbuf, rank == root)
     if recvcounts is not None:
         return _by_counts(sendbuf, recvbuf, rank, size, recvcounts, before)
     gives = bool(primitive.holds(rank, size, root, 1))

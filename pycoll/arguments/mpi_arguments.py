@@ -18,6 +18,7 @@ from .check_buffers import (
     copied,
     counts_array,
     is_same,
+    refuse_to_scatter_in_place,
     result_shape,
 )
 from .device_arrays import is_device_array
@@ -77,6 +78,7 @@ def _plain(buffer: Any) -> bool:
 def _read_simple(
     primitive: Primitive, sendbuf: Any, recvbuf: Any, rank: int, size: int, root: int, recvcounts: Any
 ) -> CheckedBuffers:
+    refuse_to_scatter_in_place(primitive, sendbuf, rank == root)
     gives, gets = _parts_of(primitive, rank, size, root)
     in_place = sendbuf is IN_PLACE and gets and gives
     stays = recvbuf is IN_PLACE and primitive.name == "scatter" and rank == root
@@ -196,6 +198,7 @@ def read_varying(
     strict: bool = True,
 ) -> CheckedBuffers:
     """Read the buffers of a v-variant; unless `strict`, None is an empty buffer and dtypes may differ, as in mpi4py."""
+    refuse_to_scatter_in_place(primitive, sendbuf, rank == root)
     gives, gets = _parts_of(primitive, rank, size, root)
     in_place = sendbuf is IN_PLACE and gets
     stays = recvbuf is IN_PLACE and primitive.name == "scatterv" and gives

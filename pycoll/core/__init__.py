@@ -6,18 +6,18 @@ and pycoll runs all calls with messages.
 
 from __future__ import annotations
 
-from .missing import MISSED, NoFlight, NoFront, NoMover
+from .missing import MISSED, NoFlight, NoFront, NoMover, no_flights
 
 problem = ""
 try:
-    from .flights import Flight, Mover
+    from .flights import Flight, Mover, forget_flights
     from .front import Front, set_constants, uses_of
     from .machine import AREA_SIZE, Program, Slots, Steps, has_loop
     from .messages import FLOATING_POINT_ERRORS, Code, Mailboxes, Run, copied, mailboxes_size
     from .positions import Areas, Positions
 except ImportError as error:
-    problem = f"the compiled core is missing: {error}"
-    Flight, Mover = NoFlight, NoMover  # type: ignore[assignment,misc]
+    problem = f"it was not compiled when pycoll was installed, which takes a C compiler ({error})"
+    Flight, Mover, forget_flights = NoFlight, NoMover, no_flights  # type: ignore[assignment,misc]
 
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "Slots",
     "Steps",
     "copied",
+    "forget_flights",
     "has_loop",
     "mailboxes_size",
     "problem",

@@ -9,6 +9,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 from libc.stdlib cimport realloc
 
+from contextvars import copy_context
+
 from .messages cimport Run
 
 cdef extern from "atomics.h" nogil:
@@ -21,6 +23,7 @@ cdef extern from "atomics.h" nogil:
 
 cdef enum:
     MOST_IDLE = 16  # the most complete runs that are kept for later calls of a kind
+    PATIENCE = 100  # looks at all collectives in flight by a rank that waits for one of them
     MOST_SCRATCH = 1 << 16  # the most bytes of scratch that each of them may have
 
 cdef PyObject **table = NULL  # of flights, each of which `tasks` keeps alive
@@ -88,6 +91,37 @@ cdef void release(PyObject *held) noexcept nogil:
     lock_left(&table_lock)
 
 
+def forget_flights():
+    """Empty the table, in a child process, which has none of the threads of its parent."""
+    global count
+    count = 0
+    lock_left(&table_lock)
+
+
+cdef bint move_all(Py_ssize_t *places, PyObject **moving) except -1 nogil:
+    """Move on all flights, and add up their positions; return whether one is complete now, and was not before.
+
+    After an exception, `moving` is the flight that has failed.
+    """
+    cdef bint complete = False
+    cdef int number = 0
+    places[0], moving[0] = 0, hold(0)
+    while moving[0] != NULL:
+        complete = (<Flight>moving[0]).move(places) or complete
+        release(moving[0])
+        number += 1
+        moving[0] = hold(number)
+    return complete
+
+
+cdef int fail(PyObject *moving, error) except -1:
+    """Note the exception of `move_all`."""
+    flight = <Flight>moving
+    release(moving)
+    flight.fail(error)
+    return 0
+
+
 cdef class Mover:
     """Moves on the collectives in flight, without the lock of the interpreter where no Python runs in them.
 
@@ -114,28 +148,19 @@ cdef class Mover:
         Returns earlier if none are left, or if one is complete; False if there were none.
         """
         cdef int64_t nap = 0, end = nanoseconds_now() + <int64_t>(seconds * 1e9)
-        cdef Py_ssize_t before = -1, places
-        cdef PyObject *held = NULL
+        cdef Py_ssize_t before = -1, places = 0
         cdef bint complete = False, late = False, found = count > 0
-        cdef int number
+        cdef PyObject *moving = NULL
         try:
             with nogil:
                 while count and not (complete or late):
                     nap = max(<int64_t>(self.shortest * 1e9), min(nap, <int64_t>(self.longest * 1e9)))
                     sleep_for(nap)
-                    number, places = 0, 0
-                    held = hold(number)
-                    while held != NULL:
-                        complete = (<Flight>held).move(&places) or complete
-                        release(held)
-                        number += 1
-                        held = hold(number)
+                    complete = move_all(&places, &moving)
                     nap = 0 if places != before else 2 * nap
                     before, late = places, (nanoseconds_now() >= end if seconds else self.others > 0)
         except BaseException as error:
-            flight = <Flight>held
-            release(held)
-            flight.fail(error)
+            fail(moving, error)
         return found
 
 
@@ -187,6 +212,8 @@ cdef class Flight:
     cpdef begin(self):
         """Start, and run all steps that need no waiting."""
         self.done = False
+        if self.run.needs_python():
+            self.run.context = copy_context()  # another thread may run it
         self.run.begin()
         self.tasks.append(self)
         add(self)
@@ -216,23 +243,38 @@ cdef class Flight:
 
     cpdef finish(self):
         """Wait until it is complete, and raise its error."""
-        if PyList_GET_SIZE(self.tasks) != 1 or self.deadline:
-            self.finish_with_others()
+        cdef PyObject *moving = NULL
+        cdef Py_ssize_t places
+        cdef int turn
+        if PyList_GET_SIZE(self.tasks) == 1 and not self.deadline:
+            self.advance(True)
+            if self.error is not None:
+                self.raise_error()
             return
-        self.advance(True)
-        if self.error is not None:
-            self.raise_error()
+        try:
+            with nogil:
+                for turn in range(PATIENCE):
+                    if self.run.at == self.run.length:
+                        break
+                    move_all(&places, &moving)
+                    sched_yield()
+        except BaseException as error:
+            fail(moving, error)
+        if self.run.at == self.run.length and self.advance() and self.error is None:
+            return
+        self.finish_with_others()
 
     cpdef end(self):
         """Note that it is complete."""
         if self.done:
             return
+        if self.run.complete:
+            self.error, self.run.error = self.run.error, None
         self.done, self.owner = True, None
-        remove(self)
         self.tasks.remove(self)
+        remove(self)
         if not self.run.complete:  # messages are pending
             return
-        self.error, self.run.error = self.run.error, None
         if self.idle is not None:
             self.kept = None
             if PyList_GET_SIZE(self.idle) < MOST_IDLE and self.run.code.scratch <= MOST_SCRATCH:

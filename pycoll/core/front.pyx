@@ -427,8 +427,8 @@ cdef class Front:
             return False
         if vector:
             to.kind = PLACED
-            if n == 3:
-                return self.read_counts(spec[1]) and self.read_counts(spec[2])
+            if n == 3:  # the datatype is last
+                return to.datatype and self.read_counts(spec[1]) and self.read_counts(spec[2])
             if type(spec[1]) is tuple and len(spec[1]) == 2:
                 return self.read_counts(spec[1][0]) and self.read_counts(spec[1][1])
             to.kind = COUNTED

@@ -108,6 +108,7 @@ cdef class Run:
     cdef object scratch
     cdef Positions positions
     cdef public uint32_t tag  # of its messages, the next time that it begins
+    cdef object context  # in which Python computes; None for that of the thread
     cdef object count  # called with the sizes of the messages that it sends
     cdef bint counts
     cdef public object error  # of arithmetic: other ranks wait for the next steps, so it is raised last
@@ -117,6 +118,7 @@ cdef class Run:
     cpdef begin(self)
     cdef int finish(self) except -1
     cpdef bint advance(self, bint wait=*, int until=*) except -1
+    cdef bint needs_python(self)
     cdef bint taken(self) noexcept nogil
     cdef void leave(self) noexcept nogil
     cdef int break_off(self) except -1
@@ -125,4 +127,5 @@ cdef class Run:
     cdef int start(self, int number) except -1 nogil
     cdef bint find_peers(self) noexcept nogil
     cdef int compute(self, Step *step) except -1 nogil
+    cdef bint computed(self, tuple where) except -1
     cdef int call(self, tuple where) except -1

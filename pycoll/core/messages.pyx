@@ -115,8 +115,8 @@ cdef class Code(Arithmetic):
     divisor : numpy.generic, optional
         The number of ranks, in the real dtype of the operands, if there are Divide steps and a loop for them.
     compute : callable, optional
-        What combines and divides without a loop, and where operands are not aligned: called with the addresses of the
-        operands and of the result, and the size in bytes; without a second operand, it divides.  It returns an exception
+        What combines and divides without a loop, and where operands are not aligned: called with a list, which gets an
+        item before anything is computed, the addresses of the operands and of the result, and the size in bytes; without a second operand, it divides.  It returns an exception
         that a signal handler has raised meanwhile, or None.
     """
 
@@ -579,6 +579,10 @@ cdef class Run:
             self.mailboxes.end_run()
         return done
 
+    cdef bint needs_python(self):
+        """Whether Python computes in it."""
+        return self.code.computes and (self.code.combine == NULL or not self.aligned)
+
     cdef bint taken(self) noexcept nogil:
         """Whether this thread may run it now: no other one does, or runs another one of its communicator."""
         if not lock_taken(&self.mailboxes.lock):
@@ -690,14 +694,30 @@ cdef class Run:
             self.code.compute(step.kind, at, step.size)
         return 0
 
+    cdef bint computed(self, tuple where) except -1:
+        """Compute in Python; return False if the exception of a signal handler came before anything was computed."""
+        cdef list begun = []
+        try:
+            if self.context is None:
+                interruption = self.code.compute_in_python(begun, *where)
+            else:
+                interruption = self.context.run(self.code.compute_in_python, begun, *where)
+        except BaseException as error:
+            if begun or self.mailboxes.interruption is not None:
+                raise
+            self.mailboxes.interruption = error
+            return False
+        if self.mailboxes.interruption is None:
+            self.mailboxes.interruption = interruption
+        return True
+
     cdef int call(self, tuple where) except -1:
-        """Compute in Python, which returns the exception of a signal handler that was raised meanwhile."""
+        """Compute in Python, where handlers of signals may run."""
         self.errors |= fetestexcept(ERRORS)
         lock_left(&self.mailboxes.lock)  # it may call handlers of signals, which may call anything
         try:
-            interruption = self.code.compute_in_python(*where)
-            if self.mailboxes.interruption is None:
-                self.mailboxes.interruption = interruption
+            while not self.computed(where):
+                pass
         except (ArithmeticError, Warning) as error:  # other ranks wait for the next steps
             self.error = self.error or error
         finally:

@@ -34,6 +34,10 @@ class NoFlight:
     """A class without instances."""
 
 
+def no_flights() -> None:
+    """Do nothing: there are no flights."""
+
+
 class NoMover:
     """It has nothing to move."""
 

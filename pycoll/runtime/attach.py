@@ -6,14 +6,13 @@ import contextlib
 import os
 import time
 import zlib
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
+from .. import core
 from ..arguments.device_arrays import gpu_possible
 from ..base import hooks, settings
 from ..base.errors import CollectiveTimeout, CommunicatorLimit, MismatchError, WrongCommunicator
@@ -29,7 +28,7 @@ from .failures import failures_named
 from .garbage import free_dropped
 from .host import open_core, why_unusable
 from .interruptions import interruptions_delayed
-from .progress import drain, until
+from .progress import drain, tasks, until
 from .recording.steps import identity, ranks_in
 from .slots import new_front
 
@@ -38,15 +37,6 @@ from .slots import new_front
 channels: dict[int, Channel] = {}
 
 _MEETING = 0  # a tag that no collective uses
-
-
-class Unfinished(NamedTuple):
-    """The pending private duplicate of a communicator that Idup created; the first use completes it."""
-
-    private: MPI.Intracomm
-    request: MPI.Request
-    facts: CommFacts
-    choices: Choices
 
 
 def attach(comm: MPI.Intracomm | None = None) -> Channel:
@@ -79,24 +69,49 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     check_communicator(comm)
-    if channel := attached(comm):
+    if channel := channels.get(comm.handle):
         return channel
     what = "the first call of pycoll on this communicator"
     with interruptions_delayed(), failures_named(comm, what):
-        with limit_explained():
+        try:
             private, request = MPI.Intracomm(comm).Idup()  # not Dup, so that collectives in flight progress meanwhile
             until(request.Test, what, partial(_missing, comm, "made this call"))
-        return _register(comm, private, _facts(private))
-
-
-def attached(comm: MPI.Intracomm) -> Channel | None:
-    """The channel of a communicator, or None."""
-    return _finish(comm) if getattr(comm, "unfinished", None) else channels.get(comm.handle)
+        except MPI.Exception as error:
+            raise explained(error) from error
+        return _register(comm, private, _facts(private), _chosen.get(comm.handle))
 
 
 def is_new(comm: object) -> bool:
     """Whether attaching to the communicator must wait for the other ranks."""
-    return getattr(comm, "handle", None) not in channels or bool(getattr(comm, "unfinished", None))
+    return getattr(comm, "handle", None) not in channels
+
+
+_chosen: dict[int, Choices] = {}  # for communicators without a channel
+
+
+def choices_of(comm: MPI.Intracomm) -> Choices:
+    """The algorithms that were chosen for a communicator."""
+    check_communicator(comm)
+    handle = comm.handle
+    if channel := channels.get(handle):
+        return channel.choices
+    if handle not in _chosen:
+        _chosen[handle] = Choices()
+        comm.Set_attr(_keyval(), None)  # so that they are deleted with the communicator
+    return _chosen[handle]
+
+
+def known_choices(comm: MPI.Intracomm) -> Choices | None:
+    """The same, or None if none was chosen."""
+    channel = channels.get(comm.handle)
+    return channel.choices if channel else _chosen.get(comm.handle)
+
+
+def inherit(child: MPI.Intracomm, parent: MPI.Intracomm) -> None:
+    """Give a new communicator the algorithms that were chosen for its parent."""
+    known = known_choices(parent)
+    if known and child != MPI.COMM_NULL:
+        choices_of(child).update(known)
 
 
 def wait_for_ranks(comm: MPI.Intracomm, what: str, group: MPI.Group | None = None) -> None:
@@ -135,34 +150,6 @@ def check_communicator(comm: object) -> None:
         raise TypeError(f"comm must be an intracommunicator, not {comm!r}")
 
 
-def begin_attaching(child: MPI.Intracomm, parent: MPI.Intracomm) -> None:
-    """Start attaching to a communicator that Idup of `parent` is creating, without waiting for any rank."""
-    channel = attach(parent)
-    choices = Choices()
-    choices.update(channel.choices)
-    with limit_explained():
-        private, request = MPI.Intracomm(parent).Idup()
-    child.unfinished = Unfinished(private, request, channel.facts, choices)  # type: ignore[attr-defined]
-
-
-@interruptions_delayed()
-def _finish(comm: MPI.Intracomm) -> Channel:
-    """The channel of a communicator for which `begin_attaching` was called."""
-    unfinished: Unfinished = comm.unfinished  # type: ignore[attr-defined]
-    what, state = "the first call of pycoll on a communicator that Idup created", partial(_missing, comm, "called Idup")
-    try:
-        with limit_explained():
-            until(unfinished.request.Test, what, state)
-    except (MPI.Exception, CommunicatorLimit):  # after another exception the request may still complete
-        comm.unfinished = None  # type: ignore[attr-defined]
-        raise
-    comm.unfinished = None  # type: ignore[attr-defined]
-    if channel := channels.get(comm.handle):  # attached to by another object for the same communicator
-        unfinished.private.Free()
-        return channel
-    return _register(comm, unfinished.private, unfinished.facts, unfinished.choices)
-
-
 def _missing(ranks: MPI.Intracomm | MPI.Group, what: str) -> str:
     """Why a call that all ranks must make has not returned, in words."""
     absent = [] if isinstance(ranks, MPI.Group) else _absent(ranks)
@@ -188,26 +175,22 @@ _GRACE = 1.0  # seconds by which other ranks may time out later
 _asked: list[object] = []  # MPI may still write to their memory
 
 
-@contextlib.contextmanager
-def limit_explained() -> Iterator[None]:
-    """Raise CommunicatorLimit if MPI fails to create a communicator and does not report the reason."""
-    try:
-        yield
-    except MPI.Exception as error:
-        if error.Get_error_class() not in (MPI.ERR_OTHER, MPI.ERR_INTERN):
-            raise
-        raise CommunicatorLimit(
-            "MPI could not create another communicator. pycoll needs a private duplicate of each communicator that "
-            f"it is used on, and this process has {len(channels)} such pairs now. Free communicators that are no "
-            f"longer needed. The error of MPI: {error}"
-        ) from error
+def explained(error: MPI.Exception) -> Exception:
+    """The error to raise if MPI fails to create a communicator: CommunicatorLimit if MPI does not report the reason."""
+    if error.Get_error_class() not in (MPI.ERR_OTHER, MPI.ERR_INTERN):
+        return error
+    return CommunicatorLimit(
+        "MPI could not create another communicator. pycoll needs a private duplicate of each communicator that "
+        f"it is used on, and this process has {len(channels)} such pairs now. Free communicators that are no "
+        f"longer needed. The error of MPI: {error}"
+    )
 
 
 def revoke(comm: MPI.Intracomm) -> None:
     """Revoke a communicator and its private duplicate, so that no rank waits forever in a collective of pycoll."""
     MPI.Intracomm.Revoke(comm)
     with contextlib.suppress(MPI.Exception, CollectiveTimeout):  # the duplicate could not be created
-        if channel := attached(comm):
+        if channel := channels.get(comm.handle):
             channel.revoke()
 
 
@@ -218,8 +201,9 @@ def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
     all ranks.  Nothing else here sends messages.
     """
     child = MPI.Intracomm(MPI.Intracomm.Shrink(comm))
-    known: Channel | Unfinished | None = channels.get(comm.handle) or getattr(comm, "unfinished", None)
+    known = channels.get(comm.handle)
     if known is None:
+        inherit(child, comm)
         return child
     while (private := MPI.Intracomm(child.Shrink())).size < child.size:  # another process has died meanwhile
         child.Free()
@@ -227,16 +211,15 @@ def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
     hosts = [known.facts.hosts[rank] for rank in ranks_in(child, comm)]
     numbers: dict[int, int] = {}
     facts = replace(known.facts, hosts=tuple(numbers.setdefault(host, len(numbers)) for host in hosts))
-    _register(child, private, facts, known.choices)
+    choices = Choices()
+    choices.update(known.choices)
+    _register(child, private, facts, choices)
     return child
 
 
-def _register(
-    comm: MPI.Intracomm, private: MPI.Intracomm, facts: CommFacts, choices: Mapping[str, str] | None = None
-) -> Channel:
+def _register(comm: MPI.Intracomm, private: MPI.Intracomm, facts: CommFacts, choices: Choices | None) -> Channel:
     identity(private)
-    channel = Channel(private, facts, Choices(), fitting(facts))
-    channel.choices.update(choices or {})
+    channel = Channel(private, facts, Choices() if choices is None else choices, fitting(facts))
     channel.mailboxes, channel.slots = open_core(channel)
     channel.front = new_front(channel)
     comm.Set_attr(_keyval(), channel)
@@ -257,13 +240,28 @@ def finish_tasks(channel: Channel) -> None:
         drain(channel)
 
 
-def _detach(comm: MPI.Comm, keyval: int, channel: Channel) -> None:
+def _detach(comm: MPI.Comm, keyval: int, channel: Channel | None) -> None:
+    _chosen.pop(comm.handle, None)
+    if channel is None:
+        return
     finish_tasks(channel)
     free_dropped()
     for handle in [handle for handle, other in channels.items() if other is channel]:
         del channels[handle]
     channel.free()
     channel.choices.changed = Choices().changed  # the two refer to each other
+
+
+def _in_child() -> None:
+    """Let a forked process use no communicator of its parent."""
+    tasks.clear()
+    core.forget_flights()
+    for channel in channels.values():
+        channel.broken = RuntimeError("it belongs to the process that forked this one")
+        channel.forget_plans()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def _forget_plans() -> None:

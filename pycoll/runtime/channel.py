@@ -27,7 +27,7 @@ from ..selection.tuning_file import Tuned
 from . import machine
 from .bind import bind, lowered
 from .executable import Executable
-from .failures import rank_failed
+from .failures import has_ended, rank_failed
 from .recording import recorder
 from .registered import NotEnoughMemory, Registered
 
@@ -46,6 +46,7 @@ class Channel:
         self.mailboxes: core.Mailboxes | None = None  # if the compiled core runs programs with messages
         self.front: core.Front | core.NoFront = core.NoFront()  # the plans of the compiled core
         self.broken: RuntimeError | None = None  # why it is unusable
+        self.processes: dict[int, int] = {}  # of the ranks of this host that share memory
         self.place = 0  # its position in the roll call
         self.registered = Registered(private, facts.on_host_of(private.rank))
         self._epoch = hooks.epoch
@@ -170,6 +171,17 @@ class Channel:
         """Drop all that was bound in an earlier epoch."""
         if self._epoch != hooks.epoch:
             self._epoch = hooks.epoch
+
+    def failure_on_host(self) -> RankFailed | None:
+        """Make the communicator unusable if the process of a rank on this host has ended, and return the error."""
+        ended = [rank for rank, process in self.processes.items() if has_ended(process)]
+        if not ended:
+            return None
+        who = f"rank {ended[0]} has" if len(ended) == 1 else f"ranks {', '.join(map(str, ended))} have"
+        failure = RankFailed(f"a collective on rank {self.comm.rank}: {who} failed", ended)
+        self.stop_core()
+        self.abandon(failure)
+        return failure
 
     def stop_core(self) -> None:
         """Let no run of the compiled core wait for other ranks any more."""

@@ -293,7 +293,7 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     channel.renew()
     bind = Binder(channel, call.form)
     try:
-        buffers, operation = _check(call)
+        buffers, operation = check(call)
         chosen, choice = _algorithm(call, channel, buffers, operation)
         if chosen.name == NATIVE and operation and call.read is read and is_opaque(buffers.dtype):
             raise NeedsNativeMPI(f"{call.primitive} of elements of a derived datatype")
@@ -319,7 +319,8 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     return Prepared(channel, key, buffers, operation, bind, typed, sharing, choice.slots)
 
 
-def _check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
+def check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
+    """Check the arguments, as far as they can be checked without knowing the channel."""
     primitive, rank, size = PRIMITIVES[call.primitive], call.comm.rank, call.comm.size
     if primitive.rooted:
         _check_root(call.root, size)

@@ -82,3 +82,12 @@ def _known_now(comm: MPI.Intracomm) -> list[int]:
     finally:
         failed.Free()
         everyone.Free()
+
+
+def has_ended(process: int) -> bool:
+    """Whether a process of this host has ended; it may still be waiting for its parent."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
+    except (FileNotFoundError, ProcessLookupError):  # another OSError may be that of a signal handler
+        return True

@@ -18,7 +18,7 @@ from ..base import settings
 from ..base.errors import CollectiveTimeout, RankFailed
 from . import shared_file
 from .channel import Channel
-from .failures import TOLERANT
+from .failures import TOLERANT, has_ended
 from .machine import arithmetic_error
 from .progress import progress, tasks, until
 
@@ -57,7 +57,8 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
         memory, processes, copies = _shared(comm, here, usable, facts.host_count == 1)
     if why_unusable():
         return None, None
-    waiting = _Waiting(channel, {rank: processes[rank] for rank in here} if memory else {})
+    channel.processes = {rank: processes[rank] for rank in here} if memory else {}
+    waiting = _Waiting(channel)
     waits = facts.crowded, waiting.look, waiting.give_up
     places = [here.index(rank) if memory and rank in here else -1 for rank in range(comm.size)]
     boxes = memoryview(memory)[: core.mailboxes_size(len(here))] if memory else None
@@ -142,8 +143,8 @@ def _mapped(place: list[int], nbytes: int) -> mmap.mmap | None:
 class _Waiting:
     """What a rank does while it waits for another one, between two naps."""
 
-    def __init__(self, channel: Channel, processes: dict[int, int]) -> None:
-        self._channel, self._processes = weakref.ref(channel), processes  # those on this host
+    def __init__(self, channel: Channel) -> None:
+        self._channel = weakref.ref(channel)
         self._since = 0.0
 
     def look(self, rank: int, first: bool) -> int:
@@ -153,7 +154,8 @@ class _Waiting:
         self._since = now if first else self._since
         progress()
         try:
-            channel.comm.Iprobe(rank)  # the other rank may wait for a message of this one, which MPI sends meanwhile
+            # the other rank may wait for a message of this one, which MPI sends meanwhile
+            channel.comm.Iprobe(rank) if TOLERANT else MPI.COMM_SELF.Iprobe(0)
         except MPI.Exception as error:
             channel.stop_core()
             raise channel.interrupted(f"a collective that waits for rank {rank}", error) from error
@@ -162,7 +164,7 @@ class _Waiting:
                 f"a collective on rank {channel.comm.rank} of {channel.size} did not finish within its timeout of "
                 f"{settings.TIMEOUT:g} s: it is waiting for rank {rank}"
             )
-        elif rank in self._processes and _has_ended(self._processes[rank]):
+        elif rank in channel.processes and has_ended(channel.processes[rank]):
             failure = RankFailed(f"a collective on rank {channel.comm.rank}: rank {rank} has failed", [rank])
         else:
             return SHORT_NAP if tasks else NAP
@@ -174,12 +176,3 @@ class _Waiting:
         """Make the communicator unusable, because a run ends early."""
         if channel := self._channel():
             channel.interrupted(f"a collective that waits for rank {rank}", error)
-
-
-def _has_ended(process: int) -> bool:
-    """Whether a process of this host has ended; it may still be waiting for its parent."""
-    try:
-        with open(f"/proc/{process}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
-    except OSError:
-        return True

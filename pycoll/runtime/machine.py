@@ -51,15 +51,17 @@ def known_code(program: Program, dtype: np.dtype, operation: Operation | None, s
 
 
 def _compute(
-    operation: Operation, dtype: np.dtype, size: int, left: int, right: int, out: int, nbytes: int
+    operation: Operation, dtype: np.dtype, size: int, begun: list[bool], left: int, right: int, out: int, nbytes: int
 ) -> BaseException | None:
     """Combine or divide elements at these addresses, of which no loop of NumPy can do it alone.
 
-    Returns the exception of a signal handler: other ranks wait for the next steps.
+    Returns the exception of a signal handler: other ranks wait for the next steps.  `begun` gets an item before
+    anything is computed.
     """
     done = False
     try:
         with interruptions_delayed():
+            begun.append(True)
             _computed(operation, dtype, size, left, right, out, nbytes)
             done = True
     except BaseException as error:

@@ -8,6 +8,7 @@ it needs MPI_THREAD_MULTIPLE.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import contextvars
 import os
 import threading
@@ -40,6 +41,9 @@ class Abandoned(Protocol):
 
     def abandon(self, reason: RuntimeError, *kept: object) -> None:
         """Make the communicator unusable, because messages may still be pending."""
+
+    def failure_on_host(self) -> RuntimeError | None:
+        """Make the communicator unusable if the process of a rank on this host has ended, and return the error."""
 
 
 class InFlight(ABC):
@@ -111,7 +115,8 @@ class InFlight(ABC):
         """Advance all tasks; return whether this one is complete."""
         if not self.done:
             self.adopt()
-            progress()
+            with _delays():
+                progress()
             if self.deadline and not self.done and time.monotonic() > self.deadline:
                 self.give_up()
         return self.done
@@ -133,19 +138,10 @@ class InFlight(ABC):
         An exception of a signal handler is raised after completion, as by a call of MPI.  The second such exception
         ends the wait.
         """
-        interruption: BaseException | None = None
-        while True:
-            try:
-                if self not in tasks and not self.done:  # in this order, because another thread may complete it
-                    self.begin()
-                self._wait()
-                break
-            except BaseException as error:
-                if self.done or interruption:
-                    raise
-                interruption = error
-        if interruption:
-            raise interruption
+        with interruptions_delayed():
+            if self not in tasks and not self.done:  # in this order, because another thread may complete it
+                self.begin()
+            self._wait()
 
     def _wait(self) -> None:
         """Wait until it is complete, while all tasks progress."""
@@ -203,7 +199,6 @@ class Task(InFlight):
 
     _executable: Executable | None = None
     _working = False  # between two parts
-    _running = False
     _thread = 0  # that advances it
 
     def __init__(
@@ -216,6 +211,7 @@ class Task(InFlight):
         self.name, self.channel, self.memory = name, channel, memory
         self._make = parts
         self._parts: Iterator[Executable] = iter(())
+        self._lock = threading.Lock()  # of the thread that advances it
 
     @property
     def executable(self) -> Executable | None:
@@ -225,7 +221,7 @@ class Task(InFlight):
     @property
     def inside(self) -> bool:
         """Whether it is in the middle of a step, which itself lets the other tasks progress."""
-        return self._running
+        return self._lock.locked()
 
     @property
     def elsewhere(self) -> bool:
@@ -236,14 +232,15 @@ class Task(InFlight):
         """Let this thread advance it from now on."""
         self._thread = threading.get_ident()
 
+    @interruptions_delayed()
     def begin(self) -> None:
         """Start, and run all steps that need no waiting."""
         self.adopt()
         self.done, self._context = False, contextvars.copy_context()
         self._parts, self._executable = iter(self._make()), _NOTHING
-        _background.mover.others += 1
         with _lock:
             tasks.append(self)
+            _background.mover.others += 1
             self.advance()
         for wake in asleep:
             wake()
@@ -255,7 +252,8 @@ class Task(InFlight):
 
     def advance(self, wait: bool = False) -> bool:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
-        self._running = True
+        if not self._lock.acquire(blocking=wait):
+            return False
         try:
             while part := self._executable:
                 if not part.advance(wait):
@@ -270,7 +268,7 @@ class Task(InFlight):
             if not isinstance(error, Exception):
                 raise
         finally:
-            self._running = False
+            self._lock.release()
         return True
 
     def _next_part(self) -> None:
@@ -325,6 +323,7 @@ _NOTHING = PythonSteps(Program([], [], 0), [])  # the part before the first
 
 INTERVAL = 20e-6  # seconds between two looks at the tasks in flight, if they are to progress often
 LONGEST = 1e-3  # the same, otherwise
+BETWEEN_LOOKS = 0.2  # seconds between two looks at the processes of other ranks
 MOST_IDLE = 100  # looks without any task, before this thread sleeps
 
 tasks: list[InFlight] = []
@@ -339,6 +338,26 @@ def progress() -> None:
             for task in list(tasks):
                 if not (task.inside or task.elsewhere):
                     task.advance()
+            _look_at_peers()
+
+
+def _delays() -> contextlib.AbstractContextManager[None]:
+    """Delays exceptions of signal handlers if there are tasks that they would break off."""
+    return interruptions_delayed() if _background.mover.others else contextlib.nullcontext()
+
+
+def _look_at_peers() -> None:
+    """Now and then, end the tasks that wait for ranks of this host which have ended."""
+    if (now := time.monotonic()) < _next_look[0]:
+        return
+    _next_look[0] = now + BETWEEN_LOOKS
+    for task in list(tasks):
+        if failure := task.channel.failure_on_host():
+            task.error = task.error or failure
+            task.end()
+
+
+_next_look = [0.0]  # at the processes of other ranks
 
 
 def until(

@@ -259,6 +259,7 @@ def test_the_round_is_named(monkeypatch):
 
 FREED_EARLY = """
 comm = pycoll.Comm(world).Dup()
+pycoll.attach(comm)
 if not mine:
     request = comm.Iallreduce(np.ones(100_000), np.empty(100_000), algorithm="ring")
     for wait in (comm.Free, request.Wait):  # the collective has failed, so both say so
@@ -339,6 +340,8 @@ world.Barrier()
 
 COMMUNICATORS = """
 comms = [pycoll.Comm(world.Dup()) for _ in range(3)]
+for comm in comms:
+    comm.Barrier()
 plain = world.Dup()
 waits = {
     lambda: pycoll.barrier(comm=plain): ["first call of pycoll on this comm", "rank 1 has not made this call"],

@@ -137,7 +137,7 @@ def call(value):
     if form == "first":
         pycoll.allreduce(values, result, comm=fresh)
     elif form == "attach":
-        pycoll.Comm(fresh)
+        pycoll.attach(fresh)
         return value * size
     elif form == "dup":
         return value * comm.Dup().size

@@ -8,6 +8,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
+from pycoll.base import settings
 from tests.mpi.native import RANK, SIZE, WORLD
 
 from .specifications import FORMS, METHODS, OURS, THEIRS, call_of, check, run
@@ -91,8 +92,8 @@ def test_the_same_communicator_is_not_duplicated():
 def test_copies_of_a_communicator():
     handle = pycoll.Comm.fromhandle(OURS.handle)
     assert type(handle) is pycoll.Comm and handle == OURS
-    cart = OURS.Create_cart([SIZE])
-    assert type(pycoll.Comm.fromhandle(cart.handle)) is MPI.Cartcomm
+    cart = MPI.COMM_WORLD.Create_cart([SIZE])
+    assert type(pycoll.Comm.fromhandle(cart.handle)) is pycoll.Cartcomm
     cart.Free()
     pickled = pickle.loads(pickle.dumps(pycoll.Comm(MPI.COMM_WORLD)))
     assert type(pickled) is pycoll.Comm and pickled == MPI.COMM_WORLD
@@ -105,23 +106,122 @@ def test_copies_of_a_communicator():
     assert child == MPI.COMM_NULL
 
 
-def test_topologies_stay_native():
+def test_topologies():
+    """Their methods are those of MPI, and their collectives those of pycoll."""
+    parent, left, right = OURS.Dup(), (RANK - 1) % SIZE, (RANK + 1) % SIZE
+    parent.algorithm["Allreduce"] = "ring"
     made = [
-        OURS.Create_cart([SIZE], [True]),
-        OURS.Create_graph([r + 1 for r in range(SIZE)], [(r + 1) % SIZE for r in range(SIZE)]),
-        OURS.Create_dist_graph_adjacent([(RANK - 1) % SIZE], [(RANK + 1) % SIZE]),
+        parent.Create_cart([SIZE], [True]),
+        parent.Create_graph([r + 1 for r in range(SIZE)], [(r + 1) % SIZE for r in range(SIZE)]),
+        parent.Create_dist_graph([RANK], [1], [right]),
+        parent.Create_dist_graph_adjacent([left], [right]),
+        pycoll.Comm(WORLD.Create_cart([SIZE])),
     ]
-    for comm, kind in zip(made, (MPI.Cartcomm, MPI.Graphcomm, MPI.Distgraphcomm)):
-        assert type(comm) is kind
+    kinds = (pycoll.Cartcomm, pycoll.Graphcomm, *[pycoll.Distgraphcomm] * 2, pycoll.Cartcomm)
+    for comm, kind in zip(made, kinds):
+        assert type(comm) is type(comm.Dup()) is kind and isinstance(comm, pycoll.Comm)
+        assert isinstance(comm, kind.__mro__[[*kind.__mro__].index(MPI.Topocomm) - 1])
+        assert comm.algorithm == ({} if comm is made[-1] else {"allreduce": "ring"})
         result = np.zeros(2, int)
-        comm.Allreduce(np.ones(2, int), result)
-        assert result.tolist() == [SIZE, SIZE]
-        with pytest.raises(TypeError, match=r"without a topology.*keep the classes of mpi4py"):
-            pycoll.Comm(comm)
+        with pycoll.traffic() as sent:
+            comm.Allreduce(np.ones(2, int), result, algorithm="ring")
+        assert result.tolist() == [SIZE, SIZE] and (SIZE == 1 or sent.messages)
     source, to = made[0].Shift(0, 1)
-    assert made[0].sendrecv(RANK, to, source=source) == (RANK - 1) % SIZE
-    for comm in made:
+    assert (source, to) == (left, right) and made[0].dims == [SIZE]
+    assert made[0].sendrecv(RANK, to, source=source) == left
+    received = np.zeros(1, int)
+    made[3].Neighbor_allgather(np.array([RANK]), received)
+    assert received[0] == left
+    for comm in (*made, parent):
         comm.Free()
+
+
+def test_parts_of_a_grid():
+    grid = OURS.Create_cart([1, SIZE] if SIZE % 2 else [2, SIZE // 2])
+    row = grid.Sub([False, True])
+    assert type(row) is pycoll.Cartcomm and row.dims == [grid.dims[1]] and row.rank == grid.coords[1]
+    result = np.zeros(1, int)
+    row.Allreduce(np.array([RANK]), result)
+    assert result[0] == sum(range(row.size)) + row.size * row.size * grid.coords[0]
+    assert grid.Split(RANK).size == 1
+    row.Free()
+    grid.Free()
+    alone = OURS.Create_cart([1])
+    assert (alone == MPI.COMM_NULL) == (RANK > 0)
+
+
+def test_nothing_is_exchanged_before_the_first_collective():
+    """Rank 0 alone names an algorithm."""
+    comm = OURS.Dup()
+    if RANK == 0:
+        comm.algorithm["Bcast"] = "ring"
+        assert pycoll.Comm.fromhandle(comm.handle).algorithm == {"bcast": "ring"}
+        del comm.algorithm["Bcast"]
+    comm.Free()
+
+
+def test_the_first_collective_may_be_nonblocking(monkeypatch):
+    """Then MPI runs it, so that it does not wait for other ranks, unless only pycoll can."""
+    monkeypatch.setattr(settings, "NATIVE", True)
+    comm = OURS.Dup()
+    values, results = np.full(5, RANK + 1.0), [np.zeros(5) for _ in range(4)]
+    if RANK > 0:
+        WORLD.Recv(np.zeros(1), 0)
+    requests = [comm.Iallreduce(values, results[0])]
+    if RANK == 0:  # the others wait for this message first
+        for rank in range(1, SIZE):
+            WORLD.Send(np.zeros(1), rank)
+    requests += [comm.Iallreduce(values, results[1]), comm.Iallreduce(values, results[2], algorithm="ring")]
+    comm.Allreduce(values, results[3])
+    requests.append(comm.Ibarrier())
+    assert [isinstance(request, MPI.Request) for request in requests] == [True, True, False, False]
+    for request in requests if RANK % 2 else requests[::-1]:
+        request.Wait()
+    for result in results:
+        np.testing.assert_array_equal(result, np.full(5, SIZE * (SIZE + 1) / 2))
+    comm.Free()
+
+
+def test_wrong_arguments_of_the_first_collective():
+    comm = OURS.Dup()
+    for given, problem in (
+        ((np.ones(3), np.ones(4)), ValueError),
+        ((np.ones(3), np.ones(3, "i")), (TypeError, ValueError)),
+    ):
+        with pytest.raises(problem):
+            comm.Iallreduce(*given)
+    with pytest.raises(ValueError, match="not one of the algorithms"):
+        comm.Iallreduce(np.ones(3), np.ones(3), algorithm="rings")
+    comm.Ibarrier().Wait()
+    comm.Free()
+
+
+def test_a_communicator_freed_while_its_first_collective_is_in_flight():
+    comm = OURS.Dup()
+    result = np.zeros(3)
+    request = comm.Iallreduce(np.ones(3), result)
+    comm.Free()
+    request.Wait()
+    assert (result == SIZE).all()
+
+
+@pytest.mark.parametrize("method", ["Scatter", "Iscatter", "Scatterv"])
+def test_the_root_of_a_scatter_gives_the_wrong_buffer_in_place(method):
+    comm = OURS.Dup()
+    comm.Barrier()
+    if RANK == 0:
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"sendbuf=MPI\.IN_PLACE is not allowed in scatterv?: .*recvbuf"):
+                getattr(comm, method)(MPI.IN_PLACE, np.ones(4 * SIZE))
+    comm.Free()
+
+
+def test_displacements_without_a_datatype_are_refused_in_each_call():
+    blocks, counts, displs = np.zeros(SIZE), [1] * SIZE, list(range(SIZE))
+    for _ in range(2):
+        with pytest.raises((TypeError, ValueError)):
+            OURS.Allgatherv(np.ones(1), [blocks, counts, displs])
+        OURS.Allgatherv(np.ones(1), [blocks, counts, displs, MPI.DOUBLE])
 
 
 def test_intercommunicators_stay_native():

@@ -190,7 +190,7 @@ def test_failure_before_all_ranks_have_copies(monkeypatch):
     monkeypatch.undo()
     if training.go_on_without({LAST}, monkeypatch):
         assert training.state.step == 0
-    training.free()
+    # the communicators are not freed: MPI would give messages that nobody has received to a later one
 
 
 def test_failed_ranks_are_replaced_even_if_others_failed_at_once(monkeypatch):
