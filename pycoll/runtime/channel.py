@@ -78,7 +78,7 @@ class Channel:
         if self.broken:
             if isinstance(self.broken, RankFailed):
                 raise RankFailed(f"this communicator cannot be used any more: {self.broken}", self.broken.ranks)
-            if self.comm.Is_revoked():
+            if self.comm != MPI.COMM_NULL and self.comm.Is_revoked():
                 raise MPI.Exception(MPI.ERR_REVOKED)
             raise type(self.broken)(f"this communicator cannot be used any more: {self.broken}")
 
@@ -224,6 +224,7 @@ class Channel:
         if not any(channel is self for channel, *_ in _abandoned):
             self.forget_plans()  # plans refer to the channel
             self.comm.Free()
+            self.broken = self.broken or RuntimeError("it was freed")  # persistent requests may be left
 
 
 _abandoned: list[tuple[Any, ...]] = []

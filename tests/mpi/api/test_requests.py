@@ -144,3 +144,14 @@ def test_floating_point_errors_come_out_of_their_own_wait(algorithm, finish):
     assert (SIZE > 1) == any(WORLD.allgather(raised))
     for recv, expected in zip(recvs, (SIZE, np.inf if SIZE > 1 else 1e308, SIZE)):
         np.testing.assert_array_equal(recv, np.full(50, expected))
+
+
+def test_a_persistent_request_is_started_after_its_communicator_was_freed():
+    comm = WORLD.Dup()
+    persistent = pycoll.allreduce_init(np.ones(3), comm=comm, algorithm="ring")
+    persistent.Start()
+    persistent.Wait()
+    comm.Free()
+    with pytest.raises(RuntimeError, match="it was freed"):
+        persistent.Start()
+    persistent.Free()
