@@ -351,10 +351,11 @@ def _look_at_peers() -> None:
     if (now := time.monotonic()) < _next_look[0]:
         return
     _next_look[0] = now + BETWEEN_LOOKS
-    for task in list(tasks):
-        if failure := task.channel.failure_on_host():
-            task.error = task.error or failure
-            task.end()
+    for channel in {id(task.channel): task.channel for task in list(tasks)}.values():
+        if failure := channel.failure_on_host():
+            for task in [task for task in list(tasks) if task.channel is channel]:
+                task.error = task.error or failure
+                task.end()
 
 
 _next_look = [0.0]  # at the processes of other ranks
