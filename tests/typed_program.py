@@ -138,6 +138,13 @@ def messages() -> None:
 def communicators() -> None:
     """Call the methods of pycoll.Comm like the methods of mpi4py."""
     comm: pycoll.Comm = pycoll.Comm(WORLD)
+    grid: pycoll.Cartcomm = comm.Create_cart([comm.size]).Sub([True])
+    others: list[pycoll.Graphcomm | pycoll.Distgraphcomm] = [
+        comm.Create_graph([*range(1, comm.size + 1)], [*range(comm.size)]),
+        comm.Create_dist_graph_adjacent([], []),
+    ]
+    for made in (grid, *others):
+        made.Free()
     comm.algorithm["Allreduce"] = "ring"
     comm.Allreduce([A, MPI.DOUBLE], [B, MPI.DOUBLE], op=MPI.SUM, algorithm="tree")
     request: pycoll.Request = comm.Iallreduce(A, B, op="max")

@@ -224,7 +224,7 @@ def _channel(comm: MPI.Intracomm) -> Channel:
     if channel is None:
         raise RuntimeError(
             "this communicator has no private duplicate yet, and a nonblocking call cannot create one: first call "
-            "pycoll.attach(comm) or a blocking collective on all its ranks, or use pycoll.Comm(comm)"
+            "pycoll.attach(comm) or a blocking collective on all its ranks"
         )
     return channel
 

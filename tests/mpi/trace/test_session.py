@@ -95,6 +95,7 @@ def test_nothing_is_left_of_it_in_later_calls(directory):
 def test_many_in_flight_on_several_communicators(directory):
     with pycoll.trace(directory):
         half = pycoll.Comm(WORLD).Split(RANK % 2)
+        pycoll.attach(half)
         requests = [pycoll.iallreduce(np.ones(N), comm=comm) for comm in (WORLD, half) for _ in range(3)]
         pycoll.allreduce(np.ones(N), algorithm="ring", comm=half)
         with pycoll.trace.phase("meanwhile"):
