@@ -52,6 +52,7 @@ class InFlight(ABC):
     # in the class, so that a task is created faster
     error: BaseException | None = None
     done = False
+    awaited = False  # by a thread of the program, which then advances it
     owner: object = None  # a request that lives until the collective is complete
     deadline = 0.0  # of the wait; 0 means that `settings.TIMEOUT` holds
     _limit = 0.0  # seconds from `set_timeout` to the deadline
@@ -123,6 +124,7 @@ class InFlight(ABC):
 
     def run(self) -> None:
         """Start and finish, as a blocking call; an exception that ends the wait makes the communicator unusable."""
+        self.awaited = True
         with interruptions_delayed():  # also while programs are bound between two messages
             try:
                 self.begin()
@@ -147,17 +149,21 @@ class InFlight(ABC):
         """Wait until it is complete, while all tasks progress."""
         with _lock:  # another thread may be advancing it
             self.adopt()
+            self.awaited = True
         deadline = self.deadline or (time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else 0.0)
-        while not self.done:
-            if not (len(tasks) > 1 or deadline):
-                self.advance(wait=True)  # without the lock, so that other threads can run
-                break
-            progress()
-            if self.done:
-                break
-            if deadline and time.monotonic() > deadline:
-                self.give_up()
-            pause()
+        try:
+            while not self.done:
+                if not (len(tasks) > 1 or deadline):
+                    self.advance(wait=True)  # without the lock, so that other threads can run
+                    break
+                progress()
+                if self.done:
+                    break
+                if deadline and time.monotonic() > deadline:
+                    self.give_up()
+                pause()
+        finally:
+            self.awaited = False
         self.raise_error()
 
     def raise_error(self) -> None:
@@ -459,8 +465,8 @@ class _Background:
 
 
 def _others() -> list[Task]:
-    """The tasks in flight that are not runs of the machine."""
-    return [task for task in list(tasks) if isinstance(task, Task)]
+    """The tasks in flight that are not runs of the machine, and that no thread of the program waits for."""
+    return [task for task in list(tasks) if isinstance(task, Task) and not task.awaited]
 
 
 def _places_of_others() -> list[tuple[int, int, int]]:
