@@ -427,8 +427,7 @@ class Comm(CollectiveMethods):
         inherit(child, self)
         return child  # type: ignore[no-any-return]
 
-    def _later(self, comm: MPI.Intracomm, request: MPI.Request) -> tuple[Self, MPI.Request]:
-        child: Any = type(self).__new__(type(self), comm)
+    def _later(self, child: Any, request: MPI.Request) -> tuple[Self, MPI.Request]:
         inherit(child, self)
         return child, request
 

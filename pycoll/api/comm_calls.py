@@ -12,9 +12,8 @@ from ..arguments.buffer_spec import NeedsNativeMPI, elements, is_unreadable
 from ..arguments.memory import is_host
 from ..arguments.mpi_arguments import read
 from ..base import settings
-from ..runtime import native as mpi
 from ..runtime.attach import attach, check_communicator, is_new, known_choices
-from ..runtime.dispatch import Call, check
+from ..runtime.dispatch import Call, check, suits_mpi
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import MachineTask
 from ..runtime.slots import METHODS
@@ -122,13 +121,12 @@ def _left_to_mpi(call: Call) -> bool:
     """
     buffers, operation = check(call)
     chosen = call.algorithm or algorithm_from_environment(call.primitive) or known_choices(call.comm)
-    if chosen or settings.TIMEOUT or settings.CHECK or not settings.NATIVE:
+    if chosen or not (settings.NATIVE and is_host(buffers.send) and is_host(buffers.recv)):
         return False
-    if not (is_host(buffers.send) and is_host(buffers.recv)):
+    if operation and not isinstance(call.op, MPI.Op):
         return False
-    if operation and operation.predefined:
-        return isinstance(call.op, MPI.Op) and mpi.same_arithmetic(buffers.dtype, operation)
-    return operation is None or isinstance(call.op, MPI.Op)
+    size, known = call.comm.size, operation if operation and operation.predefined else None
+    return suits_mpi(call.primitive, buffers.mean_size(size), size, buffers.dtype, known)
 
 
 def counts_exchanged(comm: Calls, sendbuf: Any, recvbuf: Any) -> Any:

@@ -13,7 +13,6 @@ from mpi4py import MPI
 from .. import core
 from ..arguments.mpi_arguments import read as read_method
 from ..runtime.attach import attach, channels, check_communicator, is_new
-from ..runtime.channel import Channel
 from ..runtime.dispatch import Call, Prepared, Reader, prepare
 from ..runtime.garbage import collect_later, free_dropped
 from ..runtime.interruptions import interruptions_delayed
@@ -218,17 +217,6 @@ class Persistent(Request):
             self.Free()
 
 
-def _channel(comm: MPI.Intracomm) -> Channel:
-    check_communicator(comm)
-    channel = channels.get(comm.handle)
-    if channel is None:
-        raise RuntimeError(
-            "this communicator has no private duplicate yet, and a nonblocking call cannot create one: first call "
-            "pycoll.attach(comm) or a blocking collective on all its ranks"
-        )
-    return channel
-
-
 def start(
     primitive: str,
     read: Reader,
@@ -242,7 +230,13 @@ def start(
 ) -> Request:
     """Start a nonblocking collective, with the arguments of the blocking one."""
     comm = MPI.COMM_WORLD if comm is None else comm
-    channel = _channel(comm) if is_new(comm) else channels[comm.handle]
+    if is_new(comm):
+        check_communicator(comm)
+        raise RuntimeError(
+            "this communicator has no private duplicate yet, and a nonblocking call cannot create one: first call "
+            "pycoll.attach(comm) or a blocking collective on all its ranks"
+        )
+    channel = channels[comm.handle]
     if read is not read_method:
         number = NUMBERS[primitive, recvcounts is not None]
         task = channel.front.start(number, True, algorithm, sendbuf, recvbuf, op, root, recvcounts)

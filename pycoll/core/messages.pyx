@@ -116,8 +116,9 @@ cdef class Code(Arithmetic):
         The number of ranks, in the real dtype of the operands, if there are Divide steps and a loop for them.
     compute : callable, optional
         What combines and divides without a loop, and where operands are not aligned: called with a list, which gets an
-        item before anything is computed, the addresses of the operands and of the result, and the size in bytes; without a second operand, it divides.  It returns an exception
-        that a signal handler has raised meanwhile, or None.
+        item before anything is computed, the addresses of the operands and of the result, and the size in bytes;
+        without a second operand, it divides.  It returns an exception that a signal handler has raised meanwhile, or
+        None.
     """
 
     def __cinit__(self, program, ufunc, dtype, divisor, compute):

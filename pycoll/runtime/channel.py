@@ -172,9 +172,9 @@ class Channel:
         if self._epoch != hooks.epoch:
             self._epoch = hooks.epoch
 
-    def failure_on_host(self) -> RankFailed | None:
-        """Make the communicator unusable if the process of a rank on this host has ended, and return the error."""
-        ended = [rank for rank, process in self.processes.items() if has_ended(process)]
+    def failure_on_host(self, *ranks: int) -> RankFailed | None:
+        """Make the communicator unusable if one of these ranks of this host, or any, has ended; return the error."""
+        ended = [rank for rank in ranks or self.processes if rank in self.processes and has_ended(self.processes[rank])]
         if not ended:
             return None
         who = f"rank {ended[0]} has" if len(ended) == 1 else f"ranks {', '.join(map(str, ended))} have"

@@ -444,10 +444,15 @@ def native_is_same(channel: Channel, primitive: str, nbytes: int, dtype: np.dtyp
     than some libraries can count.  If other threads cannot call MPI at the same time, it may not on communicators with
     nonblocking collectives.
     """
-    alike = op is None or native.same_arithmetic(dtype, op)
-    small = PRIMITIVES[primitive].varies or nbytes * channel.size < 1 << 31
     goes_on = channel.facts.native or not channel.nonblocking
-    return alike and small and channel.facts.host_memory and goes_on and not (settings.TIMEOUT or settings.CHECK)
+    return suits_mpi(primitive, nbytes, channel.size, dtype, op) and channel.facts.host_memory and goes_on
+
+
+def suits_mpi(primitive: str, nbytes: int, size: int, dtype: np.dtype, op: Operation | None) -> bool:
+    """Whether the native collective gives the same results, and can count these bytes; the same on all ranks."""
+    alike = op is None or native.same_arithmetic(dtype, op)
+    small = PRIMITIVES[primitive].varies or nbytes * size < 1 << 31
+    return alike and small and not (settings.TIMEOUT or settings.CHECK)
 
 
 _BYTE = np.dtype(np.uint8)

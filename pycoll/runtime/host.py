@@ -15,10 +15,10 @@ from mpi4py import MPI
 
 from .. import core
 from ..base import settings
-from ..base.errors import CollectiveTimeout, RankFailed
+from ..base.errors import CollectiveTimeout
 from . import shared_file
 from .channel import Channel
-from .failures import TOLERANT, has_ended
+from .failures import TOLERANT
 from .machine import arithmetic_error
 from .progress import progress, tasks, until
 
@@ -160,17 +160,16 @@ class _Waiting:
             channel.stop_core()
             raise channel.interrupted(f"a collective that waits for rank {rank}", error) from error
         if settings.TIMEOUT and now > self._since + settings.TIMEOUT:
-            failure: RuntimeError = CollectiveTimeout(
+            late = CollectiveTimeout(
                 f"a collective on rank {channel.comm.rank} of {channel.size} did not finish within its timeout of "
                 f"{settings.TIMEOUT:g} s: it is waiting for rank {rank}"
             )
-        elif rank in channel.processes and has_ended(channel.processes[rank]):
-            failure = RankFailed(f"a collective on rank {channel.comm.rank}: rank {rank} has failed", [rank])
-        else:
-            return SHORT_NAP if tasks else NAP
-        channel.stop_core()
-        channel.abandon(failure)
-        raise failure
+            channel.stop_core()
+            channel.abandon(late)
+            raise late
+        if failure := channel.failure_on_host(rank):
+            raise failure
+        return SHORT_NAP if tasks else NAP
 
     def give_up(self, rank: int, error: BaseException) -> None:
         """Make the communicator unusable, because a run ends early."""

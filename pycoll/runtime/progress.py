@@ -42,8 +42,8 @@ class Abandoned(Protocol):
     def abandon(self, reason: RuntimeError, *kept: object) -> None:
         """Make the communicator unusable, because messages may still be pending."""
 
-    def failure_on_host(self) -> RuntimeError | None:
-        """Make the communicator unusable if the process of a rank on this host has ended, and return the error."""
+    def failure_on_host(self, *ranks: int) -> RuntimeError | None:
+        """Make the communicator unusable if one of these ranks of this host, or any, has ended; return the error."""
 
 
 class InFlight(ABC):
@@ -161,7 +161,7 @@ class InFlight(ABC):
                     break
                 if deadline and time.monotonic() > deadline:
                     self.give_up()
-                pause()
+                os.sched_yield()
         finally:
             self.awaited = False
         self.raise_error()
@@ -388,18 +388,13 @@ def until(
                 raise CollectiveTimeout(
                     f"{what} did not finish in {settings.TIMEOUT:g} s" + (f": {state()}" if state else "") + UNDETECTED
                 )
-            pause()
+            os.sched_yield()
     except BaseException:
         _unfinished.append(done)
         raise
 
 
 _unfinished: list[Callable[[], object]] = []  # they hold requests, whose memory MPI may still access
-
-
-def pause() -> None:
-    """Yield the core for a moment."""
-    os.sched_yield()
 
 
 def drain(channel: Abandoned | None) -> None:
