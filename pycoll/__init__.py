@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-__version__ = "0.1.0"
+from .base.version import __version__ as __version__
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from ..arguments.device_arrays import gpu_possible
 from ..base import hooks, settings
 from ..base.errors import CollectiveTimeout, CommunicatorLimit, MismatchError, WrongCommunicator
 from ..base.user_warnings import warn
+from ..base.version import __version__
 from ..schedule.diagnosis import ranks_named
 from ..schedule.registry import own_algorithms, own_digest
 from ..selection import tuning_file
@@ -61,7 +62,7 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     MPI.Exception
         If MPI cannot create another communicator.
     MismatchError
-        If the ranks have registered different algorithms outside of pycoll.
+        If the ranks use different versions of pycoll, or have registered different algorithms outside of it.
 
     Notes
     -----
@@ -278,7 +279,7 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
     Hosts are compared by processor name, because Split_type would block the progress of collectives in flight.
     """
     name = MPI.Get_processor_name().encode()
-    file, problem = usable_tuning_file()
+    file, unusable = usable_tuning_file()
     may_be_native = settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE
     digest = file.digest if file else 0
     on_gpu = gpu_possible()
@@ -292,19 +293,15 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
             os.cpu_count() or 1,
             own_digest(),
             not why_unusable(),
+            zlib.crc32(__version__.encode()),
         ]
     )
     table = np.empty((private.size, len(mine)), np.int64)
     exchange = private.Iallgather(mine, table)
     until(exchange.Test, "the first call of pycoll on this communicator", partial(_missing, private, "taken part"))
-    if differing := np.flatnonzero(table[:, 6] != table[0, 6]).tolist():
-        own = ", ".join(map(str, own_algorithms())) or "none"
-        text = (
-            f"{ranks_named(differing)} of {private.size} registered algorithms outside of pycoll which differ from "
-            f"those of rank 0; rank {private.rank} has {own}: import the same files on all ranks before the first call"
-        )
+    if problem := _difference(private, table[:, 8], table[:, 6]):
         private.Free()
-        raise MismatchError(text)
+        raise MismatchError(problem)
     numbers: dict[int, int] = {}
     hosts = tuple(numbers.setdefault(name, len(numbers)) for name in table[:, 0].tolist())
     facts = CommFacts(
@@ -318,10 +315,26 @@ def _facts(private: MPI.Intracomm) -> CommFacts:
         cores=int(table[:, 5].min()),
     )
     _warn(unknown_variables())
-    _warn(problem)  # after the exchange, since the caller may turn warnings into errors
+    _warn(unusable)  # after the exchange, since the caller may turn warnings into errors
     if not facts.one_tuning_file:
         _warn("the ranks have different tuning files, so none is used")
     return facts
+
+
+def _difference(private: MPI.Intracomm, versions: np.ndarray, algorithms: np.ndarray) -> str:
+    """How ranks differ in the version of pycoll, or in algorithms of their own, in words; empty if they do not."""
+    if differing := np.flatnonzero(versions != versions[0]).tolist():
+        return (
+            f"{ranks_named(differing)} of {private.size} use another version of pycoll than rank 0; "
+            f"rank {private.rank} uses {__version__}: install the same version for all ranks"
+        )
+    if differing := np.flatnonzero(algorithms != algorithms[0]).tolist():
+        own = ", ".join(map(str, own_algorithms())) or "none"
+        return (
+            f"{ranks_named(differing)} of {private.size} registered algorithms outside of pycoll which differ from "
+            f"those of rank 0; rank {private.rank} has {own}: import the same files on all ranks before the first call"
+        )
+    return ""
 
 
 def _cuda_aware() -> bool:

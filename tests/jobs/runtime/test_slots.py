@@ -1,5 +1,8 @@
 """Shared memory of a host: ranks that die, that do not call, signals, forks, and what is left behind."""
 
+import shutil
+import subprocess
+
 import pytest
 
 from tests.launch import run
@@ -145,15 +148,9 @@ def test_forks_and_threads(program, text):
     assert job.code == 0 and job.output.count(text) == 3, job.output
 
 
-@pytest.mark.parametrize("variable", ["PYCOLL_SHARED_MEMORY", "PYCOLL_EXECUTOR"])
-def test_a_rank_without_slots(variable):
-    """All ranks use messages then."""
-    program = f"""
-import os
-from mpi4py import MPI
-if MPI.COMM_WORLD.rank == 1:
-    os.environ[{variable!r}] = "0" if "MEMORY" in {variable!r} else "python"
+NO_SLOTS = """
 import numpy as np, pycoll
+from mpi4py import MPI
 comm = pycoll.Comm(MPI.COMM_WORLD)
 for count in (1, 50000):
     comm.Allreduce(np.ones(count), result := np.zeros(count))
@@ -161,4 +158,29 @@ for count in (1, 50000):
 assert pycoll.attach(comm).slots is None
 print("right")
 """
-    assert run(3, ["-c", program]).output.count("right") == 3
+
+
+@pytest.mark.parametrize("setting", [("PYCOLL_SHARED_MEMORY", "0"), ("PYCOLL_EXECUTOR", "python")])
+def test_a_rank_without_slots(setting):
+    """All ranks use messages then."""
+    program = f"import os\nfrom mpi4py import MPI\nif MPI.COMM_WORLD.rank == 1: os.environ.update([{setting}])\n"
+    assert run(3, ["-c", program + NO_SLOTS]).output.count("right") == 3
+
+
+def test_a_rank_in_a_container(tmp_path):
+    """Ranks whose processes cannot be seen by others share no memory with them."""
+    apart = ["unshare", "-r", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if not shutil.which(apart[0]) or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("no PID namespace can be made here")
+    (tmp_path / "program.py").write_text(NO_SLOTS)
+    (tmp_path / "start.py").write_text(
+        "import os, sys\n"
+        "command, rank = [sys.executable, sys.argv[1]], os.environ.get('OMPI_COMM_WORLD_RANK')\n"
+        "if rank is None: sys.exit('only Open MPI connects processes of several PID namespaces of a host')\n"
+        f"command = {apart} + command if rank == '1' else command\n"
+        "os.execvp(command[0], command)\n"
+    )
+    job = run(3, [str(tmp_path / "start.py"), str(tmp_path / "program.py")])
+    if "only Open MPI" in job.output:
+        pytest.skip("only Open MPI connects processes of several PID namespaces of a host")
+    assert job.output.count("right") == 3, job.output
