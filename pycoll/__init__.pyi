@@ -59,6 +59,17 @@ from .api.nonblocking import (
     scatter_init,
     scatterv_init,
 )
+from .api.objects import (
+    allgather_object,
+    allreduce_object,
+    alltoall_object,
+    bcast_object,
+    exscan_object,
+    gather_object,
+    reduce_object,
+    scan_object,
+    scatter_object,
+)
 from .api.pointtopoint import (
     irecv,
     isend,
@@ -80,7 +91,7 @@ from .api.several_requests import (
 )
 from .arguments.ops import AVG
 from .base.counters import traffic
-from .base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, RankFailed
+from .base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, RankFailed, RemoteError
 from .primitives.names import AlgorithmName, algorithms
 from .runtime.attach import attach
 from .runtime.gpu.select import select_device
@@ -125,17 +136,21 @@ __all__ = [
     "MismatchError",
     "Persistent",
     "RankFailed",
+    "RemoteError",
     "Request",
     "abort_on_exception",
     "algorithms",
     "allgather",
     "allgather_init",
+    "allgather_object",
     "allgatherv",
     "allgatherv_init",
     "allreduce",
     "allreduce_init",
+    "allreduce_object",
     "alltoall",
     "alltoall_init",
+    "alltoall_object",
     "alltoallv",
     "alltoallv_init",
     "alltoallw",
@@ -145,13 +160,16 @@ __all__ = [
     "barrier_init",
     "bcast",
     "bcast_init",
+    "bcast_object",
     "empty",
     "explain",
     "exscan",
     "exscan_init",
+    "exscan_object",
     "free",
     "gather",
     "gather_init",
+    "gather_object",
     "gatherv",
     "gatherv_init",
     "iallgather",
@@ -176,12 +194,15 @@ __all__ = [
     "recv",
     "reduce",
     "reduce_init",
+    "reduce_object",
     "reduce_scatter",
     "reduce_scatter_init",
     "scan",
     "scan_init",
+    "scan_object",
     "scatter",
     "scatter_init",
+    "scatter_object",
     "scatterv",
     "scatterv_init",
     "select_device",

@@ -32,11 +32,10 @@ from .. import core
 from ..arguments.check_buffers import check_buffers
 from ..arguments.mpi_arguments import read_varying
 from ..arguments.ops import OpName
-from ..base import settings
+from ..runtime import dispatch
 from ..runtime.attach import attach, channels
-from ..runtime.dispatch import Call, Reader, prepare
+from ..runtime.dispatch import Call, Reader
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.progress import tasks
 from ..runtime.slots import NUMBERS
 from ..schedule.registry import PRIMITIVES
 from .watched import watch
@@ -679,16 +678,8 @@ def front_of(comm: Any) -> core.Front | core.NoFront:
 
 @interruptions_delayed()  # all this belongs together
 def run_carefully(call: Call) -> Any:
-    """Check the arguments and run; keep a plan for the next calls of this kind."""
-    prepared = prepare(call, attach(call.comm))
-    prepared.remember(call)
-    # in slots, a rank that waits lets collectives in flight progress
-    in_slots = prepared.slots and prepared.simple and not prepared.sharing
-    if not in_slots and (settings.TIMEOUT or (tasks and not prepared.native)):
-        prepared.task(prepared.parts).run()
-    else:
-        prepared.run()
-    return prepared.buffers.result
+    """Check the arguments and run."""
+    return dispatch.run(call, attach(call.comm))
 
 
 watch(sys.modules[__name__], PRIMITIVES)

@@ -10,7 +10,8 @@ Write ``comm = pycoll.Comm(MPI.COMM_WORLD)``; the rest of the program does not c
 | reductions of other datatypes without a NumPy dtype | the collectives of MPI |
 | buffers in GPU memory | the schedules of pycoll; datatypes with gaps are packed in GPU memory; reductions of datatypes without a NumPy dtype raise TypeError |
 | buffers in GPU memory without CuPy, or on other devices | the collectives of MPI; a rank sees only its own buffers: all ranks must pass such buffers in the same calls, and CuPy must be installed on all ranks or on none |
-| lower-case methods (pickled objects), messages, windows, neighborhood collectives | mpi4py, unchanged; if MPI is not CUDA-aware, messages from and to a GPU are staged through host memory |
+| lower-case collectives, which take Python objects | the schedules of pycoll; inside a host, memory that the ranks share |
+| messages, windows, neighborhood collectives | mpi4py, unchanged; if MPI is not CUDA-aware, messages from and to a GPU are staged through host memory |
 | inter-communicators; Ishrink | the classes of mpi4py with the collectives of MPI |
 
 Communicators that methods make exchange nothing before their first collective.  If that is nonblocking, and names no
@@ -22,8 +23,6 @@ MPI_THREAD_MULTIPLE (see `pycoll.progress_thread`).
 
 from __future__ import annotations
 
-import functools
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,10 +40,11 @@ from ..runtime.attach import (
     shrink,
     wait_for_ranks,
 )
+from ..runtime.failures import rank_failed
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.slots import METHODS
 from ..selection.choices import Choices
-from .comm_nonblocking import CollectiveMethods
+from .comm_objects import ObjectMethods
 from .watched import watch
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _Kind = TypeVar("_Kind", bound="Comm")
 CONSTANTS = ("COMM_WORLD", "COMM_SELF")  # in mpi4py.MPI; `python -m pycoll.run` replaces them with `Comm` objects
 
 
-class Comm(CollectiveMethods):
+class Comm(ObjectMethods):
     """An intracommunicator whose collectives run the schedules of pycoll.
 
     Collective: all ranks of `comm` must call this.  Its methods take the arguments of mpi4py, and `algorithm=`.
@@ -422,7 +422,7 @@ class Comm(CollectiveMethods):
         try:
             made = make(*arguments)
         except MPI.Exception as error:
-            raise explained(error) from error
+            raise rank_failed(self, make.__name__, error) or explained(error) from error
         child: Any = made if type(made) is kind else kind.__new__(kind, made)  # type: ignore[arg-type]
         inherit(child, self)
         return child  # type: ignore[no-any-return]
@@ -467,26 +467,4 @@ _KINDS: dict[int, type[Comm]] = {
 }
 
 
-# the channels of communicators that `_after_first_meeting` served
-_duplicated: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def _after_first_meeting(name: str) -> None:
-    """Make the first call of a method on a communicator wait first, while collectives in flight progress.
-
-    mpi4py duplicates the communicator in this call, and does not release the GIL meanwhile.
-    """
-
-    @functools.wraps(getattr(MPI.Intracomm, name))
-    def call(self: Comm, *args: Any, **kwargs: Any) -> Any:
-        if self != MPI.COMM_NULL and (channel := attach(self)) not in _duplicated:
-            _duplicated.add(channel)
-            wait_for_ranks(self, name)
-        return getattr(super(Comm, self), name)(*args, **kwargs)
-
-    setattr(Comm, name, call)
-
-
 watch(Comm, [*METHODS, *(f"I{_method.lower()}" for _method in METHODS)], True)
-for _reduction in ("reduce", "allreduce", "scan", "exscan"):
-    _after_first_meeting(_reduction)

@@ -26,6 +26,8 @@ from .requests import Persistent, Request, initialize, start
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from ..runtime.objects import Objects
+
 # the numbers of the methods for the front, in the order of `METHODS`
 BCAST, SCATTER, GATHER, REDUCE, ALLGATHER, ALLREDUCE, REDUCE_SCATTER, ALLTOALL, BARRIER = range(9)
 SCAN, EXSCAN, SCATTERV, GATHERV, ALLGATHERV, ALLTOALLV, ALLTOALLW, REDUCE_SCATTER_COUNTS = range(9, 17)
@@ -34,13 +36,14 @@ SCAN, EXSCAN, SCATTERV, GATHERV, ALLGATHERV, ALLTOALLV, ALLTOALLW, REDUCE_SCATTE
 class Calls(DeviceMessages):
     """A communicator with the front of its channel, and the careful path of each form of a call."""
 
-    __slots__ = ("_front",)  # an attribute in a slot is read fastest
+    __slots__ = ("_front", "_objects")  # an attribute in a slot is read fastest
     _front: core.Front | core.NoFront
+    _objects: core.ObjectSlots | Objects | None
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Self:
-        """Wrap the communicator; its front is known after the first call."""
+        """Wrap the communicator; what runs its calls is known after the first one."""
         made = MPI.Intracomm.__new__(cls, comm)  # not `super()`: a class with a topology has several bases
-        made._front = NO_FRONT
+        made._front, made._objects = NO_FRONT, None
         return made
 
     def _run(

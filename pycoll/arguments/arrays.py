@@ -79,7 +79,7 @@ def _check_meaning(name: str, buffer: Any, interface: dict[str, Any] | None) -> 
         raise TypeError(f"{name} is of type {kind.__name__}, {why}; pass arrays of type numpy.ndarray")
 
 
-NO_PICKLE = "; pycoll functions do not pickle Python objects (use the lower-case methods of mpi4py, or numpy.array)"
+NO_PICKLE = "; pycoll functions do not pickle Python objects (use pycoll.bcast_object and the like, or numpy.array)"
 
 
 def hint(buffer: Any) -> str:

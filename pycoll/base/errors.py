@@ -108,6 +108,13 @@ class MismatchError(ValueError):
     """
 
 
+class RemoteError(RuntimeError):
+    """Another rank could not send its object; it has raised the error that this one names.
+
+    The communicator can still be used.
+    """
+
+
 class CollectiveTimeout(RuntimeError):
     """A call waited for other ranks for more than ``PYCOLL_TIMEOUT`` seconds.
 

@@ -14,6 +14,7 @@ try:
     from .front import Front, set_constants, uses_of
     from .machine import AREA_SIZE, Program, Slots, Steps, has_loop
     from .messages import FLOATING_POINT_ERRORS, Code, Mailboxes, Run, copied, mailboxes_size
+    from .objects import ObjectSlots
     from .positions import Areas, Positions
 except ImportError as error:
     problem = f"it was not compiled when pycoll was installed, which takes a C compiler ({error})"
@@ -31,6 +32,7 @@ __all__ = [
     "Mailboxes",
     "Mover",
     "NoFront",
+    "ObjectSlots",
     "Positions",
     "Program",
     "Run",

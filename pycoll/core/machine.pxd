@@ -14,6 +14,11 @@ cdef enum:
     SEND, RECV, SCRATCH, PEERS  # buffers; PEERS is the slot of rank 0, PEERS + 1 its result, PEERS + 2 the slot of rank 1
 
 cdef enum:
+    READY, DONE, LEFT  # counters
+cdef enum:
+    SHORT, MEDIUM, LONG  # kinds of slots
+
+cdef enum:
     NAP = 50000  # nanoseconds of the first nap of a rank that waits
     SPREAD = 1 << 8  # bytes between two counters, because processors fetch cache lines in pairs
 
@@ -85,6 +90,9 @@ cdef class Slots(Waiting):
     cdef public uint32_t turn, left  # numbers: of the last turn, and of one that all ranks have left
 
     cdef int run(self, Program program, char *send, char *recv) except -1
+    cdef np.npy_intp begin_turn(self, int slots) except -1 nogil
+    cdef void post(self, int counter_) noexcept nogil
+    cdef void end_turn(self) noexcept nogil
     cdef int take_turn(self, Program program, Steps turn, char *send, char *recv) except -1 nogil
     cdef int wait(self, int rank, int counter_, uint32_t value) except -1 nogil
     cdef int sleep(self, int rank, int counter_, uint32_t value) except -1

@@ -11,6 +11,7 @@ Turns are numbered from 1, and their numbers wrap around.  A counter that was no
 ahead, so ranks also post those that they do not need now and then.  `tests/pure/core/` has models of this protocol.
 """
 
+cimport cython
 cimport numpy as np
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint32_t
@@ -35,10 +36,6 @@ cdef extern from "numpy/ufuncobject.h":
         void **data
         char *types
 
-cdef enum:
-    READY, DONE, LEFT
-cdef enum:
-    SHORT, MEDIUM, LONG  # kinds of slots
 cdef enum:
     HEADER = 1 << 10  # bytes of the counters, which are on cache lines of their own
     PATIENCE = 100000  # nanoseconds before it, because waking up takes tens of microseconds
@@ -204,6 +201,7 @@ cdef class Waiting:
         return 0
 
 
+@cython.final
 cdef class Slots(Waiting):
     """The areas of the ranks of a communicator whose ranks share a host.
 
@@ -248,29 +246,49 @@ cdef class Slots(Waiting):
             offset += program.piece
         return self.end_run()
 
-    cdef int take_turn(self, Program program, Steps turn, char *send, char *recv) except -1 nogil:
+    cdef np.npy_intp begin_turn(self, int slots) except -1 nogil:
+        """Begin a turn, and return where its slot is in each area.
+
+        Waits until all ranks have left the turn in which this slot was used last.
+        """
         cdef uint32_t number = self.turn + 1
-        cdef Kind *kind = &kinds[program.slots]
+        cdef Kind *kind = &kinds[slots]
         cdef uint32_t needed = number - kind.count
-        cdef np.npy_intp slot = kind.start + (number % kind.count) * kind.distance
-        cdef char *bases[3]
-        cdef char *at[3]
-        cdef Step *step
-        cdef int i, k, peer
+        cdef int peer
         if <int>(self.left - needed) < 0:
             for peer in range(self.size):
                 if peer != self.rank:
                     self.wait(peer, LEFT, needed)
             self.left = needed
         self.turn = number
+        return kind.start + (number % kind.count) * kind.distance
+
+    cdef void post(self, int counter_) noexcept nogil:
+        """Let other ranks know that this rank has come so far in this turn."""
+        counter_set(counter_of(self.areas[self.rank], counter_), self.turn)
+
+    cdef void end_turn(self) noexcept nogil:
+        """End a turn."""
+        if self.turn % SETTLED == 0:
+            self.post(READY)
+            self.post(DONE)
+        self.post(LEFT)
+
+    cdef int take_turn(self, Program program, Steps turn, char *send, char *recv) except -1 nogil:
+        cdef np.npy_intp slot = self.begin_turn(program.slots)
+        cdef Kind *kind = &kinds[program.slots]
+        cdef char *bases[3]
+        cdef char *at[3]
+        cdef Step *step
+        cdef int i, k, peer
         bases[SEND], bases[RECV], bases[SCRATCH] = send, recv, self.scratch
         for i in range(turn.length):
             step = &turn.steps[i]
             if step.kind == POST:
-                counter_set(counter_of(self.areas[self.rank], step.counter), number)
+                self.post(step.counter)
                 continue
             if step.kind == AWAIT:
-                self.wait(step.rank, step.counter, number)
+                self.wait(step.rank, step.counter, self.turn)
                 continue
             for k in range(3 if step.kind == APPLY else 2 if step.kind == COPY else 1):
                 peer = step.buffers[k] - PEERS
@@ -282,10 +300,7 @@ cdef class Slots(Waiting):
                 memmove(at[1], at[0], step.size)
             else:
                 program.compute(step.kind, at, step.size)
-        if number % SETTLED == 0:
-            counter_set(counter_of(self.areas[self.rank], READY), number)
-            counter_set(counter_of(self.areas[self.rank], DONE), number)
-        counter_set(counter_of(self.areas[self.rank], LEFT), number)
+        self.end_turn()
         return 0
 
     cdef int wait(self, int rank, int counter_, uint32_t value) except -1 nogil:

@@ -29,6 +29,7 @@ from .failures import failures_named
 from .garbage import free_dropped
 from .host import open_core, why_unusable
 from .interruptions import interruptions_delayed
+from .objects import objects_of
 from .progress import drain, tasks, until
 from .recording.steps import identity, ranks_in
 from .slots import new_front
@@ -222,7 +223,7 @@ def _register(comm: MPI.Intracomm, private: MPI.Intracomm, facts: CommFacts, cho
     identity(private)
     channel = Channel(private, facts, Choices() if choices is None else choices, fitting(facts))
     channel.mailboxes, channel.slots = open_core(channel)
-    channel.front = new_front(channel)
+    channel.front, channel.objects = new_front(channel), objects_of(comm, channel)
     comm.Set_attr(_keyval(), channel)
     channels[comm.handle] = channel
     for call in hooks.channel_made:
@@ -259,6 +260,7 @@ def _in_child() -> None:
     core.forget_flights()
     for channel in channels.values():
         channel.broken = RuntimeError("it belongs to the process that forked this one")
+        channel.stop_core()
         channel.forget_plans()
 
 

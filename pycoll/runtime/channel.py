@@ -45,6 +45,7 @@ class Channel:
         self.slots: core.Slots | None = None  # if the ranks share a host and the compiled core
         self.mailboxes: core.Mailboxes | None = None  # if the compiled core runs programs with messages
         self.front: core.Front | core.NoFront = core.NoFront()  # the plans of the compiled core
+        self.objects: Any = None  # its collectives of Python objects
         self.broken: RuntimeError | None = None  # why it is unusable
         self.processes: dict[int, int] = {}  # of the ranks of this host that share memory
         self.place = 0  # its position in the roll call
@@ -179,7 +180,6 @@ class Channel:
             return None
         who = f"rank {ended[0]} has" if len(ended) == 1 else f"ranks {', '.join(map(str, ended))} have"
         failure = RankFailed(f"a collective on rank {self.comm.rank}: {who} failed", ended)
-        self.stop_core()
         self.abandon(failure)
         return failure
 
@@ -193,6 +193,7 @@ class Channel:
         """Revoke the private duplicate: waiting calls on other ranks, and later calls on this rank, raise an error."""
         self.comm.Revoke()
         self.broken = RuntimeError("it was revoked")
+        self.stop_core()
         self.forget_plans()
 
     def interrupted(self, what: str, error: BaseException, *kept: object) -> BaseException:
@@ -216,13 +217,16 @@ class Channel:
         """
         if self.broken is None:
             self.broken = reason
+        self.stop_core()
         self.forget_plans()
         _abandoned.append((self, *kept))
 
     def free(self) -> None:
         """Free all requests and the private duplicate, unless messages are pending that may never complete."""
         if not any(channel is self for channel, *_ in _abandoned):
+            self.stop_core()
             self.forget_plans()  # plans refer to the channel
+            self.objects = None
             self.comm.Free()
             self.broken = self.broken or RuntimeError("it was freed")  # persistent requests may be left
 

@@ -319,11 +319,24 @@ def prepare(call: Call, channel: Channel) -> Prepared:
     return Prepared(channel, key, buffers, operation, bind, typed, sharing, choice.slots)
 
 
+def run(call: Call, channel: Channel) -> Any:
+    """Check the arguments of a blocking call and run it; keep a plan for the next calls of its kind."""
+    prepared = prepare(call, channel)
+    prepared.remember(call)
+    # in slots, a rank that waits lets collectives in flight progress
+    in_slots = prepared.slots and prepared.simple and not prepared.sharing
+    if not in_slots and (settings.TIMEOUT or (tasks and not prepared.native)):
+        prepared.task(prepared.parts).run()
+    else:
+        prepared.run()
+    return prepared.buffers.result
+
+
 def check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
     """Check the arguments, as far as they can be checked without knowing the channel."""
     primitive, rank, size = PRIMITIVES[call.primitive], call.comm.rank, call.comm.size
     if primitive.rooted:
-        _check_root(call.root, size)
+        check_root(call.root, size)
     given = call.sendbuf, call.recvbuf
     named = primitive.reduces and call.read is check_buffers and names_datatype(*given)
     if call.read is not read and primitive.name != "bcast" and not named:
@@ -344,7 +357,8 @@ def check(call: Call) -> tuple[CheckedBuffers, Operation | None]:
     return buffers, operation
 
 
-def _check_root(root: object, size: int) -> None:
+def check_root(root: object, size: int) -> None:
+    """Raise an error unless `root` is a rank of a communicator of this size."""
     try:
         rank = operator.index(root)  # type: ignore[arg-type]
     except TypeError:

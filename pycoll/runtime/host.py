@@ -164,7 +164,6 @@ class _Waiting:
                 f"a collective on rank {channel.comm.rank} of {channel.size} did not finish within its timeout of "
                 f"{settings.TIMEOUT:g} s: it is waiting for rank {rank}"
             )
-            channel.stop_core()
             channel.abandon(late)
             raise late
         if failure := channel.failure_on_host(rank):

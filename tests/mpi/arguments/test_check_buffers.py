@@ -216,7 +216,7 @@ def test_wrong_roots():
 def test_wrong_dtypes():
     wrong(TypeError, "sendbuf has dtype float64, recvbuf has dtype float32", pycoll.allreduce, TWO, np.empty(2, "f4"))
     wrong(TypeError, "dtype object", pycoll.allreduce, np.array([None, 1]))
-    convert = r"do not pickle Python objects \(use the lower-case methods of mpi4py, or numpy.array\)$"
+    convert = r"do not pickle Python objects \(use pycoll\.bcast_object and the like, or numpy\.array\)$"
     wrong(TypeError, rf"sendbuf must be an array or another buffer, not list; .* {convert}", pycoll.reduce, [1.0, 2.0])
     wrong(TypeError, rf"sendbuf\[0\] must be an array or .*, not float; .* {convert}", pycoll.allreduce, [1.0, 2.0])
     wrong(TypeError, rf"not list; .* {convert}", pycoll.reduce, list(range(1000)))

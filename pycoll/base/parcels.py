@@ -1,0 +1,97 @@
+"""Parcels: Python objects on their way to other ranks.
+
+`MPI.pickle` pickles them, whose functions a program may replace.  Long buffers in an object are no part of its pickle:
+they are sent from where they lie, and received into memory that becomes that of the new object.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import struct
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from .errors import RemoteError
+
+PICKLED, LONG, LONG_ARRAY, FAILED = (bytes([kind]) for kind in range(4))
+
+
+class Parcel:
+    """An object on its way.
+
+    `wire` are the bytes that are sent first: the kind, and what belongs to it.  For PICKLED, that is the pickle.  For
+    LONG, it is the sizes of the segments that follow: the pickle, and the buffers that are not in it.  A LONG_ARRAY
+    follows in one segment, after its dtype and its shape.  A rank that has FAILED to pack its object sends the reason.
+    """
+
+    __slots__ = ("segments", "wire")
+
+    def __init__(self, wire: bytes, segments: list[Any]) -> None:
+        self.wire, self.segments = wire, segments
+
+
+def packed(obj: Any, room: int) -> Parcel:
+    """Pack an object, with at most `room` bytes to be sent first."""
+    if type(obj) is np.ndarray and obj.nbytes > room and _is_plain(obj):
+        about = LONG_ARRAY + repr((obj.dtype.str, obj.shape)).encode()
+        if len(about) <= room:
+            return Parcel(about, [obj])
+    return wrapped(obj, *pickled(obj), room)
+
+
+def wrapped(obj: Any, data: bytes, buffers: list[Any], room: int) -> Parcel:
+    """Pack an object that is `pickled`."""
+    if not buffers and len(data) < room:
+        return Parcel(PICKLED + data, [])
+    segments = [data, *buffers]
+    if 8 * len(segments) >= room:
+        segments = [MPI.pickle.dumps(obj)]
+    sizes = [memoryview(segment).nbytes for segment in segments]
+    return Parcel(LONG + struct.pack(f"{len(sizes)}q", *sizes), segments)
+
+
+def _is_plain(array: np.ndarray) -> bool:
+    dtype = array.dtype
+    return dtype.kind in "biufc" and dtype.isnative and array.flags.c_contiguous and array.flags.writeable
+
+
+def pickled(obj: Any) -> tuple[bytes, list[Any]]:
+    """The pickle of an object, and the long buffers that are not in it."""
+    try:
+        return MPI.pickle.dumps_oob(obj)
+    except TypeError:  # maybe of a function of the program that takes no `buffer_callback`
+        return MPI.pickle.dumps(obj), []
+
+
+def failed(rank: int, error: BaseException, room: int) -> Parcel:
+    """Pack the error for which a rank sends no object."""
+    text = f"rank {rank} has sent no object: {type(error).__name__}: {error}"
+    return Parcel((FAILED + text.encode(errors="replace"))[:room], [])
+
+
+def segment_sizes(wire: bytes) -> list[int]:
+    """The sizes in bytes of the segments that follow."""
+    if wire[:1] == LONG:
+        return list(struct.unpack(f"{len(wire) // 8}q", wire[1:]))
+    if wire[:1] == LONG_ARRAY:
+        dtype, shape = ast.literal_eval(wire[1:].decode())
+        return [math.prod(shape) * np.dtype(dtype).itemsize]
+    return []
+
+
+def unpacked(wire: bytes, segments: list[np.ndarray]) -> Any:
+    """Unpack an object; `segments` are arrays of bytes, whose memory becomes its own."""
+    kind = wire[:1]
+    if kind == PICKLED:
+        return MPI.pickle.loads(memoryview(wire)[1:])
+    if kind == FAILED:
+        raise RemoteError(wire[1:].decode(errors="replace"))
+    if kind == LONG_ARRAY:
+        dtype, shape = ast.literal_eval(wire[1:].decode())
+        return segments[0].view(dtype).reshape(shape)
+    if len(segments) == 1:
+        return MPI.pickle.loads(segments[0])
+    return MPI.pickle.loads_oob(segments[0], segments[1:])

@@ -1,0 +1,351 @@
+"""Collectives of Python objects, over the collectives of buffers.
+
+A rank first sends a short record of each object, by the collective of that name: its pickle, or the sizes of its
+segments.  The segments follow, each from where it lies to memory that becomes that of the new object.  Where the ranks
+share a host, the records travel through slots (`pycoll.core.objects`), and only the rest is done here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from .. import core
+from ..arguments.check_buffers import CheckedBuffers, check_buffers
+from ..arguments.memory import address
+from ..arguments.mpi_arguments import read_varying
+from ..base.errors import RemoteError, WrongCommunicator
+from ..base.parcels import FAILED, LONG_ARRAY, Parcel, failed, packed, segment_sizes, unpacked
+from ..compiler.program import RECV, SEND, Message, Program, Region, Start, Wait
+from ..primitives.direct import results_of
+from ..schedule.registry import NATIVE, find
+from ..schedule.symbols import Expression, Leaf
+from .channel import Channel
+from .dispatch import Call, check_root, run
+from .progress import Task
+
+ROOM = 252  # bytes of a record after its length
+Wires = list[Any]  # of parcels (`bytes`), and objects that are no parcels
+
+
+class Objects:
+    """The collectives of objects on one communicator.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        The communicator of the caller.
+    channel : Channel
+        Its channel.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, channel: Channel) -> None:
+        self._comm, self._channel = MPI.Intracomm(comm), channel
+        self._rank, self._size = comm.rank, comm.size
+
+    def bcast(self, obj: Any, root: Any = 0, algorithm: str | None = None) -> Any:
+        """Give the object of the root to all ranks."""
+        self._check(root)
+        sends = self._rank == root
+        mine, error = self._packed([obj] if sends else [])
+        record = _records(mine) if sends else _records([None])
+        self._run("bcast", None, record, root, algorithm)
+        return self._ended("bcast", _wires(record), mine[0] if sends else None, root, error, algorithm)[0]
+
+    def scatter(self, objs: Any, root: Any = 0, algorithm: str | None = None) -> Any:
+        """Give each rank an object of the root."""
+        self._check(root)
+        sends = self._rank == root
+        mine, error = self._packed(objs, True) if sends else ([], None)
+        record = self._run("scatter", _records(mine) if sends else None, _records([None])[0], root, algorithm)
+        return self._ended("scatter", _wires(record[None]), mine, root, error, algorithm)[0]
+
+    def gather(self, obj: Any, root: Any = 0, algorithm: str | None = None) -> Any:
+        """Give the objects of all ranks to the root."""
+        self._check(root)
+        mine, error = self._packed([obj])
+        records = self._run("gather", _records(mine)[0], None, root, algorithm)
+        found = _wires(records) if self._rank == root else None
+        return self._ended("gather", found, mine[0], root, error, algorithm)
+
+    def allgather(self, obj: Any, algorithm: str | None = None) -> Any:
+        """Give the objects of all ranks to all ranks."""
+        self._check()
+        mine, error = self._packed([obj])
+        found = _wires(self._run("allgather", _records(mine)[0], None, 0, algorithm))
+        return self._ended("allgather", found, mine[0], 0, error, algorithm)
+
+    def alltoall(self, objs: Any, algorithm: str | None = None) -> Any:
+        """Give each rank an object of each rank."""
+        self._check()
+        mine, error = self._packed(objs, True)
+        found = _wires(self._run("alltoall", _records(mine), None, 0, algorithm))
+        return self._ended("alltoall", found, mine, 0, error, algorithm)
+
+    def reduce(self, obj: Any, op: Any, root: Any = 0, algorithm: str | None = None) -> Any:
+        """Combine the objects of all ranks at the root."""
+        self._check(root)
+        return self._reduce("reduce", obj, op, root, algorithm)
+
+    def allreduce(self, obj: Any, op: Any, algorithm: str | None = None) -> Any:
+        """Combine the objects of all ranks on all ranks."""
+        return self._reduce("allreduce", obj, op, 0, algorithm)
+
+    def scan(self, obj: Any, op: Any, algorithm: str | None = None) -> Any:
+        """Combine the objects of the ranks up to this one."""
+        return self._reduce("scan", obj, op, 0, algorithm)
+
+    def exscan(self, obj: Any, op: Any, algorithm: str | None = None) -> Any:
+        """Combine the objects of the ranks before this one."""
+        return self._reduce("exscan", obj, op, 0, algorithm)
+
+    def finished(self, name: str, found: Wires | None, mine: Any, root: int, op: Any) -> Any:
+        """Unpack the entries of a collective, after their segments have followed.
+
+        `found` are the entries for this rank, and `mine` are those of this rank.
+        """
+        if op is None:
+            return self._unpacked(name, found, mine, root)
+        assert found is not None
+        return self._reduced(name, found, mine, op, root, None)
+
+    def combined(self, name: str, values: list[Any], op: Any, root: int, algorithm: str | None = None) -> Any:
+        """Combine the objects of all ranks."""
+        if (name == "exscan" and self._rank == 0) or (name == "reduce" and self._rank != root):
+            return None
+        combine = _function(op, values)
+        if algorithm not in (None, NATIVE):
+            return _evaluated(self._order(name, root, algorithm), values, combine)
+        if name == "scan" or name == "exscan":
+            return _scanned(values, self._rank, combine, name == "exscan")
+        return _folded(values, combine)
+
+    def _check(self, root: Any = 0) -> None:
+        if self._channel.comm == MPI.COMM_NULL:
+            raise WrongCommunicator("comm is MPI.COMM_NULL: it has been freed")
+        self._channel.check_usable()
+        check_root(root, self._size)
+
+    def _packed(self, objs: Any, one_each: bool = False) -> tuple[list[Parcel], BaseException | None]:
+        """Pack objects, with `one_each` one for each rank; and the error for which this rank sends none."""
+        try:
+            objs = [None] * self._size if objs is None else list(objs)
+            if one_each and len(objs) != self._size:
+                raise ValueError(f"expecting {self._size} items, got {len(objs)}")
+            return [packed(obj, ROOM) for obj in objs], None
+        except BaseException as error:
+            return [failed(self._rank, error, ROOM)] * (self._size if one_each else 1), error
+
+    def _run(self, name: str, send: Any, recv: Any, root: int, algorithm: str | None, op: Any = None) -> Any:
+        """Run a collective of buffers, and return the receive buffer."""
+        read = read_varying if name.endswith("v") else check_buffers
+        return run(Call(name, self._comm, send, recv, op, root, algorithm, None, read), self._channel)
+
+    def _ended(
+        self, name: str, found: Wires | None, mine: Any, root: int, error: BaseException | None, algorithm: str | None
+    ) -> Any:
+        """The same as `finished`; raise the error for which this rank has sent no object."""
+        try:
+            result = self._unpacked(name, found, mine, root, algorithm)
+        except RemoteError:
+            if error is None:
+                raise
+        if error is not None:
+            raise error
+        return result
+
+    def _unpacked(
+        self, name: str, found: Wires | None, mine: Any, root: int, algorithm: str | None = None
+    ) -> list[Any] | None:
+        expected = [_sizes(entry) for entry in found or []]
+        if name == "bcast":
+            segments = [self._followed_bcast(expected[0], mine, root, algorithm)]
+        elif name == "allgather":
+            segments = self._followed_allgather(expected, mine, algorithm)
+        else:
+            segments = self._followed(name, expected, mine, root)
+        return None if found is None else [_opened(one, parts) for one, parts in zip(found, segments, strict=True)]
+
+    def _followed_bcast(self, sizes: list[int], mine: Any, root: int, algorithm: str | None) -> list[np.ndarray]:
+        """The segments of a broadcast."""
+        sends = self._rank == root
+        segments = _arrays(mine) if sends else [np.empty(size, np.uint8) for size in sizes]
+        for segment in segments:
+            self._run("bcast", None, segment, root, algorithm)
+        return [segment.copy() for segment in segments] if sends else segments
+
+    def _followed_allgather(self, sizes: list[list[int]], mine: Any, algorithm: str | None) -> list[list[np.ndarray]]:
+        """The segments of an all-gather: first the first one of each rank, and so on."""
+        sent, segments = _arrays(mine), [list[np.ndarray]() for _ in sizes]
+        for number in range(max(map(len, sizes))):
+            counts = [one[number] if number < len(one) else 0 for one in sizes]
+            send = sent[number] if number < len(sent) else np.empty(0, np.uint8)
+            recv = np.empty(sum(counts), np.uint8)
+            self._run("allgatherv", send, [recv, counts], 0, algorithm)
+            for rank, one in enumerate(np.split(recv, np.cumsum(counts)[:-1])):
+                if number < len(sizes[rank]):
+                    segments[rank].append(one)
+        return segments
+
+    def _followed(self, name: str, sizes: list[list[int]], mine: Any, root: int) -> list[list[np.ndarray]]:
+        """The segments of a scatter, a gather or an all-to-all, which go straight from one rank to another."""
+        ranks = range(self._size)
+        outgoing: list[list[np.ndarray]] = [[] for _ in ranks]
+        incoming: list[list[np.ndarray]] = [[] for _ in ranks]
+        if name == "gather":
+            outgoing[root] = _arrays(mine)
+        elif mine:
+            outgoing = [_arrays(one) for one in mine]
+        sources = [root] if name == "scatter" else ranks
+        for source, expected in zip(sources, sizes, strict=False):  # other ranks than the root of a gather get nothing
+            incoming[source] = [np.empty(size, np.uint8) for size in expected]
+        for mine_too, here in zip(outgoing[self._rank], incoming[self._rank], strict=False):
+            here[:] = mine_too
+        for step in range(1, self._size):
+            to, source = (self._rank + step) % self._size, (self._rank - step) % self._size
+            for number in range(max(len(outgoing[to]), len(incoming[source]))):
+                send, recv = (some[number : number + 1] for some in (outgoing[to], incoming[source]))
+                self._exchange(to, send, source, recv)
+        return [incoming[source] for source in sources]
+
+    def _exchange(self, to: int, send: list[np.ndarray], source: int, recv: list[np.ndarray]) -> None:
+        """Send an array to one rank, and receive one from another; either may be missing."""
+        messages = [Message(True, to, Region(SEND, 0, one.nbytes), 0) for one in send]
+        messages += [Message(False, source, Region(RECV, 0, one.nbytes), 0) for one in recv]
+        numbers = range(len(messages))
+        program = Program([*map(Start, numbers), *map(Wait, numbers)], messages, 0, "segments")
+        sent, received = (one[0] if one else None for one in (send, recv))
+        buffers = CheckedBuffers(sent, received, 0, np.dtype(np.uint8), False, None)
+        places = address(buffers.send), address(buffers.recv)
+        part = self._channel.bind_lowered(program, buffers, places, None)
+        name = f"a collective of objects on rank {self._rank} of {self._size}"
+        Task(lambda: iter([part]), name, self._channel).run()
+
+    def _reduce(self, name: str, obj: Any, op: Any, root: int, algorithm: str | None) -> Any:
+        self._check(root)
+        if not callable(op):
+            raise TypeError(f"op={op!r} is not an MPI.Op or another function of two objects")
+        if algorithm is not None:
+            find(name, algorithm)
+        mine, error = self._packed([obj])
+        found = _wires(self._run("allgather", _records(mine)[0], None, 0, None))
+        try:
+            result = self._reduced(name, found, mine[0], op, root, algorithm)
+        except RemoteError:
+            if error is None:
+                raise
+        if error is not None:
+            raise error
+        return result
+
+    def _reduced(self, name: str, found: Wires, mine: Any, op: Any, root: int, algorithm: str | None) -> Any:
+        """Combine the entries of all ranks, after their segments have followed."""
+        for entry in found:  # then no rank sends segments
+            if type(entry) is bytes and entry[:1] == FAILED:
+                unpacked(entry, [])
+        if type(mine) is Parcel and _is_elementwise(found, mine, op):
+            return self._run(name, mine.segments[0], None, root, algorithm, op)
+        if name == "reduce":
+            values = self._unpacked("gather", found if self._rank == root else None, mine, root)
+        else:
+            values = self._unpacked("allgather", found, mine, 0)
+        return None if values is None else self.combined(name, values, op, root, algorithm)
+
+    def _order(self, name: str, root: int, algorithm: str) -> Expression:
+        """The order in which an algorithm combines a vector of one element for this rank."""
+        chosen = find(name, algorithm)
+        hosts = self._channel.facts.hosts if chosen.knows_hosts else None
+        return results_of(chosen, self._size, root, 1, hosts)[0].wanted[self._rank]
+
+
+def _records(parcels: list[Any]) -> np.ndarray:
+    """One record for each parcel."""
+    records = np.zeros((len(parcels), 4 + ROOM), np.uint8)
+    for record, parcel in zip(records, parcels, strict=True):
+        if parcel:
+            content = struct.pack("i", len(parcel.wire)) + parcel.wire
+            record[: len(content)] = np.frombuffer(content, np.uint8)
+    return records
+
+
+def _wires(records: np.ndarray) -> Wires:
+    """What the parcels of these records send first."""
+    return [record[4 : 4 + int(record[:4].view(np.int32)[0])].tobytes() for record in records]
+
+
+def _sizes(entry: Any) -> list[int]:
+    return segment_sizes(entry) if type(entry) is bytes else []
+
+
+def _arrays(parcel: Any) -> list[np.ndarray]:
+    """The segments of a parcel, as arrays of bytes."""
+    segments = parcel.segments if type(parcel) is Parcel else []
+    arrays = (one if type(one) is np.ndarray else np.frombuffer(one, np.uint8) for one in segments)
+    return [array.reshape(-1).view(np.uint8) for array in arrays]
+
+
+def _opened(entry: Any, segments: list[np.ndarray]) -> Any:
+    return unpacked(entry, segments) if type(entry) is bytes else entry
+
+
+# operations of MPI that pycoll applies to the elements of long arrays, and the kinds of dtypes that it does so for
+_ELEMENTWISE: list[tuple[MPI.Op, np.ufunc, str]] = [
+    (MPI.SUM, np.add, "iufc"),
+    (MPI.PROD, np.multiply, "iufc"),
+    (MPI.MAX, np.maximum, "iuf"),
+    (MPI.MIN, np.minimum, "iuf"),
+    (MPI.BAND, np.bitwise_and, "iu"),
+    (MPI.BOR, np.bitwise_or, "iu"),
+    (MPI.BXOR, np.bitwise_xor, "iu"),
+]
+
+
+def _is_elementwise(found: Wires, mine: Parcel, op: Any) -> bool:
+    """Whether all ranks pass long arrays of one dtype and shape, which can be combined as buffers."""
+    if mine.wire[:1] != LONG_ARRAY or any(entry != mine.wire for entry in found):
+        return False
+    return any(op == known and mine.segments[0].dtype.kind in kinds for known, _, kinds in _ELEMENTWISE)
+
+
+def _function(op: Any, values: list[Any]) -> Callable[[Any, Any], Any]:
+    """The function that combines these objects: of arrays, MPI.MAX and the like combine the elements."""
+    if isinstance(op, MPI.Op) and all(type(value) is np.ndarray for value in values):
+        return next((ufunc for known, ufunc, _ in _ELEMENTWISE if op == known), op)
+    return op  # type: ignore[no-any-return]
+
+
+def _folded(values: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
+    """Combine values in their order, in the tree of mpi4py."""
+    step = 1
+    while step < len(values):
+        for left in range(0, len(values) - step, 2 * step):
+            values[left] = combine(values[left], values[left + step])
+        step *= 2
+    return values[0]
+
+
+def _scanned(values: list[Any], rank: int, combine: Callable[[Any, Any], Any], exclusive: bool) -> Any:
+    """Combine the values of the ranks up to this one, or before it, as mpi4py does by recursive doubling."""
+    results = [] if exclusive else [values[rank]]
+    for bit in range(rank.bit_length()):
+        if rank >> bit & 1:
+            end = rank >> bit << bit
+            block = _folded(values[end - (1 << bit) : end], combine)
+            results = [combine(block, results[0])] if results else [block]
+    return results[0]
+
+
+def _evaluated(order: Expression, values: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
+    if isinstance(order, Leaf):
+        return values[order.rank]
+    return combine(_evaluated(order.left, values, combine), _evaluated(order.right, values, combine))
+
+
+def objects_of(comm: MPI.Intracomm, channel: Channel) -> core.ObjectSlots | Objects:
+    """The collectives of objects on a communicator."""
+    others = Objects(comm, channel)
+    return core.ObjectSlots(channel.slots, others, MPI.pickle, MPI.SUM) if channel.slots else others

@@ -1,0 +1,276 @@
+"""The lower-case methods of pycoll.Comm, beside those of mpi4py."""
+
+import math
+import operator
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mpi4py import MPI
+
+import pycoll
+from pycoll.base.errors import WrongRoot
+from tests.drawn import examples
+from tests.mpi.native import RANK, SIZE, WORLD
+
+pytestmark = pytest.mark.mpi
+
+LONG = 100_000  # elements of arrays that are sent apart from their objects
+OBJECTS = [
+    *(None, True, 3, -(2**63), 2**63 - 1, 2**70, 1.5, -0.0, math.nan, 1 + 2j, "abc", b"bytes", (1, 2.0), [1, "x"]),
+    *(np.float32(2), np.int8(3), np.bool_(True), np.longdouble(3), np.complex64(1j), np.datetime64("2020-01-01")),
+    *(np.arange(10.0), np.zeros((3, 0)), np.ones((20, 30)), np.array(5.0), np.float16([1, 2]), np.ones(5)[::2]),
+    *(np.arange(3).astype(">i4"), np.array(["a", "b"]), np.array([1, None]), np.ones((600, 3), "c8")),
+    *(np.ones(LONG), np.asfortranarray(np.ones((200, 300))), np.ones((600, 3), np.float16), "y" * 10_000),
+    *({"a": np.arange(5)}, {"b": np.ones(LONG), "c": [np.arange(LONG)], "d": 1}),
+]
+NUMBERS = st.one_of(
+    st.booleans(),
+    st.integers(-(2**66), 2**66),
+    st.floats(width=16),
+    st.complex_numbers(allow_nan=False, allow_infinity=False, max_magnitude=8),
+    st.sampled_from([np.float32(0.5), np.int64(2), np.complex128(1j)]),
+)
+ARRAYS = st.tuples(st.integers(0, 3 * LONG), st.sampled_from(["f8", "i2", "c8", "?"])).map(lambda a: np.ones(*a))
+THINGS = st.recursive(
+    st.one_of(st.none(), NUMBERS, st.text(max_size=5000), st.binary(max_size=5000), ARRAYS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@pytest.fixture(scope="module", params=["shared memory", "messages"])
+def comm(request):
+    """Yield communicators whose objects travel in memory of the host, and in messages."""
+    patch = pytest.MonkeyPatch()
+    if request.param == "messages":
+        patch.setattr("pycoll.base.settings.SHARED_MEMORY", False)
+    comm = pycoll.Comm(WORLD.Dup())
+    patch.undo()
+    yield comm
+    comm.Free()
+
+
+def check_same(ours, theirs):
+    """Check that two objects are equal, of the same types, and that arrays have the same flags."""
+    assert type(ours) is type(theirs)
+    if isinstance(ours, np.ndarray):
+        assert (ours.dtype, ours.shape, ours.flags.writeable) == (theirs.dtype, theirs.shape, theirs.flags.writeable)
+        np.testing.assert_array_equal(ours, theirs)
+    elif isinstance(ours, list | tuple):
+        assert len(ours) == len(theirs)
+        for pair in zip(ours, theirs, strict=True):
+            check_same(*pair)
+    elif isinstance(ours, dict):
+        check_same(list(ours.items()), list(theirs.items()))
+    else:
+        assert repr(ours) == repr(theirs)  # also of NaN and -0.0
+
+
+def check_movement(comm, mine, root):
+    """Compare all collectives that move objects with those of mpi4py."""
+    for name, given_ in [
+        ("bcast", (mine if RANK == root else None, root)),
+        ("gather", (mine, root)),
+        ("scatter", ([mine, *range(SIZE - 1)] if RANK == root else None, root)),
+        ("allgather", (mine,)),
+        ("alltoall", ([*range(SIZE - 1), mine],)),
+    ]:
+        check_same(getattr(comm, name)(*given_), getattr(WORLD, name)(*given_))
+
+
+@pytest.mark.parametrize("number", range(len(OBJECTS)))
+def test_objects_of_all_kinds(comm, number):
+    obj = OBJECTS[number]
+    check_movement(comm, [obj, RANK] if number % 2 else obj, number % SIZE)
+    check_movement(comm, obj if RANK % 2 else RANK, number % SIZE)
+
+
+@examples(100 if SIZE < 4 else 20)
+@given(st.lists(THINGS, min_size=SIZE, max_size=SIZE), st.integers(0, SIZE - 1))
+def test_any_objects(comm, together, things, root):
+    together(check_movement, comm, things[RANK], root)
+
+
+def check_reductions(comm, mine, op, root):
+    """Compare all reductions with those of mpi4py, also if both raise an error."""
+    for name in ("reduce", "allreduce", "scan", "exscan"):
+        given_ = (mine, op, root) if name == "reduce" else (mine, op)
+        results = []
+        for one in (comm, WORLD):
+            try:
+                results.append(getattr(one, name)(*given_))
+            except OverflowError as error:
+                results.append(repr(error))
+        check_same(*results)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("op", [MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN, MPI.LAND, MPI.LXOR, operator.add, MPI.REPLACE])
+@examples(60 if SIZE < 4 else 10)
+@given(st.lists(NUMBERS, min_size=SIZE, max_size=SIZE), st.integers(0, SIZE - 1))
+def test_reductions_of_any_numbers(comm, together, op, numbers, root):
+    if any(isinstance(number, np.generic) for number in numbers):  # they raise an error if an integer is too large
+        numbers = [number % 100 if type(number) is int else number for number in numbers]
+    if op in (MPI.MAX, MPI.MIN):  # not defined for complex numbers
+        numbers = [abs(number) for number in numbers]
+    together(check_reductions, comm, numbers[RANK], op, root)
+
+
+@pytest.mark.parametrize(
+    "mine", ["ab", [RANK], (RANK, 2), np.arange(4) * RANK, np.ones(LONG) * RANK, {RANK: LONG * "x"}]
+)
+def test_reductions_of_objects(comm, mine):
+    check_reductions(comm, mine, operator.or_ if isinstance(mine, dict) else MPI.SUM, SIZE - 1)
+
+
+@pytest.mark.parametrize("count", [3, LONG])
+def test_elements_of_arrays_are_combined(comm, count):
+    """In mpi4py, this is an error, unless the arrays have one element."""
+    mine = np.arange(count) * (RANK + 1)
+    check_same(comm.allreduce(mine, MPI.MAX), np.arange(count) * SIZE)
+    check_same(comm.scan(mine, op=MPI.MAX), mine)
+    check_same(comm.reduce(mine, MPI.MIN, 0), np.arange(count) if RANK == 0 else None)
+
+
+def test_pairs(comm):
+    for op in (MPI.MAXLOC, MPI.MINLOC):
+        check_reductions(comm, (RANK % 2, RANK), op, 0)
+
+
+def test_results_are_new_objects(comm):
+    for mine in ([1, 2], np.ones(3), np.ones(LONG)):
+        for found in (comm.bcast(mine, RANK) if SIZE == 1 else comm.allgather(mine)[RANK], comm.gather(mine, 0)):
+            assert found is not mine
+        shared = comm.alltoall([mine] * SIZE)[RANK]
+        shared[0] = 5
+        assert mine[0] == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["ring", "tree", "naive", "recursive_doubling", "rabenseifner", "double_tree", "two_level", "native"]
+)
+def test_the_order_of_an_algorithm(comm, name):
+    """A number is combined like a vector of one element."""
+    mine = np.random.default_rng(RANK).random()
+    result = np.zeros(1)
+    comm.Allreduce(np.array([mine]), result, algorithm=name)
+    if name != "native":  # MPI has its own order
+        assert comm.allreduce(mine, algorithm=name) == result[0]
+    np.testing.assert_allclose(comm.allreduce(mine, algorithm=name), result[0])
+
+
+@pytest.mark.parametrize("mine", [RANK, "text", {"a": np.ones(LONG) * RANK}])
+def test_named_algorithms(comm, mine):
+    for name in ("tree", "native", "ring"):
+        check_same(comm.bcast(mine, SIZE - 1, algorithm=name), WORLD.bcast(mine, SIZE - 1))
+        check_same(comm.allgather(mine, algorithm=name), WORLD.allgather(mine))
+    for name in ("tree", "naive"):
+        check_same(comm.gather(mine, algorithm=name), WORLD.gather(mine))
+        check_same(comm.scatter([mine] * SIZE, algorithm=name), WORLD.scatter([mine] * SIZE))
+    check_same(comm.alltoall([mine] * SIZE, algorithm="pairwise"), WORLD.alltoall([mine] * SIZE))
+    for name, call in (("bcast", comm.bcast), ("allreduce", comm.allreduce)):
+        with pytest.raises(ValueError, match=f"none such.*{name}"):
+            call(1, algorithm="none such")
+
+
+class Unpicklable:
+    """Raises an error when it is pickled."""
+
+    def __reduce__(self):
+        raise ZeroDivisionError("not this one")
+
+
+@pytest.mark.parametrize("other", [1, np.ones(LONG)])
+@pytest.mark.parametrize("failing", range(SIZE))
+def test_objects_that_cannot_be_pickled(comm, other, failing):
+    """The rank that fails raises its error; those that wait for its object raise an error that names it."""
+    bad = RANK == failing
+    mine = [other, Unpicklable()] if bad else other
+    for call, waits in [
+        (lambda: comm.bcast(mine, failing), True),
+        (lambda: comm.scatter([mine] * SIZE, failing), True),
+        (lambda: comm.scatter([1] * (SIZE + 1), failing), True),
+        (lambda: comm.gather(mine, 0), RANK == 0),
+        (lambda: comm.allgather(mine), True),
+        (lambda: comm.alltoall([mine] * SIZE), True),
+        (lambda: comm.allreduce(mine), True),
+        (lambda: comm.exscan(mine), True),
+    ]:
+        if bad:
+            with pytest.raises((ZeroDivisionError, ValueError), match=r"not this one|expecting"):
+                call()
+        elif waits:
+            text = (
+                rf"^rank {failing} has sent no object: (ZeroDivisionError: not this one|ValueError: expecting {SIZE})"
+            )
+            with pytest.raises(pycoll.RemoteError, match=text):
+                call()
+        else:
+            call()
+    assert comm.allgather(RANK) == list(range(SIZE))
+
+
+def test_an_operation_that_raises_an_error(comm):
+    def fail(left, right):
+        raise ZeroDivisionError("no result")
+
+    if SIZE > 1:
+        with pytest.raises(ZeroDivisionError, match="no result"):
+            comm.allreduce(RANK, fail)
+    assert comm.allreduce(1) == SIZE
+
+
+def test_wrong_arguments(comm):
+    for root in (SIZE, -1):
+        with pytest.raises(WrongRoot, match=f"root={root} is not a rank"):
+            comm.bcast(1, root)
+        with pytest.raises(MPI.Exception):
+            comm.reduce(1, root=root)
+    with pytest.raises(TypeError, match="root='x' is not an integer"):
+        comm.gather(1, "x")
+    with pytest.raises(TypeError, match=r"op='sum' is not an MPI\.Op or another function"):
+        comm.allreduce(1, "sum")
+    assert comm.allreduce(1) == SIZE
+
+
+def test_another_pickler(comm):
+    """As in the guide of mpi4py: a program replaces the functions, here by such that take no out-of-band buffers."""
+    seen = []
+
+    def dumps(obj):
+        seen.append(obj)
+        return pickle.dumps([obj])
+
+    MPI.pickle.__init__(dumps, lambda data: pickle.loads(data)[0])
+    try:
+        for mine in ({"a": RANK}, "y" * 10_000):
+            assert comm.allgather(mine) == WORLD.allgather(mine)
+            assert mine in seen
+    finally:
+        MPI.pickle.__init__()
+
+
+def test_freed_communicators():
+    comm = pycoll.Comm(WORLD.Dup())
+    comm.allreduce(1)
+    comm.Free()
+    for call in (comm.barrier, comm.allreduce, comm.bcast):
+        with pytest.raises(TypeError, match="COMM_NULL"):
+            call(*[1] * (call != comm.barrier))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(SIZE != 2, reason="it takes 9 GB for each rank that receives")
+def test_objects_of_more_than_two_gib(comm):
+    mine = {"a": np.full(3 << 30, RANK, np.uint8), "b": RANK}
+    found = comm.bcast(mine if RANK == 0 else None, 0)
+    assert found["a"].size == 3 << 30 and not found["a"][:: 1 << 20].any()
+    del found
+    found = comm.gather(mine if RANK else RANK, 0)
+    assert RANK or (found[1]["a"][:: 1 << 20].all() and found[1]["b"] == 1)
+    del found
+    total = comm.allreduce(mine["a"])
+    assert total.size == 3 << 30 and total[:: 1 << 20].all() and total[-1]
