@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
@@ -21,12 +21,13 @@ from ..arguments.mpi_arguments import read_varying
 from ..base.errors import RemoteError, WrongCommunicator
 from ..base.parcels import FAILED, LONG_ARRAY, Parcel, failed, packed, segment_sizes, unpacked
 from ..compiler.program import RECV, SEND, Message, Program, Region, Start, Wait
-from ..primitives.direct import results_of
 from ..schedule.registry import NATIVE, find
-from ..schedule.symbols import Expression, Leaf
 from .channel import Channel
 from .dispatch import Call, check_root, run
 from .progress import Task
+
+if TYPE_CHECKING:
+    from ..schedule.symbols import Expression
 
 ROOM = 252  # bytes of a record after its length
 Wires = list[Any]  # of parcels (`bytes`), and objects that are no parcels
@@ -257,6 +258,8 @@ class Objects:
 
     def _order(self, name: str, root: int, algorithm: str) -> Expression:
         """The order in which an algorithm combines a vector of one element for this rank."""
+        from ..primitives.direct import results_of  # it imports all algorithms
+
         chosen = find(name, algorithm)
         hosts = self._channel.facts.hosts if chosen.knows_hosts else None
         return results_of(chosen, self._size, root, 1, hosts)[0].wanted[self._rank]
@@ -340,6 +343,9 @@ def _scanned(values: list[Any], rank: int, combine: Callable[[Any, Any], Any], e
 
 
 def _evaluated(order: Expression, values: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
+    """Combine values in this order."""
+    from ..schedule.symbols import Leaf
+
     if isinstance(order, Leaf):
         return values[order.rank]
     return combine(_evaluated(order.left, values, combine), _evaluated(order.right, values, combine))
