@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,24 @@ NAMED = {
     for algorithm in ("ring", "recursive_doubling", "tree", "rabenseifner", "bruck")
     if algorithm in pycoll.algorithms(primitive_called(call))
 }
+# Python objects of short calls, and those with an array of the size of the column
+SMALL = {"float": 1.5, "int": 3, "tuple": (1, 2.0), "dict": {"name": "text", "shape": (3, 4), "scale": 0.5}}
+SIZED: dict[str, Callable[[np.ndarray], Any]] = {
+    "array": lambda array: array,
+    "{array}": lambda array: {"array": array},
+}
+OBJECTS = [
+    *(
+        "allreduce float",
+        "allreduce int",
+        "bcast float",
+        "bcast dict",
+        "gather tuple",
+        "allgather int",
+        "allgather tuple",
+    ),
+    *("alltoall int", "scan float", "barrier", "bcast array", "allreduce array", "bcast {array}", "allgather {array}"),
+]
 Arguments = tuple[Any, ...]
 Loop = Callable[[int], None]
 
@@ -101,6 +119,18 @@ class Buffers:
         return [array, length // blocks, MPI.FLOAT] if self.typed else array
 
 
+def objects(ranks: int, size: int, call: str) -> Arguments:
+    """Return the arguments of a call with Python objects."""
+    method, *kinds = call.split()
+    made = [SMALL[kind] if kind in SMALL else SIZED[kind](np.ones(max(1, size // 4), np.float32)) for kind in kinds]
+    return (made * ranks,) if method == "alltoall" else tuple(made)
+
+
+def is_sized(call: str) -> bool:
+    """Return whether a call takes buffers or arrays."""
+    return call != "Barrier" and (call not in OBJECTS or "array" in call)
+
+
 def repeated(comm: MPI.Intracomm, call: str, sets: list[Arguments], requests: list[Any]) -> Loop:
     """Return a function that makes a call a given number of times; persistent requests are appended to `requests`."""
     method = getattr(comm, call.split()[0])
@@ -133,14 +163,16 @@ def measure(
     comm: MPI.Intracomm, ours: pycoll.Comm, call: str, size: int, seconds: float, registered: bool, typed: bool = False
 ) -> dict[str, Any]:
     """Return the record of one call: its median and least time in microseconds with each library, and the ratio."""
-    theirs = buffers = Buffers(comm.size, size, call, partial(np.empty, dtype=np.float32), typed)
-    if registered:
-        buffers = Buffers(comm.size, size, call, partial(pycoll.empty, dtype=np.float32, comm=ours), typed)
+    buffers = None
+    if call in OBJECTS:
+        sets = ours_sets = [objects(comm.size, size, call) for _ in range(SETS)]
+    else:
+        sets = ours_sets = Buffers(comm.size, size, call, partial(np.empty, dtype=np.float32), typed).sets
+        if registered:
+            buffers = Buffers(comm.size, size, call, partial(pycoll.empty, dtype=np.float32, comm=ours), typed)
+            ours_sets = buffers.sets
     requests: list[Any] = []
-    loops = {
-        "mpi": repeated(comm, call, theirs.sets, requests),
-        "comm": repeated(ours, call, buffers.sets, requests),
-    }
+    loops = {"mpi": repeated(comm, call, sets, requests), "comm": repeated(ours, call, ours_sets, requests)}
     took = {name: _seconds(comm, loop) for name, loop in loops.items()}
     times = {name: max(1, round(BLOCK / took[name])) for name in loops}
     spent: dict[str, list[float]] = {name: [] for name in loops}
@@ -156,9 +188,8 @@ def measure(
     minima = {f"{name}_min": float(found.min()) * 1e6 for name, found in slowest.items()}
     for request in requests:
         request.Free()
-    if registered:
-        for array in buffers.arrays:
-            pycoll.free(array, comm=ours)
+    for array in buffers.arrays if buffers else []:
+        pycoll.free(array, comm=ours)
     return {"call": call, "bytes": size, **medians, "mpi_comm": ratio(slowest["mpi"], slowest["comm"]), **minima}
 
 
@@ -197,15 +228,16 @@ def main(argv: list[str]) -> int:
             sizes = [nbytes(text) for text in options.sizes.split(",")]
         except (ValueError, argparse.ArgumentTypeError) as error:
             parser.error(f"--sizes: {error}")
-        tables = [[call for call in calls if options.calls in call] for calls in (CALLS, NAMED)]
+        everything = [CALLS, NAMED, [] if options.registered else OBJECTS]
+        tables = [[call for call in calls if options.calls in call] for calls in everything]
         if not any(tables):
-            parser.error(f"--calls {options.calls!r} matches none of: {', '.join(CALLS | NAMED)}")
+            parser.error(f"--calls {options.calls!r} matches none of: {', '.join(chain(*everything))}")
     ours = pycoll.Comm(comm)
     records = [
         measure(comm, ours, call, size, options.seconds, options.registered, options.typed)
         for calls in tables
         for call in calls
-        for size in (sizes if call != "Barrier" else [0])
+        for size in (sizes if is_sized(call) else [0])
     ]
     where = environment(comm)
     if comm.rank == 0:

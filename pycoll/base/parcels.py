@@ -25,11 +25,12 @@ class Parcel:
     `wire` are the bytes that are sent first: the kind, and what belongs to it.  For PICKLED, that is the pickle.  For
     LONG, it is the sizes of the segments that follow: the pickle, and the buffers that are not in it.  A LONG_ARRAY
     follows in one segment, after its dtype and its shape.  A rank that has FAILED to pack its object sends the reason.
+    Segments are arrays of bytes.
     """
 
     __slots__ = ("segments", "wire")
 
-    def __init__(self, wire: bytes, segments: list[Any]) -> None:
+    def __init__(self, wire: bytes, segments: list[np.ndarray]) -> None:
         self.wire, self.segments = wire, segments
 
 
@@ -38,7 +39,7 @@ def packed(obj: Any, room: int) -> Parcel:
     if type(obj) is np.ndarray and obj.nbytes > room and _is_plain(obj):
         about = LONG_ARRAY + repr((obj.dtype.str, obj.shape)).encode()
         if len(about) <= room:
-            return Parcel(about, [obj])
+            return Parcel(about, [obj.reshape(-1).view(np.uint8)])
     return wrapped(obj, *pickled(obj), room)
 
 
@@ -46,11 +47,9 @@ def wrapped(obj: Any, data: bytes, buffers: list[Any], room: int) -> Parcel:
     """Pack an object that is `pickled`."""
     if not buffers and len(data) < room:
         return Parcel(PICKLED + data, [])
-    segments = [data, *buffers]
-    if 8 * len(segments) >= room:
-        segments = [MPI.pickle.dumps(obj)]
-    sizes = [memoryview(segment).nbytes for segment in segments]
-    return Parcel(LONG + struct.pack(f"{len(sizes)}q", *sizes), segments)
+    parts = [data, *buffers] if 8 * (1 + len(buffers)) < room else [MPI.pickle.dumps(obj)]
+    segments = [np.frombuffer(part, np.uint8) for part in parts]
+    return Parcel(LONG + struct.pack(f"{len(segments)}q", *(one.nbytes for one in segments)), segments)
 
 
 def _is_plain(array: np.ndarray) -> bool:
@@ -82,6 +81,13 @@ def segment_sizes(wire: bytes) -> list[int]:
     return []
 
 
+def array_of(parcel: Parcel) -> np.ndarray:
+    """The array of a LONG_ARRAY."""
+    dtype, shape = ast.literal_eval(parcel.wire[1:].decode())
+    array: np.ndarray = parcel.segments[0].view(dtype).reshape(shape)
+    return array
+
+
 def unpacked(wire: bytes, segments: list[np.ndarray]) -> Any:
     """Unpack an object; `segments` are arrays of bytes, whose memory becomes its own."""
     kind = wire[:1]
@@ -90,8 +96,7 @@ def unpacked(wire: bytes, segments: list[np.ndarray]) -> Any:
     if kind == FAILED:
         raise RemoteError(wire[1:].decode(errors="replace"))
     if kind == LONG_ARRAY:
-        dtype, shape = ast.literal_eval(wire[1:].decode())
-        return segments[0].view(dtype).reshape(shape)
+        return array_of(Parcel(wire, segments))
     if len(segments) == 1:
         return MPI.pickle.loads(segments[0])
     return MPI.pickle.loads_oob(segments[0], segments[1:])

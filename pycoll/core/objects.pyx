@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """Python objects in slots: the lower-case methods of a communicator whose ranks share a host.
 
-Each call is one turn.  Numbers and short arrays are copied as they are; other objects are parcels.  No Python code runs
-in a turn, so ranks pack their objects before it, and unpack them after it.
+Each call is one turn.  Numbers and short arrays are copied as they are.  Other objects are pickles, or parcels whose
+segments their readers copy from the memory of the sender, which waits until they have left the turn.  No Python code
+runs in a turn, so ranks pack their objects before it, and unpack them after it.
 """
 
 cimport numpy as np
@@ -10,22 +11,23 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.complex cimport PyComplex_FromDoubles, PyComplex_ImagAsDouble, PyComplex_RealAsDouble
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_FromDouble
 from cpython.number cimport PyNumber_Add
-from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memcpy
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.string cimport memcmp, memcpy
 
-from .machine cimport READY, SHORT, Slots
+from .machine cimport LEFT, READY, SHORT, Slots
 
 from numpy import generic
 
-from ..base.errors import RemoteError
-from ..base.parcels import PICKLED, Parcel, failed, packed, pickled, wrapped
+from ..base.parcels import LONG_ARRAY, Parcel, failed, packed, pickled, unpacked, wrapped
 from ..compiler.program import SLOTS
 
 np.import_array()
 
 cdef extern from "Python.h":
-    object PyByteArray_FromStringAndSize(char *, Py_ssize_t)
     long long PyLong_AsLongLongAndOverflow(object, int *) except? -1
+
+cdef extern from "mailboxes.h" nogil:
+    int copy_from_process(int process, void *to, uint64_t start, size_t size)
 
 cdef extern from "numpy/arrayobject.h":
     object PyArray_Scalar(void *, np.dtype, object)
@@ -38,9 +40,9 @@ cdef enum:
 cdef struct Entry:
     int32_t kind
     int32_t type  # of a scalar or an array, in NumPy
-    int32_t size  # of a parcel in bytes; the number of dimensions of an array
-    int32_t unused
-    int64_t content[1]  # of an array, its shape is first
+    int32_t size  # of a pickle, or of what a parcel sends first, in bytes; the number of dimensions of an array
+    int32_t segments  # how many follow
+    int64_t content[1]  # of an array, its shape is first; of a parcel, the addresses and sizes of its segments
 
 cdef enum:
     HEAD = 16  # bytes of an entry before its content
@@ -69,7 +71,7 @@ cdef int put(char *at, obj) except -1:
     """Write an entry; there is room for it."""
     cdef Entry *entry = <Entry *>at
     cdef np.ndarray array
-    cdef int ndim
+    cdef int i, count
     cdef bytes wire
     kind = type(obj)
     if kind is float:
@@ -85,28 +87,39 @@ cdef int put(char *at, obj) except -1:
         entry.kind = COMPLEX
         (<double *>entry.content)[0] = PyComplex_RealAsDouble(obj)
         (<double *>entry.content)[1] = PyComplex_ImagAsDouble(obj)
-    elif kind is bytes or kind is Parcel:
-        wire = obj if kind is bytes else obj.wire
-        entry.kind, entry.size = PICKLE if kind is bytes else PARCEL, PyBytes_GET_SIZE(wire)
-        memcpy(entry.content, PyBytes_AS_STRING(wire), entry.size)
+    elif kind is bytes:
+        entry.kind, entry.size = PICKLE, PyBytes_GET_SIZE(obj)
+        memcpy(entry.content, PyBytes_AS_STRING(obj), entry.size)
+    elif kind is Parcel:
+        wire, count = obj.wire, len(obj.segments)
+        entry.kind, entry.size, entry.segments = PARCEL, PyBytes_GET_SIZE(wire), count
+        for i in range(count):
+            array = obj.segments[i]
+            entry.content[2 * i], entry.content[2 * i + 1] = <int64_t>np.PyArray_DATA(array), np.PyArray_NBYTES(array)
+        memcpy(entry.content + 2 * count, PyBytes_AS_STRING(wire), entry.size)
     elif np.PyArray_CheckExact(obj):
         array = obj
-        ndim = np.PyArray_NDIM(array)
-        entry.kind, entry.type, entry.size = ARRAY, np.PyArray_TYPE(array), ndim
-        for i in range(ndim):
+        count = np.PyArray_NDIM(array)
+        entry.kind, entry.type, entry.size = ARRAY, np.PyArray_TYPE(array), count
+        for i in range(count):
             entry.content[i] = np.PyArray_DIM(array, i)
-        memcpy(entry.content + ndim, np.PyArray_DATA(array), np.PyArray_NBYTES(array))
+        memcpy(entry.content + count, np.PyArray_DATA(array), np.PyArray_NBYTES(array))
     else:
         entry.kind, entry.type = SCALAR, obj.dtype.num
         np.PyArray_ScalarAsCtype(obj, entry.content)
     return 0
 
 
-cdef object get(char *at):
-    """The object of an entry.  Only pickles are of type bytes, and only wires of parcels are of type bytearray."""
+cdef object get(char *at, int process):
+    """The object of an entry; nothing else is a pickle of type bytes, or a tuple of a parcel: its wire and its segments.
+
+    `process` is that of its rank, or 0 if this is the own rank.
+    """
     cdef Entry *entry = <Entry *>at
     cdef np.npy_intp shape[64]
     cdef np.ndarray array
+    cdef list segments
+    cdef int i
     if entry.kind == REAL:
         return PyFloat_FromDouble((<double *>entry.content)[0])
     if entry.kind == INTEGER:
@@ -117,12 +130,13 @@ cdef object get(char *at):
         return entry.kind == TRUE
     if entry.kind == COMPLEX:
         return PyComplex_FromDoubles((<double *>entry.content)[0], (<double *>entry.content)[1])
+    if entry.kind == SCALAR:
+        return PyArray_Scalar(entry.content, types[entry.type], None)
     if entry.kind == PICKLE:
         return PyBytes_FromStringAndSize(<char *>entry.content, entry.size)
     if entry.kind == PARCEL:
-        return PyByteArray_FromStringAndSize(<char *>entry.content, entry.size)
-    if entry.kind == SCALAR:
-        return PyArray_Scalar(entry.content, types[entry.type], None)
+        segments = [copied(process, entry.content[2 * i], entry.content[2 * i + 1]) for i in range(entry.segments)]
+        return PyBytes_FromStringAndSize(<char *>(entry.content + 2 * entry.segments), entry.size), segments
     for i in range(entry.size):
         shape[i] = entry.content[i]
     array = np.PyArray_SimpleNew(entry.size, shape, entry.type)
@@ -130,25 +144,45 @@ cdef object get(char *at):
     return array
 
 
-cdef bint has_parcels(list found):
-    """Whether there is an entry of a parcel."""
-    if found is not None:
-        for one in found:
-            if type(one) is bytearray:
-                return True
-    return False
+cdef object copied(int process, uint64_t start, np.npy_intp size):
+    """An array of bytes from the memory of a process, or of this process if that is 0."""
+    cdef np.ndarray array = np.PyArray_SimpleNew(1, &size, np.NPY_UINT8)
+    cdef char *to = <char *>np.PyArray_DATA(array)
+    cdef bint fine = True
+    with nogil:
+        if process:
+            fine = copy_from_process(process, to, start, size)
+        else:
+            memcpy(to, <void *>start, size)
+    if not fine:
+        raise OSError(f"the memory of process {process} cannot be read")
+    return array
+
+
+cdef bint is_same(char *at, bytes wire):
+    """Whether this is the entry of a parcel with this wire."""
+    cdef Entry *entry = <Entry *>at
+    if entry.kind != PARCEL or entry.size != PyBytes_GET_SIZE(wire):
+        return False
+    return memcmp(entry.content + 2 * entry.segments, PyBytes_AS_STRING(wire), entry.size) == 0
+
+
+cdef enum:
+    ALL = -1  # ranks
 
 
 cdef class ObjectSlots:
-    """The objects that the ranks of a communicator exchange.
+    """The collectives of objects on a communicator.
 
     Parameters
     ----------
     slots : Slots
         Those of the communicator.
+    processes : list of int
+        The process of each rank.
     others : object
-        Has the same methods, for calls with an algorithm, or on an unusable communicator.  Its method `finished` unpacks
-        parcels, after their segments have followed; `combined` ends a reduction.
+        Has the same methods, for calls with an algorithm, or on an unusable communicator.  Its method `combined` ends a
+        reduction, and `combined_arrays` runs one of long arrays if `combines` says so.
     pickle : MPI.Pickle
         MPI.pickle.
     add : MPI.Op
@@ -157,13 +191,16 @@ cdef class ObjectSlots:
 
     cdef Slots slots
     cdef object others, pickle, add
+    cdef list processes
     cdef int rank, size
-    cdef Py_ssize_t room  # for each entry, if a rank has one for each of the others
-    cdef object error  # for which this rank sends no object
+    cdef Py_ssize_t room  # of an entry, if a rank has one for each of the others
+    cdef bint same_arrays  # in the last turn
+    cdef object error  # for which this rank sends or receives no object
 
-    def __cinit__(self, Slots slots, others, pickle, add):
-        self.slots, self.others, self.pickle, self.add = slots, others, pickle, add
+    def __cinit__(self, Slots slots, list processes, others, pickle, add):
+        self.slots, self.processes, self.others, self.pickle, self.add = slots, processes, others, pickle, add
         self.rank, self.size = slots.rank, slots.size
+        self.processes[self.rank] = 0
         self.room = ROOM // self.size // 8 * 8
 
     def bcast(self, obj, root=0, algorithm=None):
@@ -171,88 +208,72 @@ cdef class ObjectSlots:
         cdef int source = self.root_of(root, algorithm)
         if source < 0:
             return self.others.bcast(obj, root, algorithm)
-        obj = self.packed(obj, ROOM) if self.rank == source else None
-        cdef np.npy_intp slot = self.slots.begin_turn(SHORT)
-        if self.rank == source:
-            put(self.slots.areas[self.rank] + slot, obj)
-            self.slots.post(READY)
-        else:
-            self.slots.wait(source, READY, self.slots.turn)
-        found = [get(self.slots.areas[source] + slot)]
-        self.slots.end_turn()
-        return self.finished("bcast", found, obj, source, None)[0]
+        mine = [self.packed(obj, ROOM)] if self.rank == source else None
+        return self.opened(self.exchanged(mine, source, ALL))[0]
 
     def scatter(self, objs, root=0, algorithm=None):
         """Give each rank an object of the root."""
         cdef int source = self.root_of(root, algorithm)
         if source < 0 or self.room < LEAST:
             return self.others.scatter(objs, root, algorithm)
-        cdef list mine = self.all_packed(objs) if self.rank == source else None
-        cdef np.npy_intp slot = self.slots.begin_turn(SHORT)
-        if self.rank == source:
-            self.put_all(slot, mine)
-        else:
-            self.slots.wait(source, READY, self.slots.turn)
-        found = [get(self.slots.areas[source] + slot + self.rank * self.room)]
-        self.slots.end_turn()
-        return self.finished("scatter", found, mine, source, None)[0]
+        mine = self.all_packed(objs) if self.rank == source else None
+        return self.opened(self.exchanged(mine, source, ALL, self.room))[0]
 
     def gather(self, obj, root=0, algorithm=None):
         """Give the objects of all ranks to the root."""
         cdef int to = self.root_of(root, algorithm)
         if to < 0:
             return self.others.gather(obj, root, algorithm)
-        obj = self.packed(obj, ROOM)
-        return self.finished("gather", self.exchanged(obj, self.rank == to), obj, to, None)
+        return self.opened(self.exchanged([self.packed(obj, ROOM)], ALL, to))
 
     def allgather(self, obj, algorithm=None):
         """Give the objects of all ranks to all ranks."""
         if algorithm is not None or self.slots.failed:
             return self.others.allgather(obj, algorithm)
-        obj = self.packed(obj, ROOM)
-        return self.finished("allgather", self.exchanged(obj, True), obj, 0, None)
+        return self.opened(self.exchanged([self.packed(obj, ROOM)], ALL, ALL))
 
     def alltoall(self, objs, algorithm=None):
         """Give each rank an object of each rank."""
         if algorithm is not None or self.slots.failed or self.room < LEAST:
             return self.others.alltoall(objs, algorithm)
-        cdef list mine = self.all_packed(objs)
-        cdef np.npy_intp slot = self.slots.begin_turn(SHORT)
-        self.put_all(slot, mine)
-        found = self.entries(slot + self.rank * self.room)
-        self.slots.end_turn()
-        return self.finished("alltoall", found, mine, 0, None)
+        return self.opened(self.exchanged(self.all_packed(objs), ALL, ALL, self.room))
 
     def reduce(self, obj, op, root=0, algorithm=None):
         """Combine the objects of all ranks at the root."""
         cdef int to = self.root_of(root, algorithm)
-        if to < 0:
+        if to < 0 or not callable(op):
             return self.others.reduce(obj, op, root, algorithm)
-        return self.reduction("reduce", obj, op, to)
+        return self.combined("reduce", obj, op, to)
 
     def allreduce(self, obj, op, algorithm=None):
         """Combine the objects of all ranks on all ranks."""
-        if algorithm is not None or self.slots.failed:
+        if algorithm is not None or self.slots.failed or not callable(op):
             return self.others.allreduce(obj, op, algorithm)
-        return self.reduction("allreduce", obj, op, 0)
+        return self.combined("allreduce", obj, op, ALL)
 
     def scan(self, obj, op, algorithm=None):
         """Combine the objects of the ranks up to this one."""
-        if algorithm is not None or self.slots.failed:
+        if algorithm is not None or self.slots.failed or not callable(op):
             return self.others.scan(obj, op, algorithm)
-        return self.reduction("scan", obj, op, 0)
+        return self.combined("scan", obj, op, ALL)
 
     def exscan(self, obj, op, algorithm=None):
         """Combine the objects of the ranks before this one."""
-        if algorithm is not None or self.slots.failed:
+        if algorithm is not None or self.slots.failed or not callable(op):
             return self.others.exscan(obj, op, algorithm)
-        return self.reduction("exscan", obj, op, 0)
+        return self.combined("exscan", obj, op, ALL)
 
-    cdef object reduction(self, str name, obj, op, int root):
-        if not callable(op):
-            raise TypeError(f"op={op!r} is not an MPI.Op or another function of two objects")
+    cdef object combined(self, str name, obj, op, int reader):
         obj = self.packed(obj, ROOM)
-        return self.finished(name, self.exchanged(obj, True), obj, root, op)
+        cdef bint arrays = type(obj) is Parcel and obj.wire[:1] == LONG_ARRAY and self.others.combines(op, obj)
+        cdef list values = self.opened(self.exchanged([obj], ALL, reader, 0, arrays))
+        if self.same_arrays:
+            return self.others.combined_arrays(name, obj, op, max(reader, 0))
+        if values is None:
+            return None
+        if op is self.add and (name == "allreduce" or name == "reduce"):
+            return total(values)
+        return self.others.combined(name, values, op)
 
     cdef int root_of(self, root, algorithm) except -2:
         """The number of a root; -1 if the others run this call."""
@@ -277,9 +298,11 @@ cdef class ObjectSlots:
             return obj
         try:
             if np.PyArray_CheckExact(obj):
-                return packed(obj, room - HEAD)
+                return packed(obj, (room - HEAD) // 3)  # beside the addresses of segments
             data, buffers = pickled(obj)
-            return wrapped(obj, data, buffers, room - HEAD) if buffers or len(data) > room - HEAD else data
+            if not buffers and len(data) <= room - HEAD:
+                return data
+            return wrapped(obj, data, buffers, (room - HEAD) // 3)
         except BaseException as error:
             self.error = error
             return failed(self.rank, error, room - HEAD)
@@ -299,68 +322,65 @@ cdef class ObjectSlots:
             found = [failed(self.rank, self.error, self.room - HEAD)] * self.size
         return found
 
-    cdef int put_all(self, np.npy_intp slot, list mine) except -1:
-        cdef int other
-        for other in range(self.size):
-            put(self.slots.areas[self.rank] + slot + other * self.room, mine[other])
-        self.slots.post(READY)
-        return 0
+    cdef list exchanged(self, list mine, int source, int reader, Py_ssize_t distance=0, bint arrays=False):
+        """A turn: the entries of all ranks, or of `source`, for this rank; None if only another `reader` reads them.
 
-    cdef list exchanged(self, obj, bint receives):
-        """A turn in which all ranks give their objects to those that receive; None on the others."""
+        `mine` are the entries of this rank, which all read, or one for each rank at this distance.  With `arrays`, the
+        segments are not copied if all ranks have the same kind of arrays; then `same_arrays` is true.
+        """
         cdef np.npy_intp slot = self.slots.begin_turn(SHORT)
-        put(self.slots.areas[self.rank] + slot, obj)
-        self.slots.post(READY)
-        found = self.entries(slot) if receives else None
+        cdef np.npy_intp place = slot + self.rank * distance
+        cdef int other, first = 0 if source == ALL else source, end = self.size if source == ALL else source + 1
+        cdef list found = None
+        if mine is not None:
+            for other in range(len(mine)):
+                put(self.slots.areas[self.rank] + slot + other * distance, mine[other])
+            self.slots.post(READY)
+        self.same_arrays = arrays
+        if arrays or reader == ALL or reader == self.rank:
+            for other in range(first, end):
+                if other != self.rank:
+                    self.slots.wait(other, READY, self.slots.turn)
+                self.same_arrays = self.same_arrays and is_same(self.slots.areas[other] + place, mine[0].wire)
+        if (reader == ALL or reader == self.rank) and not self.same_arrays:
+            found = []
+            for other in range(first, end):
+                found.append(self.entry(self.slots.areas[other] + place, other))
         self.slots.end_turn()
+        if mine is not None and not self.same_arrays:
+            for other in range(self.size):
+                if other != self.rank and (reader == ALL or other == reader):
+                    if has_segments(mine[other if distance else 0]):
+                        self.slots.wait(other, LEFT, self.slots.turn)
         return found
 
-    cdef list entries(self, np.npy_intp place):
-        """The entries of all ranks at this place."""
-        cdef list found = []
-        cdef int other
-        for other in range(self.size):
-            if other != self.rank:
-                self.slots.wait(other, READY, self.slots.turn)
-            found.append(get(self.slots.areas[other] + place))
-        return found
-
-    cdef object finished(self, str name, list found, mine, int root, op):
-        """Unpack and combine what came; the others do so if segments follow, or if a rank sends no object."""
-        error, self.error = self.error, None
-        result = found
+    cdef object entry(self, char *at, int rank):
+        """Read an entry; the rank takes part to the end if that fails."""
         try:
-            if type(mine) is Parcel or (type(mine) is list and Parcel in map(type, mine)) or has_parcels(found):
-                result = self.others.finished(name, wires(found), mine, root, op)
-            elif found is not None:
-                self.unpack(found)
-                if op is self.add and (name == "allreduce" or (name == "reduce" and root == self.rank)):
-                    result = total(found)
-                elif op is not None:
-                    result = self.others.combined(name, found, op, root)
-        except RemoteError:
-            if error is None:
-                raise
+            return get(at, self.processes[rank])
+        except Exception as error:
+            self.error = self.error or error
+
+    cdef list opened(self, list found):
+        """Unpack entries, or raise the error for which this rank has sent or received no object."""
+        cdef Py_ssize_t i
+        error, self.error = self.error, None
+        try:
+            if error is None and found is not None:
+                for i in range(len(found)):
+                    if type(found[i]) is bytes:
+                        found[i] = self.pickle.loads(found[i])
+                    elif type(found[i]) is tuple:
+                        found[i] = unpacked(*found[i])
         finally:
             self.slots.end_run()
         if error is not None:
             raise error
-        return result
-
-    cdef int unpack(self, list found) except -1:
-        """Replace pickles by their objects."""
-        cdef Py_ssize_t i
-        for i in range(len(found)):
-            if type(found[i]) is bytes:
-                found[i] = self.pickle.loads(found[i])
-        return 0
+        return found
 
 
-cdef list wires(list found):
-    """The wires of pickles and parcels, as the others know them, beside other objects."""
-    if found is None:
-        return None
-    return [PICKLED + one if type(one) is bytes else bytes(one) if type(one) is bytearray else one for one in found]
+cdef inline bint has_segments(entry):
+    return type(entry) is Parcel and len(entry.segments) > 0
 
 
 cdef object total(list values):

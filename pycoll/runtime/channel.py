@@ -48,6 +48,7 @@ class Channel:
         self.objects: Any = None  # its collectives of Python objects
         self.broken: RuntimeError | None = None  # why it is unusable
         self.processes: dict[int, int] = {}  # of the ranks of this host that share memory
+        self.reads_memory = False  # whether they can copy each other's memory
         self.place = 0  # its position in the roll call
         self.registered = Registered(private, facts.on_host_of(private.rank))
         self._epoch = hooks.epoch

@@ -57,7 +57,7 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
         memory, processes, copies = _shared(comm, here, usable, facts.host_count == 1)
     if why_unusable():
         return None, None
-    channel.processes = {rank: processes[rank] for rank in here} if memory else {}
+    channel.processes, channel.reads_memory = ({rank: processes[rank] for rank in here} if memory else {}), copies
     waiting = _Waiting(channel)
     waits = facts.crowded, waiting.look, waiting.give_up
     places = [here.index(rank) if memory and rank in here else -1 for rank in range(comm.size)]

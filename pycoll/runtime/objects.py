@@ -19,18 +19,19 @@ from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import address
 from ..arguments.mpi_arguments import read_varying
 from ..base.errors import RemoteError, WrongCommunicator
-from ..base.parcels import FAILED, LONG_ARRAY, Parcel, failed, packed, segment_sizes, unpacked
+from ..base.parcels import LONG_ARRAY, Parcel, array_of, failed, packed, segment_sizes, unpacked
 from ..compiler.program import RECV, SEND, Message, Program, Region, Start, Wait
 from ..schedule.registry import NATIVE, find
 from .channel import Channel
 from .dispatch import Call, check_root, run
 from .progress import Task
+from .slots import NUMBERS
 
 if TYPE_CHECKING:
     from ..schedule.symbols import Expression
 
 ROOM = 252  # bytes of a record after its length
-Wires = list[Any]  # of parcels (`bytes`), and objects that are no parcels
+Wires = list[bytes]  # what parcels send first
 
 
 class Objects:
@@ -104,26 +105,23 @@ class Objects:
         """Combine the objects of the ranks before this one."""
         return self._reduce("exscan", obj, op, 0, algorithm)
 
-    def finished(self, name: str, found: Wires | None, mine: Any, root: int, op: Any) -> Any:
-        """Unpack the entries of a collective, after their segments have followed.
-
-        `found` are the entries for this rank, and `mine` are those of this rank.
-        """
-        if op is None:
-            return self._unpacked(name, found, mine, root)
-        assert found is not None
-        return self._reduced(name, found, mine, op, root, None)
-
-    def combined(self, name: str, values: list[Any], op: Any, root: int, algorithm: str | None = None) -> Any:
-        """Combine the objects of all ranks."""
-        if (name == "exscan" and self._rank == 0) or (name == "reduce" and self._rank != root):
-            return None
+    def combined(self, name: str, values: list[Any], op: Any) -> Any:
+        """Combine the objects of all ranks, in the order of mpi4py."""
         combine = _function(op, values)
-        if algorithm not in (None, NATIVE):
-            return _evaluated(self._order(name, root, algorithm), values, combine)
-        if name == "scan" or name == "exscan":
+        if name == "exscan" and self._rank == 0:
+            return None
+        if name in ("scan", "exscan"):
             return _scanned(values, self._rank, combine, name == "exscan")
         return _folded(values, combine)
+
+    def combines(self, op: Any, array: Parcel) -> bool:
+        """Whether an operation combines the elements of a long array."""
+        kind = array_of(array).dtype.kind
+        return any(op == known and kind in kinds for known, _, kinds in _ELEMENTWISE)
+
+    def combined_arrays(self, name: str, array: Parcel, op: Any, root: int, algorithm: str | None = None) -> Any:
+        """Run a reduction of long arrays."""
+        return self._run(name, array_of(array), None, root, algorithm, op)
 
     def _check(self, root: Any = 0) -> None:
         if self._channel.comm == MPI.COMM_NULL:
@@ -143,13 +141,16 @@ class Objects:
 
     def _run(self, name: str, send: Any, recv: Any, root: int, algorithm: str | None, op: Any = None) -> Any:
         """Run a collective of buffers, and return the receive buffer."""
+        result = self._channel.front.call(NUMBERS[name, False], algorithm, send, recv, op, root)
+        if result is not core.MISSED:
+            return result
         read = read_varying if name.endswith("v") else check_buffers
         return run(Call(name, self._comm, send, recv, op, root, algorithm, None, read), self._channel)
 
     def _ended(
         self, name: str, found: Wires | None, mine: Any, root: int, error: BaseException | None, algorithm: str | None
     ) -> Any:
-        """The same as `finished`; raise the error for which this rank has sent no object."""
+        """Unpack what came, after segments have followed; or raise the error for which this rank sends no object."""
         try:
             result = self._unpacked(name, found, mine, root, algorithm)
         except RemoteError:
@@ -162,26 +163,26 @@ class Objects:
     def _unpacked(
         self, name: str, found: Wires | None, mine: Any, root: int, algorithm: str | None = None
     ) -> list[Any] | None:
-        expected = [_sizes(entry) for entry in found or []]
+        expected = [segment_sizes(wire) for wire in found or []]
         if name == "bcast":
             segments = [self._followed_bcast(expected[0], mine, root, algorithm)]
         elif name == "allgather":
             segments = self._followed_allgather(expected, mine, algorithm)
         else:
             segments = self._followed(name, expected, mine, root)
-        return None if found is None else [_opened(one, parts) for one, parts in zip(found, segments, strict=True)]
+        return None if found is None else [unpacked(*one) for one in zip(found, segments, strict=True)]
 
     def _followed_bcast(self, sizes: list[int], mine: Any, root: int, algorithm: str | None) -> list[np.ndarray]:
         """The segments of a broadcast."""
         sends = self._rank == root
-        segments = _arrays(mine) if sends else [np.empty(size, np.uint8) for size in sizes]
+        segments = mine.segments if sends else [np.empty(size, np.uint8) for size in sizes]
         for segment in segments:
             self._run("bcast", None, segment, root, algorithm)
         return [segment.copy() for segment in segments] if sends else segments
 
     def _followed_allgather(self, sizes: list[list[int]], mine: Any, algorithm: str | None) -> list[list[np.ndarray]]:
         """The segments of an all-gather: first the first one of each rank, and so on."""
-        sent, segments = _arrays(mine), [list[np.ndarray]() for _ in sizes]
+        sent, segments = mine.segments, [list[np.ndarray]() for _ in sizes]
         for number in range(max(map(len, sizes))):
             counts = [one[number] if number < len(one) else 0 for one in sizes]
             send = sent[number] if number < len(sent) else np.empty(0, np.uint8)
@@ -198,9 +199,9 @@ class Objects:
         outgoing: list[list[np.ndarray]] = [[] for _ in ranks]
         incoming: list[list[np.ndarray]] = [[] for _ in ranks]
         if name == "gather":
-            outgoing[root] = _arrays(mine)
+            outgoing[root] = mine.segments
         elif mine:
-            outgoing = [_arrays(one) for one in mine]
+            outgoing = [one.segments for one in mine]
         sources = [root] if name == "scatter" else ranks
         for source, expected in zip(sources, sizes, strict=False):  # other ranks than the root of a gather get nothing
             incoming[source] = [np.empty(size, np.uint8) for size in expected]
@@ -232,29 +233,18 @@ class Objects:
             raise TypeError(f"op={op!r} is not an MPI.Op or another function of two objects")
         if algorithm is not None:
             find(name, algorithm)
-        mine, error = self._packed([obj])
-        found = _wires(self._run("allgather", _records(mine)[0], None, 0, None))
-        try:
-            result = self._reduced(name, found, mine[0], op, root, algorithm)
-        except RemoteError:
-            if error is None:
-                raise
-        if error is not None:
-            raise error
-        return result
-
-    def _reduced(self, name: str, found: Wires, mine: Any, op: Any, root: int, algorithm: str | None) -> Any:
-        """Combine the entries of all ranks, after their segments have followed."""
-        for entry in found:  # then no rank sends segments
-            if type(entry) is bytes and entry[:1] == FAILED:
-                unpacked(entry, [])
-        if type(mine) is Parcel and _is_elementwise(found, mine, op):
-            return self._run(name, mine.segments[0], None, root, algorithm, op)
-        if name == "reduce":
-            values = self._unpacked("gather", found if self._rank == root else None, mine, root)
-        else:
-            values = self._unpacked("allgather", found, mine, 0)
-        return None if values is None else self.combined(name, values, op, root, algorithm)
+        (mine,), error = self._packed([obj])
+        found = _wires(self._run("allgather", _records([mine])[0], None, 0, None))
+        if mine.wire[:1] == LONG_ARRAY and found == [mine.wire] * self._size and self.combines(op, mine):
+            return self.combined_arrays(name, mine, op, root, algorithm)
+        receives = name != "reduce" or self._rank == root
+        how = "gather" if name == "reduce" else "allgather"
+        values = self._ended(how, found if receives else None, mine, root, error, None)
+        if not receives or (name == "exscan" and self._rank == 0):
+            return None
+        if algorithm in (None, NATIVE):
+            return self.combined(name, values, op)
+        return _evaluated(self._order(name, root, str(algorithm)), values, _function(op, values))
 
     def _order(self, name: str, root: int, algorithm: str) -> Expression:
         """The order in which an algorithm combines a vector of one element for this rank."""
@@ -280,21 +270,6 @@ def _wires(records: np.ndarray) -> Wires:
     return [record[4 : 4 + int(record[:4].view(np.int32)[0])].tobytes() for record in records]
 
 
-def _sizes(entry: Any) -> list[int]:
-    return segment_sizes(entry) if type(entry) is bytes else []
-
-
-def _arrays(parcel: Any) -> list[np.ndarray]:
-    """The segments of a parcel, as arrays of bytes."""
-    segments = parcel.segments if type(parcel) is Parcel else []
-    arrays = (one if type(one) is np.ndarray else np.frombuffer(one, np.uint8) for one in segments)
-    return [array.reshape(-1).view(np.uint8) for array in arrays]
-
-
-def _opened(entry: Any, segments: list[np.ndarray]) -> Any:
-    return unpacked(entry, segments) if type(entry) is bytes else entry
-
-
 # operations of MPI that pycoll applies to the elements of long arrays, and the kinds of dtypes that it does so for
 _ELEMENTWISE: list[tuple[MPI.Op, np.ufunc, str]] = [
     (MPI.SUM, np.add, "iufc"),
@@ -305,13 +280,6 @@ _ELEMENTWISE: list[tuple[MPI.Op, np.ufunc, str]] = [
     (MPI.BOR, np.bitwise_or, "iu"),
     (MPI.BXOR, np.bitwise_xor, "iu"),
 ]
-
-
-def _is_elementwise(found: Wires, mine: Parcel, op: Any) -> bool:
-    """Whether all ranks pass long arrays of one dtype and shape, which can be combined as buffers."""
-    if mine.wire[:1] != LONG_ARRAY or any(entry != mine.wire for entry in found):
-        return False
-    return any(op == known and mine.segments[0].dtype.kind in kinds for known, _, kinds in _ELEMENTWISE)
 
 
 def _function(op: Any, values: list[Any]) -> Callable[[Any, Any], Any]:
@@ -354,4 +322,7 @@ def _evaluated(order: Expression, values: list[Any], combine: Callable[[Any, Any
 def objects_of(comm: MPI.Intracomm, channel: Channel) -> core.ObjectSlots | Objects:
     """The collectives of objects on a communicator."""
     others = Objects(comm, channel)
-    return core.ObjectSlots(channel.slots, others, MPI.pickle, MPI.SUM) if channel.slots else others
+    if not (channel.slots and channel.reads_memory):
+        return others
+    processes = [channel.processes[rank] for rank in range(channel.size)]
+    return core.ObjectSlots(channel.slots, processes, others, MPI.pickle, MPI.SUM)
