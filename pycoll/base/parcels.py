@@ -6,7 +6,6 @@ they are sent from where they lie, and received into memory that becomes that of
 
 from __future__ import annotations
 
-import ast
 import math
 import struct
 from typing import Any
@@ -17,6 +16,9 @@ from mpi4py import MPI
 from .errors import RemoteError
 
 PICKLED, LONG, LONG_ARRAY, FAILED = (bytes([kind]) for kind in range(4))
+_DTYPES: dict[int, np.dtype] = {
+    np.dtype(char).num: np.dtype(char) for char in np.typecodes["All"] if np.dtype(char).kind in "biufc"
+}
 
 
 class Parcel:
@@ -37,7 +39,7 @@ class Parcel:
 def packed(obj: Any, room: int) -> Parcel:
     """Pack an object, with at most `room` bytes to be sent first."""
     if type(obj) is np.ndarray and obj.nbytes > room and _is_plain(obj):
-        about = LONG_ARRAY + repr((obj.dtype.str, obj.shape)).encode()
+        about = LONG_ARRAY + struct.pack(f"{1 + obj.ndim}q", obj.dtype.num, *obj.shape)
         if len(about) <= room:
             return Parcel(about, [obj.reshape(-1).view(np.uint8)])
     return wrapped(obj, *pickled(obj), room)
@@ -74,18 +76,21 @@ def failed(rank: int, error: BaseException, room: int) -> Parcel:
 def segment_sizes(wire: bytes) -> list[int]:
     """The sizes in bytes of the segments that follow."""
     if wire[:1] == LONG:
-        return list(struct.unpack(f"{len(wire) // 8}q", wire[1:]))
+        return _numbers(wire)
     if wire[:1] == LONG_ARRAY:
-        dtype, shape = ast.literal_eval(wire[1:].decode())
-        return [math.prod(shape) * np.dtype(dtype).itemsize]
+        dtype, *shape = _numbers(wire)
+        return [math.prod(shape) * _DTYPES[dtype].itemsize]
     return []
+
+
+def _numbers(wire: bytes) -> list[int]:
+    return list(struct.unpack(f"{len(wire) // 8}q", wire[1:]))
 
 
 def array_of(parcel: Parcel) -> np.ndarray:
     """The array of a LONG_ARRAY."""
-    dtype, shape = ast.literal_eval(parcel.wire[1:].decode())
-    array: np.ndarray = parcel.segments[0].view(dtype).reshape(shape)
-    return array
+    dtype, *shape = _numbers(parcel.wire)
+    return parcel.segments[0].view(_DTYPES[dtype]).reshape(shape)
 
 
 def unpacked(wire: bytes, segments: list[np.ndarray]) -> Any:

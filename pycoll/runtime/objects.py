@@ -284,7 +284,7 @@ _ELEMENTWISE: list[tuple[MPI.Op, np.ufunc, str]] = [
 
 def _function(op: Any, values: list[Any]) -> Callable[[Any, Any], Any]:
     """The function that combines these objects: of arrays, MPI.MAX and the like combine the elements."""
-    if isinstance(op, MPI.Op) and all(type(value) is np.ndarray for value in values):
+    if type(values[0]) is np.ndarray and isinstance(op, MPI.Op) and all(type(value) is np.ndarray for value in values):
         return next((ufunc for known, ufunc, _ in _ELEMENTWISE if op == known), op)
     return op  # type: ignore[no-any-return]
 
