@@ -125,6 +125,9 @@ class Stream:
 
     def call(self, interruptions: Interruptions | None = None) -> None:
         """Draw one call, make it with both libraries, and compare the results."""
+        if self.shared.random() < 0.15:
+            self._call_with_objects()
+            return
         case = Case(self)
         case.expected = case.run(self.theirs, case.name, plain=True)
         way = self.shared.random()
@@ -156,8 +159,34 @@ class Stream:
         if self.shared.random() < 0.02:
             self.land(0)
 
+    def _call_with_objects(self) -> None:
+        """Make a call with Python objects, which differ between ranks."""
+        reductions, rooted_ones = ["reduce", "allreduce", "scan"], ["bcast", "gather", "scatter", "reduce"]
+        name = self.shared.choice([*reductions, *rooted_ones, "allgather", "alltoall"])
+        root, op = self.shared.randrange(self.size), self.shared.choice([MPI.SUM, MPI.PROD, lambda left, right: left])
+        drawn = _drawn_number(self.own) if name in reductions else _drawn_object(self.own)
+        rooted = (root,) if name in rooted_ones else ()
+        mine = [drawn] * self.size if name in ("scatter", "alltoall") else drawn
+        reduced = (op,) if name in reductions else ()
+        expected = getattr(self.theirs, name)(mine, *reduced, *rooted)
+        np.testing.assert_equal(getattr(self.ours, name)(mine, *reduced, *rooted), expected)
+
     def _algorithm(self, case: Case) -> str:
         return self.shared.choice(sorted(pycoll.algorithms(primitive_called(case.name))))
+
+
+def _drawn_number(own: random.Random):
+    return own.choice([own.randint(-9, 9), 2.0 ** own.randint(-5, 5), own.randint(-(2**66), 2**66)])
+
+
+def _drawn_object(own: random.Random, depth: int = 0):
+    kind = own.randrange(8 if depth < 3 else 4)
+    if kind < 2:
+        return own.choice([None, True, 1.5, 2**70, "text" * own.choice([1, 1, 9000]), b"bytes", np.float32(2)])
+    if kind < 4:
+        return np.full(own.choice([0, 1, 30, 1000, 5000, 100_000]), own.random(), own.choice(["f8", "i2", "c8", ">i4"]))
+    items = [_drawn_object(own, depth + 1) for _ in range(own.randrange(4))]
+    return items if kind == 4 else tuple(items) if kind == 5 else dict(enumerate(items))
 
 
 class Case:

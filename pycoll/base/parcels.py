@@ -6,6 +6,7 @@ they are sent from where they lie, and received into memory that becomes that of
 
 from __future__ import annotations
 
+import contextlib
 import math
 import struct
 from typing import Any
@@ -16,9 +17,8 @@ from mpi4py import MPI
 from .errors import RemoteError
 
 PICKLED, LONG, LONG_ARRAY, FAILED = (bytes([kind]) for kind in range(4))
-_DTYPES: dict[int, np.dtype] = {
-    np.dtype(char).num: np.dtype(char) for char in np.typecodes["All"] if np.dtype(char).kind in "biufc"
-}
+_DTYPES: dict[int, np.dtype] = {np.dtype(char).num: np.dtype(char) for char in "?bBhHiIlLefdgFDG"}
+PICKLER = MPI.pickle  # MPI itself does not notice if a program assigns another object to this name
 
 
 class Parcel:
@@ -49,27 +49,47 @@ def wrapped(obj: Any, data: bytes, buffers: list[Any], room: int) -> Parcel:
     """Pack an object that is `pickled`."""
     if not buffers and len(data) < room:
         return Parcel(PICKLED + data, [])
-    parts = [data, *buffers] if 8 * (1 + len(buffers)) < room else [MPI.pickle.dumps(obj)]
+    parts = [data, *buffers]
+    if buffers and not (8 * len(parts) < room and _takes_buffers()):
+        parts = [_bytes(PICKLER.dumps(obj))]
     segments = [np.frombuffer(part, np.uint8) for part in parts]
     return Parcel(LONG + struct.pack(f"{len(segments)}q", *(one.nbytes for one in segments)), segments)
 
 
 def _is_plain(array: np.ndarray) -> bool:
-    dtype = array.dtype
-    return dtype.kind in "biufc" and dtype.isnative and array.flags.c_contiguous and array.flags.writeable
+    """Whether a pickle of the array gives an array of this dtype in this order of elements."""
+    return _DTYPES.get(array.dtype.num) is array.dtype and array.flags.c_contiguous and array.flags.writeable
 
 
 def pickled(obj: Any) -> tuple[bytes, list[Any]]:
     """The pickle of an object, and the long buffers that are not in it."""
     try:
-        return MPI.pickle.dumps_oob(obj)
+        data, buffers = PICKLER.dumps_oob(obj)
     except TypeError:  # maybe of a function of the program that takes no `buffer_callback`
-        return MPI.pickle.dumps(obj), []
+        data, buffers = PICKLER.dumps(obj), []
+    return _bytes(data), buffers
+
+
+def _bytes(data: object) -> bytes:
+    if type(data) is not bytes:
+        raise TypeError(f"expected bytes, {type(data).__name__} found")
+    return data
+
+
+def _takes_buffers() -> bool:
+    """Whether the function that unpickles, which may be one of the program, takes `buffers`."""
+    try:
+        PICKLER.loads_oob(PICKLER.dumps_oob(None)[0], [])
+    except TypeError:
+        return False
+    return True
 
 
 def failed(rank: int, error: BaseException, room: int) -> Parcel:
     """Pack the error for which a rank sends no object."""
-    text = f"rank {rank} has sent no object: {type(error).__name__}: {error}"
+    text = f"rank {rank} has sent no object: {type(error).__name__}"
+    with contextlib.suppress(Exception):  # of the exception of a program
+        text += f": {error}"
     return Parcel((FAILED + text.encode(errors="replace"))[:room], [])
 
 
@@ -97,11 +117,11 @@ def unpacked(wire: bytes, segments: list[np.ndarray]) -> Any:
     """Unpack an object; `segments` are arrays of bytes, whose memory becomes its own."""
     kind = wire[:1]
     if kind == PICKLED:
-        return MPI.pickle.loads(memoryview(wire)[1:])
+        return PICKLER.loads(memoryview(wire)[1:])
     if kind == FAILED:
         raise RemoteError(wire[1:].decode(errors="replace"))
     if kind == LONG_ARRAY:
         return array_of(Parcel(wire, segments))
     if len(segments) == 1:
-        return MPI.pickle.loads(segments[0])
-    return MPI.pickle.loads_oob(segments[0], segments[1:])
+        return PICKLER.loads(segments[0])
+    return PICKLER.loads_oob(segments[0], segments[1:])

@@ -16,7 +16,9 @@ from libc.string cimport memcmp, memcpy
 from .machine cimport LEFT, MEDIUM, READY, Slots
 from .values cimport Seen, decoded, encoded
 
-from ..base.parcels import LONG_ARRAY, failed, packed, pickled, unpacked, wrapped
+from operator import index
+
+from ..base.parcels import LONG_ARRAY, Parcel, failed, packed, pickled, unpacked, wrapped
 from ..compiler.program import SLOTS
 
 np.import_array()
@@ -24,8 +26,8 @@ np.import_array()
 cdef extern from "mailboxes.h" nogil:
     int copy_from_process(int process, void *to, uint64_t start, size_t size)
 
-cdef enum:  # kinds of entries
-    VALUE, PICKLE, PARCEL
+cdef enum:  # kinds of entries; ARRAYS + i is a parcel of a long array that operation i of MPI combines
+    VALUE, PICKLE, PARCEL, ARRAYS
 
 cdef struct Entry:
     int32_t kind
@@ -47,7 +49,7 @@ cdef class Sealed:
     cdef list segments  # of a parcel
 
     cdef object opened(self, pickle):
-        return pickle.loads(self.wire) if self.segments is None else unpacked(self.wire, self.segments)
+        return pickle.loads(memoryview(self.wire)) if self.segments is None else unpacked(self.wire, self.segments)
 
 
 cdef object get(Entry *entry, int process):
@@ -60,7 +62,7 @@ cdef object get(Entry *entry, int process):
         return decoded(&content)
     sealed = Sealed()
     sealed.wire = PyBytes_FromStringAndSize(content + start, entry.size - start)
-    if entry.kind == PARCEL:
+    if entry.kind >= PARCEL:
         sealed.segments = []
         for i in range(entry.segments):
             sealed.segments.append(copied(process, entry.content[2 * i], entry.content[2 * i + 1]))
@@ -83,9 +85,9 @@ cdef object copied(int process, uint64_t start, np.npy_intp size):
 
 
 cdef bint is_same(Entry *one, Entry *other):
-    """Whether two parcels send the same first."""
+    """Whether two entries are of arrays of one dtype and shape, which one operation combines."""
     cdef Py_ssize_t size = one.size - 16 * one.segments
-    if one.kind != PARCEL or other.kind != PARCEL or other.size - 16 * other.segments != size:
+    if one.kind < ARRAYS or other.kind != one.kind or other.size - 16 * other.segments != size:
         return False
     return memcmp(one.content + 2 * one.segments, other.content + 2 * other.segments, size) == 0
 
@@ -117,12 +119,13 @@ cdef class ObjectSlots:
     cdef Py_ssize_t room  # of an entry, if a rank has one for each of the others
     cdef bint same_arrays  # in the last turn
     cdef object error  # for which this rank sends or receives no object
+    cdef int unread  # the rank whose memory could not be read, or ALL
 
     def __cinit__(self, Slots slots, list processes, others, pickle, add):
         self.slots, self.processes, self.others, self.pickle, self.add = slots, processes, others, pickle, add
         self.rank, self.size = slots.rank, slots.size
         self.processes[self.rank] = 0
-        self.room, self.kept = ROOM // self.size // 8 * 8, []
+        self.room, self.kept, self.unread = ROOM // self.size // 8 * 8, [], ALL
         self.packed = <char *>PyMem_Malloc(ROOM)
         if self.packed == NULL:
             raise MemoryError
@@ -176,6 +179,8 @@ cdef class ObjectSlots:
         """Combine the objects of all ranks on all ranks."""
         if algorithm is not None or self.slots.failed or not callable(op):
             return self.others.allreduce(obj, op, algorithm)
+        if op is not self.add and not self.others.is_predefined(op):
+            return self.others.reduced_and_sent(self, obj, op)
         return self.combined("allreduce", obj, op, ALL)
 
     def scan(self, obj, op, algorithm=None):
@@ -192,9 +197,19 @@ cdef class ObjectSlots:
 
     cdef object combined(self, str name, obj, op, int reader):
         self.pack(obj)
+        if self.kept and self.kept[0].wire[:1] == LONG_ARRAY:  # a second collective may follow
+            return self.others.carefully(self.packed_combined, name, op, reader)
+        return self.packed_combined(name, op, reader)
+
+    def packed_combined(self, str name, op, int reader):
+        """Combine the object that is packed with those of the other ranks."""
         array = self.kept[0] if self.kept and self.kept[0].wire[:1] == LONG_ARRAY else None
-        cdef bint arrays = array is not None and self.others.combines(op, array)
-        cdef list values = self.opened(self.exchanged(1, ALL, reader, 0, arrays))
+        if array is not None:
+            try:
+                self.outgoing(0, 0).kind = PARCEL + 1 + <int>self.others.combines(op, array)
+            except BaseException as error:
+                self.fail(error, 0, 0)
+        cdef list values = self.opened(self.exchanged(1, ALL, reader, 0, self.outgoing(0, 0).kind >= ARRAYS))
         if self.same_arrays:
             return self.others.combined_arrays(name, array, op, max(reader, 0))
         if values is None:
@@ -205,67 +220,104 @@ cdef class ObjectSlots:
 
     cdef int root_of(self, root, algorithm) except -2:
         """The number of a root; -1 if the others run this call."""
-        if algorithm is not None or self.slots.failed or type(root) is not int or not 0 <= root < self.size:
+        if algorithm is not None or self.slots.failed:
             return -1
-        return <int>root
+        try:
+            root = index(root)
+        except TypeError:
+            return -1
+        return <int>root if 0 <= root < self.size else -1
 
     cdef inline Entry *outgoing(self, int which, Py_ssize_t distance) noexcept:
         return <Entry *>(self.packed + which * distance)
 
-    cdef int pack(self, obj, int which=0, Py_ssize_t distance=0) except -1:
+    cdef int pack(self, obj) except -1:
         """Make an entry of an object; if that fails, the entry says why."""
-        cdef Entry *entry = self.outgoing(which, distance)
-        cdef Py_ssize_t room = (distance or ROOM) - HEAD
-        cdef char *content = <char *>entry.content
-        cdef Seen seen
-        seen.count = entry.segments = 0
-        cdef char *end = encoded(obj, content, content + room, &seen, 0)
-        if end != NULL:
-            entry.kind, entry.size = VALUE, end - content
-            return 1
+        self.begin()
         try:
-            if np.PyArray_CheckExact(obj):
-                return self.put(packed(obj, room // 3), entry)  # beside the addresses of segments
-            data, buffers = pickled(obj)
-            if buffers or len(data) > room:
-                return self.put(wrapped(obj, data, buffers, room // 3), entry)
-            entry.kind, entry.size = PICKLE, PyBytes_GET_SIZE(data)
-            memcpy(content, PyBytes_AS_STRING(data), entry.size)
+            if not self.encode(obj, 0, 0):
+                self.write(self.sealed(obj, ROOM), 0, 0)
         except BaseException as error:
-            self.error = error
-            self.put(failed(self.rank, error, room), entry)
-        return 1
-
-    cdef int put(self, parcel, Entry *entry) except -1:
-        """Make an entry of a parcel, and keep its segments until their readers have them."""
-        cdef bytes wire = parcel.wire
-        cdef np.ndarray array
-        cdef int i
-        entry.kind, entry.segments = PARCEL, len(parcel.segments)
-        entry.size = 16 * entry.segments + PyBytes_GET_SIZE(wire)
-        for i in range(entry.segments):
-            array = parcel.segments[i]
-            entry.content[2 * i], entry.content[2 * i + 1] = <int64_t>np.PyArray_DATA(array), np.PyArray_NBYTES(array)
-        memcpy(entry.content + 2 * entry.segments, PyBytes_AS_STRING(wire), PyBytes_GET_SIZE(wire))
-        self.kept.append(parcel)
+            self.fail(error, 0, 0)
         return 1
 
     cdef int pack_all(self, objs) except -1:
         """Make an entry for each rank, and return how many."""
         cdef int other
+        cdef list made = []
+        self.begin()
         try:
             objs = [None] * self.size if objs is None else list(objs)
             if len(objs) != self.size:
                 raise ValueError(f"expecting {self.size} items, got {len(objs)}")
+            for other in range(self.size):
+                made.append(None if self.encode(objs[other], other, self.room) else self.sealed(objs[other], self.room))
+            if made.count(None) < self.size:  # pickling may have called other collectives
+                self.begin()
+                for other in range(self.size):
+                    if made[other] is None:
+                        self.encode(objs[other], other, self.room)
+                    else:
+                        self.write(made[other], other, self.room)
         except BaseException as error:
-            self.error = error
-        else:
             for other in range(self.size):
-                self.pack(objs[other], other, self.room)
-        if self.error is not None:
-            for other in range(self.size):
-                self.put(failed(self.rank, self.error, self.room - HEAD), self.outgoing(other, self.room))
+                self.fail(error, other, self.room)
         return self.size
+
+    cdef bint encode(self, obj, int which, Py_ssize_t distance) except -1:
+        """Make an entry of a value; return whether the object is one."""
+        cdef Entry *entry = self.outgoing(which, distance)
+        cdef char *content = <char *>entry.content
+        cdef Seen seen
+        seen.count = entry.segments = 0
+        cdef char *end = encoded(obj, content, content + (distance or ROOM) - HEAD, &seen, 0)
+        if end == NULL:
+            return False
+        entry.kind, entry.size = VALUE, end - content
+        return True
+
+    cdef object sealed(self, obj, Py_ssize_t size):
+        """The pickle of an object if it is short, else its parcel."""
+        cdef Py_ssize_t room = size - HEAD
+        if np.PyArray_CheckExact(obj):
+            return packed(obj, room // 3)  # beside the addresses of segments
+        data, buffers = pickled(obj)
+        return wrapped(obj, data, buffers, room // 3) if buffers or len(data) > room else data
+
+    cdef int write(self, made, int which, Py_ssize_t distance) except -1:
+        """Make an entry of a pickle or a parcel, whose segments are kept until their readers have them."""
+        cdef Entry *entry = self.outgoing(which, distance)
+        cdef bint is_parcel = type(made) is Parcel
+        cdef bytes wire = made.wire if is_parcel else made
+        cdef list segments = made.segments if is_parcel else []
+        cdef np.ndarray array
+        cdef int i
+        entry.kind, entry.segments = PARCEL if is_parcel else PICKLE, len(segments)
+        entry.size = 16 * entry.segments + PyBytes_GET_SIZE(wire)
+        for i in range(entry.segments):
+            array = segments[i]
+            entry.content[2 * i], entry.content[2 * i + 1] = <int64_t>np.PyArray_DATA(array), np.PyArray_NBYTES(array)
+        memcpy(entry.content + 2 * entry.segments, PyBytes_AS_STRING(wire), PyBytes_GET_SIZE(wire))
+        if is_parcel:
+            self.kept.append(made)
+        return 0
+
+    cdef void begin(self) noexcept:
+        """Forget what is left of a call that has ended early."""
+        if self.kept:
+            self.kept = []
+        self.error = None
+
+    cdef int fail(self, error, int which, Py_ssize_t distance) except -1:
+        """Make an entry that says why there is no object."""
+        while True:
+            try:
+                parcel = failed(self.rank, error, (distance or ROOM) - HEAD)
+                break
+            except BaseException as another:  # of a signal handler
+                error = another
+        self.error = error
+        return self.write(parcel, which, distance)
 
     cdef list exchanged(self, int count, int source, int reader, Py_ssize_t distance=0, bint arrays=False):
         """A turn: the entries of all ranks, or of `source`, for this rank; None if only another `reader` reads them.
@@ -309,7 +361,10 @@ cdef class ObjectSlots:
         try:
             return get(<Entry *>at, self.processes[rank])
         except Exception as error:
-            self.error = self.error or error
+            if self.error is None:
+                self.error = error
+            if type(error) is OSError:
+                self.unread = rank
 
     cdef list opened(self, list found):
         """Unpack entries, or raise the error for which this rank has sent or received no object."""
@@ -317,6 +372,9 @@ cdef class ObjectSlots:
         error, self.error = self.error, None
         if self.kept:
             self.kept = []
+        if self.unread != ALL:
+            rank, self.unread = self.unread, ALL
+            error = self.others.failure(rank) or error
         try:
             if error is None and found is not None:
                 for i in range(len(found)):

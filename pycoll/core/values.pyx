@@ -12,7 +12,7 @@ from cpython.complex cimport PyComplex_FromDoubles, PyComplex_ImagAsDouble, PyCo
 from cpython.dict cimport PyDict_Next
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_FromDouble
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyObject_TypeCheck, PyTypeObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t
@@ -38,11 +38,18 @@ cdef enum:
     MOST_DIMENSIONS = 8
 
 cdef inline bint is_simple(int type_num) noexcept:
-    """Whether the elements of a type are plain bytes."""
+    """Whether the elements of a type are plain bytes; a pickle makes one type of those of the same representation."""
+    if sizeof(long) == sizeof(long long) and (type_num == np.NPY_LONGLONG or type_num == np.NPY_ULONGLONG):
+        return False
     return 0 <= type_num <= np.NPY_CLONGDOUBLE or type_num == HALF
 
 
 cdef list types = [np.PyArray_DescrFromType(number) if is_simple(number) else None for number in range(HALF + 1)]
+
+
+cdef PyObject *descriptors[HALF + 1]
+for number in range(HALF + 1):
+    descriptors[number] = <PyObject *>types[number]
 
 
 cdef inline char *put_number(char *to, char kind, int64_t number) noexcept:
@@ -65,7 +72,7 @@ cdef char *encoded(obj, char *to, char *end, Seen *seen, int depth) except? NULL
     cdef double parts[2]
     cdef Py_ssize_t size
     cdef const char *text
-    if end - to < 1 + WIDEST:
+    if end - to < 2 + WIDEST:
         return NULL
     kind = type(obj)
     if kind is float:
@@ -79,6 +86,8 @@ cdef char *encoded(obj, char *to, char *end, Seen *seen, int depth) except? NULL
         to[0] = NOTHING if obj is None else TRUE if obj is True else FALSE
         return to + 1
     if kind is str:
+        if len(<str>obj) > end - to:  # else the string would keep a copy
+            return NULL
         try:
             text = PyUnicode_AsUTF8AndSize(obj, &size)
         except UnicodeEncodeError:
@@ -98,7 +107,7 @@ cdef char *encoded(obj, char *to, char *end, Seen *seen, int depth) except? NULL
         if kind is list:
             return put_items(obj, PyList_GET_SIZE(obj), to, end, seen, depth)
         return put_dict(obj, to, end, seen, depth) if kind is dict else put_array(obj, to, end)
-    if isinstance(obj, generic) and is_simple(obj.dtype.num) and types[<int>obj.dtype.num].type is kind:
+    if PyObject_TypeCheck(obj, <PyTypeObject *>generic) and is_simple(obj.dtype.num) and types[<int>obj.dtype.num].type is kind:
         to[0], to[1] = SCALAR, obj.dtype.num
         np.PyArray_ScalarAsCtype(obj, to + 2)
         return to + 2 + <Py_ssize_t>obj.dtype.itemsize
@@ -148,8 +157,8 @@ cdef char *put_array(np.ndarray array, char *to, char *end) noexcept:
     cdef int i, ndim = np.PyArray_NDIM(array)
     cdef Py_ssize_t size = np.PyArray_NBYTES(array)
     cdef int64_t dimension
-    if not (is_simple(np.PyArray_TYPE(array)) and np.PyArray_ISNOTSWAPPED(array)):
-        return NULL
+    if not is_simple(np.PyArray_TYPE(array)) or <PyObject *>np.PyArray_DESCR(array) != descriptors[np.PyArray_TYPE(array)]:
+        return NULL  # for example of another byte order, or with metadata
     if not (np.PyArray_IS_C_CONTIGUOUS(array) and np.PyArray_ISWRITEABLE(array)):
         return NULL
     if ndim > MOST_DIMENSIONS or end - to < 10 + 8 * ndim + size:

@@ -38,6 +38,7 @@ from .slots import new_front
 # each channel is also an attribute of that communicator; deletion of the attribute removes the channel.
 channels: dict[int, Channel] = {}
 
+_forked = False  # whether MPI was initialized when this process was forked
 _MEETING = 0  # a tag that no collective uses
 
 
@@ -73,6 +74,8 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     check_communicator(comm)
     if channel := channels.get(comm.handle):
         return channel
+    if _forked:
+        raise RuntimeError("this process was forked from one that uses MPI, so it cannot use communicators")
     what = "the first call of pycoll on this communicator"
     with interruptions_delayed(), failures_named(comm, what):
         try:
@@ -256,6 +259,8 @@ def _detach(comm: MPI.Comm, keyval: int, channel: Channel | None) -> None:
 
 def _in_child() -> None:
     """Let a forked process use no communicator of its parent."""
+    global _forked
+    _forked = MPI.Is_initialized()
     tasks.clear()
     core.forget_flights()
     for channel in channels.values():

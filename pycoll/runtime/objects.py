@@ -19,11 +19,12 @@ from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import address
 from ..arguments.mpi_arguments import read_varying
 from ..base.errors import RemoteError, WrongCommunicator
-from ..base.parcels import LONG_ARRAY, Parcel, array_of, failed, packed, segment_sizes, unpacked
+from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, array_of, failed, packed, segment_sizes, unpacked
 from ..compiler.program import RECV, SEND, Message, Program, Region, Start, Wait
 from ..schedule.registry import NATIVE, find
 from .channel import Channel
 from .dispatch import Call, check_root, run
+from .interruptions import interruptions_delayed
 from .progress import Task
 from .slots import NUMBERS
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ..schedule.symbols import Expression
 
 ROOM = 252  # bytes of a record after its length
+LONGEST = 1 << 30  # bytes of a message, because MPI counts them in an int
 Wires = list[bytes]  # what parcels send first
 
 
@@ -49,6 +51,7 @@ class Objects:
         self._comm, self._channel = MPI.Intracomm(comm), channel
         self._rank, self._size = comm.rank, comm.size
 
+    @interruptions_delayed()
     def bcast(self, obj: Any, root: Any = 0, algorithm: str | None = None) -> Any:
         """Give the object of the root to all ranks."""
         self._check(root)
@@ -58,6 +61,7 @@ class Objects:
         self._run("bcast", None, record, root, algorithm)
         return self._ended("bcast", _wires(record), mine[0] if sends else None, root, error, algorithm)[0]
 
+    @interruptions_delayed()
     def scatter(self, objs: Any, root: Any = 0, algorithm: str | None = None) -> Any:
         """Give each rank an object of the root."""
         self._check(root)
@@ -66,6 +70,7 @@ class Objects:
         record = self._run("scatter", _records(mine) if sends else None, _records([None])[0], root, algorithm)
         return self._ended("scatter", _wires(record[None]), mine, root, error, algorithm)[0]
 
+    @interruptions_delayed()
     def gather(self, obj: Any, root: Any = 0, algorithm: str | None = None) -> Any:
         """Give the objects of all ranks to the root."""
         self._check(root)
@@ -74,6 +79,7 @@ class Objects:
         found = _wires(records) if self._rank == root else None
         return self._ended("gather", found, mine[0], root, error, algorithm)
 
+    @interruptions_delayed()
     def allgather(self, obj: Any, algorithm: str | None = None) -> Any:
         """Give the objects of all ranks to all ranks."""
         self._check()
@@ -81,6 +87,7 @@ class Objects:
         found = _wires(self._run("allgather", _records(mine)[0], None, 0, algorithm))
         return self._ended("allgather", found, mine[0], 0, error, algorithm)
 
+    @interruptions_delayed()
     def alltoall(self, objs: Any, algorithm: str | None = None) -> Any:
         """Give each rank an object of each rank."""
         self._check()
@@ -95,6 +102,8 @@ class Objects:
 
     def allreduce(self, obj: Any, op: Any, algorithm: str | None = None) -> Any:
         """Combine the objects of all ranks on all ranks."""
+        if callable(op) and algorithm is None and not self.is_predefined(op):
+            return self.reduced_and_sent(self, obj, op)
         return self._reduce("allreduce", obj, op, 0, algorithm)
 
     def scan(self, obj: Any, op: Any, algorithm: str | None = None) -> Any:
@@ -114,10 +123,43 @@ class Objects:
             return _scanned(values, self._rank, combine, name == "exscan")
         return _folded(values, combine)
 
-    def combines(self, op: Any, array: Parcel) -> bool:
-        """Whether an operation combines the elements of a long array."""
+    @interruptions_delayed()
+    def carefully(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Make a call of several collectives, which signal handlers must not separate."""
+        return call(*arguments)
+
+    def combines(self, op: Any, array: Parcel) -> int:
+        """The number of the operation if it combines the elements of a long array, else -1."""
         kind = array_of(array).dtype.kind
-        return any(op == known and kind in kinds for known, _, kinds in _ELEMENTWISE)
+        if isinstance(op, MPI.Op):
+            for number, (known, _, kinds) in enumerate(_ELEMENTWISE):
+                if op == known and kind in kinds:
+                    return number
+        return -1
+
+    def is_predefined(self, op: Any) -> bool:
+        """Whether this is an operation of MPI; another one may give different results on different ranks."""
+        return isinstance(op, MPI.Op) and bool(op.is_predefined)
+
+    def failure(self, rank: int) -> Exception | None:
+        """The error to raise if a rank of this host has ended."""
+        return self._channel.failure_on_host(rank)
+
+    @interruptions_delayed()
+    def reduced_and_sent(self, collectives: Any, obj: Any, op: Any) -> Any:
+        """Combine the objects on rank 0, and give the result to all ranks."""
+        result = error = None
+        try:
+            result = collectives.reduce(obj, op, 0)
+        except Exception as failure:
+            error = failure
+        try:
+            result = collectives.bcast(_Failed(error) if error else result, 0)
+        except RemoteError as failure:
+            error = error or failure
+        if error:
+            raise error
+        return result
 
     def combined_arrays(self, name: str, array: Parcel, op: Any, root: int, algorithm: str | None = None) -> Any:
         """Run a reduction of long arrays."""
@@ -164,12 +206,15 @@ class Objects:
         self, name: str, found: Wires | None, mine: Any, root: int, algorithm: str | None = None
     ) -> list[Any] | None:
         expected = [segment_sizes(wire) for wire in found or []]
-        if name == "bcast":
-            segments = [self._followed_bcast(expected[0], mine, root, algorithm)]
-        elif name == "allgather":
-            segments = self._followed_allgather(expected, mine, algorithm)
-        else:
-            segments = self._followed(name, expected, mine, root)
+        try:
+            if name == "bcast":
+                segments = [self._followed_bcast(expected[0], mine, root, algorithm)]
+            elif name == "allgather":
+                segments = self._followed_allgather(expected, mine, algorithm)
+            else:
+                segments = self._followed(name, expected, mine, root)
+        except MemoryError as error:  # other ranks wait for this one
+            raise self._channel.interrupted(f"{name} of objects on rank {self._rank}", error) from None
         return None if found is None else [unpacked(*one) for one in zip(found, segments, strict=True)]
 
     def _followed_bcast(self, sizes: list[int], mine: Any, root: int, algorithm: str | None) -> list[np.ndarray]:
@@ -216,8 +261,10 @@ class Objects:
 
     def _exchange(self, to: int, send: list[np.ndarray], source: int, recv: list[np.ndarray]) -> None:
         """Send an array to one rank, and receive one from another; either may be missing."""
-        messages = [Message(True, to, Region(SEND, 0, one.nbytes), 0) for one in send]
-        messages += [Message(False, source, Region(RECV, 0, one.nbytes), 0) for one in recv]
+        messages = [Message(True, to, piece, 0) for one in send for piece in Region(SEND, 0, one.nbytes).cut(LONGEST)]
+        messages += [
+            Message(False, source, piece, 0) for one in recv for piece in Region(RECV, 0, one.nbytes).cut(LONGEST)
+        ]
         numbers = range(len(messages))
         program = Program([*map(Start, numbers), *map(Wait, numbers)], messages, 0, "segments")
         sent, received = (one[0] if one else None for one in (send, recv))
@@ -227,6 +274,7 @@ class Objects:
         name = f"a collective of objects on rank {self._rank} of {self._size}"
         Task(lambda: iter([part]), name, self._channel).run()
 
+    @interruptions_delayed()
     def _reduce(self, name: str, obj: Any, op: Any, root: int, algorithm: str | None) -> Any:
         self._check(root)
         if not callable(op):
@@ -235,7 +283,7 @@ class Objects:
             find(name, algorithm)
         (mine,), error = self._packed([obj])
         found = _wires(self._run("allgather", _records([mine])[0], None, 0, None))
-        if mine.wire[:1] == LONG_ARRAY and found == [mine.wire] * self._size and self.combines(op, mine):
+        if mine.wire[:1] == LONG_ARRAY and found == [mine.wire] * self._size and self.combines(op, mine) >= 0:
             return self.combined_arrays(name, mine, op, root, algorithm)
         receives = name != "reduce" or self._rank == root
         how = "gather" if name == "reduce" else "allgather"
@@ -253,6 +301,16 @@ class Objects:
         chosen = find(name, algorithm)
         hosts = self._channel.facts.hosts if chosen.knows_hosts else None
         return results_of(chosen, self._size, root, 1, hosts)[0].wanted[self._rank]
+
+
+class _Failed:
+    """Stands for an object that a rank does not have."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __reduce__(self) -> str:
+        raise self.error
 
 
 def _records(parcels: list[Any]) -> np.ndarray:
@@ -284,7 +342,8 @@ _ELEMENTWISE: list[tuple[MPI.Op, np.ufunc, str]] = [
 
 def _function(op: Any, values: list[Any]) -> Callable[[Any, Any], Any]:
     """The function that combines these objects: of arrays, MPI.MAX and the like combine the elements."""
-    if type(values[0]) is np.ndarray and isinstance(op, MPI.Op) and all(type(value) is np.ndarray for value in values):
+    arrays = isinstance(op, MPI.Op) and all(type(value) is np.ndarray and value.size != 1 for value in values)
+    if arrays:  # those of one element are compared as in mpi4py
         return next((ufunc for known, ufunc, _ in _ELEMENTWISE if op == known), op)
     return op  # type: ignore[no-any-return]
 
@@ -325,4 +384,4 @@ def objects_of(comm: MPI.Intracomm, channel: Channel) -> core.ObjectSlots | Obje
     if not (channel.slots and channel.reads_memory):
         return others
     processes = [channel.processes[rank] for rank in range(channel.size)]
-    return core.ObjectSlots(channel.slots, processes, others, MPI.pickle, MPI.SUM)
+    return core.ObjectSlots(channel.slots, processes, others, PICKLER, MPI.SUM)

@@ -14,7 +14,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.runtime.host import why_not_shared as why_unusable
 
-if why_unusable():
+if why_unusable() and os.environ.get("PYCOLL_SHARED_MEMORY") != "0":
     print("no core:", why_unusable())
     sys.exit()
 comm = pycoll.Comm(MPI.COMM_WORLD)
@@ -89,9 +89,42 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 counted = comm.allreduce(interrupted)
 print("signals" if counted > 20 else f"only {counted}", "and calls" if calls > 50 else calls, flush=True)
 """
+LONG_OBJECTS = """
+def handler(number, frame):
+    raise Interrupted
+
+class Interrupted(Exception):
+    pass
+
+signal.signal(signal.SIGALRM, handler)
+mine = np.ones(300_000)
+for call in (
+    lambda: comm.allreduce(mine), lambda: comm.allgather({"a": mine}), lambda: comm.bcast([mine], 1),
+    lambda: comm.allreduce(1, lambda a, b: a + b), lambda: comm.alltoall([mine] * size), lambda: comm.allreduce(1.5),
+):
+    if rank == 0:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+    else:
+        time.sleep(0.3)
+    try:
+        call()
+        assert rank, "an exception was lost"
+    except Interrupted:
+        assert rank == 0
+    assert comm.allgather(rank) == list(range(size))
+print("signals", flush=True)
+"""
 FORKED = """
 import multiprocessing
-child = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(0))
+def forked():
+    for call in (lambda: comm.allreduce(1), lambda: pycoll.bcast_object(1, comm=MPI.COMM_SELF), lambda: comm.Barrier()):
+        try:
+            call()
+            sys.exit(1)
+        except RuntimeError:
+            pass
+    sys.exit(0)
+child = multiprocessing.get_context("fork").Process(target=forked)
 child.start()
 child.join()
 for _ in range(3):
@@ -140,6 +173,12 @@ def test_a_timeout_names_the_rank_that_has_not_called(count):
 def test_signal_handlers_that_raise_errors(count, timeout):
     job = outcome(SIGNALS, count, environment={"PYCOLL_TIMEOUT": timeout} if timeout else {})
     assert job.code == 0 and job.output.count("signals and calls") == 3, job.output
+
+
+@pytest.mark.parametrize("shared", ["1", "0"])
+def test_signals_in_collectives_of_objects(shared):
+    job = outcome(LONG_OBJECTS, environment={"PYCOLL_SHARED_MEMORY": shared})
+    assert job.code == 0 and job.output.count("signals") == 3, job.output
 
 
 @pytest.mark.parametrize(("program", "text"), [(FORKED, "went on"), (THREADS, "threads")])
