@@ -26,8 +26,10 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hos
     """
     if primitive in _ORDERED and not commutative:
         return _ORDERED[primitive](nbytes)
-    if hosts > 1 and nbytes > _BETWEEN_HOSTS.get(primitive, nbytes):
-        return "two_level"
+    if hosts > 1:
+        for limit, name in _BETWEEN_HOSTS.get(primitive, ()):
+            if nbytes > limit:
+                return name
     return _RULES[primitive](nbytes, size)
 
 
@@ -42,15 +44,16 @@ def slots_up_to(primitive: str, library: str = "") -> int:
     return _SLOTS.get(primitive, UNLIMITED)
 
 
-def native_up_to(primitive: str, library: str = "") -> int:
+def native_up_to(primitive: str, library: str = "", hosts: int = 1) -> int:
     """The largest size, counted as in `choose`, of `pycoll.Comm` calls that are left to MPI if ranks share no memory.
 
     Latency decides for small messages, and pycoll adds Python overhead.  If counts are not known on all ranks, calls of
     all sizes are left to MPI.  `library` is the name of the MPI library.
     """
-    for name, limits in _NATIVE_BY_LIBRARY.items():
-        if library.startswith(name) and primitive in limits:
-            return limits[primitive]
+    for table in (_NATIVE_BETWEEN_HOSTS if hosts > 1 else {}, _NATIVE_BY_LIBRARY):
+        for name, limits in table.items():
+            if library.startswith(name) and primitive in limits:
+                return limits[primitive]
     return _NATIVE.get(primitive, UNLIMITED)
 
 
@@ -94,8 +97,13 @@ def _alltoall(nbytes: int, size: int) -> str:
     return "naive" if size < 16 else "pairwise"
 
 
-# sizes above which the bytes between hosts decide
-_BETWEEN_HOSTS = {"bcast": 32 * KIB, "allgather": 16 * KIB, "allreduce": 64 * KIB, "reduce_scatter": 16 * KIB}
+# sizes above which the bytes between hosts decide, and the algorithms from there on
+_BETWEEN_HOSTS = {
+    "bcast": [(32 * KIB, "two_level")],
+    "allgather": [(512, "two_level")],
+    "allreduce": [(32 * KIB, "two_level"), (2 * KIB, "two_level_log")],
+    "reduce_scatter": [(16 * KIB, "two_level")],
+}
 _RULES: dict[str, Callable[[int, int], str]] = {
     "bcast": _bcast,
     "scatter": _to_or_from_root,
@@ -125,6 +133,8 @@ _SLOTS = {
     **dict.fromkeys(("bcast", "allgather", "allgatherv"), 16 * KIB),
     **dict.fromkeys(("scatter", "gather", "alltoall"), 32 * KIB),
 }
+# the all-gather of MPICH and the all-reduce of Open MPI send more bytes between hosts than two_level
+_NATIVE_BETWEEN_HOSTS = {"MPICH": {"allgather": 512}, "Open MPI": {"allreduce": 0, "allgather": 8 * KIB}}
 _NATIVE_BY_LIBRARY = {"MPICH": {"allgatherv": 16 * KIB}, "Open MPI": {"reduce": 256 * KIB}}
 _ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",
