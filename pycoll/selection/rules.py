@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 KIB = 1024
 UNLIMITED = 1 << 62
+CHAIN = 16  # ranks in which a message passes all others, one after the other, in less time than a tree takes
 REGISTERED_FROM = 8 * KIB
 """The smallest size, counted as in `choose`, of calls that use registered buffers.
 
@@ -26,7 +27,7 @@ def choose(primitive: str, nbytes: int, size: int, commutative: bool = True, hos
     """
     if primitive in _ORDERED and not commutative:
         return _ORDERED[primitive](nbytes)
-    if hosts > 1:
+    if _few_hosts(primitive, size, hosts):
         for limit, name in _BETWEEN_HOSTS.get(primitive, ()):
             if nbytes > limit:
                 return name
@@ -44,17 +45,22 @@ def slots_up_to(primitive: str, library: str = "") -> int:
     return _SLOTS.get(primitive, UNLIMITED)
 
 
-def native_up_to(primitive: str, library: str = "", hosts: int = 1) -> int:
+def native_up_to(primitive: str, library: str = "", size: int = 2, hosts: int = 1) -> int:
     """The largest size, counted as in `choose`, of `pycoll.Comm` calls that are left to MPI if ranks share no memory.
 
     Latency decides for small messages, and pycoll adds Python overhead.  If counts are not known on all ranks, calls of
     all sizes are left to MPI.  `library` is the name of the MPI library.
     """
-    for table in (_NATIVE_BETWEEN_HOSTS if hosts > 1 else {}, _NATIVE_BY_LIBRARY):
+    for table in (_NATIVE_BETWEEN_HOSTS if _few_hosts(primitive, size, hosts) else {}, _NATIVE_BY_LIBRARY):
         for name, limits in table.items():
             if library.startswith(name) and primitive in limits:
                 return limits[primitive]
     return _NATIVE.get(primitive, UNLIMITED)
+
+
+def _few_hosts(primitive: str, size: int, hosts: int) -> bool:
+    """Whether the rules between hosts hold: there are several, and a chain of all ranks is short."""
+    return hosts > 1 and (size <= CHAIN or primitive not in ("reduce", "scan", "exscan"))
 
 
 def _bcast(nbytes: int, size: int) -> str:
@@ -102,7 +108,10 @@ _BETWEEN_HOSTS = {
     "bcast": [(32 * KIB, "two_level")],
     "allgather": [(512, "two_level")],
     "allreduce": [(32 * KIB, "two_level"), (2 * KIB, "two_level_log")],
-    "reduce_scatter": [(16 * KIB, "two_level")],
+    "reduce_scatter": [(512, "two_level")],
+    "reduce": [(32 * KIB, "ring")],
+    "scan": [(512, "ring")],
+    "exscan": [(512, "ring")],
 }
 _RULES: dict[str, Callable[[int, int], str]] = {
     "bcast": _bcast,
@@ -133,8 +142,11 @@ _SLOTS = {
     **dict.fromkeys(("bcast", "allgather", "allgatherv"), 16 * KIB),
     **dict.fromkeys(("scatter", "gather", "alltoall"), 32 * KIB),
 }
-# the all-gather of MPICH and the all-reduce of Open MPI send more bytes between hosts than two_level
-_NATIVE_BETWEEN_HOSTS = {"MPICH": {"allgather": 512}, "Open MPI": {"allreduce": 0, "allgather": 8 * KIB}}
+# measured on four hosts with one and two ranks each, on links of 100 Mbit/s
+_NATIVE_BETWEEN_HOSTS = {
+    "MPICH": {**dict.fromkeys(("allgather", "reduce_scatter", "scan", "exscan"), 512), "reduce": 32 * KIB},
+    "Open MPI": {"allreduce": 0, "allgather": 8 * KIB, "reduce_scatter": 512, "reduce": 32 * KIB},
+}
 _NATIVE_BY_LIBRARY = {"MPICH": {"allgatherv": 16 * KIB}, "Open MPI": {"reduce": 256 * KIB}}
 _ORDERED: dict[str, Callable[[int], str]] = {
     "reduce": lambda nbytes: "tree",

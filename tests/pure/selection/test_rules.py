@@ -24,6 +24,14 @@ def test_limits_of_calls_for_mpi_depend_on_the_library():
     assert native_up_to("allgatherv", "MPICH 5") == 16 << 10 < native_up_to("allgatherv", "Open MPI 5")
 
 
+def test_algorithms_between_hosts():
+    for nbytes, name in ((8, "recursive_doubling"), (4 << 10, "two_level_log"), (1 << 20, "two_level")):
+        assert choose("allreduce", nbytes, 8, hosts=4) == name
+    assert choose("scan", 4 << 10, 8, hosts=4) == "ring" and choose("scan", 4 << 10, 64, hosts=4) == "tree"
+    assert native_up_to("scan", "MPICH 5", 8, 4) == 512 and native_up_to("scan", "MPICH 5", 64, 4) == 8 << 10
+    assert native_up_to("allreduce", "Open MPI 5", 8, 4) == 0
+
+
 @pytest.mark.parametrize("registered", [False, True])
 @pytest.mark.parametrize("primitive", ["bcast", "scatter", "gather", "allgather", "alltoall", "allreduce"])
 def test_short_calls_between_hosts_are_left_to_mpi(primitive, registered):
