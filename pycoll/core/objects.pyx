@@ -126,9 +126,6 @@ cdef class ObjectSlots:
         self.rank, self.size = slots.rank, slots.size
         self.processes[self.rank] = 0
         self.room, self.kept, self.unread = ROOM // self.size // 8 * 8, [], ALL
-        self.packed = <char *>PyMem_Malloc(ROOM)
-        if self.packed == NULL:
-            raise MemoryError
 
     def __dealloc__(self):
         PyMem_Free(self.packed)
@@ -302,8 +299,12 @@ cdef class ObjectSlots:
             self.kept.append(made)
         return 0
 
-    cdef void begin(self) noexcept:
+    cdef int begin(self) except -1:
         """Forget what is left of a call that has ended early."""
+        if self.packed == NULL:
+            self.packed = <char *>PyMem_Malloc(ROOM)
+            if self.packed == NULL:
+                raise MemoryError
         if self.kept:
             self.kept = []
         self.error = None
