@@ -55,6 +55,29 @@ def blocking(comm: MPI.Intracomm) -> None:
     pycoll.scatterv([A, COUNTS] if RANK == 0 else None, np.empty(4))
 
 
+def objects(comm: MPI.Intracomm) -> None:
+    """Call the functions and the methods for Python objects."""
+    assert pycoll.bcast_object({"a": 1}, root=0, comm=comm, algorithm="tree") == {"a": 1}
+    assert pycoll.scatter_object([RANK] * SIZE) == 0
+    gathered: list[Any] | None = pycoll.gather_object(RANK, root=0)
+    assert gathered == (list(range(SIZE)) if RANK == 0 else None)
+    everything: list[Any] = pycoll.allgather_object("text", algorithm="ring")
+    assert everything == pycoll.alltoall_object(["text"] * SIZE)
+    assert pycoll.allreduce_object(1, lambda left, right: left + right) == SIZE
+    pycoll.reduce_object(1.5, MPI.MAX, root=0)
+    pycoll.scan_object(RANK)
+    pycoll.exscan_object(RANK)
+    ours = pycoll.Comm(comm)
+    total: int = ours.allreduce(1, algorithm="ring")
+    assert total == SIZE and ours.gather((1, 2), 0) == ([(1, 2)] * SIZE if RANK == 0 else None)
+    try:
+        ours.bcast(sys.stdout if RANK == 0 else None)
+    except pycoll.RemoteError as error:
+        assert "TypeError" in str(error)
+    except TypeError:
+        assert RANK == 0
+
+
 def _places() -> list[int]:
     return [32 * rank for rank in range(SIZE)]
 
@@ -187,6 +210,7 @@ def errors() -> None:
 
 if __name__ == "__main__":
     blocking(WORLD)
+    objects(WORLD)
     nonblocking()
     persistent()
     messages()
