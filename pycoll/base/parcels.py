@@ -36,6 +36,14 @@ class Parcel:
         self.wire, self.segments = wire, segments
 
 
+def one_for_each(objs: Any, size: int) -> list[Any]:
+    """The objects for `size` ranks; None stands for as many None."""
+    found = [None] * size if objs is None else list(objs)
+    if len(found) != size:
+        raise ValueError(f"expecting {size} items, got {len(found)}")
+    return found
+
+
 def packed(obj: Any, room: int) -> Parcel:
     """Pack an object, with at most `room` bytes to be sent first."""
     if type(obj) is np.ndarray and obj.nbytes > room and _is_plain(obj):

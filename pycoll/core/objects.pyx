@@ -18,7 +18,7 @@ from .values cimport Seen, decoded, encoded
 
 from operator import index
 
-from ..base.parcels import LONG_ARRAY, Parcel, failed, packed, pickled, unpacked, wrapped
+from ..base.parcels import LONG_ARRAY, Parcel, failed, one_for_each, packed, pickled, unpacked, wrapped
 from ..compiler.program import SLOTS
 
 np.import_array()
@@ -155,13 +155,13 @@ cdef class ObjectSlots:
 
     def allgather(self, obj, algorithm=None):
         """Give the objects of all ranks to all ranks."""
-        if algorithm is not None or self.slots.failed:
+        if self.is_for_others(algorithm):
             return self.others.allgather(obj, algorithm)
         return self.opened(self.exchanged(self.pack(obj), ALL, ALL))
 
     def alltoall(self, objs, algorithm=None):
         """Give each rank an object of each rank."""
-        if algorithm is not None or self.slots.failed or self.room < LEAST:
+        if self.is_for_others(algorithm) or self.room < LEAST:
             return self.others.alltoall(objs, algorithm)
         return self.opened(self.exchanged(self.pack_all(objs), ALL, ALL, self.room))
 
@@ -174,7 +174,7 @@ cdef class ObjectSlots:
 
     def allreduce(self, obj, op, algorithm=None):
         """Combine the objects of all ranks on all ranks."""
-        if algorithm is not None or self.slots.failed or not callable(op):
+        if self.is_for_others(algorithm) or not callable(op):
             return self.others.allreduce(obj, op, algorithm)
         if op is not self.add and not self.others.is_predefined(op):
             return self.others.reduced_and_sent(self, obj, op)
@@ -182,42 +182,47 @@ cdef class ObjectSlots:
 
     def scan(self, obj, op, algorithm=None):
         """Combine the objects of the ranks up to this one."""
-        if algorithm is not None or self.slots.failed or not callable(op):
+        if self.is_for_others(algorithm) or not callable(op):
             return self.others.scan(obj, op, algorithm)
         return self.combined("scan", obj, op, ALL)
 
     def exscan(self, obj, op, algorithm=None):
         """Combine the objects of the ranks before this one."""
-        if algorithm is not None or self.slots.failed or not callable(op):
+        if self.is_for_others(algorithm) or not callable(op):
             return self.others.exscan(obj, op, algorithm)
         return self.combined("exscan", obj, op, ALL)
 
     cdef object combined(self, str name, obj, op, int reader):
         self.pack(obj)
         if self.kept and self.kept[0].wire[:1] == LONG_ARRAY:  # a second collective may follow
-            return self.others.carefully(self.packed_combined, name, op, reader)
+            return self.others.carefully(self.array_combined, name, self.kept[0], op, reader)
         return self.packed_combined(name, op, reader)
 
-    def packed_combined(self, str name, op, int reader):
-        """Combine the object that is packed with those of the other ranks."""
-        array = self.kept[0] if self.kept and self.kept[0].wire[:1] == LONG_ARRAY else None
-        if array is not None:
-            try:
-                self.outgoing(0, 0).kind = PARCEL + 1 + <int>self.others.combines(op, array)
-            except BaseException as error:
-                self.fail(error, 0, 0)
-        cdef list values = self.opened(self.exchanged(1, ALL, reader, 0, self.outgoing(0, 0).kind >= ARRAYS))
-        if self.same_arrays:
-            return self.others.combined_arrays(name, array, op, max(reader, 0))
+    def array_combined(self, str name, array, op, int reader):
+        """Combine the long array that is packed with those of the other ranks, as buffers if they are alike."""
+        try:
+            self.outgoing(0, 0).kind = PARCEL + 1 + <int>self.others.combines(op, array)
+        except BaseException as error:
+            self.fail(error, 0, 0)
+        result = self.packed_combined(name, op, reader, self.outgoing(0, 0).kind >= ARRAYS)
+        return self.others.combined_arrays(name, array, op, max(reader, 0)) if self.same_arrays else result
+
+    cdef object packed_combined(self, str name, op, int reader, bint arrays=False):
+        """Combine the object that is packed with those of the other ranks; do nothing if all have such arrays."""
+        cdef list values = self.opened(self.exchanged(1, ALL, reader, 0, arrays))
         if values is None:
             return None
         if op is self.add and (name == "allreduce" or name == "reduce"):
             return total(values)
         return self.others.combined(name, values, op)
 
+    cdef inline bint is_for_others(self, algorithm) noexcept:
+        """Whether the others run this call: it names an algorithm, or the communicator is unusable."""
+        return algorithm is not None or self.slots.failed
+
     cdef int root_of(self, root, algorithm) except -2:
         """The number of a root; -1 if the others run this call."""
-        if algorithm is not None or self.slots.failed:
+        if self.is_for_others(algorithm):
             return -1
         try:
             root = index(root)
@@ -244,9 +249,7 @@ cdef class ObjectSlots:
         cdef list made = []
         self.begin()
         try:
-            objs = [None] * self.size if objs is None else list(objs)
-            if len(objs) != self.size:
-                raise ValueError(f"expecting {self.size} items, got {len(objs)}")
+            objs = one_for_each(objs, self.size)
             for other in range(self.size):
                 made.append(None if self.encode(objs[other], other, self.room) else self.sealed(objs[other], self.room))
             if made.count(None) < self.size:  # pickling may have called other collectives

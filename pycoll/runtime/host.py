@@ -57,7 +57,8 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
         memory, processes, copies = _shared(comm, here, usable, facts.host_count == 1)
     if why_unusable():
         return None, None
-    channel.processes, channel.reads_memory = ({rank: processes[rank] for rank in here} if memory else {}), copies
+    channel.processes = {rank: processes[rank] for rank in here} if memory else {}
+    channel.reads_memory = copies
     waiting = _Waiting(channel)
     waits = facts.crowded, waiting.look, waiting.give_up
     places = [here.index(rank) if memory and rank in here else -1 for rank in range(comm.size)]
@@ -157,7 +158,6 @@ class _Waiting:
             # the other rank may wait for a message of this one, which MPI sends meanwhile
             channel.comm.Iprobe(rank) if TOLERANT else MPI.COMM_SELF.Iprobe(0)
         except MPI.Exception as error:
-            channel.stop_core()
             raise channel.interrupted(f"a collective that waits for rank {rank}", error) from error
         if settings.TIMEOUT and now > self._since + settings.TIMEOUT:
             late = CollectiveTimeout(

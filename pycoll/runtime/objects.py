@@ -18,8 +18,9 @@ from .. import core
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import address
 from ..arguments.mpi_arguments import read_varying
+from ..arguments.ops import resolve
 from ..base.errors import RemoteError, WrongCommunicator
-from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, array_of, failed, packed, segment_sizes, unpacked
+from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, array_of, failed, one_for_each, packed, segment_sizes, unpacked
 from ..compiler.program import RECV, SEND, Message, Program, Region, Start, Wait
 from ..schedule.registry import NATIVE, find
 from .channel import Channel
@@ -114,11 +115,13 @@ class Objects:
         """Combine the objects of the ranks before this one."""
         return self._reduce("exscan", obj, op, 0, algorithm)
 
-    def combined(self, name: str, values: list[Any], op: Any) -> Any:
-        """Combine the objects of all ranks, in the order of mpi4py."""
-        combine = _function(op, values)
+    def combined(self, name: str, values: list[Any], op: Any, root: int = 0, algorithm: str | None = None) -> Any:
+        """Combine the objects of all ranks, in the order of the algorithm; by default, in that of mpi4py."""
         if name == "exscan" and self._rank == 0:
             return None
+        combine = _function(op, values)
+        if algorithm not in (None, NATIVE):
+            return _evaluated(self._order(name, root, str(algorithm)), values, combine)
         if name in ("scan", "exscan"):
             return _scanned(values, self._rank, combine, name == "exscan")
         return _folded(values, combine)
@@ -132,8 +135,8 @@ class Objects:
         """The number of the operation if it combines the elements of a long array, else -1."""
         kind = array_of(array).dtype.kind
         if isinstance(op, MPI.Op):
-            for number, (known, _, kinds) in enumerate(_ELEMENTWISE):
-                if op == known and kind in kinds:
+            for number, known in enumerate(_ELEMENTWISE):
+                if op.handle == known.handle and kind in known.kinds:
                     return number
         return -1
 
@@ -174,10 +177,7 @@ class Objects:
     def _packed(self, objs: Any, one_each: bool = False) -> tuple[list[Parcel], BaseException | None]:
         """Pack objects, with `one_each` one for each rank; and the error for which this rank sends none."""
         try:
-            objs = [None] * self._size if objs is None else list(objs)
-            if one_each and len(objs) != self._size:
-                raise ValueError(f"expecting {self._size} items, got {len(objs)}")
-            return [packed(obj, ROOM) for obj in objs], None
+            return [packed(obj, ROOM) for obj in (one_for_each(objs, self._size) if one_each else objs)], None
         except BaseException as error:
             return [failed(self._rank, error, ROOM)] * (self._size if one_each else 1), error
 
@@ -288,11 +288,7 @@ class Objects:
         receives = name != "reduce" or self._rank == root
         how = "gather" if name == "reduce" else "allgather"
         values = self._ended(how, found if receives else None, mine, root, error, None)
-        if not receives or (name == "exscan" and self._rank == 0):
-            return None
-        if algorithm in (None, NATIVE):
-            return self.combined(name, values, op)
-        return _evaluated(self._order(name, root, str(algorithm)), values, _function(op, values))
+        return self.combined(name, values, op, root, algorithm) if receives else None
 
     def _order(self, name: str, root: int, algorithm: str) -> Expression:
         """The order in which an algorithm combines a vector of one element for this rank."""
@@ -328,23 +324,15 @@ def _wires(records: np.ndarray) -> Wires:
     return [record[4 : 4 + int(record[:4].view(np.int32)[0])].tobytes() for record in records]
 
 
-# operations of MPI that pycoll applies to the elements of long arrays, and the kinds of dtypes that it does so for
-_ELEMENTWISE: list[tuple[MPI.Op, np.ufunc, str]] = [
-    (MPI.SUM, np.add, "iufc"),
-    (MPI.PROD, np.multiply, "iufc"),
-    (MPI.MAX, np.maximum, "iuf"),
-    (MPI.MIN, np.minimum, "iuf"),
-    (MPI.BAND, np.bitwise_and, "iu"),
-    (MPI.BOR, np.bitwise_or, "iu"),
-    (MPI.BXOR, np.bitwise_xor, "iu"),
-]
+# the operations that combine the elements of arrays; the others combine whole objects only, as in mpi4py
+_ELEMENTWISE = [resolve(name) for name in ("sum", "prod", "max", "min", "band", "bor", "bxor")]
 
 
 def _function(op: Any, values: list[Any]) -> Callable[[Any, Any], Any]:
     """The function that combines these objects: of arrays, MPI.MAX and the like combine the elements."""
     arrays = isinstance(op, MPI.Op) and all(type(value) is np.ndarray and value.size != 1 for value in values)
     if arrays:  # those of one element are compared as in mpi4py
-        return next((ufunc for known, ufunc, _ in _ELEMENTWISE if op == known), op)
+        return next((known.combine for known in _ELEMENTWISE if op.handle == known.handle), op)
     return op  # type: ignore[no-any-return]
 
 

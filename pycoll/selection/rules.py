@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 KIB = 1024
 UNLIMITED = 1 << 62
-CHAIN = 16  # ranks in which a message passes all others, one after the other, in less time than a tree takes
+CHAIN = 16  # the most ranks for rules with a chain, whose time grows with their number; measured on up to 8
 REGISTERED_FROM = 8 * KIB
 """The smallest size, counted as in `choose`, of calls that use registered buffers.
 

@@ -118,11 +118,8 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
     faster = registered and nbytes >= limit
     if slots and not faster and nbytes <= slots_up_to(primitive, facts.library):
         return Choice("naive", SLOTS, slots=True)
-    if (
-        drop_in
-        and not (near or faster)
-        and nbytes <= native_up_to(primitive, facts.library, facts.size, facts.host_count)
-    ):
+    most = native_up_to(primitive, facts.library, facts.size, facts.host_count)
+    if drop_in and not (near or faster) and nbytes <= most:
         return Choice(NATIVE, SHORT)
     return Choice(
         name, "by the rules for its size" + ("" if commutative else " and an operation that does not commute")

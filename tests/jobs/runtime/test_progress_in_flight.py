@@ -5,6 +5,8 @@ import pytest
 from tests.launch import run
 from tests.quick import quick
 
+from .interrupted import INTERRUPTED
+
 START = """
 import os, random, signal, sys, time
 import numpy as np
@@ -36,20 +38,13 @@ for turn in range(300):
 print("right", flush=True)
 """
 
-SIGNALS = """
-class Interrupted(Exception):
-    pass
-
-def handler(number, frame):
-    if armed[0]:
-        armed[0] = False
-        raise Interrupted
-
+SIGNALS = (
+    INTERRUPTED
+    + """
 def add(left, right, datatype):
     np.frombuffer(right, int).__iadd__(np.frombuffer(left, int))
 
-armed, came, own = [False], 0, random.Random(rank)
-signal.signal(signal.SIGALRM, handler)
+came, own = 0, random.Random(rank)
 operation = MPI.Op.Create(add, True) if sys.argv[1] == "own" else MPI.SUM
 for turn in range(1, 300):
     recv[:] = 0
@@ -67,6 +62,7 @@ for turn in range(1, 300):
     assert (recv == total * turn).all(), turn
 print("right", flush=True)
 """
+)
 
 AN_ALARM = """
 def handler(number, frame):

@@ -7,6 +7,8 @@ import pytest
 
 from tests.launch import run
 
+from .interrupted import INTERRUPTED
+
 START = """
 import os, signal, sys, threading, time
 import numpy as np
@@ -53,17 +55,10 @@ else:
             print(error, flush=True)
 os._exit(0)
 """
-SIGNALS = """
-class Interrupted(Exception):
-    pass
-
-def handler(number, frame):
-    if armed[0]:
-        armed[0] = False
-        raise Interrupted
-
-signal.signal(signal.SIGALRM, handler)
-numbers, armed, interrupted = np.random.default_rng(rank), [False], 0
+SIGNALS = (
+    INTERRUPTED
+    + """
+numbers, interrupted = np.random.default_rng(rank), 0
 deadline = time.monotonic() + 3
 for calls in range(100_000):
     comm.Bcast(go := np.array([time.monotonic() < deadline]), 0)
@@ -89,20 +84,17 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 counted = comm.allreduce(interrupted)
 print("signals" if counted > 20 else f"only {counted}", "and calls" if calls > 50 else calls, flush=True)
 """
-LONG_OBJECTS = """
-def handler(number, frame):
-    raise Interrupted
-
-class Interrupted(Exception):
-    pass
-
-signal.signal(signal.SIGALRM, handler)
+)
+LONG_OBJECTS = (
+    INTERRUPTED
+    + """
 mine = np.ones(300_000)
 for call in (
     lambda: comm.allreduce(mine), lambda: comm.allgather({"a": mine}), lambda: comm.bcast([mine], 1),
     lambda: comm.allreduce(1, lambda a, b: a + b), lambda: comm.alltoall([mine] * size), lambda: comm.allreduce(1.5),
 ):
     if rank == 0:
+        armed[0] = True
         signal.setitimer(signal.ITIMER_REAL, 0.1)
     else:
         time.sleep(0.3)
@@ -114,6 +106,7 @@ for call in (
     assert comm.allgather(rank) == list(range(size))
 print("signals", flush=True)
 """
+)
 FORKED = """
 import multiprocessing
 def forked():
