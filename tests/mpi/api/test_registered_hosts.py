@@ -8,9 +8,8 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from pycoll.api import collectives as api
 from pycoll.parallel import SGD, ParameterServer
-from pycoll.runtime import channel
+from pycoll.runtime import channel, dispatch
 from pycoll.runtime.attach import attach
 from pycoll.runtime.host import why_unusable
 from pycoll.runtime.registered import Registered
@@ -126,7 +125,7 @@ def test_calls_in_a_loop_are_checked_and_bound_once(comm, memory, monkeypatch, p
     expected = call.reference()
     for _ in range(2):
         call.run(memory)
-    for module, name in [(api, "prepare"), (channel, "bind")]:
+    for module, name in [(dispatch, "prepare"), (channel, "bind")]:
         monkeypatch.setattr(module, name, None)
     for _ in range(2):
         np.testing.assert_array_equal(call.run(memory), expected)
