@@ -102,6 +102,7 @@ class Stream:
         self.rank, self.size = comm.rank, comm.size
         self.shared, self.own = random.Random(seed), random.Random(f"{seed} {WORLD.rank}")
         self.flying: list = []
+        self.theirs.scan(0)  # mpi4py duplicates a communicator at the first one, with the GIL: threads would deadlock
 
     def free(self) -> None:
         """Complete all calls, and free both communicators."""

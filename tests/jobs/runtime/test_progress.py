@@ -61,13 +61,13 @@ values, result = np.ones(1 << 16), np.empty(1 << 16)
 pycoll.iallreduce(values, result, algorithm="ring").wait()
 request = pycoll.iallreduce(values, result, algorithm="ring")
 if rank == 0:
-    ctypes.PyDLL(None).usleep(900_000)
+    ctypes.PyDLL(None).usleep(3_000_000)
     before = time.monotonic()
     request.wait()
 else:
     before = time.monotonic()
     request.wait()
-    assert time.monotonic() - before < 0.6, "rank 0 held it up"
+    assert time.monotonic() - before < 2.5, "rank 0 held it up"
 assert (result == size).all()
 """
 
