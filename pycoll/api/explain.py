@@ -36,6 +36,8 @@ class Explanation:
         The name of the algorithm.
     segment : int or None
         The length of a segment in bytes; None for the default.
+    shared_memory : bool
+        Whether the call runs in memory that the ranks of the host share, without messages; `algorithm` is then "naive".
     reason : str
         Why the algorithm was chosen.
     registered : bool
@@ -58,6 +60,7 @@ class Explanation:
     hosts: int
     algorithm: str
     segment: int | None
+    shared_memory: bool
     reason: str
     registered: bool
     registered_from: int | None
@@ -67,7 +70,7 @@ class Explanation:
 
     def __str__(self) -> str:
         where = f"{self.ranks} ranks on {self.hosts} host{'s' * (self.hosts > 1)}"
-        name = str(Candidate(self.algorithm, self.segment))
+        name = "shared memory" if self.shared_memory else str(Candidate(self.algorithm, self.segment))
         lines = [f"{self.primitive} of {self.nbytes} bytes on {where}: {name}, {self.reason}"]
         if self.registered_from is not None:
             inside = " inside a host" * (self.hosts > 1)
@@ -140,7 +143,7 @@ def explain(
         nbytes,
         channel.size,
         channel.facts.host_count,
-        *(choice.algorithm, choice.segment, choice.reason),
+        *(choice.algorithm, choice.segment, choice.slots, choice.reason),
         uses_registered(channel, find(primitive, choice.algorithm), nbytes, operation),
         limit,
         source,

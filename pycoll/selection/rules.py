@@ -11,6 +11,7 @@ from collections.abc import Callable
 KIB = 1024
 UNLIMITED = 1 << 62
 CHAIN = 16  # the most ranks for rules with a chain, whose time grows with their number; measured on up to 8
+PACKED = frozenset({"alltoallw"})  # left to MPI even inside a host: blocks usually have gaps, which it packs faster
 REGISTERED_FROM = 8 * KIB
 """The smallest size, counted as in `choose`, of calls that use registered buffers.
 

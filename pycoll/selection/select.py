@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from ..schedule.registry import NATIVE, find
 from .choices import Choices, algorithm_from_environment
-from .rules import REGISTERED_FROM, choose, native_up_to, slots_up_to
-from .tuning_file import Candidate, Tuned
+from .rules import PACKED, REGISTERED_FROM, choose, native_up_to, slots_up_to
+from .tuning_file import SHARED_MEMORY, Candidate, Tuned
 
 BY_MEASUREMENT = "by measurement"
-SLOTS = "by the rules inside a host, through shared memory"
+SLOTS = "by the rules inside a host"
 SHORT = "by the rules for small messages of pycoll.Comm, where MPI takes less time than Python"
 
 
@@ -108,18 +108,21 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
     name = choose(primitive, nbytes, facts.size, commutative, facts.host_count)
     limit, source = registered_limit(primitive, tuned) if registered else (0, "")
     shared = source == BY_MEASUREMENT and nbytes >= limit  # all algorithms of pycoll take the same time then
-    if tuned and (best := tuned.best(primitive, nbytes, commutative, may_be_native and not shared, name)):
+    faster = registered and nbytes >= limit
+    in_slots = slots and not faster and nbytes <= slots_up_to(primitive, facts.library)
+    expected = SHARED_MEMORY if in_slots else name
+    native, slots = may_be_native and not shared, slots and not shared
+    if tuned and (best := tuned.best(primitive, nbytes, commutative, native, expected, slots)):
         reason = "measured to be the fastest"
-        if best == Candidate(name):
+        if best == Candidate(expected):
             reason = "by the rules, and measured to be as good as the fastest"
         if shared:
             reason += f" without native; registered buffers were measured to be faster from {limit} bytes"
-        return Choice(best.algorithm, reason, best.segment)
-    faster = registered and nbytes >= limit
-    if slots and not faster and nbytes <= slots_up_to(primitive, facts.library):
+        return Choice(best.schedule, reason, best.segment, best.algorithm == SHARED_MEMORY)
+    if in_slots:
         return Choice("naive", SLOTS, slots=True)
     most = native_up_to(primitive, facts.library, facts.size, facts.host_count)
-    if drop_in and not (near or faster) and nbytes <= most:
+    if drop_in and not ((near and primitive not in PACKED) or faster) and nbytes <= most:
         return Choice(NATIVE, SHORT)
     return Choice(
         name, "by the rules for its size" + ("" if commutative else " and an operation that does not commute")

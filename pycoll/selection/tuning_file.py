@@ -10,8 +10,8 @@ one measurement for each MPI library, number of ranks and number of hosts, and a
          {"nbytes": 1048576, "seconds": {"ring": 9e-04, "ring/262144": 8e-04, ...}, "registered": 3e-04}, ...]}}]}
 
 `nbytes` is the size of the vector, or of the block of one rank; "ring/262144" is the ring with segments of 262144
-bytes.  `seconds` are times on ordinary memory.  `registered` is the time on registered buffers; it is missing where
-they were not measured.
+bytes, and "shared_memory" runs in slots of the host, without messages.  `seconds` are times on ordinary memory.
+`registered` is the time on registered buffers; it is missing where they were not measured.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "pycoll tuning", 1
 TINY = 64  # bytes: calls shorter than the shortest measured one take the same time, if that one is this short
+SHARED_MEMORY = "shared_memory"  # the name of a call in slots, which has the schedule of the naive algorithm
 AS_GOOD = 1.05  # a time up to this factor above the fastest is within the noise
 
 
@@ -40,6 +41,11 @@ class Candidate(NamedTuple):
 
     algorithm: str
     segment: int | None = None
+
+    @property
+    def schedule(self) -> str:
+        """The algorithm whose schedule it has."""
+        return "naive" if self.algorithm == SHARED_MEMORY else self.algorithm
 
     def __str__(self) -> str:
         return self.algorithm if self.segment is None else f"{self.algorithm}/{self.segment}"
@@ -94,18 +100,23 @@ class Tuned:
             if candidate in low.seconds
         }
 
-    def _best(self, primitive: str, nbytes: int, commutative: bool, native: bool, expected: str) -> Candidate | None:
+    def _best(
+        self, primitive: str, nbytes: int, commutative: bool, native: bool, expected: str, slots: bool = False
+    ) -> Candidate | None:
         """The fastest candidate that may run, or None; the one of the rules (`expected`) if it is about as fast."""
         times = {
             candidate: seconds
             for candidate, seconds in self.times(primitive, nbytes).items()
             if (native or candidate.algorithm != NATIVE)
-            and (commutative or find(primitive, candidate.algorithm).ordered)
+            and (slots or candidate.algorithm != SHARED_MEMORY)
+            and (commutative or find(primitive, candidate.schedule).ordered)
         }
         if not times:
             return None
         fastest = min(times, key=times.__getitem__)
         rule = Candidate(expected)
+        if expected == SHARED_MEMORY and rule not in times:  # an older file
+            return None
         return rule if times.get(rule, math.inf) <= AS_GOOD * times[fastest] else fastest
 
     def _registered_from(self, primitive: str, expected: int) -> int | None:
@@ -259,7 +270,7 @@ def _check(measurement: Any) -> None:
         for nbytes, seconds, registered in _points(points):
             for candidate in seconds:
                 segment = candidate.segment
-                if not has_algorithm(primitive, candidate.algorithm) or (segment is not None and segment < 1):
+                if not has_algorithm(primitive, candidate.schedule) or (segment is not None and segment < 1):
                     raise ValueError(f"{primitive} has no {candidate}")
             times = [(str(candidate), time) for candidate, time in seconds.items()]
             if registered is not None:

@@ -19,15 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import pycoll
+from pycoll.arguments.ops import resolve
 from pycoll.base.files import write_json
 from pycoll.compiler.shared import has_shared_programs
 from pycoll.runtime import native
 from pycoll.runtime.attach import attach
+from pycoll.runtime.slots import serves
 from pycoll.schedule.registry import NATIVE, PRIMITIVES, algorithms_of
 from pycoll.selection import tuning_file
 from pycoll.selection.rules import choose
 from pycoll.selection.select import BY_MEASUREMENT, registered_limit
-from pycoll.selection.tuning_file import Candidate, FixedChoice, Tuned, TuningFile
+from pycoll.selection.tuning_file import SHARED_MEMORY, Candidate, FixedChoice, Tuned, TuningFile
 
 from ..base.command_line import Parser, in_words, printed_once, say_written
 from ..base.progress_bar import progress_bar
@@ -46,6 +48,7 @@ SEGMENTS = (64 << 10, 256 << 10, 1 << 20)  # tried in addition to the default
 NETWORK_SEGMENTS = (16 << 10, 32 << 10, 64 << 10, 128 << 10)  # between hosts
 LONG = 128 << 10  # bytes of the shortest vector for which segments matter
 CLOSE = 1.5  # algorithms within this factor of the fastest time are also tried with other segments
+SUM = resolve("sum")
 REGISTERED = "registered"  # the name of the times on registered buffers
 SHARE = 0.1  # the share of the time of a point that they get
 
@@ -96,7 +99,8 @@ class Tuner:
         """
         case = Case(self.comm, primitive, size)
         case.zero()
-        known = {name: Candidate(name) for name in [*algorithms_of(primitive), *[NATIVE] * self.with_native]}
+        others = [NATIVE] * self.with_native + [SHARED_MEMORY] * serves(self.channel, primitive, case.dtype, SUM)
+        known = {name: Candidate(name) for name in [*algorithms_of(primitive), *others]}
         long = size >= LONG and primitive != "barrier"
         found = self._race(case, list(known.values()), budget / 2 if long else budget)
         if long:
@@ -130,7 +134,8 @@ class Tuner:
 
     def _in_segments(self, close: list[Candidate], found: dict[str, float], size: int) -> list[Candidate]:
         """Return the two best algorithms of pycoll with each length of segments."""
-        ours = sorted((one for one in close if one.algorithm != NATIVE), key=lambda one: found[str(one)])[:2]
+        ours = [one for one in close if one.algorithm not in (NATIVE, SHARED_MEMORY)]
+        ours = sorted(ours, key=lambda one: found[str(one)])[:2]
         return [one._replace(segment=segment) for one in ours for segment in self.segments if segment < size]
 
     def _race(self, case: Case, candidates: list[Candidate], budget: float) -> dict[str, float]:

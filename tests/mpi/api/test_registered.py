@@ -15,7 +15,7 @@ from pycoll.runtime.attach import attach
 from pycoll.runtime.host import why_unusable
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 from pycoll.selection.rules import REGISTERED_FROM
-from pycoll.selection.tuning_file import Candidate, FixedChoice, Point, Tuned
+from pycoll.selection.tuning_file import SHARED_MEMORY, Candidate, FixedChoice, Point, Tuned
 from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD
 from tests.quick import quick
@@ -258,7 +258,8 @@ def measured():
     one = WORLD.Dup()
     channel = attach(one)
     channel.facts = replace(channel.facts, host_memory=True)  # even if CuPy is installed
-    seconds = {Candidate("native"): 2e-6, **dict.fromkeys(map(Candidate, algorithms_of("allreduce")), 3e-6)}
+    others = [*algorithms_of("allreduce"), SHARED_MEMORY]
+    seconds = {Candidate("native"): 2e-6, **dict.fromkeys(map(Candidate, others), 3e-6)}
     points = [Point(nbytes, seconds, 1e-6 if nbytes >= LIMIT else 9e-6) for nbytes in (1, LIMIT // 2, LIMIT, 1 << 30)]
     channel.tuned = Tuned(Path("made-up.json"), {}, {"allreduce": points})
     yield one

@@ -76,6 +76,30 @@ def test_what_the_rules_say_is_kept_if_it_is_as_good(file):
     assert str(tuned.best("allreduce", 92, True, False, "recursive_doubling")) == "recursive_doubling"
 
 
+def with_shared_memory(seconds):
+    points = [{"nbytes": 8, "seconds": {"naive": 3e-6, "native": 2e-6, "shared_memory": seconds}}]
+    measurement = {**MEASUREMENT, "primitives": {"allreduce": points}}
+    return tuning_file.TuningFile(Path("made-up"), {"measurements": [measurement]}).fitting("MPI 1", 4, 1)
+
+
+@pytest.mark.parametrize("seconds, chosen", [(1e-6, True), (2.05e-6, True), (2.5e-6, False)])
+def test_shared_memory_is_measured_like_an_algorithm(seconds, chosen):
+    key, tuned = SelectionKey("allreduce", 8, native=True, slots=True), with_shared_memory(seconds)
+    choice = select(None, key, CommFacts((0,) * 4), Choices(), tuned)
+    assert (choice.slots, choice.algorithm) == ((True, "naive") if chosen else (False, "native"))
+    assert choice.reason.startswith("by the rules, and measured" if chosen else "measured to be the fastest")
+    elsewhere = select(None, key._replace(slots=False), CommFacts((0,) * 4), Choices(), tuned)
+    assert (elsewhere.slots, elsewhere.algorithm) == (False, "native")
+
+
+def test_without_times_of_shared_memory_the_rules_hold_for_it(file):
+    key = SelectionKey("allreduce", 8, native=True, slots=True)
+    choice = select(None, key, CommFacts((0,) * 4), Choices(), file.fitting("MPI 1", 4, 1))
+    assert choice.slots and choice.reason.startswith("by the rules inside a host")
+    choice = select(None, key._replace(slots=False), CommFacts((0,) * 4), Choices(), file.fitting("MPI 1", 4, 1))
+    assert choice.algorithm == "native"
+
+
 def test_between_sizes_times_are_interpolated(file):
     tuned = file.fitting("MPI 1", 4, 1)
     times = tuned.times("allreduce", 90)  # halfway between 8 and 1024 on a logarithmic scale
