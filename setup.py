@@ -25,7 +25,7 @@ core = cythonize(
             extra_compile_args=["-O3"],
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
         )
-        for name in ("machine", "positions", "messages", "flights", "front", "values", "objects")
+        for name in ("pairs", "machine", "positions", "messages", "flights", "front", "values", "objects")
     ],
     build_dir="build",
 )

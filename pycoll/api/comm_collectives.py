@@ -298,8 +298,10 @@ class BlockingMethods(Calls):
         """
         if recvcounts is None:
             with interruptions_delayed():  # an interruption must not separate the two collectives
-                recvcounts = counts_exchanged(self, sendbuf, recvbuf)
-                self._run(REDUCE_SCATTER_COUNTS, sendbuf, recvbuf, op, 0, algorithm, recvcounts)
+                given = sendbuf, recvbuf, op, 0
+                counts = counts_exchanged(self, sendbuf, recvbuf)
+                if not (counts and self._front.run(REDUCE_SCATTER_COUNTS, algorithm, *given, counts)):
+                    self._run(REDUCE_SCATTER_COUNTS, *given, algorithm, counts)
         elif not self._front.run(REDUCE_SCATTER_COUNTS, algorithm, sendbuf, recvbuf, op, 0, recvcounts):
             self._run(REDUCE_SCATTER_COUNTS, sendbuf, recvbuf, op, 0, algorithm, recvcounts)
 

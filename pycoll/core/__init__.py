@@ -15,6 +15,7 @@ try:
     from .machine import AREA_SIZE, Program, Slots, Steps, has_loop
     from .messages import FLOATING_POINT_ERRORS, Code, Mailboxes, Run, copied, mailboxes_size
     from .objects import ObjectSlots
+    from .pairs import Pairs, has_pairs
     from .positions import Areas, Positions
 except ImportError as error:
     problem = f"it was not compiled when pycoll was installed, which takes a C compiler ({error})"
@@ -33,6 +34,7 @@ __all__ = [
     "Mover",
     "NoFront",
     "ObjectSlots",
+    "Pairs",
     "Positions",
     "Program",
     "Run",
@@ -41,6 +43,7 @@ __all__ = [
     "copied",
     "forget_flights",
     "has_loop",
+    "has_pairs",
     "mailboxes_size",
     "problem",
     "set_constants",

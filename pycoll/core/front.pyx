@@ -8,6 +8,13 @@ front cannot read goes to the careful path each time.
 """
 
 cimport numpy as np
+from cpython.buffer cimport (
+    PyBUF_ANY_CONTIGUOUS,
+    PyBUF_FORMAT,
+    PyBUF_WRITABLE,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
 from cpython.list cimport PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
@@ -19,7 +26,9 @@ from .messages cimport Run
 
 from .missing import MISSED
 
-from numpy import empty
+from sys import modules
+
+from numpy import dtype, empty, integer
 
 np.import_array()
 
@@ -30,7 +39,7 @@ cdef enum:
     USER_DEFINED = 256
     PARAMETRIC = 2056  # numbers of types in NumPy: NPY_HALF, NPY_USERDEF, NPY_VSTRING
 cdef enum:
-    ABSENT, IN_PLACE, MEMORY, COUNTED, PLACED  # the kinds of buffers: with counts, and with displacements too
+    ABSENT, IN_PLACE, MEMORY, COUNTED, PLACED, TYPED  # the kinds of buffers: with counts, displacements, datatypes
 
 cdef enum:  # what a primitive does with its buffers
     SENDS = 1
@@ -44,21 +53,34 @@ cdef enum:  # what a primitive does with its buffers
     ROOTED = 256
     TAKES_ALL = 512  # the send buffer has a block for each rank
     GIVES_ALL = 1024  # the receive buffer has a block of each rank
+    TYPES = 2048  # each block has a datatype
 
 cdef enum:  # the kinds of calls: methods of `pycoll.Comm` and functions, blocking and nonblocking
     METHOD, LATER_METHOD, FUNCTION, LATER_FUNCTION, KINDS
+
+cdef enum:
+    DERIVED = -1
 
 cdef struct Buffer:
     char *address
     np.npy_intp nbytes
     int type  # the number of the type in NumPy
+    np.npy_intp itemsize
     int kind
-    int datatype  # the number of the datatype that is given, from 1
+    int datatype  # the number of the datatype that is given, from 1; DERIVED for one that is not predefined
+    size_t derived  # its address then, and
+    long long count  # the number of elements of this datatype, or -1
 
 cdef PyObject *datatypes[MOST_DATATYPES]
 cdef int types[MOST_DATATYPES]
 cdef int datatype_count = 0
 cdef PyObject *in_place_constant = NULL
+cdef int formats[128]  # one more than the type in NumPy, by the character of the buffer protocol; 0 for others
+cdef object datatype_class  # that of MPI
+cdef object array_type = None  # array.array, if the program has imported it
+cdef object tensor_type = None  # torch.Tensor
+for character in "?bBhHiIlLqQefdgFDG":
+    formats[<int>ord(character)] = canonical(dtype(character).num) + 1
 
 
 def uses_of(primitive):
@@ -76,17 +98,17 @@ def uses_of(primitive):
         uses |= RECEIVES_AT_ROOT
     if primitive.varies:
         uses |= (VECTOR_SENT if primitive.takes_all else 0) | (VECTOR_RECEIVED if primitive.gives_all else 0)
-    return uses
+    return uses | (TYPES if name == "alltoallw" else 0)
 
 
 def set_constants(in_place, known):
     """Set MPI.IN_PLACE, and the predefined datatypes of MPI with their dtypes; these objects are never freed."""
-    global in_place_constant, datatype_count
-    in_place_constant = <PyObject *>in_place
+    global in_place_constant, datatype_count, datatype_class
+    in_place_constant, datatype_class = <PyObject *>in_place, type(known[0][0])
     datatype_count = 0
-    for datatype, dtype in known[:MOST_DATATYPES]:
+    for datatype, its_dtype in known[:MOST_DATATYPES]:
         datatypes[datatype_count] = <PyObject *>datatype
-        types[datatype_count] = canonical(dtype.num)
+        types[datatype_count] = canonical(its_dtype.num)
         datatype_count += 1
 
 
@@ -109,7 +131,7 @@ cdef class Plan:
 
     cdef int root
     cdef object algorithm
-    cdef object op  # kept, so that its identity is not reused
+    cdef object op, kept  # the operation, and datatypes, so that their identities are not reused
     cdef Buffer send, recv
     cdef bytes counts
     cdef object prepared  # a call of this kind, without buffers
@@ -154,7 +176,7 @@ cdef class Front:
     cdef object task, tags
     cdef list hot  # the last plan of each primitive and kind of call
     cdef dict plans
-    cdef long long *counts  # of the send buffer, then of the receive buffer: counts and displacements
+    cdef long long *counts  # of the send buffer, then of the receive buffer: datatypes, counts and displacements
     cdef int counted
     cdef list uses
 
@@ -166,7 +188,7 @@ cdef class Front:
         self.tasks, self.background, self.asleep = tasks, background, asleep
         self.uses, self.natives, self.task, self.tags = uses, natives, task, tags
         self.hot, self.plans = [None] * (KINDS * len(uses)), {}
-        self.counts = <long long *>PyMem_Malloc(4 * size * sizeof(long long))
+        self.counts = <long long *>PyMem_Malloc(6 * size * sizeof(long long))
         if self.counts == NULL:
             raise MemoryError
 
@@ -266,19 +288,24 @@ cdef class Front:
         """
         cdef Plan plan = Plan()
         cdef int number = self.rank_of(root)
-        if not self.accepts(primitive, kind, algorithm, sendbuf, recvbuf, number, recvcounts, &plan.send, &plan.recv):
+        if not self.accepts(
+            primitive, kind, algorithm, sendbuf, recvbuf, op, number, recvcounts, &plan.send, &plan.recv
+        ):
             return
         plan.given = given_of(kind, sendbuf, recvbuf)
         key = self.key(primitive + kind * <int>len(self.uses), algorithm, &plan.send, &plan.recv, op, number, plan.given)
         if key in self.plans:
             return
-        runner = prepared.runner(op, kind < FUNCTION)
+        # mpi4py does not know the dtypes with negative numbers
+        starts = <size_t>plan.send.address, <size_t>plan.recv.address
+        runner = prepared.runner(op, kind < FUNCTION and plan.send.type >= 0 and plan.recv.type >= 0, starts)
         if runner is None:
             return
-        for here, found in ((<size_t>plan.send.address, sent), (<size_t>plan.recv.address, received)):
-            if runner != "native" and found and here != found and allocates is None:
+        for here, found in zip(starts, (sent, received)):
+            if runner != "native" and not prepared.packs and found and here != found and allocates is None:
                 return
         plan.algorithm, plan.root, plan.op, plan.prepared = algorithm, number, op, prepared.anywhere
+        plan.kept = datatypes_of(sendbuf), datatypes_of(recvbuf)
         plan.counts = (<char *>self.counts)[: self.counted * sizeof(long long)]
         if type(runner) is Program:
             plan.program = runner
@@ -302,16 +329,16 @@ cdef class Front:
     ):
         """Read the arguments and find the plan; None if there is none."""
         cdef int number = self.rank_of(root)
-        if not self.accepts(primitive, kind, algorithm, sendbuf, recvbuf, number, recvcounts, send, recv):
+        if not self.accepts(primitive, kind, algorithm, sendbuf, recvbuf, op, number, recvcounts, send, recv):
             return None
         given = given_of(kind, sendbuf, recvbuf)
         return self.find(primitive + kind * <int>len(self.uses), algorithm, send, recv, op, number, given)
 
     cdef bint accepts(
-        self, int primitive, int kind, algorithm, sendbuf, recvbuf, int root, recvcounts, Buffer *send, Buffer *recv
+        self, int primitive, int kind, algorithm, sendbuf, recvbuf, op, int root, recvcounts, Buffer *send, Buffer *recv
     ) except -1:
         """Read the arguments; return False if the careful path must read them, for example if the buffers overlap."""
-        if algorithm is not None and type(algorithm) is not str:
+        if (algorithm is not None and type(algorithm) is not str) or (op is not None and not op):
             return False
         if not self.read(primitive, kind, sendbuf, recvbuf, root, recvcounts, send, recv):
             return False
@@ -339,7 +366,7 @@ cdef class Front:
 
     cdef int rank_of(self, root) except -2:
         """The number of a root; -1 if it is not a rank."""
-        if type(root) is not int or not 0 <= root < self.size:
+        if (type(root) is not int and not isinstance(root, integer)) or not 0 <= root < self.size:
             return -1
         return <int>root
 
@@ -347,6 +374,7 @@ cdef class Front:
         return (
             algorithm,
             (primitive, root, <size_t><void *>op, send.kind, send.nbytes, send.type, recv.kind, recv.nbytes, recv.type),
+            (send.datatype, send.derived, send.count, recv.datatype, recv.derived, recv.count),
             (<char *>self.counts)[: self.counted * sizeof(long long)],
             given,
         )
@@ -356,6 +384,9 @@ cdef class Front:
         if plan is not None and (
             plan.recv.nbytes == recv.nbytes and plan.recv.type == recv.type and plan.recv.kind == recv.kind
             and plan.send.nbytes == send.nbytes and plan.send.type == send.type and plan.send.kind == send.kind
+            and plan.send.datatype == send.datatype and plan.send.derived == send.derived
+            and plan.recv.datatype == recv.datatype and plan.recv.derived == recv.derived
+            and plan.send.count == send.count and plan.recv.count == recv.count
             and plan.op is op and plan.root == root and plan.algorithm is algorithm
             and len(plan.counts) == self.counted * sizeof(long long)
             and memcmp(<char *>plan.counts, self.counts, self.counted * sizeof(long long)) == 0
@@ -382,38 +413,48 @@ cdef class Front:
         send.address = recv.address = NULL
         send.nbytes = recv.nbytes = 0
         send.type = recv.type = send.datatype = recv.datatype = 0
+        send.derived = recv.derived = 0
+        send.count = recv.count = -1
         if recvcounts is not None and not self.read_counts(recvcounts):
             return False
         if about & SENDS and not (about & SENDS_AT_ROOT and self.rank != root):
             several = about & TAKES_ALL and recvcounts is None
-            if not self.read_buffer(sendbuf, False, about & VECTOR_SENT, several, send):
+            if not self.read_buffer(kind, about, sendbuf, False, about & VECTOR_SENT, several, send):
                 return False
         if about & RECEIVES and not (about & RECEIVES_AT_ROOT and self.rank != root):
             writable = not (about & KEEPS_AT_ROOT and self.rank == root)
             several = (about & GIVES_ALL or (about & TAKES_ALL and send.kind == IN_PLACE)) and recvcounts is None
-            if not self.read_buffer(recvbuf, writable, about & VECTOR_RECEIVED, several, recv):
+            if not self.read_buffer(kind, about, recvbuf, writable, about & VECTOR_RECEIVED, several, recv):
                 return False
         return True
 
-    cdef bint read_buffer(self, spec, bint writable, bint vector, bint several, Buffer *to) except -1:
+    cdef bint read_buffer(
+        self, int kind, int about, spec, bint writable, bint vector, bint several, Buffer *to
+    ) except -1:
         cdef Py_ssize_t n, type_size
-        cdef object first, last
+        cdef int i
+        cdef object last
         if np.PyArray_CheckExact(spec):
-            return read_array(<np.ndarray>spec, writable, to)
+            return read_array(kind, <np.ndarray>spec, writable, to) and not (about & REDUCES and to.type < 0)
         if spec is None:
             return True
         if <PyObject *>spec == in_place_constant:
             to.kind = IN_PLACE
             return True
         if type(spec) is not list and type(spec) is not tuple:
-            return False
+            return read_memory(kind, spec, writable, to)
         n = len(spec)
         if not 2 <= n <= 4:
             return False
-        first, last = spec[0], spec[n - 1]
-        if not np.PyArray_CheckExact(first) or not read_array(<np.ndarray>first, writable, to):
+        last = spec[n - 1]
+        if np.PyArray_CheckExact(spec[0]):
+            if not read_array(kind, <np.ndarray>spec[0], writable, to):
+                return False
+        elif not read_memory(kind, spec[0], writable, to):
             return False
-        type_size = np.PyArray_ITEMSIZE(<np.ndarray>first)
+        if about & TYPES and kind < FUNCTION:
+            return is_list(last) and self.read_types(spec, n, to)
+        type_size = to.itemsize
         for i in range(datatype_count):
             if datatypes[i] == <PyObject *>last:
                 if types[i] != to.type:
@@ -421,9 +462,19 @@ cdef class Front:
                 to.datatype = i + 1
                 n -= 1
                 break
+        if not to.datatype and type(last) is datatype_class and last:
+            to.datatype, to.derived = DERIVED, <size_t><PyObject *>last
+            n -= 1
+        elif type(last) is str and len(last) == 1 and last < "\x80":
+            if formats[<int>ord(last)] != to.type + 1:
+                return False
+            to.datatype = MOST_DATATYPES + <int>ord(last)
+            n -= 1
+        if about & REDUCES and to.type < 0 and not to.derived:
+            return False
         if n == 1:
             return True
-        if n == 4:  # of a datatype that is not known here
+        if n == 4:
             return False
         if vector:
             to.kind = PLACED
@@ -433,12 +484,38 @@ cdef class Front:
                 return self.read_counts(spec[1][0]) and self.read_counts(spec[1][1])
             to.kind = COUNTED
             return self.read_counts(spec[1])
+        if n != 2 or type(spec[1]) is not int:
+            return False
+        if to.derived:
+            if not 0 <= spec[1] <= to.nbytes:
+                return False
+            to.count = spec[1]
+            return True
         if several:  # the count is that of a block
             type_size *= self.size
-        if n != 2 or type(spec[1]) is not int or not 0 <= spec[1] <= to.nbytes // type_size:
+        if not 0 <= spec[1] <= to.nbytes // type_size:
             return False
         to.nbytes = <Py_ssize_t>spec[1] * type_size
         return True
+
+    cdef bint read_types(self, spec, Py_ssize_t n, Buffer *to) except -1:
+        """Read the datatypes, counts and displacements of blocks; which fit in the buffer if they did before."""
+        types = spec[n - 1]
+        if len(types) != self.size:
+            return False
+        for datatype in types:
+            if type(datatype) is not datatype_class or not datatype:
+                return False
+            self.counts[self.counted] = <long long><size_t><PyObject *>datatype
+            self.counted += 1
+        to.kind = TYPED
+        if n == 2:
+            return True
+        if n == 3 and not (is_list(spec[1]) and len(spec[1]) == 2):
+            return False
+        counts, displs = (spec[1], spec[2]) if n == 4 else spec[1]
+        to.kind = PLACED
+        return self.read_counts(counts) and self.read_counts(displs)
 
     cdef bint read_counts(self, counts) except -1:
         """Append counts or displacements, one integer for each rank; nothing else is read here."""
@@ -451,7 +528,7 @@ cdef class Front:
         else:
             if not np.PyArray_CheckExact(counts) or (<np.ndarray>counts).ndim != 1 or not np.PyArray_ISINTEGER(<np.ndarray>counts):
                 return False
-        if len(counts) != self.size or self.counted > 3 * self.size:
+        if len(counts) != self.size or self.counted > 5 * self.size:
             return False
         try:
             for i in range(self.size):
@@ -471,6 +548,12 @@ cdef inline object array_of(spec):
     return spec[0] if is_list(spec) else spec
 
 
+cdef tuple datatypes_of(spec):
+    """The datatypes of a buffer specification."""
+    last = spec[len(spec) - 1] if is_list(spec) and spec else None
+    return tuple(last) if is_list(last) else (last,) if type(last) is datatype_class else ()
+
+
 cdef object given_of(int kind, sendbuf, recvbuf):
     """What determines the receive buffer that a function allocates; None if it is given."""
     if kind < FUNCTION or recvbuf is not None or not np.PyArray_CheckExact(sendbuf):
@@ -485,14 +568,51 @@ cdef object allocated(Plan plan, Buffer *recv):
     return array
 
 
-cdef inline bint read_array(np.ndarray array, bint writable, Buffer *to) except -1:
+cdef inline bint read_array(int kind, np.ndarray array, bint writable, Buffer *to) except -1:
+    """Read an array; methods take it in the order of its memory, and move elements of any kind."""
     cdef int type_num = np.PyArray_TYPE(array)
+    to.itemsize = np.PyArray_ITEMSIZE(array)
     if type_num >= np.NPY_OBJECT and type_num != HALF and not USER_DEFINED <= type_num < PARAMETRIC:
-        return False
-    if not np.PyArray_IS_C_CONTIGUOUS(array):
+        if kind >= FUNCTION or not to.itemsize or (<object>array).dtype.hasobject:
+            return False
+        type_num = -(type_num + (<int>to.itemsize << 8))
+    if not (np.PyArray_IS_C_CONTIGUOUS(array) or (kind < FUNCTION and np.PyArray_IS_F_CONTIGUOUS(array))):
         return False
     if not (np.PyArray_ISBEHAVED(array) if writable else np.PyArray_ISBEHAVED_RO(array)):
         return False
     to.address, to.nbytes = <char *>np.PyArray_DATA(array), np.PyArray_NBYTES(array)
     to.type, to.kind = canonical(type_num), MEMORY
     return True
+
+
+cdef bint read_memory(int kind, spec, bint writable, Buffer *to) except -1:
+    """Read a tensor of PyTorch, or, in blocking methods, an object with the buffer protocol of a known type."""
+    global array_type, tensor_type
+    cdef Py_buffer view
+    if tensor_type is None and "torch" in modules:
+        tensor_type = getattr(modules["torch"], "Tensor", None)
+    if array_type is None and "array" in modules:
+        array_type = modules["array"].array
+    cdef object of = type(spec)
+    if of is tensor_type and of is not type(None):
+        try:
+            array = spec.numpy()
+        except (RuntimeError, TypeError):  # on a GPU, or it has a gradient
+            return False
+        return read_array(kind, <np.ndarray>array, writable, to)
+    if kind != METHOD or not (of is bytearray or of is bytes or of is memoryview or of is array_type):
+        return False
+    try:
+        PyObject_GetBuffer(spec, &view, PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT | (PyBUF_WRITABLE if writable else 0))
+    except (BufferError, ValueError):
+        return False
+    cdef const char *format = <const char *>view.format
+    cdef int found = 0
+    if format[0] and not format[1]:
+        found = formats[format[0] & 127]
+    elif format[0] == b"Z" and format[1] and not format[2]:  # complex numbers, which NumPy writes in upper case
+        found = formats[(format[1] & 127) - 32]
+    to.address, to.nbytes = <char *>view.buf, view.len
+    to.type, to.itemsize, to.kind = found - 1, view.itemsize, MEMORY
+    PyBuffer_Release(&view)
+    return found and <size_t>to.address % <size_t>to.itemsize == 0

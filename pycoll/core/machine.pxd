@@ -1,12 +1,12 @@
 cimport numpy as np
 from libc.stdint cimport uint32_t
 
+from .pairs cimport Loop, Pairs
+
 cdef extern from "atomics.h" nogil:
     ctypedef struct counter:
         pass
 
-
-ctypedef void (*Loop)(char **, const np.npy_intp *, const np.npy_intp *, void *) noexcept nogil  # of a ufunc
 
 cdef enum:
     COPY, APPLY, DIVIDE, POST, AWAIT, START, WAIT, FIND, SKIP  # kinds of steps
@@ -35,6 +35,7 @@ cdef class Arithmetic:
     cdef Loop combine, divide
     cdef void *combine_data
     cdef void *divide_data
+    cdef Pairs pairs
     cdef np.npy_intp itemsize, real_itemsize
     cdef char divisor[32]
 

@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 
 from ..compiler.program import Step
+from .pairs import Pairs
 
 AREA_SIZE: int
 
@@ -18,7 +19,7 @@ class Program:
         turns: Sequence[Steps],
         piece: int,
         slots: int,
-        ufunc: np.ufunc | None,
+        ufunc: np.ufunc | Pairs | None,
         dtype: np.dtype,
         divisor: np.generic | None = None,
     ) -> None: ...

@@ -17,6 +17,8 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcpy, memmove
 
+from .pairs cimport Pairs
+
 from ..compiler.program import SLOTS, Apply, Await, CopyBytes, Divide, FindPeers, Post, Skip, Start, Wait
 
 np.import_array()
@@ -77,11 +79,14 @@ cdef Loop find_loop(object ufunc, int type_num, void **data) except? NULL:
 
 
 cdef class Arithmetic:
-    """What combines and divides: loops of NumPy for one dtype."""
+    """What combines and divides: loops for one dtype, which are those of NumPy but for pairs."""
 
     cdef int find_loops(self, ufunc, dtype, divisor) except -1:
         self.itemsize = dtype.itemsize
-        if ufunc is not None:
+        if isinstance(ufunc, Pairs):
+            self.pairs = ufunc
+            self.combine, self.combine_data = self.pairs.loop, &self.pairs.layout
+        elif ufunc is not None:
             self.combine = find_loop(ufunc, dtype.num, &self.combine_data)
             if self.combine == NULL:
                 raise TypeError(f"NumPy has no loop for {ufunc.__name__} of {dtype}")
@@ -134,7 +139,7 @@ cdef class Program(Arithmetic):
         The most bytes of a turn.
     slots : int
         The kind of the slots, an index in `pycoll.compiler.slots.SLOTS`; the same on all ranks.
-    ufunc : numpy.ufunc, optional
+    ufunc : numpy.ufunc or Pairs, optional
         The operation.
     dtype : numpy.dtype
         The dtype of the operands.

@@ -5,6 +5,7 @@ import numpy as np
 
 from ..compiler.program import Message, Program
 from .machine import Waiting
+from .pairs import Pairs
 from .positions import Positions
 
 FLOATING_POINT_ERRORS: dict[str, int]
@@ -18,7 +19,7 @@ class Code:
     def __init__(
         self,
         program: Program,
-        ufunc: np.ufunc | None,
+        ufunc: np.ufunc | Pairs | None,
         dtype: np.dtype,
         divisor: np.generic | None,
         compute: Callable[[int, int, int, int], BaseException | None] | None,
@@ -63,4 +64,5 @@ class Run:
     def bind(self, send: int, recv: int) -> None: ...
     def begin(self) -> None: ...
     def advance(self, wait: bool = False, until: int = -1) -> bool: ...
+    def finish(self) -> int: ...
     def free(self) -> None: ...

@@ -108,7 +108,7 @@ cdef class Code(Arithmetic):
     ----------
     program : pycoll.compiler.program.Program
         The program.
-    ufunc : numpy.ufunc, optional
+    ufunc : numpy.ufunc or Pairs, optional
         The operation, if NumPy has a loop for it.
     dtype : numpy.dtype
         The dtype of the operands.
@@ -538,7 +538,7 @@ cdef class Run:
     def free(self):
         """Do nothing: requests of MPI end with their messages."""
 
-    cdef int finish(self) except -1:
+    cpdef int finish(self) except -1:
         """Run all steps, and raise the error of arithmetic if there was one."""
         self.begin()
         self.advance(True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from .. import core
 from ..arguments.arrays import check_position, keyword_hint
 from ..arguments.buffer_spec import NeedsNativeMPI
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
@@ -25,7 +26,7 @@ from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
 from ..compiler.program import BLOCKING, Program
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
 from ..selection.select import Choice, SelectionKey, select
-from . import native, slots
+from . import native, packed, slots
 from .bind import lowered
 from .channel import KEPT_SCRATCH, Channel
 from .executable import Executable, run_all
@@ -117,10 +118,14 @@ class Prepared:
         return settings.EXECUTOR == "reference" and self.buffers.memory is HOST and not self.native
 
     @property
+    def packs(self) -> bool:
+        """Whether there is local work before or after it: packing and unpacking."""
+        return bool(self.buffers.before or self.buffers.after)
+
+    @property
     def simple(self) -> bool:
         """Whether it consists of one part, without work before and after."""
-        local_work = self.buffers.before or self.buffers.after
-        return not (settings.CHECK or self.key.counts_missing or local_work or self.by_reference)
+        return not (settings.CHECK or self.key.counts_missing or self.packs or self.by_reference)
 
     def run(self) -> None:
         """Run all parts, as a blocking call."""
@@ -185,7 +190,8 @@ class Prepared:
 
     def remember(self, call: Call) -> None:
         """Let the front run later calls like this one; not while tracing."""
-        if recorder.current or settings.TIMEOUT or not (self.simple and self.channel.current):
+        ready = self.simple or (self.packs and not settings.CHECK)
+        if recorder.current or settings.TIMEOUT or not (ready and self.channel.current):
             return
         method, allocates = call.read is read, None
         if not method and self.buffers.result is not call.recvbuf:
@@ -199,20 +205,26 @@ class Prepared:
         places = address(self.buffers.send), address(self.buffers.recv)
         self.channel.front.remember(number, kind, *given, *places, self, allocates)
 
-    def runner(self, op: object, method: bool) -> Any:
+    def runner(self, op: object, method: bool, starts: tuple[int, int]) -> Any:
         """What runs calls like this one on other buffers: a program for the slots, a run of the machine, or a function.
 
         It is "machine" for collectives in flight that the machine runs, "native" for those of MPI, which takes the
-        arguments of the caller, and None if each call is to be checked.
+        arguments of the caller, and None if each call is to be checked.  `starts` are the addresses of the buffers of
+        the caller.
         """
         if self.native and TOLERANT:  # an error may mean that ranks have failed
             return None
         if self.native and method and (self.operation is None or id(op) in _CONSTANTS):  # MPI knows no names
             return "native"
-        if self.buffers.memory is not HOST or (self.operation and not self.operation.predefined):
+        if self.packs:
+            dense = replace(self, buffers=replace(self.buffers, before=[], after=[]))
+            run = dense.runner(op, False, starts)
+            return run and packed.repeated(self.buffers, starts, dense.function(run))
+        if not self.simple or self.buffers.memory is not HOST:
             return None
         if self.bind.form == "nonblocking":
-            return "machine" if self.is_one_run else None
+            predefined = self.operation is None or self.operation.predefined  # others may be freed meanwhile
+            return "machine" if self.is_one_run and predefined else None
         if self.native:
             given, got = (None if one is None else int(one.nbytes) for one in (self.buffers.send, self.buffers.recv))
             return partial(self.anywhere._run_native, given, got)
@@ -221,6 +233,25 @@ class Prepared:
         if self.slots:
             return slots.assembled(self.key, self.buffers, self.operation)
         return self.anywhere.bound(BLOCKING) if self.lowered.scratch <= KEPT_SCRATCH else None
+
+    def function(self, runner: Any) -> Callable[..., object]:
+        """What `runner` returns, as a function of the addresses of the buffers and what must live meanwhile."""
+        call: Callable[..., object] = runner
+        if slots := self.channel.slots if isinstance(runner, core.Program) else None:
+            call = partial(slots, runner)
+        if not isinstance(runner, core.Run):
+            return lambda send, recv, *kept: call(send, recv)
+
+        def run(send: int, recv: int, *kept: object) -> None:
+            runner.bind(send, recv)
+            try:
+                runner.finish()
+            except BaseException as error:
+                if runner.broken_off:  # others may still write to the buffers
+                    self.ended_early(error, runner, self, kept)
+                raise
+
+        return run
 
     @cached_property
     def anywhere(self) -> Prepared:

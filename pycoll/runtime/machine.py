@@ -19,9 +19,11 @@ from .recording import recorder
 from .recording.steps import Tracer
 
 
-def loop_of(operation: Operation, dtype: np.dtype) -> np.ufunc | None:
-    """The function of NumPy whose loop combines arrays of this dtype with the same bits at any address; or None."""
+def loop_of(operation: Operation, dtype: np.dtype) -> np.ufunc | core.Pairs | None:
+    """What has a loop that combines arrays of this dtype, with the same bits at any address; or None."""
     combine: Any = operation.combine
+    if operation.name in ("MINLOC", "MAXLOC"):
+        return core.Pairs(dtype, operation.name == "MAXLOC") if core.has_pairs(dtype) else None
     product = combine is np.multiply and dtype.kind == "c"  # its bits depend on the addresses of the operands
     if product or not isinstance(combine, np.ufunc) or (combine, dtype) in kernels or not core.has_loop(combine, dtype):
         return None
