@@ -97,5 +97,7 @@ KINDS = {"i2": "h", "i4": "i", "i8": "l", "f4": "f", "f8": "d"}
 
 def has_pairs(dtype):
     """Whether there is a loop for pairs of this dtype."""
+    if not dtype.names:  # of an empty buffer
+        return False
     value, index = (dtype[name] for name in dtype.names)
     return dtype.isnative and value.str[1:] in KINDS and index.str[1:] in ("i4", "i8")

@@ -279,9 +279,10 @@ class Prepared:
         if self.key.counts_missing:  # ranks that forward blocks of others first get their lengths
             yield from self._exchange_counts()
         if self.by_reference:
-            from . import reference
+            from . import by_reference
 
-            yield from reference.parts(self.channel.comm, self.key, self.buffers, self.operation, self.bind.tag())
+            given = self.key, self.buffers, self.operation, self.bind.tag()
+            yield from by_reference.parts(self.channel.comm, *given)
         else:
             yield executable()
         for store in self.buffers.after:

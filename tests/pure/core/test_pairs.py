@@ -34,5 +34,6 @@ def test_the_same_pairs(data, value, index, align, op):
 
 def test_which_dtypes_have_a_loop():
     assert core.has_pairs(np.dtype([("a", "f8"), ("b", "i4")]))
+    assert not core.has_pairs(np.dtype(float)), "an empty list has this dtype"
     for value, index in [("f8", "i2"), ("f2", "i4"), ("u4", "i4"), (">f8", "i4"), ("f8", ">i4")]:
         assert not core.has_pairs(np.dtype([("a", value), ("b", index)]))
