@@ -16,7 +16,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from itertools import chain, cycle, islice
 from typing import Any
 
@@ -37,7 +37,8 @@ from .usage import typed
 SETS = 4  # sets of arrays
 BLOCK = 2e-3  # seconds of consecutive calls between two barriers
 # The arguments: x and y are vectors or blocks of the size of the column, s and r have such a block for each rank, and z
-# is a block of the vector v.  Names in brackets stand for buffers with counts, as in ``[r, counts, MPI.FLOAT]``.
+# is a block of the vector v.  Names in brackets stand for buffers with counts, as in ``[r, counts, MPI.FLOAT]``; those
+# in braces for a matrix with a datatype for each column, as in ``[r, types]``.
 CALLS = {
     "Allreduce": "x y",
     "Reduce": "x y",
@@ -55,6 +56,7 @@ CALLS = {
     "Scatterv": "[s] y",
     "Allgatherv": "x [r]",
     "Alltoallv": "[s] [r]",
+    "Alltoallw": "{s} {r}",
     "Barrier": "",
     "Iallreduce": "x y",
     "Ibcast": "x",
@@ -109,14 +111,23 @@ class Buffers:
             return [self.part] * self.ranks
         length = {"v": self.part * self.ranks, "z": self.part}.get(name, self.count)
         blocks = self.ranks if name == "v" and self.method == "Reduce_scatter_block" else 1
-        if name.strip("[]") in ("s", "r"):
+        if name.strip("[]{}") in ("s", "r"):
             length, blocks = self.count * self.ranks, self.ranks
         array = self.allocate(length)
-        array[...] = name.strip("[]") in ("x", "v", "s")  # y is 0, so that sums in place do not grow
+        array[...] = name.strip("[]{}") in ("x", "v", "s")  # y is 0, so that sums in place do not grow
         self.arrays.append(array)
+        if name.startswith("{"):
+            return [array, columns(self.count, self.ranks)]
         if name.startswith("["):
             return [array, [self.count] * self.ranks, MPI.FLOAT]
         return [array, length // blocks, MPI.FLOAT] if self.typed else array
+
+
+@cache
+def columns(rows: int, ranks: int) -> list[MPI.Datatype]:
+    """Return the datatype of each column of a matrix of float32."""
+    shape = rows, ranks
+    return [MPI.FLOAT.Create_subarray(shape, (rows, 1), (0, column)).Commit() for column in range(ranks)]
 
 
 def objects(ranks: int, size: int, call: str) -> Arguments:
@@ -203,12 +214,12 @@ def _seconds(comm: MPI.Intracomm, loop: Loop) -> float:
 
 def ratios(records: list[dict[str, Any]], sizes: list[int]) -> str:
     """Return a table of the ratios, with a row for each call and a column for each size."""
-    columns = {"call": ("call", "")} | {str(size): (size_label(size), ".2f") for size in sizes}
+    shown = {"call": ("call", "")} | {str(size): (size_label(size), ".2f") for size in sizes}
     rows: dict[str, dict[str, Any]] = {}
     for record in records:
         row = rows.setdefault(record["call"], {"call": record["call"]})
         row[str(record["bytes"] or sizes[0])] = record["mpi_comm"]
-    return table(list(rows.values()), columns)
+    return table(list(rows.values()), shown)
 
 
 def main(argv: list[str]) -> int:

@@ -23,7 +23,7 @@ def test_what_is_missing_is_named():
     )
 
 
-@pytest.mark.parametrize("module", ["bench", "bench.report", "bench.calls", "bench.train"])
+@pytest.mark.parametrize("module", ["bench", "bench.report", "bench.calls", "bench.programs", "bench.train"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_command_prints_one_line_on_rank_0(module, rank):
     program = f"{WITHOUT}import runpy, sys\nsys.argv = ['-m']\nrunpy.run_module({module!r}, run_name='__main__')"
