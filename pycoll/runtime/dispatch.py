@@ -217,6 +217,8 @@ class Prepared:
         if self.native and method and (self.operation is None or id(op) in _CONSTANTS):  # MPI knows no names
             return "native"
         if self.packs:
+            if self.bind.form != "blocking":
+                return None
             dense = replace(self, buffers=replace(self.buffers, before=[], after=[]))
             run = dense.runner(op, False, starts)
             return run and packed.repeated(self.buffers, starts, dense.function(run))

@@ -142,6 +142,15 @@ def test_later_calls_run_by_a_plan(ours, method, given, monkeypatch):
         monkeypatch.setattr(comm_calls, "run_carefully", None)
 
 
+def test_gaps_in_nonblocking_calls(ours):
+    for call in range(4):
+        (send, recv), result = gaps_received(call)
+        expected = np.full_like(result, -1)
+        WORLD.Alltoall(send, [expected, *recv[1:]])
+        ours.Ialltoall(send, recv, algorithm="pairwise" if call < 2 else None).Wait()
+        assert (result == expected).all()
+
+
 def test_freed_datatypes_and_operations_are_refused_in_every_call(ours):
     datatype, op = MPI.DOUBLE.Create_contiguous(2).Commit(), MPI.Op.Create(add, commute=True)
     values, result = np.ones(4), np.zeros(4)

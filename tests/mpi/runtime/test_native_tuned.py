@@ -8,7 +8,7 @@ import pytest
 
 import pycoll
 from pycoll.runtime.attach import attach
-from pycoll.selection.tuning_file import Candidate, Point, Tuned
+from pycoll.selection.tuning_file import SHARED_MEMORY, Candidate, Point, Tuned
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi
@@ -19,6 +19,7 @@ def comm():
     """Return a communicator for which native was the fastest, and the ring in segments of 64 bytes the second."""
     found = WORLD.Dup()
     seconds = {Candidate("native"): 1e-6, Candidate("ring", 64): 2e-6, Candidate("tree"): 9e-6}
+    seconds[Candidate(SHARED_MEMORY)] = 9e-6
     points = [Point(8, seconds), Point(1 << 40, seconds)]
     channel = attach(found)
     channel.facts = replace(channel.facts, host_memory=True)  # even if CuPy is installed
