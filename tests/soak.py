@@ -279,6 +279,7 @@ class Case:
             longer = array.base[EDGE:]
             forms = [array, array, [array, self.type], (array, self.type), [array, count, self.type]]
             forms += [[longer, count, self.type], [array, (count, 0), self.type], array.reshape(1, -1)]
+            forms += [memoryview(array), [memoryview(array), self.type], array.reshape(1, -1).T]
             return self.own.choice(forms)
 
         def vector(array, counts):
