@@ -23,6 +23,8 @@ RECORD = np.dtype([("a", "f8"), ("b", "i2")])
 def ours():
     made = pycoll.Comm(WORLD.Dup())
     channel = attach(made)
+    if channel.mailboxes is None:
+        pytest.skip("the compiled core is turned off")
     channel.facts = replace(channel.facts, native=True, host_memory=True)  # although the tests set PYCOLL_NATIVE=0
     yield made
     made.Free()
