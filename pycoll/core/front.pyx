@@ -35,6 +35,7 @@ np.import_array()
 cdef enum:
     MOST_PLANS = 256
     MOST_DATATYPES = 64
+    ALIGNMENT = 16  # of all numbers
     HALF = 23
     USER_DEFINED = 256
     PARAMETRIC = 2056  # numbers of types in NumPy: NPY_HALF, NPY_USERDEF, NPY_VSTRING
@@ -70,6 +71,8 @@ cdef struct Buffer:
     int datatype  # the number of the datatype that is given, from 1; DERIVED for one that is not predefined
     size_t derived  # its address then, and
     long long count  # the number of elements of this datatype, or -1
+    Py_buffer view  # of memory that could be resized, and
+    bint held  # whether this is held, until the call is complete
 
 cdef PyObject *datatypes[MOST_DATATYPES]
 cdef int types[MOST_DATATYPES]
@@ -203,8 +206,16 @@ cdef class Front:
     def run(self, int primitive, algorithm, sendbuf, recvbuf, op, root, recvcounts=None):
         """Run a blocking method by its plan; return False if there is none."""
         cdef Buffer send, recv
-        cdef Plan plan = self.plan(primitive, METHOD, algorithm, sendbuf, recvbuf, op, root, recvcounts, &send, &recv)
-        return plan is not None and self.follow(plan, primitive, &send, &recv, sendbuf, recvbuf, op, root, recvcounts)
+        cdef Plan plan
+        send.held = recv.held = False
+        try:
+            plan = self.plan(primitive, METHOD, algorithm, sendbuf, recvbuf, op, root, recvcounts, &send, &recv)
+            if plan is None:
+                return False
+            return self.follow(plan, primitive, &send, &recv, sendbuf, recvbuf, op, root, recvcounts)
+        finally:
+            release(&send)
+            release(&recv)
 
     def call(self, int primitive, algorithm, sendbuf, recvbuf, op, root, recvcounts=None):
         """Run a blocking function by its plan and return its result; return `MISSED` if there is no plan."""
@@ -288,21 +299,22 @@ cdef class Front:
         """
         cdef Plan plan = Plan()
         cdef int number = self.rank_of(root)
-        if not self.accepts(
+        accepted = self.accepts(
             primitive, kind, algorithm, sendbuf, recvbuf, op, number, recvcounts, &plan.send, &plan.recv
-        ):
+        )
+        release(&plan.send)
+        release(&plan.recv)
+        if not accepted:
             return
         plan.given = given_of(kind, sendbuf, recvbuf)
         key = self.key(primitive + kind * <int>len(self.uses), algorithm, &plan.send, &plan.recv, op, number, plan.given)
         if key in self.plans:
             return
-        # mpi4py does not know the dtypes with negative numbers
-        starts = <size_t>plan.send.address, <size_t>plan.recv.address
-        runner = prepared.runner(op, kind < FUNCTION and plan.send.type >= 0 and plan.recv.type >= 0, starts)
-        if runner is None:
+        runner = prepared.runner(op, kind < FUNCTION and is_known(&plan.send) and is_known(&plan.recv))
+        if runner is None or ((kind == LATER_METHOD or kind == LATER_FUNCTION) and type(runner) is not str):
             return
-        for here, found in zip(starts, (sent, received)):
-            if runner != "native" and not prepared.packs and found and here != found and allocates is None:
+        for here, found in ((<size_t>plan.send.address, sent), (<size_t>plan.recv.address, received)):
+            if runner != "native" and found and here != found and allocates is None:
                 return
         plan.algorithm, plan.root, plan.op, plan.prepared = algorithm, number, op, prepared.anywhere
         plan.kept = datatypes_of(sendbuf), datatypes_of(recvbuf)
@@ -470,7 +482,7 @@ cdef class Front:
                 return False
             to.datatype = MOST_DATATYPES + <int>ord(last)
             n -= 1
-        if about & REDUCES and to.type < 0 and not to.derived:
+        if about & REDUCES and (not to.derived if to.type < 0 else to.derived and <size_t>to.address % ALIGNMENT):
             return False
         if n == 1:
             return True
@@ -483,7 +495,7 @@ cdef class Front:
             if type(spec[1]) is tuple and len(spec[1]) == 2:
                 return self.read_counts(spec[1][0]) and self.read_counts(spec[1][1])
             to.kind = COUNTED
-            return self.read_counts(spec[1])
+            return type(spec[1]) is not tuple and self.read_counts(spec[1])
         if n != 2 or type(spec[1]) is not int:
             return False
         if to.derived:
@@ -568,6 +580,17 @@ cdef object allocated(Plan plan, Buffer *recv):
     return array
 
 
+cdef inline void release(Buffer *buffer) noexcept:
+    if buffer.held:
+        PyBuffer_Release(&buffer.view)
+        buffer.held = False
+
+
+cdef inline bint is_known(Buffer *buffer) noexcept:
+    """Whether mpi4py knows the dtype."""
+    return 0 <= buffer.type < np.NPY_OBJECT
+
+
 cdef inline bint read_array(int kind, np.ndarray array, bint writable, Buffer *to) except -1:
     """Read an array; methods take it in the order of its memory, and move elements of any kind."""
     cdef int type_num = np.PyArray_TYPE(array)
@@ -588,7 +611,7 @@ cdef inline bint read_array(int kind, np.ndarray array, bint writable, Buffer *t
 cdef bint read_memory(int kind, spec, bint writable, Buffer *to) except -1:
     """Read a tensor of PyTorch, or, in blocking methods, an object with the buffer protocol of a known type."""
     global array_type, tensor_type
-    cdef Py_buffer view
+    cdef Py_buffer *view = &to.view
     if tensor_type is None and "torch" in modules:
         tensor_type = getattr(modules["torch"], "Tensor", None)
     if array_type is None and "array" in modules:
@@ -603,7 +626,7 @@ cdef bint read_memory(int kind, spec, bint writable, Buffer *to) except -1:
     if kind != METHOD or not (of is bytearray or of is bytes or of is memoryview or of is array_type):
         return False
     try:
-        PyObject_GetBuffer(spec, &view, PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT | (PyBUF_WRITABLE if writable else 0))
+        PyObject_GetBuffer(spec, view, PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT | (PyBUF_WRITABLE if writable else 0))
     except (BufferError, ValueError):
         return False
     cdef const char *format = <const char *>view.format
@@ -614,5 +637,5 @@ cdef bint read_memory(int kind, spec, bint writable, Buffer *to) except -1:
         found = formats[(format[1] & 127) - 32]
     to.address, to.nbytes = <char *>view.buf, view.len
     to.type, to.itemsize, to.kind = found - 1, view.itemsize, MEMORY
-    PyBuffer_Release(&view)
+    to.held = True
     return found and <size_t>to.address % <size_t>to.itemsize == 0

