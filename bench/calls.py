@@ -222,6 +222,20 @@ def ratios(records: list[dict[str, Any]], sizes: list[int]) -> str:
     return table(list(rows.values()), shown)
 
 
+def present(comm: MPI.Intracomm, tables: list[list[dict[str, Any]]], sizes: list[int], path: str | None) -> None:
+    """Print a table of each list of records, and warnings; write all records to `path` if it is given."""
+    where, records = environment(comm), [*chain(*tables)]
+    if comm.rank == 0:
+        for table_records in tables:
+            print(ratios(table_records, sizes), end="\n\n")
+        times = [{"median": each[name], "min": each[f"{name}_min"]} for each in records for name in ("mpi", "comm")]
+        for warning in filter(None, [alone(comm.size), disturbed(times)]):
+            print(warning)
+        if path:
+            write_json(path, document(where, records))
+            say_written(path)
+
+
 def main(argv: list[str]) -> int:
     """Measure all calls, and print the ratios."""
     comm = MPI.COMM_WORLD
@@ -250,16 +264,8 @@ def main(argv: list[str]) -> int:
         for call in calls
         for size in (sizes if is_sized(call) else [0])
     ]
-    where = environment(comm)
-    if comm.rank == 0:
-        for calls in filter(None, tables):
-            print(ratios([record for record in records if record["call"] in calls], sizes), end="\n\n")
-        times = [{"median": each[name], "min": each[f"{name}_min"]} for each in records for name in ("mpi", "comm")]
-        for warning in filter(None, [alone(comm.size), disturbed(times)]):
-            print(warning)
-        if options.json:
-            write_json(options.json, document(where, records))
-            say_written(options.json)
+    shown = [[record for record in records if record["call"] in calls] for calls in filter(None, tables)]
+    present(comm, shown, sizes, options.json)
     return 0
 
 

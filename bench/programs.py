@@ -16,13 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pycoll
-from pycoll.base.command_line import Parser, printed_once, say_written
-from pycoll.base.files import write_json
-from pycoll.tune.environment import environment
+from pycoll.base.command_line import Parser, printed_once
 
-from .calls import is_sized, measure, ratios
-from .machine import alone, disturbed
-from .results import document
+from .calls import is_sized, measure, present
 from .usage import typed
 
 SIZES = [8, 512, 4096]  # bytes of arrays
@@ -64,15 +60,7 @@ def main(argv: list[str]) -> int:
                 records.append({**record, "call": f"{call}, {kind}", "programs": _callers(kind, call)})
         for comm in comms:
             comm.Free()
-    where = environment(world)
-    if world.rank == 0:
-        print(ratios(records, SIZES))
-        times = [{"median": each[name], "min": each[f"{name}_min"]} for each in records for name in ("mpi", "comm")]
-        for warning in filter(None, [alone(world.size), disturbed(times)]):
-            print(warning)
-        if options.json:
-            write_json(options.json, document(where, records))
-            say_written(options.json)
+    present(world, [records], SIZES, options.json)
     return 0
 
 

@@ -4,40 +4,21 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
+from .arrays import Action
+
 PIECE = 1 << 30  # bytes that are packed at a time: MPI before version 4 counts them in an int
 MOST = (1 << 31) - 1  # bytes that MPI before version 4 can pack at a time
 
 
-@dataclass(frozen=True, eq=False)
-class Packing:
-    """A call that packs the elements of a datatype at the start of `memory` into `packed`, or unpacks them."""
-
-    datatype: MPI.Datatype
-    memory: Any
-    packed: np.ndarray
-    unpacks: bool
-
-    def __call__(self) -> None:
-        """Do it."""
-        self.at(self.memory)
-
-    def at(self, memory: Any) -> None:
-        """Do the same with elements in other memory."""
-        if self.unpacks:
-            self.datatype.Unpack(self.packed, 0, memory, MPI.COMM_SELF)
-        else:
-            self.datatype.Pack(memory, self.packed, 0, MPI.COMM_SELF)
-
-
 def packing(
     memory: Any, displacement: int, count: int, datatype: MPI.Datatype, packed: np.ndarray
-) -> Iterator[tuple[Packing, Packing]]:
+) -> Iterator[tuple[Action, Action]]:
     """Pairs of calls that pack `count` elements into `packed`, and unpack them, piece by piece.
 
     `memory` is an array of bytes or MPI.BOTTOM; `displacement` is in bytes.
@@ -56,7 +37,10 @@ def packing(
         else:
             placed, base = _placed(datatype, some, start), memory[:1]
         weakref.finalize(piece, _free, placed).atexit = False
-        yield Packing(placed, base, piece, False), Packing(placed, base, piece, True)
+        yield (
+            partial(placed.Pack, base, piece, 0, MPI.COMM_SELF),
+            partial(placed.Unpack, piece, 0, base, MPI.COMM_SELF),
+        )
 
 
 def _placed(datatype: MPI.Datatype, count: int, displacement: int) -> MPI.Datatype:

@@ -299,13 +299,14 @@ cdef class Front:
         """
         cdef Plan plan = Plan()
         cdef int number = self.rank_of(root)
-        accepted = self.accepts(
-            primitive, kind, algorithm, sendbuf, recvbuf, op, number, recvcounts, &plan.send, &plan.recv
-        )
-        release(&plan.send)
-        release(&plan.recv)
-        if not accepted:
-            return
+        try:
+            if not self.accepts(
+                primitive, kind, algorithm, sendbuf, recvbuf, op, number, recvcounts, &plan.send, &plan.recv
+            ):
+                return
+        finally:  # a plan keeps nothing of the caller
+            release(&plan.send)
+            release(&plan.recv)
         plan.given = given_of(kind, sendbuf, recvbuf)
         key = self.key(primitive + kind * <int>len(self.uses), algorithm, &plan.send, &plan.recv, op, number, plan.given)
         if key in self.plans:
@@ -486,7 +487,7 @@ cdef class Front:
             return False
         if n == 1:
             return True
-        if n == 4:
+        if n == 4:  # of what is no datatype
             return False
         if vector:
             to.kind = PLACED
@@ -617,7 +618,7 @@ cdef bint read_memory(int kind, spec, bint writable, Buffer *to) except -1:
     if array_type is None and "array" in modules:
         array_type = modules["array"].array
     cdef object of = type(spec)
-    if of is tensor_type and of is not type(None):
+    if of is tensor_type:
         try:
             array = spec.numpy()
         except (RuntimeError, TypeError):  # on a GPU, or it has a gradient

@@ -117,14 +117,14 @@ class Prepared:
         return settings.EXECUTOR == "reference" and self.buffers.memory is HOST and not self.native
 
     @property
-    def packs(self) -> bool:
-        """Whether there is local work before or after it: packing and unpacking."""
-        return bool(self.buffers.before or self.buffers.after)
+    def one_part(self) -> bool:
+        """Whether it consists of one part, perhaps with local work before and after."""
+        return not (settings.CHECK or self.key.counts_missing or self.by_reference)
 
     @property
     def simple(self) -> bool:
         """Whether it consists of one part, without work before and after."""
-        return not (settings.CHECK or self.key.counts_missing or self.packs or self.by_reference)
+        return self.one_part and not (self.buffers.before or self.buffers.after)
 
     def run(self) -> None:
         """Run all parts, as a blocking call."""
@@ -189,7 +189,7 @@ class Prepared:
 
     def remember(self, call: Call) -> None:
         """Let the front run later calls like this one; not while tracing."""
-        ready = self.simple or (self.native and not settings.CHECK)  # MPI itself packs datatypes
+        ready = self.simple or (self.native and self.one_part)  # MPI itself packs datatypes
         if recorder.current or settings.TIMEOUT or not (ready and self.channel.current):
             return
         method, allocates = call.read is read, None
@@ -331,9 +331,7 @@ def run(call: Call, channel: Channel) -> Any:
     prepared = prepare(call, channel)
     prepared.remember(call)
     # in slots, a rank that waits lets collectives in flight progress
-    several = settings.CHECK or prepared.key.counts_missing or prepared.by_reference or prepared.sharing
-    in_slots = prepared.slots and not several
-    if not in_slots and (settings.TIMEOUT or (tasks and not prepared.native)):
+    if not (prepared.slots and prepared.one_part) and (settings.TIMEOUT or (tasks and not prepared.native)):
         prepared.task(prepared.parts).run()
     else:
         prepared.run()

@@ -48,7 +48,6 @@ SEGMENTS = (64 << 10, 256 << 10, 1 << 20)  # tried in addition to the default
 NETWORK_SEGMENTS = (16 << 10, 32 << 10, 64 << 10, 128 << 10)  # between hosts
 LONG = 128 << 10  # bytes of the shortest vector for which segments matter
 CLOSE = 1.5  # algorithms within this factor of the fastest time are also tried with other segments
-SUM = resolve("sum")
 REGISTERED = "registered"  # the name of the times on registered buffers
 SHARE = 0.1  # the share of the time of a point that they get
 
@@ -99,7 +98,9 @@ class Tuner:
         """
         case = Case(self.comm, primitive, size)
         case.zero()
-        others = [NATIVE] * self.with_native + [SHARED_MEMORY] * serves(self.channel, primitive, case.dtype, SUM)
+        operation = resolve(case.op) if case.shape.reduces else None
+        in_slots = serves(self.channel, primitive, case.dtype, operation)
+        others = [NATIVE] * self.with_native + [SHARED_MEMORY] * in_slots
         known = {name: Candidate(name) for name in [*algorithms_of(primitive), *others]}
         long = size >= LONG and primitive != "barrier"
         found = self._race(case, list(known.values()), budget / 2 if long else budget)
