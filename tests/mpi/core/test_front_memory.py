@@ -78,3 +78,40 @@ def test_dtypes_that_mpi4py_does_not_know_are_moved_by_mpi_in_every_call(ours, m
         if request is not None:
             request.Wait()
         assert (values == call).all()
+
+
+def test_gaps_on_one_rank_in_nonblocking_calls(ours):
+    gaps = MPI.DOUBLE.Create_vector(4, 1, 2).Commit()
+    for call in range(4):
+        received = np.zeros(4)
+        ours.Ibcast([np.arange(8.0) + call, 1, gaps] if RANK == 0 else received).Wait()
+        assert RANK == 0 or received.tolist() == [call, 2 + call, 4 + call, 6 + call]
+    gaps.Free()
+
+
+@pytest.mark.skipif(MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="two threads call MPI")
+def test_threads_whose_blocks_have_gaps_do_not_wait_for_each_other():
+    """Begin calls on two communicators in a different order on rank 1, while each rank has a collective in flight."""
+    comms = [pycoll.Comm(WORLD.Dup()) for _ in range(4)]
+    first, second = comms[2:] if RANK != 1 else comms[:1:-1]
+    for comm in comms:
+        comm.Barrier()
+    gaps = MPI.DOUBLE.Create_vector(2, 1, 2).Create_resized(0, 32).Commit()
+    received = [np.zeros(4 * SIZE) for _ in range(2)]
+    requests = [first.Iallreduce(np.ones(4), np.zeros(4))]  # those of ranks 0 and 1 wait for each other
+
+    def gather(number, delay):
+        time.sleep(delay)
+        comms[number].Allgather([np.array([1.0, 2.0]), 2, MPI.DOUBLE], [received[number], 1, gaps])
+
+    threads = [threading.Thread(target=gather, args=(number, 0.3 * (number != (RANK == 1)))) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    requests.append(second.Iallreduce(np.ones(4), np.zeros(4)))
+    pycoll.waitall(requests)
+    assert all(one.reshape(SIZE, 4).tolist() == [[1, 0, 2, 0]] * SIZE for one in received)
+    for comm in comms:
+        comm.Free()
+    gaps.Free()
