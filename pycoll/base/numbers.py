@@ -1,10 +1,13 @@
-"""Numbers that users pass: checks whose errors name the argument, and sizes as text."""
+"""Numbers that users pass: checks whose errors name the argument; sizes and ranks as text."""
 
 from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Sequence
 from typing import Any
+
+MOST = 8  # the most ranks that are named individually
 
 
 def check_integer(name: str, value: Any, what: str) -> None:
@@ -34,3 +37,15 @@ def bytes_in(text: str) -> int:
     if not match:
         raise ValueError(f"{text!r} is not a size, for example 8, 64K or 1M")
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
+
+
+def listed(items: Sequence[object]) -> str:
+    """Join items as in ``a, b and c``."""
+    words = list(map(str, items))
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def ranks_named(ranks: Sequence[int]) -> str:
+    """Name ranks as in ``rank 3`` or ``ranks 1, 2 and 5``."""
+    shown = [*ranks[:MOST], f"{len(ranks) - MOST} more"] if len(ranks) > MOST else ranks
+    return f"rank{'s' * (len(ranks) > 1)} {listed(shown)}"

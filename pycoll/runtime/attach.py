@@ -16,9 +16,9 @@ from .. import core
 from ..arguments.device_arrays import gpu_possible
 from ..base import hooks, settings
 from ..base.errors import CollectiveTimeout, CommunicatorLimit, MismatchError, WrongCommunicator
+from ..base.numbers import ranks_named
 from ..base.user_warnings import warn
 from ..base.version import __version__
-from ..schedule.diagnosis import ranks_named
 from ..schedule.registry import own_algorithms, own_digest
 from ..selection import tuning_file
 from ..selection.choices import Choices, unknown_variables

@@ -10,10 +10,10 @@ from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from numbers import Integral
 
+from ..base.numbers import MOST, listed, ranks_named
 from .moves import AFTER, BEFORE, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send
 
 MESSAGES = Send, Recv, Reduce
-MOST = 8  # the most ranks that are explained individually
 
 
 def messages(moves: Round | None) -> tuple[dict[int, list[Blocks]], dict[int, list[Blocks]]]:
@@ -42,12 +42,6 @@ def incoming(moves: Round | None, source: int) -> list[Blocks]:
 def peers(moves: Round | None) -> list[int]:
     """Return the ranks that a round sends to or receives from."""
     return list(dict.fromkeys(move[0] for move in moves or () if isinstance(move, MESSAGES)))
-
-
-def listed(items: Sequence[object]) -> str:
-    """Join items as in ``a, b and c``."""
-    words = list(map(str, items))
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def wrong_form(moves: object, size: int) -> str | None:
@@ -195,9 +189,3 @@ def wrong_contributions(contributors: Sequence[int], promised: Sequence[int]) ->
     if not problems:
         return None
     return listed([what.format(f"the contribution{'s' * (len(r) > 1)} of {ranks_named(r)}") for what, r in problems])
-
-
-def ranks_named(ranks: Sequence[int]) -> str:
-    """Name ranks as in ``rank 3`` or ``ranks 1, 2 and 5``."""
-    shown = [*ranks[:MOST], f"{len(ranks) - MOST} more"] if len(ranks) > MOST else ranks
-    return f"rank{'s' * (len(ranks) > 1)} {listed(shown)}"

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from .diagnosis import Stuck, listed, messages, peers, ranks_named, wrong_contributions, wrong_form
+from ..base.numbers import listed, ranks_named
+from .diagnosis import Stuck, messages, peers, wrong_contributions, wrong_form
 from .endless import timed
 from .moves import AFTER, RECEIVES, Block, Blocks, Combine, Copy, Move, Recv, Reduce, Round, Send, check_round
 from .registry import Algorithm, Hosts, counts_of
