@@ -38,7 +38,7 @@ class Calls(DeviceMessages):
 
     __slots__ = ("_front", "_objects")  # an attribute in a slot is read fastest
     _front: core.Front | core.NoFront
-    _objects: core.ObjectSlots | Objects | None
+    _objects: core.ObjectCollectives | Objects | None
 
     def __new__(cls, comm: MPI.Intracomm | None = None) -> Self:
         """Wrap the communicator; what runs its calls is known after the first one."""

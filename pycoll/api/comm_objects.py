@@ -27,7 +27,7 @@ class ObjectMethods(CollectiveMethods):
     an MPI.Op, to the objects in rank order.  MPI.SUM, PROD, MAX, MIN, BAND, BOR and BXOR combine elements of arrays.
     """
 
-    def _attached(self) -> core.ObjectSlots | Objects:
+    def _attached(self) -> core.ObjectCollectives | Objects:
         """Attach in the first call."""
         self._objects = found = attach(self).objects
         return found  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ try:
     from .front import Front, set_constants, uses_of
     from .machine import AREA_SIZE, Program, Slots, Steps, has_loop
     from .messages import FLOATING_POINT_ERRORS, Code, Mailboxes, Run, copied, mailboxes_size
-    from .objects import ObjectSlots
+    from .objects import BEGUN, ObjectCollectives, ObjectMessages, ObjectSlots
     from .pairs import Pairs, has_pairs
     from .positions import Areas, Positions
 except ImportError as error:
@@ -24,6 +24,7 @@ except ImportError as error:
 
 __all__ = [
     "AREA_SIZE",
+    "BEGUN",
     "FLOATING_POINT_ERRORS",
     "MISSED",
     "Areas",
@@ -33,6 +34,8 @@ __all__ = [
     "Mailboxes",
     "Mover",
     "NoFront",
+    "ObjectCollectives",
+    "ObjectMessages",
     "ObjectSlots",
     "Pairs",
     "Positions",

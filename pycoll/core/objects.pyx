@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Python objects in slots: the lower-case methods of a communicator whose ranks share a host.
+"""Collectives of Python objects: the lower-case methods of a communicator.
 
-Each call is one turn.  Values (`pycoll.core.values`) are sent as they are.  Other objects are pickles, or parcels whose
-segments their readers copy from the memory of the sender, which waits until they have left the turn.  No Python code
-runs in a turn, so ranks pack their objects before it, and unpack them after it.
+Ranks exchange entries.  Values (`pycoll.core.values`) are sent as they are.  Other objects are pickles, or parcels with
+segments.  On a host, entries travel in slots: each call is one turn, and readers copy segments from the memory of the
+sender, which waits until they have left the turn.  Between hosts, each call is one collective of MPI or of pycoll, and
+segments follow in others.  No Python code runs meanwhile, so ranks pack their objects before, and unpack them after it.
 """
 
 cimport numpy as np
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.number cimport PyNumber_Add
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -18,7 +18,10 @@ from .values cimport Seen, decoded, encoded
 
 from operator import index
 
-from ..base.parcels import LONG_ARRAY, Parcel, failed, one_for_each, packed, pickled, unpacked, wrapped
+from mpi4py import MPI
+from numpy import empty, uint8, zeros
+
+from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, failed, one_for_each, packed, pickled, unpacked, wrapped
 from ..compiler.program import SLOTS
 
 np.import_array()
@@ -38,8 +41,25 @@ cdef struct Entry:
 cdef enum:
     HEAD = 16  # bytes of an entry before its content
     LEAST = 64  # the least bytes of an entry
+    SENT = 128  # bytes of an entry in a message
     ALL = -1  # ranks
-cdef Py_ssize_t ROOM = SLOTS[MEDIUM][0]  # bytes of an entry that has a slot of its own
+cdef enum:  # what a collective does with objects: bits
+    ROOT_SENDS = 1  # only the root sends
+    ROOT_READS = 2  # only the root reads
+    EACH = 4  # each rank has an object for each rank
+    COMBINES = 8
+    BCAST = ROOT_SENDS
+    SCATTER = ROOT_SENDS | EACH
+    GATHER = ROOT_READS
+    ALLGATHER = 0
+    ALLTOALL = EACH
+    REDUCE = ROOT_READS | COMBINES
+    ALLREDUCE = COMBINES
+cdef dict NAMES = {BCAST: "bcast", SCATTER: "scatter", GATHER: "gather", ALLGATHER: "allgather", ALLTOALL: "alltoall"}
+cdef object ADD = MPI.SUM
+cdef object NOTHING = Parcel(b"", [])
+BEGUN = object()
+"""Where the result of a method will be, while it runs."""
 
 
 cdef class Sealed:
@@ -48,8 +68,8 @@ cdef class Sealed:
     cdef bytes wire
     cdef list segments  # of a parcel
 
-    cdef object opened(self, pickle):
-        return pickle.loads(memoryview(self.wire)) if self.segments is None else unpacked(self.wire, self.segments)
+    cdef object opened(self):
+        return PICKLER.loads(memoryview(self.wire)) if self.segments is None else unpacked(self.wire, self.segments)
 
 
 cdef object get(Entry *entry, int process):
@@ -92,43 +112,47 @@ cdef bint is_same(Entry *one, Entry *other):
     return memcmp(one.content + 2 * one.segments, other.content + 2 * other.segments, size) == 0
 
 
-cdef class ObjectSlots:
+cdef class ObjectCollectives:
     """The collectives of objects on a communicator.
 
     Parameters
     ----------
-    slots : Slots
+    rank, size : int
         Those of the communicator.
-    processes : list of int
-        The process of each rank.
     others : object
         Has the same methods, for calls with an algorithm, or on an unusable communicator.  Its method `combined` ends a
         reduction, and `combined_arrays` runs one of long arrays if `combines` says so.
-    pickle : MPI.Pickle
-        MPI.pickle.
-    add : MPI.Op
-        MPI.SUM.
     """
 
-    cdef Slots slots
-    cdef object others, pickle, add
-    cdef list processes
+    cdef object others
     cdef int rank, size
-    cdef char *packed  # the entries of this rank in the next turn
-    cdef list kept  # their parcels
-    cdef Py_ssize_t room  # of an entry, if a rank has one for each of the others
-    cdef bint same_arrays  # in the last turn
+    cdef np.ndarray memory  # of the entries of this rank that it sends next, which begin at
+    cdef char *packed
+    cdef dict kept  # their parcels
+    cdef Py_ssize_t whole, room  # of an entry, and of one if a rank has one for each of the others
+    cdef bint has_addresses  # whether the entry of a parcel has those of its segments
+    cdef bint same_arrays  # in the last call
     cdef object error  # for which this rank sends or receives no object
-    cdef int unread  # the rank whose memory could not be read, or ALL
 
-    def __cinit__(self, Slots slots, list processes, others, pickle, add):
-        self.slots, self.processes, self.others, self.pickle, self.add = slots, processes, others, pickle, add
-        self.rank, self.size = slots.rank, slots.size
-        self.processes[self.rank] = 0
-        self.room, self.kept, self.unread = ROOM // self.size // 8 * 8, [], ALL
+    def __cinit__(self, int rank, int size, others, *more):
+        self.rank, self.size, self.others = rank, size, others
+        self.kept = {}
 
-    def __dealloc__(self):
-        PyMem_Free(self.packed)
+    cdef bint unusable(self) noexcept:
+        """Whether the communicator is known to be unusable."""
+        return False
+
+    cdef list exchanged(self, int what, int count, int root, bint arrays=False):
+        """Exchange entries, and return those that this rank reads; None if it reads none.
+
+        This rank has packed `count` entries: none, one for all ranks, or one for each.  With `arrays`, segments are not
+        copied if all ranks have the same kind of arrays; then `same_arrays` is true.
+        """
+        raise NotImplementedError
+
+    cdef int end(self) except -1:
+        """End a call, whose entries have been read."""
+        return 0
 
     def bcast(self, obj, root=0, algorithm=None):
         """Give the object of the root to all ranks."""
@@ -136,7 +160,7 @@ cdef class ObjectSlots:
         if source < 0:
             return self.others.bcast(obj, root, algorithm)
         cdef int count = self.pack(obj) if self.rank == source else 0
-        return self.opened(self.exchanged(count, source, ALL))[0]
+        return self.opened(self.exchanged(BCAST, count, source))[0]
 
     def scatter(self, objs, root=0, algorithm=None):
         """Give each rank an object of the root."""
@@ -144,26 +168,26 @@ cdef class ObjectSlots:
         if source < 0 or self.room < LEAST:
             return self.others.scatter(objs, root, algorithm)
         cdef int count = self.pack_all(objs) if self.rank == source else 0
-        return self.opened(self.exchanged(count, source, ALL, self.room))[0]
+        return self.opened(self.exchanged(SCATTER, count, source))[0]
 
     def gather(self, obj, root=0, algorithm=None):
         """Give the objects of all ranks to the root."""
         cdef int to = self.root_of(root, algorithm)
         if to < 0:
             return self.others.gather(obj, root, algorithm)
-        return self.opened(self.exchanged(self.pack(obj), ALL, to))
+        return self.opened(self.exchanged(GATHER, self.pack(obj), to))
 
     def allgather(self, obj, algorithm=None):
         """Give the objects of all ranks to all ranks."""
         if self.is_for_others(algorithm):
             return self.others.allgather(obj, algorithm)
-        return self.opened(self.exchanged(self.pack(obj), ALL, ALL))
+        return self.opened(self.exchanged(ALLGATHER, self.pack(obj), 0))
 
     def alltoall(self, objs, algorithm=None):
         """Give each rank an object of each rank."""
         if self.is_for_others(algorithm) or self.room < LEAST:
             return self.others.alltoall(objs, algorithm)
-        return self.opened(self.exchanged(self.pack_all(objs), ALL, ALL, self.room))
+        return self.opened(self.exchanged(ALLTOALL, self.pack_all(objs), 0))
 
     def reduce(self, obj, op, root=0, algorithm=None):
         """Combine the objects of all ranks at the root."""
@@ -176,49 +200,49 @@ cdef class ObjectSlots:
         """Combine the objects of all ranks on all ranks."""
         if self.is_for_others(algorithm) or not callable(op):
             return self.others.allreduce(obj, op, algorithm)
-        if op is not self.add and not self.others.is_predefined(op):
+        if op is not ADD and not self.others.is_predefined(op):
             return self.others.reduced_and_sent(self, obj, op)
-        return self.combined("allreduce", obj, op, ALL)
+        return self.combined("allreduce", obj, op, 0)
 
     def scan(self, obj, op, algorithm=None):
         """Combine the objects of the ranks up to this one."""
         if self.is_for_others(algorithm) or not callable(op):
             return self.others.scan(obj, op, algorithm)
-        return self.combined("scan", obj, op, ALL)
+        return self.combined("scan", obj, op, 0)
 
     def exscan(self, obj, op, algorithm=None):
         """Combine the objects of the ranks before this one."""
         if self.is_for_others(algorithm) or not callable(op):
             return self.others.exscan(obj, op, algorithm)
-        return self.combined("exscan", obj, op, ALL)
+        return self.combined("exscan", obj, op, 0)
 
-    cdef object combined(self, str name, obj, op, int reader):
+    cdef object combined(self, str name, obj, op, int root):
         self.pack(obj)
         if self.kept and self.kept[0].wire[:1] == LONG_ARRAY:  # a second collective may follow
-            return self.others.carefully(self.array_combined, name, self.kept[0], op, reader)
-        return self.packed_combined(name, op, reader)
+            return self.others.carefully(self.array_combined, name, self.kept[0], op, root)
+        return self.packed_combined(name, op, root)
 
-    def array_combined(self, str name, array, op, int reader):
+    def array_combined(self, str name, array, op, int root):
         """Combine the long array that is packed with those of the other ranks, as buffers if they are alike."""
         try:
             self.outgoing(0, 0).kind = PARCEL + 1 + <int>self.others.combines(op, array)
         except BaseException as error:
             self.fail(error, 0, 0)
-        result = self.packed_combined(name, op, reader, self.outgoing(0, 0).kind >= ARRAYS)
-        return self.others.combined_arrays(name, array, op, max(reader, 0)) if self.same_arrays else result
+        result = self.packed_combined(name, op, root, self.outgoing(0, 0).kind >= ARRAYS)
+        return self.others.combined_arrays(name, array, op, root) if self.same_arrays else result
 
-    cdef object packed_combined(self, str name, op, int reader, bint arrays=False):
+    cdef object packed_combined(self, str name, op, int root, bint arrays=False):
         """Combine the object that is packed with those of the other ranks; do nothing if all have such arrays."""
-        cdef list values = self.opened(self.exchanged(1, ALL, reader, 0, arrays))
+        cdef list values = self.opened(self.exchanged(REDUCE if name == "reduce" else ALLREDUCE, 1, root, arrays))
         if values is None:
             return None
-        if op is self.add and (name == "allreduce" or name == "reduce"):
+        if op is ADD and (name == "allreduce" or name == "reduce"):
             return total(values)
         return self.others.combined(name, values, op)
 
     cdef inline bint is_for_others(self, algorithm) noexcept:
         """Whether the others run this call: it names an algorithm, or the communicator is unusable."""
-        return algorithm is not None or self.slots.failed
+        return algorithm is not None or self.unusable()
 
     cdef int root_of(self, root, algorithm) except -2:
         """The number of a root; -1 if the others run this call."""
@@ -238,7 +262,7 @@ cdef class ObjectSlots:
         self.begin()
         try:
             if not self.encode(obj, 0, 0):
-                self.write(self.sealed(obj, ROOM), 0, 0)
+                self.write(self.sealed(obj, self.whole), 0, 0)
         except BaseException as error:
             self.fail(error, 0, 0)
         return 1
@@ -270,7 +294,7 @@ cdef class ObjectSlots:
         cdef char *content = <char *>entry.content
         cdef Seen seen
         seen.count = entry.segments = 0
-        cdef char *end = encoded(obj, content, content + (distance or ROOM) - HEAD, &seen, 0)
+        cdef char *end = encoded(obj, content, content + (distance or self.whole) - HEAD, &seen, 0)
         if end == NULL:
             return False
         entry.kind, entry.size = VALUE, end - content
@@ -289,7 +313,7 @@ cdef class ObjectSlots:
         cdef Entry *entry = self.outgoing(which, distance)
         cdef bint is_parcel = type(made) is Parcel
         cdef bytes wire = made.wire if is_parcel else made
-        cdef list segments = made.segments if is_parcel else []
+        cdef list segments = made.segments if is_parcel and self.has_addresses else []
         cdef np.ndarray array
         cdef int i
         entry.kind, entry.segments = PARCEL if is_parcel else PICKLE, len(segments)
@@ -299,39 +323,90 @@ cdef class ObjectSlots:
             entry.content[2 * i], entry.content[2 * i + 1] = <int64_t>np.PyArray_DATA(array), np.PyArray_NBYTES(array)
         memcpy(entry.content + 2 * entry.segments, PyBytes_AS_STRING(wire), PyBytes_GET_SIZE(wire))
         if is_parcel:
-            self.kept.append(made)
+            self.kept[which] = made
         return 0
 
     cdef int begin(self) except -1:
         """Forget what is left of a call that has ended early."""
         if self.packed == NULL:
-            self.packed = <char *>PyMem_Malloc(ROOM)
-            if self.packed == NULL:
-                raise MemoryError
+            self.memory = zeros(max(self.whole, self.size * self.room), uint8)
+            self.packed = <char *>np.PyArray_DATA(self.memory)
         if self.kept:
-            self.kept = []
+            self.kept = {}
         self.error = None
 
     cdef int fail(self, error, int which, Py_ssize_t distance) except -1:
         """Make an entry that says why there is no object."""
         while True:
             try:
-                parcel = failed(self.rank, error, (distance or ROOM) - HEAD)
+                parcel = failed(self.rank, error, (distance or self.whole) - HEAD)
                 break
             except BaseException as another:  # of a signal handler
                 error = another
         self.error = error
         return self.write(parcel, which, distance)
 
-    cdef list exchanged(self, int count, int source, int reader, Py_ssize_t distance=0, bint arrays=False):
-        """A turn: the entries of all ranks, or of `source`, for this rank; None if only another `reader` reads them.
+    cdef list opened(self, list found):
+        """Unpack entries, or raise the error for which this rank has sent or received no object."""
+        cdef Py_ssize_t i
+        try:
+            self.end()
+        finally:
+            error, self.error = self.error, None
+            if self.kept:
+                self.kept = {}
+        if error is not None:
+            raise error
+        if found is not None:
+            for i in range(len(found)):
+                if type(found[i]) is Sealed:
+                    found[i] = (<Sealed>found[i]).opened()
+        return found
 
-        This rank has packed `count` entries: none, one for all ranks, or one for each, at this distance.  With `arrays`,
-        segments are not copied if all ranks have the same kind of arrays; then `same_arrays` is true.
-        """
+
+cdef object total(list values):
+    """The sum of values, in the tree of mpi4py."""
+    cdef Py_ssize_t step = 1, left, count = len(values)
+    while step < count:
+        for left in range(0, count - step, 2 * step):
+            values[left] = PyNumber_Add(values[left], values[left + step])  # in Cython 3.3.1, 0 + -0.0 is -0.0
+        step *= 2
+    return values[0]
+
+
+cdef class ObjectSlots(ObjectCollectives):
+    """The collectives of objects in slots.
+
+    Parameters
+    ----------
+    rank, size, others
+        See `ObjectCollectives`.
+    slots : Slots
+        Those of the communicator.
+    processes : list of int
+        The process of each rank.
+    """
+
+    cdef Slots slots
+    cdef list processes
+    cdef int unread  # the rank whose memory could not be read, or ALL
+
+    def __cinit__(self, int rank, int size, others, Slots slots, list processes):
+        self.slots, self.processes, self.unread = slots, processes, ALL
+        self.processes[rank] = 0
+        self.whole = SLOTS[MEDIUM][0]
+        self.room, self.has_addresses = self.whole // size // 8 * 8, True
+
+    cdef bint unusable(self) noexcept:
+        return self.slots.failed
+
+    cdef list exchanged(self, int what, int count, int root, bint arrays=False):
+        """Exchange entries in a turn."""
+        cdef Py_ssize_t distance = self.room if what & EACH else 0
         cdef np.npy_intp slot = self.slots.begin_turn(MEDIUM)
         cdef np.npy_intp place = slot + self.rank * distance
-        cdef int other, first = 0 if source == ALL else source, end = self.size if source == ALL else source + 1
+        cdef int other, first = root if what & ROOT_SENDS else 0, end = root + 1 if what & ROOT_SENDS else self.size
+        cdef int reader = root if what & ROOT_READS else ALL
         cdef bint reads = reader == ALL or reader == self.rank
         cdef list found = None
         if count:
@@ -370,32 +445,127 @@ cdef class ObjectSlots:
             if type(error) is OSError:
                 self.unread = rank
 
-    cdef list opened(self, list found):
-        """Unpack entries, or raise the error for which this rank has sent or received no object."""
-        cdef Py_ssize_t i
-        error, self.error = self.error, None
-        if self.kept:
-            self.kept = []
+    cdef int end(self) except -1:
         if self.unread != ALL:
             rank, self.unread = self.unread, ALL
-            error = self.others.failure(rank) or error
+            self.error = self.others.failure(rank) or self.error
+        return self.slots.end_run()
+
+
+cdef class ObjectMessages(ObjectCollectives):
+    """The collectives of objects in messages.
+
+    Parameters
+    ----------
+    rank, size, others
+        See `ObjectCollectives`.  The method `exchange` of `others` runs a collective of entries for which the front has no
+        plan, and `follow` those of the segments.  Both set their first argument.
+    channel : object
+        The channel of the communicator; it has the front.
+    numbers : dict
+        The numbers of the primitives for the front.
+    """
+
+    cdef object front, channel
+    cdef dict numbers
+    cdef np.ndarray one, received, all  # views of the first own and the first received entry; those of all ranks
+
+    def __cinit__(self, int rank, int size, others, channel, dict numbers):
+        self.front, self.channel, self.numbers = channel.front, channel, {what: numbers[name, False] for what, name in NAMES.items()}
+        self.whole = self.room = SENT
+
+    cdef list exchanged(self, int what, int count, int root, bint arrays=False):
+        """Exchange entries in one collective; segments follow in others."""
+        cdef bint reads = not what & ROOT_READS or root == self.rank
+        cdef int collective = ALLGATHER if what & COMBINES else what
+        cdef int other, end = 1 if what & ROOT_SENDS else self.size
+        cdef list found = []
+        cdef char *entries
+        if self.all is None:
+            self.begin_messages()
+        if what == BCAST:
+            send, recv = None, self.one
+        elif what == SCATTER:
+            send, recv = self.memory if count else None, self.received
+        else:
+            send = self.memory if what & EACH else self.one
+            recv = self.all if reads or what & COMBINES else None
+        if not self.ran(self.numbers[collective], send, recv, root):
+            self.undisturbed(self.others.exchange, (NAMES[collective], send, recv, root))
+        entries = self.packed if what == BCAST else <char *>np.PyArray_DATA(self.all)
+        self.same_arrays = arrays
+        if arrays:
+            for other in range(end):
+                self.same_arrays = self.same_arrays and is_same(self.outgoing(0, 0), <Entry *>(entries + other * SENT))
+        if self.same_arrays:
+            return None
+        if reads:
+            for other in range(end):
+                found.append(get(<Entry *>(entries + other * SENT), 0))
+            if self.kept or has_parcels(found):
+                self.follow(GATHER if what == REDUCE else collective, count, root, found)
+            return found
+        if self.kept:
+            self.follow(GATHER, count, root, found)
+        return None
+
+    cdef bint ran(self, number, send, recv, root) except -1:
+        """Run a collective by the plan of the front; the exception of a signal handler is raised later."""
         try:
-            if error is None and found is not None:
-                for i in range(len(found)):
-                    if type(found[i]) is Sealed:
-                        found[i] = (<Sealed>found[i]).opened(self.pickle)
-        finally:
-            self.slots.end_run()
-        if error is not None:
-            raise error
-        return found
+            return self.front.run(number, None, send, recv, None, root)
+        except BaseException as error:
+            if isinstance(error, MPI.Exception) or self.channel.broken:
+                raise
+            if self.error is None:
+                self.error = error
+            return True
+
+    cdef int begin_messages(self) except -1:
+        """Allocate memory for entries."""
+        if self.memory is None:
+            self.begin()
+        self.all = empty(self.size * SENT, uint8)
+        self.one, self.received = self.memory[:SENT], self.all[:SENT]
+        return 0
+
+    cdef int follow(self, int what, int count, int root, list found) except -1:
+        """Exchange the segments of parcels."""
+        cdef list wires = [(<Sealed>one).wire if is_parcel(one) else b"" for one in found]
+        cdef Py_ssize_t i
+        mine = self.kept.get(0, NOTHING)
+        if what & EACH:
+            mine = [self.kept.get(i, NOTHING) for i in range(count)]
+        segments = self.undisturbed(self.others.follow, (NAMES[what], wires or None, mine, root))
+        for i in range(len(found)):
+            if is_parcel(found[i]):
+                (<Sealed>found[i]).segments = segments[i]
+        return 0
+
+    cdef object undisturbed(self, call, tuple arguments):
+        """Call a method of the others and return its result; the exception of a signal handler is raised later."""
+        cdef list result
+        cdef bint again = False
+        while True:
+            result = []
+            try:
+                call(result, *arguments)
+            except BaseException as error:
+                if result == [BEGUN] or (again and not result):
+                    self.error = None
+                    raise
+                again = True
+                if self.error is None:
+                    self.error = error
+            if result:
+                return result[0]
 
 
-cdef object total(list values):
-    """The sum of values, in the tree of mpi4py."""
-    cdef Py_ssize_t step = 1, left, count = len(values)
-    while step < count:
-        for left in range(0, count - step, 2 * step):
-            values[left] = PyNumber_Add(values[left], values[left + step])  # in Cython 3.3.1, 0 + -0.0 is -0.0
-        step *= 2
-    return values[0]
+cdef inline bint is_parcel(one) noexcept:
+    return type(one) is Sealed and (<Sealed>one).segments is not None
+
+
+cdef inline bint has_parcels(list found) noexcept:
+    for one in found:
+        if is_parcel(one):
+            return True
+    return False

@@ -226,7 +226,8 @@ def _register(comm: MPI.Intracomm, private: MPI.Intracomm, facts: CommFacts, cho
     identity(private)
     channel = Channel(private, facts, Choices() if choices is None else choices, fitting(facts))
     channel.mailboxes, channel.slots = open_core(channel)
-    channel.front, channel.objects = new_front(channel), objects_of(comm, channel)
+    channel.front = new_front(channel)
+    channel.objects = objects_of(comm, channel)
     comm.Set_attr(_keyval(), channel)
     channels[comm.handle] = channel
     for call in hooks.channel_made:

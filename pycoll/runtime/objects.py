@@ -1,8 +1,8 @@
 """Collectives of Python objects, over the collectives of buffers.
 
 A rank first sends a short record of each object, by the collective of that name: its pickle, or the sizes of its
-segments.  The segments follow, each from where it lies to memory that becomes that of the new object.  Where the ranks
-share a host, the records travel through slots (`pycoll.core.objects`), and only the rest is done here.
+segments.  The segments follow, each from where it lies to memory that becomes that of the new object.  Where all ranks
+use the compiled core, it packs short objects and exchanges records (`pycoll.core.objects`); the rest is done here.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from mpi4py import MPI
 from .. import core
 from ..arguments.check_buffers import CheckedBuffers, check_buffers
 from ..arguments.memory import address
-from ..arguments.mpi_arguments import read_varying
+from ..arguments.mpi_arguments import read, read_varying
 from ..arguments.ops import resolve
 from ..base.errors import RemoteError, WrongCommunicator
-from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, array_of, failed, one_for_each, packed, segment_sizes, unpacked
+from ..base.parcels import LONG_ARRAY, Parcel, array_of, failed, one_for_each, packed, segment_sizes, unpacked
 from ..compiler.program import RECV, SEND, Message, Program, Region, Start, Wait
 from ..schedule.registry import NATIVE, find
 from .channel import Channel
@@ -168,6 +168,20 @@ class Objects:
         """Run a reduction of long arrays."""
         return self._run(name, array_of(array), None, root, algorithm, op)
 
+    @interruptions_delayed()
+    def exchange(self, result: list[object], name: str, send: Any, recv: Any, root: int) -> None:
+        """Run a collective of buffers; then `result` has one item, and meanwhile the mark that the call has begun."""
+        self._check(root)
+        result.append(core.BEGUN)
+        run(Call(name, self._comm, send, recv, None, root, None, None, read), self._channel)
+        result[0] = None
+
+    @interruptions_delayed()
+    def follow(self, result: list[object], *arguments: Any) -> None:
+        """Run the collectives of the segments of parcels; `result` gets the segments."""
+        result.append(core.BEGUN)
+        result[0] = self._segments(*arguments)
+
     def _check(self, root: Any = 0) -> None:
         if self._channel.comm == MPI.COMM_NULL:
             raise WrongCommunicator("comm is MPI.COMM_NULL: it has been freed")
@@ -194,7 +208,8 @@ class Objects:
     ) -> Any:
         """Unpack what came, after segments have followed; or raise the error for which this rank sends no object."""
         try:
-            result = self._unpacked(name, found, mine, root, algorithm)
+            segments = self._segments(name, found, mine, root, algorithm)
+            result = None if found is None else [unpacked(*one) for one in zip(found, segments, strict=True)]
         except RemoteError:
             if error is None:
                 raise
@@ -202,20 +217,19 @@ class Objects:
             raise error
         return result
 
-    def _unpacked(
+    def _segments(
         self, name: str, found: Wires | None, mine: Any, root: int, algorithm: str | None = None
-    ) -> list[Any] | None:
+    ) -> list[list[np.ndarray]]:
+        """The segments that follow for the objects of which this has come."""
         expected = [segment_sizes(wire) for wire in found or []]
         try:
             if name == "bcast":
-                segments = [self._followed_bcast(expected[0], mine, root, algorithm)]
-            elif name == "allgather":
-                segments = self._followed_allgather(expected, mine, algorithm)
-            else:
-                segments = self._followed(name, expected, mine, root)
+                return [self._followed_bcast(expected[0], mine, root, algorithm)]
+            if name == "allgather":
+                return self._followed_allgather(expected, mine, algorithm)
+            return self._followed(name, expected, mine, root)
         except MemoryError as error:  # other ranks wait for this one
             raise self._channel.interrupted(f"{name} of objects on rank {self._rank}", error) from None
-        return None if found is None else [unpacked(*one) for one in zip(found, segments, strict=True)]
 
     def _followed_bcast(self, sizes: list[int], mine: Any, root: int, algorithm: str | None) -> list[np.ndarray]:
         """The segments of a broadcast."""
@@ -366,10 +380,12 @@ def _evaluated(order: Expression, values: list[Any], combine: Callable[[Any, Any
     return combine(_evaluated(order.left, values, combine), _evaluated(order.right, values, combine))
 
 
-def objects_of(comm: MPI.Intracomm, channel: Channel) -> core.ObjectSlots | Objects:
+def objects_of(comm: MPI.Intracomm, channel: Channel) -> core.ObjectCollectives | Objects:
     """The collectives of objects on a communicator."""
     others = Objects(comm, channel)
-    if not (channel.slots and channel.reads_memory):
+    if not channel.facts.machine:
         return others
+    if not (channel.slots and channel.reads_memory):
+        return core.ObjectMessages(comm.rank, comm.size, others, channel, NUMBERS)
     processes = [channel.processes[rank] for rank in range(channel.size)]
-    return core.ObjectSlots(channel.slots, processes, others, PICKLER, MPI.SUM)
+    return core.ObjectSlots(comm.rank, comm.size, others, channel.slots, processes)

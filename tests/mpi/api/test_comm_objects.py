@@ -43,13 +43,15 @@ THINGS = st.recursive(
 )
 
 
-@pytest.fixture(scope="module", params=["shared memory", "messages"])
+@pytest.fixture(scope="module", params=["shared memory", "messages", "collectives of MPI"])
 def comm(request):
-    """Yield communicators whose objects travel in memory of the host, and in messages."""
+    """Yield communicators whose objects travel in memory of the host, in messages, and in collectives of MPI."""
     patch = pytest.MonkeyPatch()
-    if request.param == "messages":
+    if request.param != "shared memory":
         patch.setattr("pycoll.base.settings.SHARED_MEMORY", False)
+    patch.setattr("pycoll.base.settings.NATIVE", request.param == "collectives of MPI")
     comm = pycoll.Comm(WORLD.Dup())
+    comm.barrier()  # which agrees on how
     patch.undo()
     yield comm
     comm.Free()
