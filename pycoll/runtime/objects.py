@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
 
 from .. import core
-from ..arguments.check_buffers import CheckedBuffers, check_buffers
-from ..arguments.memory import address
-from ..arguments.mpi_arguments import read, read_varying
+from ..arguments.mpi_arguments import read
 from ..arguments.ops import resolve
 from ..base.errors import RemoteError, WrongCommunicator
 from ..base.parcels import LONG_ARRAY, Parcel, array_of, failed, one_for_each, packed, segment_sizes, unpacked
-from ..compiler.program import RECV, SEND, Message, Program, Region, Start, Wait
+from ..compiler.program import BLOCKING
 from ..schedule.registry import NATIVE, find
 from .channel import Channel
 from .dispatch import Call, check_root, run
 from .interruptions import interruptions_delayed
-from .progress import Task
+from .progress import until
 from .slots import NUMBERS
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class Objects:
         sends = self._rank == root
         mine, error = self._packed([obj] if sends else [])
         record = _records(mine) if sends else _records([None])
-        self._run("bcast", None, record, root, algorithm)
+        self._move("bcast", None, record, root, algorithm)
         return self._ended("bcast", _wires(record), mine[0] if sends else None, root, error, algorithm)[0]
 
     @interruptions_delayed()
@@ -173,7 +172,7 @@ class Objects:
         """Run a collective of buffers; then `result` has one item, and meanwhile the mark that the call has begun."""
         self._check(root)
         result.append(core.BEGUN)
-        run(Call(name, self._comm, send, recv, None, root, None, None, read), self._channel)
+        self._move(name, send, recv, root, None)
         result[0] = None
 
     @interruptions_delayed()
@@ -200,8 +199,12 @@ class Objects:
         result = self._channel.front.call(NUMBERS[name, False], algorithm, send, recv, op, root)
         if result is not core.MISSED:
             return result
-        read = read_varying if name.endswith("v") else check_buffers
-        return run(Call(name, self._comm, send, recv, op, root, algorithm, None, read), self._channel)
+        return run(Call(name, self._comm, send, recv, op, root, algorithm), self._channel)
+
+    def _move(self, name: str, send: Any, recv: Any, root: int, algorithm: str | None) -> None:
+        """Run a collective of bytes, into a receive buffer that is given."""
+        if not self._channel.front.run(NUMBERS[name, False], algorithm, send, recv, None, root):
+            run(Call(name, self._comm, send, recv, None, root, algorithm, None, read), self._channel)
 
     def _ended(
         self, name: str, found: Wires | None, mine: Any, root: int, error: BaseException | None, algorithm: str | None
@@ -236,7 +239,7 @@ class Objects:
         sends = self._rank == root
         segments = mine.segments if sends else [np.empty(size, np.uint8) for size in sizes]
         for segment in segments:
-            self._run("bcast", None, segment, root, algorithm)
+            self._move("bcast", None, segment, root, algorithm)
         return [segment.copy() for segment in segments] if sends else segments
 
     def _followed_allgather(self, sizes: list[list[int]], mine: Any, algorithm: str | None) -> list[list[np.ndarray]]:
@@ -246,10 +249,12 @@ class Objects:
             counts = [one[number] if number < len(one) else 0 for one in sizes]
             send = sent[number] if number < len(sent) else np.empty(0, np.uint8)
             recv = np.empty(sum(counts), np.uint8)
-            self._run("allgatherv", send, [recv, counts], 0, algorithm)
-            for rank, one in enumerate(np.split(recv, np.cumsum(counts)[:-1])):
+            self._move("allgatherv", send, [recv, counts], 0, algorithm)
+            start = 0
+            for rank, count in enumerate(counts):
                 if number < len(sizes[rank]):
-                    segments[rank].append(one)
+                    segments[rank].append(recv[start : start + count])
+                start += count
         return segments
 
     def _followed(self, name: str, sizes: list[list[int]], mine: Any, root: int) -> list[list[np.ndarray]]:
@@ -266,27 +271,21 @@ class Objects:
             incoming[source] = [np.empty(size, np.uint8) for size in expected]
         for mine_too, here in zip(outgoing[self._rank], incoming[self._rank], strict=False):
             here[:] = mine_too
-        for step in range(1, self._size):
-            to, source = (self._rank + step) % self._size, (self._rank - step) % self._size
-            for number in range(max(len(outgoing[to]), len(incoming[source]))):
-                send, recv = (some[number : number + 1] for some in (outgoing[to], incoming[source]))
-                self._exchange(to, send, source, recv)
+        self._exchange(outgoing, incoming)
         return [incoming[source] for source in sources]
 
-    def _exchange(self, to: int, send: list[np.ndarray], source: int, recv: list[np.ndarray]) -> None:
-        """Send an array to one rank, and receive one from another; either may be missing."""
-        messages = [Message(True, to, piece, 0) for one in send for piece in Region(SEND, 0, one.nbytes).cut(LONGEST)]
-        messages += [
-            Message(False, source, piece, 0) for one in recv for piece in Region(RECV, 0, one.nbytes).cut(LONGEST)
-        ]
-        numbers = range(len(messages))
-        program = Program([*map(Start, numbers), *map(Wait, numbers)], messages, 0, "segments")
-        sent, received = (one[0] if one else None for one in (send, recv))
-        buffers = CheckedBuffers(sent, received, 0, np.dtype(np.uint8), False, None)
-        places = address(buffers.send), address(buffers.recv)
-        part = self._channel.bind_lowered(program, buffers, places, None)
-        name = f"a collective of objects on rank {self._rank} of {self._size}"
-        Task(lambda: iter([part]), name, self._channel).run()
+    def _exchange(self, outgoing: list[list[np.ndarray]], incoming: list[list[np.ndarray]]) -> None:
+        """Send arrays to other ranks, and receive others from them."""
+        comm, name = self._channel.comm, f"a collective of objects on rank {self._rank} of {self._size}"
+        requests: list[MPI.Request] = []
+        try:
+            for step in range(1, self._size):
+                to, source = (self._rank + step) % self._size, (self._rank - step) % self._size
+                requests += [comm.Irecv(piece, source, BLOCKING) for one in incoming[source] for piece in _pieces(one)]
+                requests += [comm.Isend(piece, to, BLOCKING) for one in outgoing[to] for piece in _pieces(one)]
+            until(partial(MPI.Request.Testall, requests), name)
+        except BaseException as error:
+            raise self._channel.interrupted(name, error, requests, outgoing, incoming) from None
 
     @interruptions_delayed()
     def _reduce(self, name: str, obj: Any, op: Any, root: int, algorithm: str | None) -> Any:
@@ -311,6 +310,11 @@ class Objects:
         chosen = find(name, algorithm)
         hosts = self._channel.facts.hosts if chosen.knows_hosts else None
         return results_of(chosen, self._size, root, 1, hosts)[0].wanted[self._rank]
+
+
+def _pieces(array: np.ndarray) -> list[np.ndarray]:
+    """The parts of an array of bytes that one message can have."""
+    return [array[start : start + LONGEST] for start in range(0, array.nbytes, LONGEST)]
 
 
 class _Failed:
