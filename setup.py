@@ -1,5 +1,9 @@
 """List the packages: pycoll/, and bench/ as pycoll.bench; build the compiled core.  Other metadata is in setup.cfg."""
 
+import configparser
+import re
+from pathlib import Path
+
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
@@ -13,6 +17,23 @@ class BuildCore(build_ext):
         """Build all extensions that the compiler can build."""
         super().run()
         self.copy_extensions_to_source()
+
+
+def description():
+    """The README for an index page, which has no other files: links go to the `url` of setup.cfg, if there is one."""
+    config = configparser.ConfigParser()
+    config.read("setup.cfg")
+    url = config["metadata"].get("url", "").rstrip("/")
+
+    def link(match):
+        picture, text, target = match.groups()
+        if re.match(r"https?://|#", target):
+            return match[0]
+        if not url:
+            return "" if picture else text
+        return f"{picture}[{text}]({url}/{'raw' if picture else 'blob'}/main/{target})"
+
+    return re.sub(r"(!?)\[([^]]*)\]\(([^)]*)\)", link, Path("README.md").read_text())
 
 
 core = cythonize(
@@ -33,6 +54,7 @@ for extension in core:
     extension.optional = True  # without a compiler, the package is installed all the same
 
 setup(
+    long_description=description(),
     packages=[
         *find_packages(include=["pycoll", "pycoll.*"]),
         "pycoll.bench",
