@@ -1,7 +1,8 @@
 """Print the environment that pycoll runs in: ``mpiexec -n 4 python -m pycoll.info``.
 
 Rank 0 prints versions, the MPI library and its transports, whether it is CUDA-aware and why, and the hosts and GPUs of
-all ranks.
+all ranks.  It looks for problems of the installation, and says what to do: a launcher of another MPI library, an mpi4py
+that was built for another one, ranks that run alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from .base.mpi import MPI  # first, because it says if there is no MPI library
 
 # isort: split
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -17,7 +19,7 @@ from collections import defaultdict
 
 import pycoll
 
-from .base.command_line import Parser, printed_once
+from .base.command_line import Parser, alone, printed_once
 from .runtime import native
 from .runtime.gpu import cuda_aware
 from .runtime.host import why_not_shared, why_unusable
@@ -79,6 +81,44 @@ def gpu() -> str:
     return f"{number} of {count}: {name}, {free >> 20} of {total >> 20} MiB free, {runtime.deviceGetPCIBusId(number)}"
 
 
+def library_file() -> str:
+    """The file of the MPI library that this process has loaded; empty if it cannot be found."""
+    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
+        for line in maps:
+            path = line.split()[-1]
+            if re.match(r"lib(mpi|mpich|mpi_cray|mpifort)[._-]", os.path.basename(path)):
+                return path
+    return ""
+
+
+def launchers() -> list[str]:
+    """The `mpiexec` in the directories of PATH."""
+    found = [os.path.join(folder, "mpiexec") for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    return [path for path in dict.fromkeys(found) if os.access(path, os.X_OK)]
+
+
+def belongs(launcher: str, library: str) -> bool:
+    """Whether a launcher and a library are in one installation: below one directory, which is not the root."""
+    prefixes = {os.path.dirname(os.path.dirname(path)) for path in (launcher, os.path.realpath(launcher))}
+    return any(os.path.commonpath([prefix, os.path.realpath(library)]) == prefix != "/" for prefix in prefixes)
+
+
+def problems() -> list[str]:
+    """What is wrong with the installation of MPI, and what to do about it."""
+    found = [alone(MPI.COMM_WORLD.size)]
+    vendor, _ = MPI.get_vendor()
+    if (vendor == "Open MPI") != native.library().startswith("Open MPI"):
+        found.append(
+            f"mpi4py was built for {vendor}, but {native.library()} is loaded: load the module of the other library, "
+            "or build mpi4py with this one (`pip install --force-reinstall --no-binary mpi4py mpi4py`)"
+        )
+    library, paths = library_file(), launchers()
+    if library and paths and not belongs(paths[0], library):
+        better = next((path for path in paths if belongs(path, library)), "the one of this library")
+        found.append(f"mpiexec is {paths[0]}, which may not belong to the MPI library {library}: use {better}")
+    return [one for one in found if one]
+
+
 def of_this_rank() -> dict[str, str]:
     """The facts that may differ between ranks; empty values are not printed."""
     facts = cuda_aware.facts()
@@ -93,6 +133,7 @@ def of_this_rank() -> dict[str, str]:
         "GPU": gpu(),
         "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "not set"),
         "warning": unknown_variables(),
+        "problem": "\n  ".join(problems()),
     }
 
 
@@ -106,6 +147,8 @@ def main() -> None:
         return
     about = versions()
     about["MPI library"] = f"{native.library()} (MPI {MPI.Get_version()[0]}.{MPI.Get_version()[1]})"
+    about["MPI library file"] = library_file() or "unknown"
+    about["mpiexec"] = ", then ".join(launchers()) or "not on PATH"
     about["thread level"] = THREADS[MPI.Query_thread()]
     about["ranks"] = str(comm.size)
     for name, value in about.items():

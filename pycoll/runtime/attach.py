@@ -15,6 +15,7 @@ from mpi4py import MPI
 from .. import core
 from ..arguments.device_arrays import gpu_possible
 from ..base import hooks, settings
+from ..base.command_line import alone
 from ..base.errors import CollectiveTimeout, CommunicatorLimit, MismatchError, WrongCommunicator
 from ..base.numbers import ranks_named
 from ..base.user_warnings import warn
@@ -226,6 +227,8 @@ def _register(comm: MPI.Intracomm, private: MPI.Intracomm, facts: CommFacts, cho
     identity(private)
     channel = Channel(private, facts, Choices() if choices is None else choices, fitting(facts))
     channel.mailboxes, channel.slots = open_core(channel)
+    if comm.size == 1:
+        _warn_if_alone()
     channel.front = new_front(channel)
     channel.objects = objects_of(comm, channel)
     comm.Set_attr(_keyval(), channel)
@@ -233,6 +236,11 @@ def _register(comm: MPI.Intracomm, private: MPI.Intracomm, facts: CommFacts, cho
     for call in hooks.channel_made:
         call(private)
     return channel
+
+
+@cache
+def _warn_if_alone() -> None:
+    _warn(alone(MPI.COMM_WORLD.size))
 
 
 @cache
