@@ -1,4 +1,7 @@
-"""List the packages: pycoll/, and bench/ as pycoll.bench; build the compiled core.  Other metadata is in setup.cfg."""
+"""List the packages: pycoll/, bench/ as pycoll.bench, and slurm/, which has no modules; build the compiled core.
+
+Other metadata is in setup.cfg.
+"""
 
 import configparser
 import re
@@ -58,9 +61,10 @@ setup(
     packages=[
         *find_packages(include=["pycoll", "pycoll.*"]),
         "pycoll.bench",
+        "pycoll.job_scripts",
         *(f"pycoll.bench.{name}" for name in find_packages("bench")),
     ],
-    package_dir={"pycoll.bench": "bench"},
+    package_dir={"pycoll.bench": "bench", "pycoll.job_scripts": "slurm"},
     ext_modules=core,
     cmdclass={"build_ext": BuildCore},
 )

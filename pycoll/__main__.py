@@ -1,4 +1,7 @@
-"""List the commands of pycoll, or run one: ``python -m pycoll draw`` is ``python -m pycoll.draw``."""
+"""List the commands of pycoll, or run one: ``pycoll draw`` and ``python -m pycoll draw`` are ``python -m pycoll.draw``.
+
+``eval "$(pycoll --completion)"`` completes commands, options and names of primitives in bash.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 from . import __version__
 from .base.command_line import Parser
@@ -23,6 +27,7 @@ COMMANDS = {
     "pycoll.tune": "measure the fastest algorithms for this machine",
     "pycoll.costs": "print the costs of all algorithms",
     "pycoll.run": "run an unchanged mpi4py program with pycoll",
+    "pycoll.slurm": "write job scripts for Slurm",
     BENCH: "time the collectives of pycoll and of MPI",
 }
 
@@ -34,19 +39,31 @@ def main(argv: Sequence[str] | None = None) -> None:
     text = "\n".join(["commands:", *lines, "", "Each command describes its options with --help."])
     form = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m pycoll", description=__doc__, epilog=text, formatter_class=form)
+    parser.add_argument("--completion", action="store_true", help="print the completion for bash and zsh")
     parser.add_argument("--version", action="version", version=f"pycoll {__version__}")
     parser.add_argument("command", nargs="?", help="the name of a command, with or without pycoll")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     options = parser.parse_args(argv)
+    by_name = {name.removeprefix("pycoll."): name for name in COMMANDS}
+    if options.completion:
+        print(_completion(" ".join(by_name)))
+        return
     if options.command is None:
         print(text)
         return
-    by_name = {name.removeprefix("pycoll."): name for name in COMMANDS}
     name = by_name.get(options.command.removeprefix("pycoll."))
     if name is None:
         parser.error(f"{options.command!r} is not one of: {', '.join(by_name)}")
     sys.argv = ["-m", *options.arguments]  # as while `python -m` imports the package
     runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _completion(commands: str) -> str:
+    """A script for bash: ``eval "$(pycoll --completion)"``."""
+    from .schedule.registry import PRIMITIVES
+
+    text = Path(__file__).with_name("completion.bash").read_text()
+    return text.replace("COMMANDS", commands).replace("PRIMITIVES", " ".join(PRIMITIVES)).rstrip()
 
 
 if __name__ == "__main__":

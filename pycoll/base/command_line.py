@@ -81,8 +81,8 @@ def alone(ranks: int, environment: Mapping[str, str] = os.environ) -> str:
         return ""
     return (
         f"COMM_WORLD has one rank, but {name} is {started[name]}: each process runs alone, because the MPI library "
-        "does not understand this launcher. Use the mpiexec of this library, or with Slurm `srun --mpi=pmix` (Open MPI) "
-        "or `srun --mpi=pmi2` (MPICH); `python -m pycoll.info` says which library this is"
+        "does not understand this launcher. Use the mpiexec of this library, or with Slurm `srun --mpi=pmix` (Open "
+        "MPI) or `srun --mpi=pmi2` (MPICH); `python -m pycoll.info` says which library this is"
     )
 
 

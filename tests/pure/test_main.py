@@ -1,5 +1,7 @@
 """``python -m pycoll``, the list of the commands."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +77,28 @@ def test_help_begins_with_a_verb_in_the_imperative(name):
     assert done.returncode == 0 and "``" not in done.stdout
     description = done.stdout.split("\n\n")[1]
     assert description.split()[0] in {"List", "Prove", "Draw", "Simulate", "Compare", "Summarize", "Print"}
+
+
+COMPLETE = """
+eval "$("$PYTHON" -m pycoll --completion)"
+pycoll() { "$PYTHON" -m pycoll "$@"; }
+COMP_WORDS=(pycoll $TYPED) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_pycoll
+echo "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("pr", "prove"),
+        ("prove allg", "allgather allgatherv"),
+        ("draw allreduce --alg", "--algorithm"),
+        ("--v", "--version"),
+    ],
+)
+def test_completion_in_bash(words, expected):
+    environment = {**os.environ, "PYTHON": sys.executable, "TYPED": words}
+    done = subprocess.run(["bash", "-c", COMPLETE], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == expected.split(), done.stderr

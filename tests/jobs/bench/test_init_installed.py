@@ -10,8 +10,8 @@ import pytest
 from tests.launch import run
 
 ROOT = Path(__file__).parents[3]
-NEEDED = ["bench", "pycoll", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "setup.py"]
-DATA = [".py", ".pyi", ".typed", ".css", ".js"]
+NEEDED = ["bench", "pycoll", "slurm", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "setup.py"]
+DATA = [".bash", ".py", ".pyi", ".typed", ".css", ".js"]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,10 @@ def files(folder):
 def test_all_files_are_installed(installed):
     bench = files(installed / "pycoll" / "bench")
     assert bench == files(ROOT / "bench")
-    assert files(installed / "pycoll") == files(ROOT / "pycoll") | {Path("bench") / path for path in bench}
+    more = {Path("bench") / path for path in bench} | {Path("job_scripts/pmi2.py")}
+    assert files(installed / "pycoll") == files(ROOT / "pycoll") | more
+    scripts = {path.name for path in (ROOT / "slurm").iterdir() if path.is_file()}
+    assert {path.name for path in (installed / "pycoll" / "job_scripts").iterdir()} == scripts
     assert not (installed / "bench").exists()
 
 
