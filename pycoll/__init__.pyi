@@ -92,6 +92,7 @@ from .api.several_requests import (
 from .arguments.ops import AVG
 from .base.counters import traffic
 from .base.errors import CollectiveInterrupted, CollectiveTimeout, MismatchError, RankFailed, RemoteError
+from .in_process import LocalComm, local
 from .primitives.names import AlgorithmName, algorithms
 from .runtime.attach import attach
 from .runtime.gpu.select import select_device
@@ -133,6 +134,7 @@ __all__ = [
     "Comm",
     "Distgraphcomm",
     "Graphcomm",
+    "LocalComm",
     "MismatchError",
     "Persistent",
     "RankFailed",
@@ -190,6 +192,7 @@ __all__ = [
     "iscatter",
     "iscatterv",
     "isend",
+    "local",
     "progress_thread",
     "recv",
     "reduce",

@@ -678,8 +678,9 @@ def front_of(comm: Any) -> core.Front | core.NoFront:
 
 @interruptions_delayed()  # all this belongs together
 def run_carefully(call: Call) -> Any:
-    """Check the arguments and run."""
-    return dispatch.run(call, attach(call.comm))
+    """Check the arguments and run; a communicator of `pycoll.local` does that itself."""
+    itself = getattr(call.comm, "run_call", None)
+    return itself(call) if itself else dispatch.run(call, attach(call.comm))
 
 
 watch(sys.modules[__name__], PRIMITIVES)

@@ -1,0 +1,369 @@
+"""Ranks in one process: `local` runs a function on several threads, each of which is a rank.
+
+It is for notebooks, lessons and tests: nothing needs mpiexec, and a hang is an error that says who waits for whom.  The
+reference executor (`pycoll.runtime.reference`) runs the rounds of each collective as they are written.  Messages are
+items of queues in this process.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from .api.comm_collectives import BlockingMethods
+from .api.comm_objects import ObjectMethods
+from .arguments.mpi_arguments import read
+from .base.numbers import check_positive
+from .compiler.program import BLOCKING
+from .core import NoFront
+from .runtime.by_reference import parts
+from .runtime.dispatch import Call, check_root, prepare
+from .runtime.executable import run_all
+from .runtime.objects import Objects
+from .runtime.slots import METHODS
+from .selection.choices import Choices, primitive_called
+from .selection.select import CommFacts
+
+ANY_SOURCE, ANY_TAG = MPI.ANY_SOURCE, MPI.ANY_TAG
+
+
+def local(program: Callable[[LocalComm], Any], ranks: int = 4) -> list[Any]:
+    """Run ``program(comm)`` on several ranks, which are threads of this process.
+
+    Parameters
+    ----------
+    program : callable
+        Called with the communicator of each rank.
+    ranks : int, default 4
+        The number of ranks.
+
+    Returns
+    -------
+    list
+        What the calls returned, in rank order.
+
+    Raises
+    ------
+    RuntimeError
+        If all ranks that have not ended wait for messages; the error names the messages.
+    Exception
+        If a rank raises an error, the others stop waiting, and this error is raised.
+
+    Examples
+    --------
+    >>> import numpy as np, pycoll
+    >>> pycoll.local(lambda comm: pycoll.allreduce(np.full(2, comm.rank), comm=comm, algorithm="ring").tolist())
+    [[6, 6], [6, 6], [6, 6], [6, 6]]
+    """
+    check_positive("ranks", ranks, "number of ranks")
+    queues = _Queues(ranks)
+    results: list[Any] = [None] * ranks
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = program(LocalComm(rank, queues))
+        except BaseException as error:
+            queues.stop(error)
+        finally:
+            queues.end(rank)
+
+    threads = [threading.Thread(target=run, args=[rank], name=f"rank {rank}", daemon=True) for rank in range(ranks)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException as error:  # Ctrl-C
+        queues.stop(error)
+        raise
+    if queues.error:
+        raise queues.error
+    return results
+
+
+class _Letter(NamedTuple):
+    """A message that has been sent."""
+
+    source: int
+    tag: int
+    content: bytes
+
+
+class _Stopped(BaseException):
+    """Ends a rank that waits for one that has raised an error."""
+
+
+class _Queues:
+    """The messages of all ranks."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.error = size, None  # type: int, BaseException | None
+        self._letters: list[list[_Letter]] = [[] for _ in range(size)]  # by receiver
+        self._changed = threading.Condition()
+        self._running, self._waiting = set(range(size)), dict[int, str]()
+
+    def put(self, to: int, letter: _Letter) -> None:
+        """Deliver a message."""
+        with self._changed:
+            self._letters[to].append(letter)
+            self._waiting.pop(to, None)  # it will look
+            self._changed.notify_all()
+
+    def find(self, rank: int, source: int, tag: int) -> _Letter | None:
+        """Take the first message that fits; None if there is none."""
+        with self._changed:
+            for number, letter in enumerate(self._letters[rank]):
+                if source in (letter.source, ANY_SOURCE) and tag in (letter.tag, ANY_TAG):
+                    return self._letters[rank].pop(number)
+            return None
+
+    def get(self, rank: int, source: int, tag: int) -> _Letter:
+        """Wait for a message."""
+        with self._changed:
+            while (letter := self.find(rank, source, tag)) is None:
+                sender = "any rank" if source == ANY_SOURCE else f"rank {source}"
+                self._waiting[rank] = f"rank {rank} waits for a message of {sender}"
+                self._check()
+                if not self.error:
+                    self._changed.wait()
+                if self.error:
+                    raise _Stopped
+            return letter
+
+    def end(self, rank: int) -> None:
+        """A rank has ended."""
+        with self._changed:
+            self._running.discard(rank)
+            self._check()
+
+    def stop(self, error: BaseException) -> None:
+        """Let all ranks end because of an error; the first one is kept."""
+        with self._changed:
+            if not isinstance(error, _Stopped):
+                self.error = self.error or error
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        """Stop all ranks if each one waits."""
+        if self._waiting.keys() >= self._running and self._running and not self.error:
+            waiting = [self._waiting[rank] for rank in sorted(self._running)]
+            self.stop(RuntimeError("; ".join(["all ranks wait", *waiting])))
+
+
+class _Channel:
+    """What `pycoll.runtime.dispatch.prepare` needs to know of a communicator."""
+
+    slots = tuned = mailboxes = None
+    registers = near = False
+    nonblocking = True  # so that nothing is left to MPI
+
+    def __init__(self, size: int) -> None:
+        self.size, self.facts, self.choices = size, CommFacts((0,) * size), Choices()
+
+    def check_usable(self) -> None:
+        """Do nothing: it is."""
+
+    renew = check_usable
+
+
+class _Request:
+    """A message that is being received, or one that has been sent."""
+
+    def __init__(self, receive: Callable[[bool], bool] | None = None) -> None:
+        self._receive = receive
+
+    def Test(self) -> bool:
+        """Whether it is complete."""
+        if self._receive and self._receive(False):
+            self._receive = None
+        return self._receive is None
+
+    def Wait(self) -> bool:
+        """Wait until it is complete."""
+        if self._receive:
+            self._receive(True)
+            self._receive = None
+        return True
+
+
+class LocalComm:
+    """The communicator of a rank of `local`.
+
+    It has the blocking collectives of `pycoll.Comm`, with ``algorithm=``, and messages as in mpi4py.  The functions of
+    pycoll take it as ``comm=``.
+    """
+
+    def __init__(self, rank: int, queues: _Queues) -> None:
+        self.rank, self.size, self._queues = rank, queues.size, queues
+        self._channel, self._front = _Channel(queues.size), NoFront()
+        self._objects = _Objects(self, self._channel)
+
+    def __repr__(self) -> str:
+        return f"<LocalComm: rank {self.rank} of {self.size}>"
+
+    def Get_rank(self) -> int:
+        """The rank."""
+        return self.rank
+
+    def Get_size(self) -> int:
+        """The number of ranks."""
+        return self.size
+
+    # the methods of `pycoll.Comm`, which call `run_call` and `_objects`
+    Barrier = BlockingMethods.Barrier
+    Bcast = BlockingMethods.Bcast
+    Scatter = BlockingMethods.Scatter
+    Scatterv = BlockingMethods.Scatterv
+    Gather = BlockingMethods.Gather
+    Gatherv = BlockingMethods.Gatherv
+    Allgather = BlockingMethods.Allgather
+    Allgatherv = BlockingMethods.Allgatherv
+    Alltoall = BlockingMethods.Alltoall
+    Alltoallv = BlockingMethods.Alltoallv
+    Reduce = BlockingMethods.Reduce
+    Allreduce = BlockingMethods.Allreduce
+    Reduce_scatter = BlockingMethods.Reduce_scatter
+    Reduce_scatter_block = BlockingMethods.Reduce_scatter_block
+    Scan = BlockingMethods.Scan
+    Exscan = BlockingMethods.Exscan
+    barrier = ObjectMethods.barrier
+    bcast = ObjectMethods.bcast
+    scatter = ObjectMethods.scatter
+    gather = ObjectMethods.gather
+    allgather: Any = ObjectMethods.allgather
+    alltoall = ObjectMethods.alltoall
+    reduce = ObjectMethods.reduce
+    allreduce = ObjectMethods.allreduce
+    scan = ObjectMethods.scan
+    exscan = ObjectMethods.exscan
+
+    def _run(
+        self, number: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any, algorithm: Any, recvcounts: Any = None
+    ) -> None:
+        name = primitive_called(METHODS[number])
+        self.run_call(Call(name, self, sendbuf, recvbuf, op, root, algorithm, recvcounts, read))  # type: ignore[arg-type]
+
+    def run_call(self, call: Call) -> Any:
+        """Check the arguments of a collective, choose an algorithm, and run its rounds."""
+        prepared = prepare(call, self._channel)  # type: ignore[arg-type]
+        if prepared.native:
+            raise ValueError("algorithm='native': ranks in one process do not use MPI")
+        for load in prepared.buffers.before:
+            load()
+        key = prepared.key
+        if key.counts_missing:
+            sources = key.algorithm.count_sources(key.size, key.root)
+            mine = key.sends if key.algorithm.primitive.takes_all else key.recvs
+            rows = self.allgather([size for _, size in mine or ()])
+            key = key._replace(counts=tuple(size for source in sources for size in rows[source]))
+        delayed = run_all(parts(self, key, prepared.buffers, prepared.operation, BLOCKING))  # type: ignore[arg-type]
+        for store in prepared.buffers.after:
+            store()
+        if delayed:
+            raise delayed
+        return prepared.buffers.result
+
+    def Isend(self, buf: Any, dest: int, tag: int = 0) -> _Request:
+        """Send an array, which may be changed at once."""
+        check_root(dest, self.size)
+        self._queues.put(dest, _Letter(self.rank, tag, _array(buf).tobytes()))
+        return _Request()
+
+    def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> _Request:
+        """Receive an array when the request is waited for; those of one sender must be waited for in order."""
+        array = _array(buf)
+        if not array.flags.c_contiguous or not array.flags.writeable:
+            raise ValueError("buf: the array is read-only or not C-contiguous")
+
+        def receive(waits: bool) -> bool:
+            letter = (self._queues.get if waits else self._queues.find)(self.rank, source, tag)
+            if letter is None:
+                return False
+            if len(letter.content) > array.nbytes:
+                raise ValueError(f"a message of {len(letter.content)} bytes does not fit in {array.nbytes} bytes")
+            array.reshape(-1).view(np.uint8)[: len(letter.content)] = np.frombuffer(letter.content, np.uint8)
+            return True
+
+        return _Request(receive)
+
+    def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send an array."""
+        self.Isend(buf, dest, tag)
+
+    def Recv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> None:
+        """Receive an array."""
+        self.Irecv(buf, source, tag).Wait()
+
+    def Sendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+    ) -> None:
+        """Send one array, and receive another one."""
+        self.Isend(sendbuf, dest, sendtag)
+        self.Recv(recvbuf, source, recvtag)
+
+    def send(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send an object."""
+        check_root(dest, self.size)
+        self._queues.put(dest, _Letter(self.rank, tag, pickle.dumps(obj)))
+
+    def recv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Any:
+        """Receive an object; `buf` is ignored."""
+        return pickle.loads(self._queues.get(self.rank, source, tag).content)
+
+    def sendrecv(
+        self,
+        sendobj: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+    ) -> Any:
+        """Send one object, and receive another one."""
+        self.send(sendobj, dest, sendtag)
+        return self.recv(recvbuf, source, recvtag)
+
+
+class _Objects(Objects):
+    """The collectives of objects between ranks in one process."""
+
+    def __init__(self, comm: LocalComm, channel: _Channel) -> None:
+        self._comm, self._channel = comm, channel  # type: ignore[assignment]
+        self._rank, self._size = comm.rank, comm.size
+
+    def _check(self, root: Any = 0) -> None:
+        check_root(root, self._size)
+
+    def _run(self, name: str, send: Any, recv: Any, root: int, algorithm: str | None, op: Any = None) -> Any:
+        return self._comm.run_call(Call(name, self._comm, send, recv, op, root, algorithm))  # type: ignore[attr-defined]
+
+    def _move(self, name: str, send: Any, recv: Any, root: int, algorithm: str | None) -> None:
+        call = Call(name, self._comm, send, recv, None, root, algorithm, None, read)
+        self._comm.run_call(call)  # type: ignore[attr-defined]
+
+    def _exchange(self, outgoing: list[list[np.ndarray]], incoming: list[list[np.ndarray]]) -> None:
+        for to, arrays in enumerate(outgoing):
+            for array in arrays if to != self._rank else ():
+                self._comm.Isend(array, to, BLOCKING)
+        for source, arrays in enumerate(incoming):
+            for array in arrays if source != self._rank else ():
+                self._comm.Irecv(array, source, BLOCKING).Wait()
+
+
+def _array(buf: Any) -> np.ndarray:
+    """The array of a buffer specification: an array, or a list of an array, perhaps a count, and a datatype."""
+    array = np.asarray(buf[0] if isinstance(buf, list | tuple) else buf)
+    if isinstance(buf, list | tuple) and len(buf) == 3:
+        return array.reshape(-1)[: buf[1]]
+    return array

@@ -1,0 +1,197 @@
+"""Ranks in one process: `pycoll.local`."""
+
+import json
+import operator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mpi4py.MPI")
+
+from mpi4py import MPI
+
+import pycoll
+from pycoll.schedule.registry import PRIMITIVES, algorithms_of
+
+ROOT = Path(__file__).parents[2]
+RANKS = [1, 2, 3, 4, 5, 8]
+
+
+def data(rank, count):
+    return np.random.default_rng(rank).integers(-100, 100, count).astype(float)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("algorithm", [None, *algorithms_of("allreduce")])
+def test_allreduce_by_all_algorithms(ranks, algorithm):
+    def program(comm):
+        return pycoll.allreduce(data(comm.rank, 17), comm=comm, algorithm=algorithm)
+
+    wanted = sum(data(rank, 17) for rank in range(ranks))
+    for result in pycoll.local(program, ranks):
+        np.testing.assert_array_equal(result, wanted)
+
+
+def blocks(comm, count):
+    return np.concatenate([data(comm.rank + 10 * to, count) for to in range(comm.size)])
+
+
+def scattered(comm, root):
+    return pycoll.scatter(blocks(comm, 3) if comm.rank == root else None, np.empty(3), root, comm=comm)
+
+
+FUNCTIONS = {
+    "bcast": lambda comm, root: pycoll.bcast(data(comm.rank, 5), root, comm=comm),
+    "scatter": lambda comm, root: scattered(comm, root),
+    "gather": lambda comm, root: pycoll.gather(data(comm.rank, 3), None, root, comm=comm),
+    "allgather": lambda comm, root: pycoll.allgather(data(comm.rank, 3), comm=comm),
+    "reduce": lambda comm, root: pycoll.reduce(data(comm.rank, 3), None, "sum", root, comm=comm),
+    "alltoall": lambda comm, root: pycoll.alltoall(blocks(comm, 2), comm=comm),
+    "reduce_scatter": lambda comm, root: pycoll.reduce_scatter(blocks(comm, 2), comm=comm),
+    "scan": lambda comm, root: pycoll.scan(data(comm.rank, 3), comm=comm),
+    "barrier": lambda comm, root: pycoll.barrier(comm=comm),
+}
+
+
+def expected(name, ranks, root):
+    class Fake:
+        size = ranks
+
+        def __init__(self, rank):
+            self.rank = rank
+
+    comms = [Fake(rank) for rank in range(ranks)]
+    three = [data(rank, 3) for rank in range(ranks)]
+    two = [blocks(comm, 2).reshape(ranks, 2) for comm in comms]
+    return {
+        "bcast": [data(root, 5)] * ranks,
+        "scatter": list(blocks(comms[root], 3).reshape(ranks, 3)),
+        "gather": [np.concatenate(three) if rank == root else None for rank in range(ranks)],
+        "allgather": [np.concatenate(three)] * ranks,
+        "reduce": [sum(three) if rank == root else None for rank in range(ranks)],
+        "alltoall": [np.concatenate([one[rank] for one in two]) for rank in range(ranks)],
+        "reduce_scatter": [sum(one[rank] for one in two) for rank in range(ranks)],
+        "scan": [sum(three[: rank + 1]) for rank in range(ranks)],
+        "barrier": [None] * ranks,
+    }[name]
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(ranks, name):
+    root = ranks - 1
+    found = pycoll.local(lambda comm: FUNCTIONS[name](comm, root), ranks)
+    for result, wanted in zip(found, expected(name, ranks, root), strict=True):
+        if wanted is None:
+            assert result is None
+        else:
+            np.testing.assert_array_equal(np.ravel(result), wanted)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_methods(ranks):
+    def program(comm):
+        size, rank = comm.Get_size(), comm.Get_rank()
+        total = np.empty(3)
+        comm.Allreduce([data(rank, 3), MPI.DOUBLE], [total, MPI.DOUBLE], algorithm="ring")
+        counts = [other + 1 for other in range(size)]
+        gathered = np.zeros(sum(counts), int) if rank == 0 else None
+        comm.Gatherv(np.full(rank + 1, rank), [gathered, counts] if rank == 0 else None)
+        mine = np.zeros(1)
+        comm.Reduce_scatter(np.arange(size, dtype=float), mine)
+        comm.Barrier()
+        return total.tolist(), None if gathered is None else gathered.tolist(), float(mine[0])
+
+    total = sum(data(rank, 3) for rank in range(ranks)).tolist()
+    results = pycoll.local(program, ranks)
+    assert [one[0] for one in results] == [total] * ranks
+    assert results[0][1] == [rank for rank in range(ranks) for _ in range(rank + 1)]
+    assert [one[2] for one in results] == [float(rank * ranks) for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_objects(ranks):
+    long = {"a": np.ones(100_000), "b": [1, "x"]}
+
+    def program(comm):
+        rank = comm.rank
+        everything = comm.alltoall([(rank, to) for to in range(comm.size)])
+        assert everything == [(source, rank) for source in range(comm.size)]
+        sent = comm.bcast(long if rank == comm.size - 1 else None, root=comm.size - 1)
+        np.testing.assert_array_equal(sent["a"], long["a"])
+        assert comm.scatter(list(range(comm.size)) if rank == 0 else None) == rank
+        return comm.gather(rank), comm.allreduce(rank, operator.add), comm.scan(1), comm.exscan(1), comm.allgather("x")
+
+    results = pycoll.local(program, ranks)
+    assert results[0][0] == list(range(ranks)) and all(one[0] is None for one in results[1:])
+    assert all(one[1] == sum(range(ranks)) and one[4] == ["x"] * ranks for one in results)
+    assert [one[2] for one in results] == list(range(1, ranks + 1)) and [one[3] for one in results][1:] == list(
+        range(1, ranks)
+    )
+
+
+def test_messages():
+    def program(comm):
+        right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+        comm.send({"rank": comm.rank}, right, tag=7)
+        comm.Send(np.full(3, comm.rank), right, tag=8)
+        numbers = np.empty(3, int)
+        comm.Recv(numbers, source=left, tag=8)  # the other message is first in the queue
+        request = comm.Irecv(got := np.empty(1), left)
+        name = comm.recv(source=left, tag=7)
+        comm.Isend(np.ones(1), right).Wait()
+        request.Wait()
+        return numbers.tolist(), name["rank"], got[0], comm.sendrecv(comm.rank, left, source=right)
+
+    assert pycoll.local(program, 3) == [([2] * 3, 2, 1.0, 1), ([0] * 3, 0, 1.0, 2), ([1] * 3, 1, 1.0, 0)]
+
+
+def test_a_hang_is_an_error_that_says_who_waits():
+    with pytest.raises(
+        RuntimeError, match="all ranks wait; rank 1 waits for a message of rank 0; rank 2 waits for a mess"
+    ):
+        pycoll.local(lambda comm: comm.recv(source=0) if comm.rank else None, 3)
+    with pytest.raises(RuntimeError, match="rank 0 waits for a message of any rank"):
+        pycoll.local(lambda comm: comm.recv(), 1)
+
+
+def test_the_first_error_ends_all_ranks():
+    with pytest.raises(ZeroDivisionError):
+        pycoll.local(lambda comm: comm.recv(source=1) if comm.rank == 0 else 1 // 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda comm: comm.bcast(1, root=2), ValueError, "root=2 is not a rank of the communicator of size 2"),
+        (lambda comm: pycoll.allreduce(np.ones(3), comm=comm, algorithm="rnig"), ValueError, "rnig"),
+        (lambda comm: pycoll.allreduce(np.ones(3), comm=comm, algorithm="native"), ValueError, "do not use MPI"),
+        (lambda comm: pycoll.allreduce(np.ones(3), np.ones(2), comm=comm), ValueError, "recvbuf"),
+        (lambda comm: comm.Send(np.ones(3), 2), ValueError, "2"),
+    ],
+)
+def test_bad_arguments(call, error, text):
+    with pytest.raises(error, match=text):
+        pycoll.local(call, 2)
+
+
+@pytest.mark.parametrize("ranks", [0, -1, "2"])
+def test_bad_numbers_of_ranks(ranks):
+    with pytest.raises((ValueError, TypeError), match="ranks="):
+        pycoll.local(lambda comm: None, ranks)
+
+
+def test_all_primitives_without_datatypes_are_methods():
+    methods = {name.lower() for name in vars(pycoll.LocalComm)}
+    assert set(PRIMITIVES) - methods == {"alltoallw"}
+
+
+def test_the_notebook():
+    """Its cells run in order."""
+    cells = json.loads((ROOT / "examples" / "ranks.ipynb").read_text())["cells"]
+    names: dict = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert names["results"]
