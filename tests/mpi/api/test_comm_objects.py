@@ -304,6 +304,27 @@ def test_another_pickler(comm):
         MPI.pickle.__init__()
 
 
+@pytest.mark.parametrize("name", ["dill", "cloudpickle"])
+def test_picklers_of_functions(comm, name):
+    """With a pickler that takes functions and local classes, so do the collectives, also in long objects."""
+    pickler = pytest.importorskip(name)
+    number = RANK + 1
+
+    class Local:
+        value = number
+
+    MPI.pickle.__init__(pickler.dumps, pickler.loads)
+    try:
+        for long in (None, np.ones(LONG)):
+            found = comm.allgather((lambda x: x + number, Local(), long))
+            assert [function(1) for function, *_ in found] == [rank + 2 for rank in range(SIZE)]
+            assert [thing.value for _, thing, _ in found] == [rank + 1 for rank in range(SIZE)]
+            assert comm.bcast(lambda: number, root=SIZE - 1)() == SIZE
+            assert comm.allreduce(lambda: [number], lambda a, b: lambda: a() + b())() == list(range(1, SIZE + 1))
+    finally:
+        MPI.pickle.__init__()
+
+
 def test_freed_communicators():
     comm = pycoll.Comm(WORLD.Dup())
     comm.allreduce(1)
