@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def sdist(tmp_path_factory):
     """Build the source distribution of a copy of the checkout; return the names of its files, and its metadata."""
     pytest.importorskip("setuptools")
-    listed = ["git", "ls-files", "-co", "--exclude-standard"]
+    listed = ["git", "ls-files"]
     found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True) if shutil.which("git") else None
     if not found or found.returncode:
         pytest.skip("this is no checkout of git")
