@@ -91,7 +91,38 @@ class _Letter(NamedTuple):
 
     source: int
     tag: int
+    collective: bool
     content: bytes
+
+
+class _Request:
+    """A message that has been sent, or one that is to be received: then it has a `letter` when that has come."""
+
+    def __init__(self, queues: _Queues, rank: int, source: int, tag: int, collective: bool, array: Any = None) -> None:
+        self.queues, self.rank, self.source, self.tag = queues, rank, source, tag
+        self.collective, self.letter, self._array = collective, None, array  # type: bool, _Letter | None, Any
+
+    def fits(self, letter: _Letter) -> bool:
+        """Whether it receives this message."""
+        tagged = self.tag in (letter.tag, ANY_TAG) and self.source in (letter.source, ANY_SOURCE)
+        return tagged and self.collective == letter.collective
+
+    def Test(self) -> bool:
+        """Whether it is complete."""
+        return self.queues.came(self, False) and self._store()
+
+    def Wait(self) -> bool:
+        """Wait until it is complete."""
+        return self.queues.came(self, True) and self._store()
+
+    def _store(self) -> bool:
+        array, self._array = self._array, None
+        if array is not None:
+            content = np.frombuffer(self.letter.content, np.uint8)  # type: ignore[union-attr]
+            if content.nbytes > array.nbytes:
+                raise ValueError(f"a message of {content.nbytes} bytes does not fit in {array.nbytes} bytes")
+            array.reshape(-1).view(np.uint8)[: content.nbytes] = content
+        return True
 
 
 class _Stopped(BaseException):
@@ -99,41 +130,52 @@ class _Stopped(BaseException):
 
 
 class _Queues:
-    """The messages of all ranks."""
+    """The messages of all ranks, which match as in MPI: in the order in which they are sent and receives begin."""
 
     def __init__(self, size: int) -> None:
         self.size, self.error = size, None  # type: int, BaseException | None
-        self._letters: list[list[_Letter]] = [[] for _ in range(size)]  # by receiver
+        self._letters: list[list[_Letter]] = [[] for _ in range(size)]  # by receiver, with no receive
+        self._receives: list[list[_Request]] = [[] for _ in range(size)]  # without a letter
         self._changed = threading.Condition()
         self._running, self._waiting = set(range(size)), dict[int, str]()
 
-    def put(self, to: int, letter: _Letter) -> None:
+    def send(self, to: int, letter: _Letter) -> None:
         """Deliver a message."""
         with self._changed:
+            receives = self._receives[to]
+            for number, request in enumerate(receives):
+                if request.fits(letter):
+                    receives.pop(number).letter = letter
+                    self._waiting.pop(to, None)  # it will look
+                    self._changed.notify_all()
+                    return
             self._letters[to].append(letter)
-            self._waiting.pop(to, None)  # it will look
-            self._changed.notify_all()
 
-    def find(self, rank: int, source: int, tag: int) -> _Letter | None:
-        """Take the first message that fits; None if there is none."""
+    def receive(self, request: _Request) -> _Request:
+        """Begin to receive a message."""
         with self._changed:
-            for number, letter in enumerate(self._letters[rank]):
-                if source in (letter.source, ANY_SOURCE) and tag in (letter.tag, ANY_TAG):
-                    return self._letters[rank].pop(number)
-            return None
+            letters = self._letters[request.rank]
+            found = next((number for number, letter in enumerate(letters) if request.fits(letter)), None)
+            if found is None:
+                self._receives[request.rank].append(request)
+            else:
+                request.letter = letters.pop(found)
+            return request
 
-    def get(self, rank: int, source: int, tag: int) -> _Letter:
-        """Wait for a message."""
+    def came(self, request: _Request, waits: bool) -> bool:
+        """Whether a message has come; wait for it, if that is asked for."""
         with self._changed:
-            while (letter := self.find(rank, source, tag)) is None:
-                sender = "any rank" if source == ANY_SOURCE else f"rank {source}"
-                self._waiting[rank] = f"rank {rank} waits for a message of {sender}"
-                self._check()
-                if not self.error:
-                    self._changed.wait()
+            while request.letter is None:
+                if waits and not self.error:
+                    sender = "any rank" if request.source == ANY_SOURCE else f"rank {request.source}"
+                    self._waiting[request.rank] = f"rank {request.rank} waits for a message of {sender}"
+                    self._check()
                 if self.error:
                     raise _Stopped
-            return letter
+                if not waits:
+                    return False
+                self._changed.wait()
+            return True
 
     def end(self, rank: int) -> None:
         """A rank has ended."""
@@ -150,7 +192,7 @@ class _Queues:
 
     def _check(self) -> None:
         """Stop all ranks if each one waits."""
-        if self._waiting.keys() >= self._running and self._running and not self.error:
+        if self._running and self._waiting.keys() >= self._running and not self.error:
             waiting = [self._waiting[rank] for rank in sorted(self._running)]
             self.stop(RuntimeError("; ".join(["all ranks wait", *waiting])))
 
@@ -170,36 +212,51 @@ class _Channel:
 
     renew = check_usable
 
-
-class _Request:
-    """A message that is being received, or one that has been sent."""
-
-    def __init__(self, receive: Callable[[bool], bool] | None = None) -> None:
-        self._receive = receive
-
-    def Test(self) -> bool:
-        """Whether it is complete."""
-        if self._receive and self._receive(False):
-            self._receive = None
-        return self._receive is None
-
-    def Wait(self) -> bool:
-        """Wait until it is complete."""
-        if self._receive:
-            self._receive(True)
-            self._receive = None
-        return True
+    def interrupted(self, what: str, error: BaseException) -> BaseException:
+        """The error to raise if a collective ends early."""
+        return error
 
 
-class LocalComm:
-    """The communicator of a rank of `local`.
+class _Messages:
+    """Messages of a rank with the others: those of the program, or those of collectives."""
 
-    It has the blocking collectives of `pycoll.Comm`, with ``algorithm=``, and messages as in mpi4py.  The functions of
-    pycoll take it as ``comm=``.
+    def __init__(self, rank: int, queues: _Queues, collective: bool) -> None:
+        self.rank, self.size, self._queues, self._collective = rank, queues.size, queues, collective
+
+    def Isend(self, buf: Any, dest: int, tag: int = 0) -> _Request:
+        """Send an array, which may be changed at once."""
+        self._send(_array(buf).tobytes(), dest, tag)
+        request = _Request(self._queues, self.rank, dest, tag, self._collective)
+        request.letter = _Letter(self.rank, tag, self._collective, b"")
+        return request
+
+    def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> _Request:
+        """Begin to receive an array, which has the data when the request is complete."""
+        array = _array(buf)
+        if not array.flags.c_contiguous or not array.flags.writeable:
+            raise ValueError("buf: the array is read-only or not C-contiguous")
+        return self._receive(source, tag, array)
+
+    def _send(self, content: bytes, dest: int, tag: int) -> None:
+        check_root(dest, self.size)
+        self._queues.send(dest, _Letter(self.rank, tag, self._collective, content))
+
+    def _receive(self, source: int, tag: int, array: Any = None) -> _Request:
+        if source != ANY_SOURCE:
+            check_root(source, self.size)
+        return self._queues.receive(_Request(self._queues, self.rank, source, tag, self._collective, array))
+
+
+class LocalComm(_Messages):
+    """The communicator of a rank of `local`; only the thread of this rank may use it.
+
+    It has the blocking collectives of `pycoll.Comm`, with ``algorithm=``.  Messages are as in mpi4py: arrays, lists of an
+    array and its datatype, or objects.  The functions of pycoll take it as ``comm=``.
     """
 
     def __init__(self, rank: int, queues: _Queues) -> None:
-        self.rank, self.size, self._queues = rank, queues.size, queues
+        super().__init__(rank, queues, False)
+        self._inner = _Messages(rank, queues, True)
         self._channel, self._front = _Channel(queues.size), NoFront()
         self._objects = _Objects(self, self._channel)
 
@@ -261,35 +318,12 @@ class LocalComm:
             mine = key.sends if key.algorithm.primitive.takes_all else key.recvs
             rows = self.allgather([size for _, size in mine or ()])
             key = key._replace(counts=tuple(size for source in sources for size in rows[source]))
-        delayed = run_all(parts(self, key, prepared.buffers, prepared.operation, BLOCKING))  # type: ignore[arg-type]
+        delayed = run_all(parts(self._inner, key, prepared.buffers, prepared.operation, BLOCKING))  # type: ignore[arg-type]
         for store in prepared.buffers.after:
             store()
         if delayed:
             raise delayed
         return prepared.buffers.result
-
-    def Isend(self, buf: Any, dest: int, tag: int = 0) -> _Request:
-        """Send an array, which may be changed at once."""
-        check_root(dest, self.size)
-        self._queues.put(dest, _Letter(self.rank, tag, _array(buf).tobytes()))
-        return _Request()
-
-    def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> _Request:
-        """Receive an array when the request is waited for; those of one sender must be waited for in order."""
-        array = _array(buf)
-        if not array.flags.c_contiguous or not array.flags.writeable:
-            raise ValueError("buf: the array is read-only or not C-contiguous")
-
-        def receive(waits: bool) -> bool:
-            letter = (self._queues.get if waits else self._queues.find)(self.rank, source, tag)
-            if letter is None:
-                return False
-            if len(letter.content) > array.nbytes:
-                raise ValueError(f"a message of {len(letter.content)} bytes does not fit in {array.nbytes} bytes")
-            array.reshape(-1).view(np.uint8)[: len(letter.content)] = np.frombuffer(letter.content, np.uint8)
-            return True
-
-        return _Request(receive)
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Send an array."""
@@ -314,12 +348,13 @@ class LocalComm:
 
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Send an object."""
-        check_root(dest, self.size)
-        self._queues.put(dest, _Letter(self.rank, tag, pickle.dumps(obj)))
+        self._send(pickle.dumps(obj), dest, tag)
 
     def recv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Any:
         """Receive an object; `buf` is ignored."""
-        return pickle.loads(self._queues.get(self.rank, source, tag).content)
+        request = self._receive(source, tag)
+        request.Wait()
+        return pickle.loads(request.letter.content)  # type: ignore[union-attr]
 
     def sendrecv(
         self,
@@ -339,7 +374,7 @@ class _Objects(Objects):
     """The collectives of objects between ranks in one process."""
 
     def __init__(self, comm: LocalComm, channel: _Channel) -> None:
-        self._comm, self._channel = comm, channel  # type: ignore[assignment]
+        self._comm, self._channel, self._inner = comm, channel, comm._inner  # type: ignore[assignment]
         self._rank, self._size = comm.rank, comm.size
 
     def _check(self, root: Any = 0) -> None:
@@ -355,15 +390,19 @@ class _Objects(Objects):
     def _exchange(self, outgoing: list[list[np.ndarray]], incoming: list[list[np.ndarray]]) -> None:
         for to, arrays in enumerate(outgoing):
             for array in arrays if to != self._rank else ():
-                self._comm.Isend(array, to, BLOCKING)
+                self._inner.Isend(array, to, BLOCKING)
         for source, arrays in enumerate(incoming):
             for array in arrays if source != self._rank else ():
-                self._comm.Irecv(array, source, BLOCKING).Wait()
+                self._inner.Irecv(array, source, BLOCKING).Wait()
 
 
 def _array(buf: Any) -> np.ndarray:
-    """The array of a buffer specification: an array, or a list of an array, perhaps a count, and a datatype."""
-    array = np.asarray(buf[0] if isinstance(buf, list | tuple) else buf)
-    if isinstance(buf, list | tuple) and len(buf) == 3:
-        return array.reshape(-1)[: buf[1]]
+    """The array of a buffer: an array, or a list of an array and its datatype."""
+    array = buf
+    if isinstance(buf, list | tuple) and len(buf) == 2 and isinstance(buf[1], MPI.Datatype):
+        array = buf[0]
+        if isinstance(array, np.ndarray) and buf[1].size != array.itemsize:
+            raise TypeError(f"buf: a datatype of {buf[1].size} bytes does not fit elements of {array.itemsize} bytes")
+    if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+        raise TypeError(f"buf={buf!r} is neither an array of numbers nor a list of such an array and its datatype")
     return array

@@ -19,7 +19,7 @@ from .values cimport Seen, decoded, encoded
 from operator import index
 
 from mpi4py import MPI
-from numpy import empty, uint8, zeros
+from numpy import uint8, zeros
 
 from ..base.parcels import LONG_ARRAY, PICKLER, Parcel, failed, one_for_each, packed, pickled, unpacked, wrapped
 from ..compiler.program import SLOTS
@@ -271,18 +271,21 @@ cdef class ObjectCollectives:
         """Make an entry for each rank, and return how many."""
         cdef int other
         cdef list made = []
+        cdef bint again
         self.begin()
         try:
             objs = one_for_each(objs, self.size)
             for other in range(self.size):
                 made.append(None if self.encode(objs[other], other, self.room) else self.sealed(objs[other], self.room))
-            if made.count(None) < self.size:  # pickling may have called other collectives
+            again = made.count(None) < self.size
+            while again:  # pickling may have called other collectives, or changed other objects
+                again = False
                 self.begin()
                 for other in range(self.size):
-                    if made[other] is None:
-                        self.encode(objs[other], other, self.room)
-                    else:
+                    if made[other] is not None:
                         self.write(made[other], other, self.room)
+                    elif not self.encode(objs[other], other, self.room):
+                        made[other], again = self.sealed(objs[other], self.room), True
         except BaseException as error:
             for other in range(self.size):
                 self.fail(error, other, self.room)
@@ -514,7 +517,7 @@ cdef class ObjectMessages(ObjectCollectives):
         try:
             return self.front.run(number, None, send, recv, None, root)
         except BaseException as error:
-            if isinstance(error, MPI.Exception) or self.channel.broken:
+            if isinstance(error, (MPI.Exception, MemoryError)) or self.channel.broken:
                 raise
             if self.error is None:
                 self.error = error
@@ -524,7 +527,7 @@ cdef class ObjectMessages(ObjectCollectives):
         """Allocate memory for entries."""
         if self.memory is None:
             self.begin()
-        self.all = empty(self.size * SENT, uint8)
+        self.all = zeros(self.size * SENT, uint8)
         self.one, self.received = self.memory[:SENT], self.all[:SENT]
         return 0
 

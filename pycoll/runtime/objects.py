@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ..schedule.symbols import Expression
 
 ROOM = 252  # bytes of a record after its length
+ALIGNED = 64  # bytes between the beginnings of segments in one array
 LONGEST = 1 << 30  # bytes of a message, because MPI counts them in an int
 Wires = list[bytes]  # what parcels send first
 
@@ -153,7 +155,7 @@ class Objects:
         result = error = None
         try:
             result = collectives.reduce(obj, op, 0)
-        except Exception as failure:
+        except BaseException as failure:  # the others wait for the result
             error = failure
         try:
             result = collectives.bcast(_Failed(error) if error else result, 0)
@@ -248,13 +250,12 @@ class Objects:
         for number in range(max(map(len, sizes))):
             counts = [one[number] if number < len(one) else 0 for one in sizes]
             send = sent[number] if number < len(sent) else np.empty(0, np.uint8)
-            recv = np.empty(sum(counts), np.uint8)
-            self._move("allgatherv", send, [recv, counts], 0, algorithm)
-            start = 0
-            for rank, count in enumerate(counts):
+            displs = [0, *accumulate(-(-count // ALIGNED) * ALIGNED for count in counts)]
+            recv = np.empty(displs.pop(), np.uint8)
+            self._move("allgatherv", send, [recv, (counts, displs)], 0, algorithm)
+            for rank, (count, displ) in enumerate(zip(counts, displs, strict=True)):
                 if number < len(sizes[rank]):
-                    segments[rank].append(recv[start : start + count])
-                start += count
+                    segments[rank].append(recv[displ : displ + count])
         return segments
 
     def _followed(self, name: str, sizes: list[list[int]], mine: Any, root: int) -> list[list[np.ndarray]]:
@@ -320,7 +321,7 @@ def _pieces(array: np.ndarray) -> list[np.ndarray]:
 class _Failed:
     """Stands for an object that a rank does not have."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
     def __reduce__(self) -> str:

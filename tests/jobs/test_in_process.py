@@ -138,13 +138,62 @@ def test_messages():
         comm.Send(np.full(3, comm.rank), right, tag=8)
         numbers = np.empty(3, int)
         comm.Recv(numbers, source=left, tag=8)  # the other message is first in the queue
-        request = comm.Irecv(got := np.empty(1), left)
+        request = comm.Irecv(got := np.empty(1), left, tag=9)
         name = comm.recv(source=left, tag=7)
-        comm.Isend(np.ones(1), right).Wait()
+        comm.Isend(np.ones(1), right, tag=9).Wait()
         request.Wait()
         return numbers.tolist(), name["rank"], got[0], comm.sendrecv(comm.rank, left, source=right)
 
     assert pycoll.local(program, 3) == [([2] * 3, 2, 1.0, 1), ([0] * 3, 0, 1.0, 2), ([1] * 3, 1, 1.0, 0)]
+
+
+def test_messages_and_collectives_do_not_match():
+    def program(comm):
+        x, y = np.full(1, 5.0), np.full(1, 6.0)
+        if comm.rank == 0:
+            for tag in (0, 1):
+                comm.Send(x, 1, tag)
+            comm.Bcast(y)
+        else:
+            comm.Bcast(y)
+            comm.Recv(x, 0, tag=1)
+            assert comm.Irecv(x).Test()
+        return x[0], y[0]
+
+    assert pycoll.local(program, 2) == [(5.0, 6.0)] * 2
+
+
+def test_receives_match_in_the_order_in_which_they_begin():
+    def program(comm):
+        a, b = np.zeros(1), np.zeros(1)
+        if comm.rank == 0:
+            comm.Send(np.full(1, 1.0), 1)
+            comm.Send(np.full(1, 2.0), 1)
+        else:
+            request = comm.Irecv(a, 0)
+            comm.Recv(b, 0)
+            request.Wait()
+        return a[0], b[0]
+
+    assert pycoll.local(program, 2)[1] == (1.0, 2.0)
+
+
+def test_a_rank_that_polls_ends_with_the_others():
+    def program(comm):
+        if comm.rank:
+            raise KeyError("lost")
+        request = comm.Irecv(np.zeros(1), 1)
+        while not request.Test():
+            pass
+
+    with pytest.raises(KeyError, match="lost"):
+        pycoll.local(program, 2)
+
+
+@pytest.mark.parametrize("buffer", [[np.ones(4), 2], [np.ones(4), MPI.INT], [1, 2], np.array([None]), 3])
+def test_buffers_that_messages_cannot_have(buffer):
+    with pytest.raises(TypeError, match="buf"):
+        pycoll.local(lambda comm: comm.Send(buffer, 0), 1)
 
 
 def test_a_hang_is_an_error_that_says_who_waits():

@@ -282,6 +282,39 @@ def test_wrong_arguments(comm):
     assert comm.allreduce(1) == SIZE
 
 
+class Ends:
+    """Ends the program when it is pickled."""
+
+    def __reduce__(self):
+        raise SystemExit(1)
+
+
+@pytest.mark.parametrize("root", [0, SIZE - 1])
+def test_a_rank_that_ends_in_a_reduction_lets_the_others_go_on(comm, root):
+    def ends(a, b):
+        raise SystemExit(1)
+
+    for mine, op in ((Ends() if root == RANK else RANK, lambda a, b: a), (RANK, ends)):
+        if SIZE > 1 or mine is not RANK:
+            with pytest.raises((SystemExit, RemoteError)):
+                comm.allreduce(mine, op)
+        assert comm.allgather(RANK) == list(range(SIZE))
+
+
+def test_pickling_that_changes_another_object(comm):
+    changed = [1]
+
+    class Changes:
+        def __reduce__(self):
+            changed.extend(range(5000))
+            return int, (3,)
+
+    mine = [changed, Changes(), *range(SIZE)][:SIZE]
+    found = comm.scatter(mine if RANK == 0 else None)
+    wanted = [[1, *range(5000)] if SIZE > 1 else [1], 3, *range(SIZE)][RANK]
+    assert found == wanted
+
+
 def test_another_pickler(comm):
     """As in the guide of mpi4py: a program replaces the functions, here by such that take no out-of-band buffers."""
     seen = []
