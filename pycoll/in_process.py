@@ -250,8 +250,8 @@ class _Messages:
 class LocalComm(_Messages):
     """The communicator of a rank of `local`; only the thread of this rank may use it.
 
-    It has the blocking collectives of `pycoll.Comm`, with ``algorithm=``.  Messages are as in mpi4py: arrays, lists of an
-    array and its datatype, or objects.  The functions of pycoll take it as ``comm=``.
+    It has the blocking collectives of `pycoll.Comm`, with ``algorithm=``.  Messages are as in mpi4py: arrays, lists of
+    an array and its datatype, or objects.  The functions of pycoll take it as ``comm=``.
     """
 
     def __init__(self, rank: int, queues: _Queues) -> None:
