@@ -271,33 +271,33 @@ class LocalComm(_Messages):
         """The number of ranks."""
         return self.size
 
-    # the methods of `pycoll.Comm`, which call `run_call` and `_objects`
-    Barrier = BlockingMethods.Barrier
-    Bcast = BlockingMethods.Bcast
-    Scatter = BlockingMethods.Scatter
-    Scatterv = BlockingMethods.Scatterv
-    Gather = BlockingMethods.Gather
-    Gatherv = BlockingMethods.Gatherv
-    Allgather = BlockingMethods.Allgather
-    Allgatherv = BlockingMethods.Allgatherv
-    Alltoall = BlockingMethods.Alltoall
-    Alltoallv = BlockingMethods.Alltoallv
-    Reduce = BlockingMethods.Reduce
-    Allreduce = BlockingMethods.Allreduce
-    Reduce_scatter = BlockingMethods.Reduce_scatter
-    Reduce_scatter_block = BlockingMethods.Reduce_scatter_block
-    Scan = BlockingMethods.Scan
-    Exscan = BlockingMethods.Exscan
-    barrier = ObjectMethods.barrier
-    bcast = ObjectMethods.bcast
-    scatter = ObjectMethods.scatter
-    gather = ObjectMethods.gather
+    # the methods of `pycoll.Comm`, which call `_run` and `_objects`; Any, because their `self` is another class
+    Barrier: Any = BlockingMethods.Barrier
+    Bcast: Any = BlockingMethods.Bcast
+    Scatter: Any = BlockingMethods.Scatter
+    Scatterv: Any = BlockingMethods.Scatterv
+    Gather: Any = BlockingMethods.Gather
+    Gatherv: Any = BlockingMethods.Gatherv
+    Allgather: Any = BlockingMethods.Allgather
+    Allgatherv: Any = BlockingMethods.Allgatherv
+    Alltoall: Any = BlockingMethods.Alltoall
+    Alltoallv: Any = BlockingMethods.Alltoallv
+    Reduce: Any = BlockingMethods.Reduce
+    Allreduce: Any = BlockingMethods.Allreduce
+    Reduce_scatter: Any = BlockingMethods.Reduce_scatter
+    Reduce_scatter_block: Any = BlockingMethods.Reduce_scatter_block
+    Scan: Any = BlockingMethods.Scan
+    Exscan: Any = BlockingMethods.Exscan
+    barrier: Any = ObjectMethods.barrier
+    bcast: Any = ObjectMethods.bcast
+    scatter: Any = ObjectMethods.scatter
+    gather: Any = ObjectMethods.gather
     allgather: Any = ObjectMethods.allgather
-    alltoall = ObjectMethods.alltoall
-    reduce = ObjectMethods.reduce
-    allreduce = ObjectMethods.allreduce
-    scan = ObjectMethods.scan
-    exscan = ObjectMethods.exscan
+    alltoall: Any = ObjectMethods.alltoall
+    reduce: Any = ObjectMethods.reduce
+    allreduce: Any = ObjectMethods.allreduce
+    scan: Any = ObjectMethods.scan
+    exscan: Any = ObjectMethods.exscan
 
     def _run(
         self, number: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any, algorithm: Any, recvcounts: Any = None

@@ -194,6 +194,16 @@ def tools() -> None:
     assert seconds > 0 and simulated.ends.shape == (4,)
 
 
+def in_one_process() -> None:
+    def program(comm: pycoll.LocalComm) -> float:
+        comm.Allreduce(np.ones(3), total := np.empty(3), algorithm="ring")
+        size: int = comm.Get_size()
+        return float(total[0]) - size
+
+    results: list[float] = pycoll.local(program, ranks=3)
+    assert results == [0.0] * 3
+
+
 def errors() -> None:
     """Catch the exceptions that collectives raise."""
     try:
@@ -216,6 +226,7 @@ if __name__ == "__main__":
     messages()
     communicators()
     tools()
+    in_one_process()
     errors()
     if RANK == 0:
         print("all public names used")
