@@ -21,7 +21,6 @@ from .arguments.mpi_arguments import read
 from .base.numbers import check_positive
 from .compiler.program import BLOCKING
 from .core import NoFront
-from .runtime.by_reference import parts
 from .runtime.dispatch import Call, check_root, prepare
 from .runtime.executable import run_all
 from .runtime.objects import Objects
@@ -198,14 +197,15 @@ class _Queues:
 
 
 class _Channel:
-    """What `pycoll.runtime.dispatch.prepare` needs to know of a communicator."""
+    """What `pycoll.runtime.dispatch` needs to know of a communicator, whose messages `comm` sends."""
 
     slots = tuned = mailboxes = None
     registers = near = False
     nonblocking = True  # so that nothing is left to MPI
+    by_reference = True
 
-    def __init__(self, size: int) -> None:
-        self.size, self.facts, self.choices = size, CommFacts((0,) * size), Choices()
+    def __init__(self, comm: _Messages) -> None:
+        self.comm, self.size, self.facts, self.choices = comm, comm.size, CommFacts((0,) * comm.size), Choices()
 
     def check_usable(self) -> None:
         """Do nothing: it is."""
@@ -256,9 +256,8 @@ class LocalComm(_Messages):
 
     def __init__(self, rank: int, queues: _Queues) -> None:
         super().__init__(rank, queues, False)
-        self._inner = _Messages(rank, queues, True)
-        self._channel, self._front = _Channel(queues.size), NoFront()
-        self._objects = _Objects(self, self._channel)
+        self._channel, self._front = _Channel(_Messages(rank, queues, True)), NoFront()
+        self._objects = _Objects(self)
 
     def __repr__(self) -> str:
         return f"<LocalComm: rank {self.rank} of {self.size}>"
@@ -310,18 +309,7 @@ class LocalComm(_Messages):
         prepared = prepare(call, self._channel)  # type: ignore[arg-type]
         if prepared.native:
             raise ValueError("algorithm='native': ranks in one process do not use MPI")
-        for load in prepared.buffers.before:
-            load()
-        key = prepared.key
-        if key.counts_missing:
-            sources = key.algorithm.count_sources(key.size, key.root)
-            mine = key.sends if key.algorithm.primitive.takes_all else key.recvs
-            rows = self.allgather([size for _, size in mine or ()])
-            key = key._replace(counts=tuple(size for source in sources for size in rows[source]))
-        delayed = run_all(parts(self._inner, key, prepared.buffers, prepared.operation, BLOCKING))  # type: ignore[arg-type]
-        for store in prepared.buffers.after:
-            store()
-        if delayed:
+        if delayed := run_all(prepared.body(prepared.executable)):
             raise delayed
         return prepared.buffers.result
 
@@ -373,8 +361,8 @@ class LocalComm(_Messages):
 class _Objects(Objects):
     """The collectives of objects between ranks in one process."""
 
-    def __init__(self, comm: LocalComm, channel: _Channel) -> None:
-        self._comm, self._channel, self._inner = comm, channel, comm._inner  # type: ignore[assignment]
+    def __init__(self, comm: LocalComm) -> None:
+        self._comm, self._channel = comm, comm._channel  # type: ignore[assignment]
         self._rank, self._size = comm.rank, comm.size
 
     def _check(self, root: Any = 0) -> None:
@@ -390,10 +378,10 @@ class _Objects(Objects):
     def _exchange(self, outgoing: list[list[np.ndarray]], incoming: list[list[np.ndarray]]) -> None:
         for to, arrays in enumerate(outgoing):
             for array in arrays if to != self._rank else ():
-                self._inner.Isend(array, to, BLOCKING)
+                self._channel.comm.Isend(array, to, BLOCKING)
         for source, arrays in enumerate(incoming):
             for array in arrays if source != self._rank else ():
-                self._inner.Irecv(array, source, BLOCKING).Wait()
+                self._channel.comm.Irecv(array, source, BLOCKING).Wait()
 
 
 def _array(buf: Any) -> np.ndarray:

@@ -19,7 +19,7 @@ from collections import defaultdict
 
 import pycoll
 
-from .base.command_line import Parser, alone, printed_once
+from .base.command_line import Parser, printed_once, runs_alone
 from .runtime import native
 from .runtime.gpu import cuda_aware
 from .runtime.host import why_not_shared, why_unusable
@@ -105,7 +105,7 @@ def belongs(launcher: str, library: str) -> bool:
 
 def problems() -> list[str]:
     """What is wrong with the installation of MPI, and what to do about it."""
-    found = [alone(MPI.COMM_WORLD.size)]
+    found = [runs_alone(MPI.COMM_WORLD.size)]
     vendor, _ = MPI.get_vendor()
     if (vendor == "Open MPI") != native.library().startswith("Open MPI"):
         found.append(

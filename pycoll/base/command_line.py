@@ -70,7 +70,7 @@ def exit_once(message: str) -> NoReturn:
     sys.exit(1)
 
 
-def alone(ranks: int, environment: Mapping[str, str] = os.environ) -> str:
+def runs_alone(ranks: int, environment: Mapping[str, str] = os.environ) -> str:
     """Why COMM_WORLD has only one rank although a launcher has started several processes; empty if it has not."""
     names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PALS_SIZE"]
     if "SLURM_STEP_ID" in environment:  # srun has started this process; the script of a job has the variables, too

@@ -505,12 +505,9 @@ cdef class ObjectMessages(ObjectCollectives):
         if reads:
             for other in range(end):
                 found.append(get(<Entry *>(entries + other * SENT), 0))
-            if self.kept or has_parcels(found):
-                self.follow(GATHER if what == REDUCE else collective, count, root, found)
-            return found
-        if self.kept:
-            self.follow(GATHER, count, root, found)
-        return None
+        if self.kept or has_parcels(found):
+            self.follow(GATHER if what == REDUCE else collective, count, root, found)
+        return found if reads else None
 
     cdef bint ran(self, number, send, recv, root) except -1:
         """Run a collective by the plan of the front; the exception of a signal handler is raised later."""

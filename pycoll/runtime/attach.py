@@ -15,7 +15,7 @@ from mpi4py import MPI
 from .. import core
 from ..arguments.device_arrays import gpu_possible
 from ..base import hooks, settings
-from ..base.command_line import alone
+from ..base.command_line import runs_alone
 from ..base.errors import CollectiveTimeout, CommunicatorLimit, MismatchError, WrongCommunicator
 from ..base.numbers import ranks_named
 from ..base.user_warnings import warn
@@ -240,7 +240,7 @@ def _register(comm: MPI.Intracomm, private: MPI.Intracomm, facts: CommFacts, cho
 
 @cache
 def _warn_if_alone() -> None:
-    _warn(alone(MPI.COMM_WORLD.size))
+    _warn(runs_alone(MPI.COMM_WORLD.size))
 
 
 @cache

@@ -18,7 +18,7 @@ from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address
 from ..arguments.memory_kinds import HOST, Memory
 from ..arguments.ops import Operation
-from ..base import hooks
+from ..base import hooks, settings
 from ..base.errors import CollectiveInterrupted, RankFailed, with_hint
 from ..compiler.program import BLOCKING, Program, is_native
 from ..selection.choices import Choices
@@ -62,6 +62,11 @@ class Channel:
     def size(self) -> int:
         """The number of ranks."""
         return self.facts.size
+
+    @property
+    def by_reference(self) -> bool:
+        """Whether the reference executor runs calls in host memory."""
+        return settings.EXECUTOR == "reference"
 
     @property
     def near(self) -> bool:

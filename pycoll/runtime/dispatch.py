@@ -114,7 +114,7 @@ class Prepared:
     @property
     def by_reference(self) -> bool:
         """Whether the reference executor runs it."""
-        return settings.EXECUTOR == "reference" and self.buffers.memory is HOST and not self.native
+        return self.channel.by_reference and self.buffers.memory is HOST and not self.native
 
     @property
     def one_part(self) -> bool:
@@ -254,10 +254,7 @@ class Prepared:
         if self.key.counts_missing:  # ranks that forward blocks of others first get their lengths
             yield from self._exchange_counts()
         if self.by_reference:
-            from . import by_reference
-
-            given = self.key, self.buffers, self.operation, self.bind.tag()
-            yield from by_reference.parts(self.channel.comm, *given)
+            yield from self._rounds(self.key, self.buffers, self.operation)
         else:
             yield executable()
         for store in self.buffers.after:
@@ -283,6 +280,11 @@ class Prepared:
         executable = self.executable()
         return self.task(lambda: self.body(lambda: executable))
 
+    def _rounds(self, key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None) -> Iterator[Executable]:
+        from . import by_reference
+
+        return by_reference.parts(self.channel.comm, key, buffers, operation, self.bind.tag())
+
     def _exchange_counts(self) -> Iterator[Executable]:
         sources = self.key.algorithm.count_sources(self.key.size, self.key.root)
         table = np.zeros((len(sources), self.key.size), f"i{COUNT_BYTES}")
@@ -290,7 +292,11 @@ class Prepared:
             places = self.key.sends if self.key.algorithm.primitive.takes_all else self.key.recvs
             table[sources.index(self.key.rank)] = [size for _, size in places or ()]
         buffers = CheckedBuffers(None, table, 0, table.dtype, True, None)
-        yield self.bind(compiled(self.key._replace(sends=(), recvs=())), buffers, None)
+        key = self.key._replace(sends=(), recvs=())
+        if self.by_reference:
+            yield from self._rounds(key, buffers, None)
+        else:
+            yield self.bind(compiled(key), buffers, None)
         self.key = self.key._replace(counts=tuple(map(int, table.reshape(-1))))
 
 

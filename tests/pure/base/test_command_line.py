@@ -2,7 +2,7 @@
 
 import pytest
 
-from pycoll.base.command_line import alone
+from pycoll.base.command_line import runs_alone
 
 
 @pytest.mark.parametrize(
@@ -20,5 +20,5 @@ from pycoll.base.command_line import alone
     ],
 )
 def test_alone(ranks, environment, named):
-    text = alone(ranks, environment)
+    text = runs_alone(ranks, environment)
     assert named in text and bool(text) == bool(named)
