@@ -7,7 +7,7 @@ for training steps, it is the size of the parameters.  ``gloo / pycoll`` above 1
 
 from __future__ import annotations
 
-from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
+from pycoll.base.mpi import MPI, ranks_of_host  # first, because it says if there is no MPI library
 
 # isort: split
 import argparse
@@ -115,10 +115,9 @@ def record(point: Point, times: dict[str, np.ndarray]) -> dict[str, Any]:
 
 def share_cores(comm: MPI.Intracomm) -> None:
     """Limit each rank to its share of the cores of its host, unless the user has set the number of threads."""
-    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    sharing = len(ranks_of_host(comm))
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // host.size))
-    host.Free()
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // sharing))
 
 
 def main(argv: list[str]) -> int:

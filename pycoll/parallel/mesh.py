@@ -9,6 +9,8 @@ from mpi4py import MPI
 
 import pycoll
 
+from ..base.mpi import ranks_of_host
+
 _TAG = 1  # of the messages that create communicators
 
 
@@ -145,11 +147,5 @@ def _check(axes: dict[str, int], ranks: int) -> None:
 
 def _by_host(comm: MPI.Intracomm) -> list[int]:
     """The ranks, those of a host one after the other."""
-    host = _ranks_of_host(comm)
-    leaders = MPI.Intracomm(comm).allgather(host.bcast(comm.rank))
-    host.Free()
-    return sorted(range(comm.size), key=lambda rank: (leaders[rank], rank))
-
-
-def _ranks_of_host(comm: MPI.Intracomm) -> MPI.Intracomm:
-    return MPI.Intracomm(MPI.Intracomm(comm).Split_type(MPI.COMM_TYPE_SHARED))
+    firsts = MPI.Intracomm(comm).allgather(ranks_of_host(comm)[0])
+    return sorted(range(comm.size), key=lambda rank: (firsts[rank], rank))

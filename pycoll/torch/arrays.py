@@ -63,9 +63,9 @@ def as_array(tensor: torch.Tensor) -> Any:
 
     A tensor on a GPU is returned as it is, because pycoll reads its `__cuda_array_interface__`.
     """
-    if tensor.is_cuda:
-        return tensor.detach() if tensor.dtype != torch.bfloat16 else tensor.detach().view(torch.int16)
     code = _CODES.get(tensor.dtype)
+    if tensor.is_cuda:
+        return tensor.detach() if code else tensor.detach().reshape(-1).view(torch.uint8)
     if code is None:
         return np.asarray(_Memory(tensor, tensor.nbytes, "|u1"))
     array = np.asarray(_Memory(tensor, tensor.numel(), code))

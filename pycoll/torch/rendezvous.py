@@ -13,6 +13,7 @@ import torch.distributed
 from mpi4py import MPI
 from torch.distributed.constants import default_pg_timeout
 
+from ..base.mpi import ranks_of_host
 from .children import check_rank, is_child
 
 CONNECT_SECONDS = 5.0  # how long a rank tries one address of rank 0
@@ -34,29 +35,29 @@ def set_variables() -> None:
     Each initialization needs a port of its own: a rank may initialize again while others still use the first store.
     """
     world = MPI.COMM_WORLD
-    host = MPI.Intracomm(world.Split_type(MPI.COMM_TYPE_SHARED))
-    address, port = _meeting_point(world, host)
+    here = ranks_of_host(world)
+    address, port = _meeting_point(world, here)
     given = {"MASTER_ADDR": address, "MASTER_PORT": port, "RANK": world.rank, "WORLD_SIZE": world.size}
-    for name, value in {**given, "LOCAL_RANK": host.rank, "LOCAL_WORLD_SIZE": host.size}.items():
+    for name, value in {**given, "LOCAL_RANK": here.index(world.rank), "LOCAL_WORLD_SIZE": len(here)}.items():
         if os.environ.get(name) == _set.get(name):
             os.environ[name] = _set[name] = str(value)
-    host.Free()
 
 
 def _meet(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[tuple[Any, int, int]]:
     """Yield the store, the rank and the number of ranks for ``mpi://``.  Collective over COMM_WORLD."""
     check_rank()
     world = MPI.COMM_WORLD
-    host = MPI.Intracomm(world.Split_type(MPI.COMM_TYPE_SHARED))
-    address, port = _meeting_point(world, host)
-    host.Free()
+    address, port = _meeting_point(world, ranks_of_host(world))
     yield torch.distributed.TCPStore(address, port, world.size, world.rank == 0, timeout), world.rank, world.size
     raise RuntimeError("mpi:// cannot change the number of ranks")
 
 
-def _meeting_point(comm: MPI.Intracomm, host: MPI.Intracomm) -> tuple[str, int]:
-    """Return an address of rank 0 that this rank can reach, and a port that is free there.  Collective over `comm`."""
-    one_host = comm.allreduce(host.size == comm.size, MPI.LAND)
+def _meeting_point(comm: MPI.Intracomm, here: list[int]) -> tuple[str, int]:
+    """Return an address of rank 0 that this rank can reach, and a port that is free there.  Collective over `comm`.
+
+    `here` are the ranks on the host of this rank.
+    """
+    one_host = len(here) == comm.size  # on all ranks, or on none
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("", 0))

@@ -7,6 +7,8 @@ from mpi4py import MPI
 
 import pycoll
 
+from ...base.mpi import ranks_of_host
+
 
 class Roles:
     """The ranks of the servers and of each worker, and the role of this rank.
@@ -25,9 +27,7 @@ class Roles:
         self.works = comm.rank < working
         first = comm.rank  # the first rank of the worker that this rank belongs to
         if ranks_per_worker == "host":
-            host = MPI.Intracomm(comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
-            first = pycoll.bcast(np.array([comm.rank]), comm=host)[0]
-            host.Free()
+            first = ranks_of_host(comm)[0]
         elif self.works:
             first = comm.rank - comm.rank % int(ranks_per_worker)
         firsts = pycoll.allgather(np.array([first]), comm=comm).reshape(-1)[:working]

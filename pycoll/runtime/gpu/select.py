@@ -41,17 +41,14 @@ def select_device(comm: MPI.Intracomm | None = None) -> int:
     ranks share them as evenly as possible, and a RuntimeWarning is issued.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
-    host = MPI.Intracomm(comm).Split_type(MPI.COMM_TYPE_SHARED)
-    seen = host.allgather(visible_gpus())
-    rank = host.rank
-    host.Free()
+    seen, rank = MPI.Intracomm(comm).allgather(visible_gpus()), comm.rank
     chosen: int | None = share_out(seen)[rank]
     if chosen is None:
         limit = os.environ.get("CUDA_VISIBLE_DEVICES")
-        raise RuntimeError(f"rank {comm.rank} sees no GPU (CUDA_VISIBLE_DEVICES={limit})")
+        raise RuntimeError(f"rank {rank} sees no GPU (CUDA_VISIBLE_DEVICES={limit})")
     together = sum(1 for other in share_out(seen, names=True) if other == seen[rank][chosen])
     if together > 1:
-        warn(f"{together} ranks share GPU {chosen} of rank {comm.rank}")
+        warn(f"{together} ranks share GPU {chosen} of rank {rank}")
     _cupy().cuda.Device(chosen).use()
     return chosen
 
@@ -64,17 +61,17 @@ def _cupy() -> Any:
 
 
 def visible_gpus() -> list[str]:
-    """The PCI bus ids of the GPUs that this process sees, in the order of their numbers."""
+    """The host and the PCI bus ids of the GPUs that this process sees, in the order of their numbers."""
     runtime = _cupy().cuda.runtime
     try:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError:  # there is none, or no driver
         count = 0
-    return [runtime.deviceGetPCIBusId(number) for number in range(count)]
+    return [f"{MPI.Get_processor_name()} {runtime.deviceGetPCIBusId(number)}" for number in range(count)]
 
 
 def share_out(seen: Sequence[Sequence[str]], names: bool = False) -> list[Any]:
-    """For each rank of a host, the number (or the name) of one of the GPUs that it sees; None if it sees none.
+    """For each rank, the number (or the name) of one of the GPUs that it sees; None if it sees none.
 
     In rank order, each rank takes the GPU that the fewest ranks have taken.
     """
