@@ -18,7 +18,7 @@ from pycoll.base.progress_bar import progress_bar
 from pycoll.tune.environment import environment
 from pycoll.tune.timing import shares
 
-from .gpu import gpu_environment, on_gpu, path_environment
+from .device import gpu_environment, on_gpu, path_environment
 from .machine import alone, crowded, disturbed
 from .measure import measure, points
 from .options import parse
