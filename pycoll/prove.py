@@ -6,12 +6,15 @@ algorithm is wrong, the exit status is 1, and the output gives the reason: which
 contribution is missing.  The exit status is also 1 if a docstring lacks a formula, or has one that disagrees with the
 counts; then the counts are printed.  Ranks are counted from 0, and rounds from 1: round 3 of a rank is the third one
 that it yields.
+
+--steps prints what one rank does, instead of a proof: its messages, copies and combinations, one in each line.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import json
 import multiprocessing
 import os
 import sys
@@ -22,12 +25,15 @@ from typing import Any, NamedTuple
 
 from .base.command_line import Parser, in_words, until_the_reader_ends
 from .base.progress_bar import progress_bar
+from .compiler.blocks import ProgramKey, compiled
+from .compiler.listing import Listing, listing
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.costs import count, disagreements, missing_lines
 from .schedule.own_file import load, problem, registered
 from .schedule.registry import PRIMITIVES, Algorithm, Hosts, algorithms_of
 
 SIZES = [*range(1, 18), 23, 32]
+MOST = 1 << 62  # bytes of a message, which is not cut into segments
 SMALL = 9  # the largest number of ranks for which every root and several numbers of segments are tried
 
 
@@ -170,7 +176,27 @@ def parser() -> Parser:
     options.add_argument("--all", action="store_true", help="prove every algorithm of every primitive")
     options.add_argument("-n", "--ranks", type=sizes, default=SIZES, help="numbers of ranks (default: 1-17,23,32)")
     options.add_argument("--file", type=Path, help="prove the algorithms of this file, named after its primitive")
+    steps = options.add_argument_group("instead of a proof")
+    steps.add_argument("--steps", type=int, metavar="RANKS", help="print the steps of one rank out of so many")
+    steps.add_argument("--rank", type=int, default=0, help="the rank (%(default)s); rank 0 is the root")
+    steps.add_argument("--bytes", type=int, help="the size of the vector, or of a block (8 times the number of ranks)")
+    steps.add_argument("--json", action="store_true", help="print the steps as JSON")
     return options
+
+
+def steps_of(algorithm: Algorithm, size: int, rank: int, nbytes: int | None) -> Listing:
+    """The steps of one rank, in blocks of bytes; ValueError if there is no such rank or length."""
+    if size < 1 or not 0 <= rank < size:
+        raise ValueError(f"--rank {rank} is not one of {size} ranks")
+    nbytes = 8 * size if nbytes is None else nbytes
+    if nbytes < 0:
+        raise ValueError(f"--bytes {nbytes} is negative")
+    number = 2 if algorithm.pipelined else 1
+    if wrong := problem(algorithm, size, 0, number, None):
+        raise ValueError(f"{algorithm} is wrong: {wrong}")
+    counts = (nbytes,) * (size * len(algorithm.count_sources(size, 0)))
+    key = ProgramKey(algorithm, rank, size, 0, nbytes, 1, False, number, MOST, counts=counts)
+    return listing(f"{algorithm}, rank {rank} of {size}, {nbytes} bytes:", compiled(key))
 
 
 def chosen(options: Any) -> list[tuple[str, str]]:
@@ -193,8 +219,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = grammar.parse_args(argv)
     try:
         names = chosen(options)
+        if options.steps is None:
+            steps = None
+        elif len(names) == 1:
+            steps = steps_of(find_schedule(*names[0]), options.steps, options.rank, options.bytes)
+        else:
+            raise ValueError("--steps needs one algorithm, for example: allreduce ring --steps 4")
     except (OSError, ValueError) as error:
         grammar.error(in_words(error))
+    if steps:
+        print(json.dumps(steps.as_json(), indent=1) if options.json else steps)
+        return 0
     if not names:
         grammar.error(f"--file {options.file} registers no algorithm of {options.primitive}")
     reports = examine_all(names, options.ranks, options.file)

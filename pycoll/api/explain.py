@@ -8,13 +8,19 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ..arguments.ops import OpName, resolve
+from ..arguments.ops import Operation, OpName, resolve
+from ..compiler.blocks import compiled
+from ..compiler.listing import Listing, listing, slot_listing
+from ..compiler.slots import slot_program
+from ..runtime import native
 from ..runtime.attach import attach, tuning_state
-from ..runtime.dispatch import native_is_same
+from ..runtime.bind import with_division
+from ..runtime.channel import Channel
+from ..runtime.dispatch import check_root, native_is_same, program_key
 from ..runtime.sharing import can_share, uses_registered
 from ..runtime.slots import serves
-from ..schedule.registry import PRIMITIVES, algorithms_of, find
-from ..selection.select import SelectionKey, registered_limit, select
+from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, algorithms_of, find
+from ..selection.select import Choice, SelectionKey, registered_limit, select
 from ..selection.tuning_file import Candidate
 
 
@@ -52,6 +58,8 @@ class Explanation:
         The tuning file in use, or why there is none.
     seconds : dict of Candidate to float
         The measured time of each candidate; empty without a tuning file.
+    steps : Listing or None
+        What this rank does, step by step, if it was asked for; ``steps.as_json()`` returns it for `json.dump`.
     """
 
     primitive: str
@@ -67,6 +75,7 @@ class Explanation:
     registered_reason: str
     tuning: str
     seconds: dict[Candidate, float]
+    steps: Listing | None = None
 
     def __str__(self) -> str:
         where = f"{self.ranks} ranks on {self.hosts} host{'s' * (self.hosts > 1)}"
@@ -80,6 +89,7 @@ class Explanation:
         lines.append(f"tuning: {self.tuning}")
         for candidate, seconds in sorted(self.seconds.items(), key=lambda item: item[1]):
             lines.append(f"  {candidate!s:24} {seconds * 1e6:10.1f} us")
+        lines += [str(self.steps)] if self.steps else []
         return "\n".join(lines)
 
 
@@ -91,6 +101,8 @@ def explain(
     op: MPI.Op | OpName = MPI.SUM,
     dtype: Any = np.float32,
     algorithm: str | None = None,
+    root: int = 0,
+    steps: bool = False,
 ) -> Explanation:
     """Return the algorithm that a blocking call would run, and why; nothing is run.
 
@@ -111,6 +123,10 @@ def explain(
         The dtype of a reduction.
     algorithm : str, optional
         The algorithm that the call names.
+    root : int, default 0
+        The root of a rooted collective.
+    steps : bool, default False
+        Whether to list what this rank does, for buffers in host memory and blocks of equal length.
 
     Returns
     -------
@@ -122,7 +138,7 @@ def explain(
     TypeError
         For an `nbytes` that is not an integer.
     ValueError
-        If the primitive or the algorithm is unknown, or `nbytes` is negative.
+        If the primitive or the algorithm is unknown, `nbytes` is negative, or `root` is not a rank.
     """
     algorithms_of(primitive)
     if not isinstance(nbytes, int | np.integer):
@@ -130,12 +146,13 @@ def explain(
     if nbytes < 0:
         raise ValueError(f"nbytes={nbytes} is negative")
     channel = attach(comm)
+    check_root(root, channel.size)
     operation = resolve(op) if PRIMITIVES[primitive].reduces else None
     commutative = operation is None or operation.commutative
-    native = native_is_same(channel, primitive, nbytes, np.dtype(dtype), operation)
+    same = native_is_same(channel, primitive, nbytes, np.dtype(dtype), operation)
     registered, tuned = can_share(channel, primitive, operation), channel.tuned
     in_slots = serves(channel, primitive, np.dtype(dtype), operation)
-    key = SelectionKey(primitive, nbytes, commutative, native, registered=registered, slots=in_slots)
+    key = SelectionKey(primitive, nbytes, commutative, same, registered=registered, slots=in_slots)
     choice = select(algorithm, key, channel.facts, channel.choices, tuned)
     limit, source = registered_limit(primitive, tuned) if registered else (None, "")
     return Explanation(
@@ -149,4 +166,31 @@ def explain(
         source,
         tuning_state(channel),
         tuned.times(primitive, nbytes) if tuned else {},
+        _steps(channel, choice, find(primitive, choice.algorithm), nbytes, np.dtype(dtype), operation, root)
+        if steps
+        else None,
     )
+
+
+def _steps(
+    channel: Channel,
+    choice: Choice,
+    chosen: Algorithm,
+    nbytes: int,
+    dtype: np.dtype,
+    operation: Operation | None,
+    root: int,
+) -> Listing:
+    """What this rank does in a call on contiguous buffers."""
+    mean = bool(operation and operation.mean)
+    key = program_key(channel, chosen, choice, nbytes, dtype.itemsize if operation else 1, root)
+    where = f"rank {key.rank} of {key.size}"
+    if choice.slots:
+        return slot_listing(f"{chosen.primitive.name} in slots, {where}:", slot_program(key, mean))
+    if chosen.name == NATIVE:
+        return listing(f"{chosen}, {where}:", native.program(key, "blocking"))
+    if key.counts_missing:  # of blocks with equal lengths
+        rows = len(chosen.count_sources(key.size, key.root))
+        key = key._replace(counts=(nbytes,) * (rows * key.size))
+    program = compiled(key)
+    return listing(f"{chosen}, {where}:", with_division(program, nbytes) if mean else program)

@@ -30,12 +30,13 @@ _BYTE = np.dtype(np.uint8)
 def lowered(program: Program, buffers: CheckedBuffers, operation: Operation | None) -> Program:
     """The program for the kind of memory of the buffers, with a division at the end if the operation is a mean."""
     if operation and operation.mean and buffers.recv is not None and buffers.count:
-        program = _with_division(program, buffers.count * buffers.dtype.itemsize)
+        program = with_division(program, buffers.count * buffers.dtype.itemsize)
     return buffers.memory.lowered(program)
 
 
 @lru_cache(maxsize=512)
-def _with_division(program: Program, nbytes: int) -> Program:
+def with_division(program: Program, nbytes: int) -> Program:
+    """The program with a division of the receive buffer at the end."""
     return replace(program, steps=[*program.steps, Divide(Region(RECV, 0, nbytes))])
 
 

@@ -406,35 +406,45 @@ def _program_key(
 ) -> ProgramKey:
     # data that is only moved is moved as bytes, so that all ranks cut it alike, whatever its dtype
     itemsize = buffers.dtype.itemsize if operation else 1
-    length = buffers.count * buffers.dtype.itemsize // itemsize
+    nbytes = buffers.count * buffers.dtype.itemsize
+    key = program_key(channel, chosen, choice, nbytes, itemsize, int(call.root))
+    return key._replace(
+        length=0 if buffers.sends or buffers.recvs else key.length,
+        in_place=buffers.in_place,
+        longest=_longest(channel, buffers, key, nbytes),
+        sends=buffers.sends,
+        recvs=buffers.recvs,
+    )
+
+
+def program_key(
+    channel: Channel, chosen: Algorithm, choice: Choice, nbytes: int, itemsize: int, root: int
+) -> ProgramKey:
+    """The key of a call with blocks of equal length, in two buffers in host memory."""
     several = channel.facts.host_count > 1
     return ProgramKey(
         algorithm=chosen,
-        rank=call.comm.rank,
+        rank=channel.comm.rank,
         size=channel.size,
-        root=int(call.root) if chosen.primitive.rooted else 0,
-        length=0 if buffers.sends or buffers.recvs else length,
+        root=root if chosen.primitive.rooted else 0,
+        length=nbytes // itemsize,
         itemsize=itemsize,
-        in_place=buffers.in_place,
-        segments=settings.segments(length * itemsize, several, choice.segment) if chosen.pipelined else 1,
-        longest=_longest(channel, buffers, chosen, choice, length * itemsize),
-        sends=buffers.sends,
-        recvs=buffers.recvs,
+        in_place=False,
+        segments=settings.segments(nbytes, several, choice.segment) if chosen.pipelined else 1,
+        longest=settings.longest(several, None if chosen.pipelined else choice.segment),
         hosts=channel.facts.hosts if chosen.knows_hosts else None,
     )
 
 
-def _longest(channel: Channel, buffers: CheckedBuffers, chosen: Algorithm, choice: Choice, nbytes: int) -> int:
+def _longest(channel: Channel, buffers: CheckedBuffers, key: ProgramKey, nbytes: int) -> int:
     """The longest message, which all ranks must cut alike.
 
     It depends on the memory of the buffers only where ranks rarely differ in this: not where one rank is the root.
     """
-    several = channel.facts.host_count > 1
-    usual = settings.longest(several, None if chosen.pipelined else choice.segment)
     on_host = is_host(buffers.send) and is_host(buffers.recv)
-    if on_host or chosen.primitive.rooted or nbytes <= usual or not channel.facts.direct:
-        return usual
-    return settings.longest_on_gpu(several)
+    if on_host or key.algorithm.primitive.rooted or nbytes <= key.longest or not channel.facts.direct:
+        return key.longest
+    return settings.longest_on_gpu(channel.facts.host_count > 1)
 
 
 def _algorithm(

@@ -1,5 +1,6 @@
 """``python -m pycoll.prove``: its reports on correct schedules, and on wrong ones, each with a different defect."""
 
+import json
 import subprocess
 import sys
 
@@ -46,6 +47,34 @@ def test_a_deadlock_names_its_cycle():
 def test_only_some_ranks_are_told_of_when_many_wait():
     lines = words("allgather", send_first, 20).splitlines()
     assert len(lines) == 10 and lines[-1] == "  ... and 12 more ranks wait"
+
+
+def prove_command(*arguments):
+    command = [sys.executable, "-m", "pycoll.prove", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+
+def test_steps_of_a_rank():
+    done = prove_command("allgather", "ring", "--steps", "3", "--rank", "2", "--bytes", "4")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("allgather.ring, rank 2 of 3, 4 bytes:\n  0  receive recvbuf[4:8] from rank 1")
+    found = json.loads(prove_command("allgather", "ring", "--steps", "3", "--json").stdout)
+    assert [step["do"] for step in found["steps"]].count("send") == 2
+
+
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        (["allreduce", "--steps", "4"], "--steps needs one algorithm"),
+        (["allreduce", "ring", "--steps", "4", "--rank", "4"], "--rank 4 is not one of 4 ranks"),
+        (["allreduce", "ring", "--steps", "0"], "--rank 0 is not one of 0 ranks"),
+        (["allreduce", "ring", "--steps", "2", "--bytes", "-1"], "--bytes -1 is negative"),
+        (["allreduce", "native", "--steps", "2"], "native' has no schedule"),
+    ],
+)
+def test_steps_that_cannot_be_listed(arguments, error):
+    done = prove_command(*arguments)
+    assert done.returncode == 2 and error in done.stderr and "Traceback" not in done.stderr
 
 
 def without_yield(rank, size):

@@ -1,0 +1,66 @@
+"""pycoll.explain: the steps of this rank."""
+
+import json
+
+import pytest
+
+import pycoll
+from tests.mpi.native import RANK, SIZE
+
+pytestmark = pytest.mark.mpi
+
+
+def steps(primitive, **options):
+    found = pycoll.explain(primitive, steps=True, **options)
+    assert str(found).endswith(str(found.steps))
+    return found.steps.as_json()["steps"]
+
+
+def test_steps_of_a_named_algorithm():
+    found = steps("allreduce", nbytes=8 * SIZE, algorithm="ring")
+    sent = [step for step in found if step["do"] == "send"]
+    assert [step["peer"] for step in sent] == [(RANK + 1) % SIZE] * 2 * (SIZE - 1)
+    assert [step["region"]["bytes"] for step in sent] == [8] * len(sent)
+    json.dumps(found)
+    assert pycoll.explain("allreduce", nbytes=8, algorithm="ring").steps is None
+
+
+def test_the_messages_are_those_of_a_call():
+    nbytes = 40 * SIZE
+    for name in ("ring", "recursive_doubling", "naive"):
+        with pycoll.traffic() as sent:
+            pycoll.allreduce(bytearray(nbytes), op="bor", algorithm=name)
+        listed = steps("allreduce", nbytes=nbytes, dtype="u1", op="bor", algorithm=name)
+        found = [step for step in listed if step["do"] == "send"]
+        assert len(found) == sent.messages
+        assert sum(step["region"]["bytes"] for step in found) == sent.nbytes
+
+
+def test_an_average_ends_with_a_division():
+    found = steps("allreduce", nbytes=64, op="avg", algorithm="recursive_doubling")
+    assert found[-1] == {"do": "divide", "region": {"buffer": "recvbuf", "start": 0, "bytes": 64}}
+
+
+def test_the_root_sends():
+    root = SIZE - 1
+    found = steps("bcast", nbytes=64, root=root, algorithm="naive")
+    assert sum(step["do"] == "send" for step in found) == (SIZE - 1 if RANK == root else 0)
+
+
+def test_blocks_of_different_lengths_are_listed_as_if_equal():
+    found = steps("allgatherv", nbytes=16, algorithm="ring")
+    assert sum(step["do"] == "receive" for step in found) == SIZE - 1
+
+
+def test_shared_memory_and_mpi():
+    explained = pycoll.explain("allreduce", nbytes=64, steps=True)
+    if explained.shared_memory:
+        assert "in slots, rank" in str(explained) and "send" not in {step["do"] for step in explained.steps.steps}
+    assert steps("allreduce", nbytes=64, algorithm="native") == [
+        {"do": "call MPI", "collective": "allreduce", "root": 0}
+    ]
+
+
+def test_a_root_that_does_not_exist():
+    with pytest.raises(ValueError, match=f"root={SIZE} is not a rank"):
+        pycoll.explain("bcast", nbytes=8, root=SIZE)
