@@ -40,7 +40,7 @@ PAUSE = 0.5  # seconds between two looks at a job, and until stacks are written
 ALIVE = "running", "stopped"
 
 
-class Place(NamedTuple):
+class CallState(NamedTuple):
     """Where a rank is on a communicator; times are in ns since 1970."""
 
     calls: int  # collectives called, including those in flight
@@ -59,7 +59,7 @@ class Rank(NamedTuple):
     host: str
     pid: int
     state: str  # "running", "stopped" by a signal, "ended" by itself, "killed", or "unknown" on another host
-    places: dict[str, Place]  # by the names of communicators; "" for those before their first call is complete
+    states: dict[str, CallState]  # by the names of communicators; "" for those before their first call is complete
     members: dict[str, tuple[int, ...]]  # the ranks of communicators, in COMM_WORLD
 
 
@@ -91,17 +91,17 @@ def _read_rank(directory: Path, path: Path) -> Rank:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     about = lines[0]
     names = {line["number"]: line["name"] for line in lines if "number" in line} | {0: ""}
-    positions = {"": 1} | {line["communicator"]: line["place"] for line in lines if "communicator" in line}
+    positions = {"": 1} | {line["communicator"]: line["slot"] for line in lines if "communicator" in line}
     members = {line["communicator"]: tuple(line["ranks"]) for line in lines if "communicator" in line}
     with places_path(directory, about["rank"]).open("rb") as file:
         numbers = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)).cast("q")
-    places = {}
+    states = {}
     for name, at in positions.items():
         turns, call, entered, waits, since = numbers[at : at + FIELDS]
         calls, inside = (turns + 1) // 2, turns % 2 == 1
         if name or inside:
-            places[name] = Place(calls, names.get(call, "?"), inside, entered, names.get(waits, "?"), since)
-    return Rank(about["rank"], about["ranks"], about["host"], about["pid"], _state(about, numbers[0]), places, members)
+            states[name] = CallState(calls, names.get(call, "?"), inside, entered, names.get(waits, "?"), since)
+    return Rank(about["rank"], about["ranks"], about["host"], about["pid"], _state(about, numbers[0]), states, members)
 
 
 def _state(about: dict[str, object], written: int) -> str:
@@ -123,8 +123,8 @@ def report(ranks: Sequence[Rank], at: int) -> str:
         parts.append(f"No files of {_listed(absent)}: they have called no collective, or their hosts write elsewhere.")
     by_name = defaultdict(list)
     for rank in ranks:
-        for name, place in rank.places.items():
-            by_name[name].append((rank, place))
+        for name, state in rank.states.items():
+            by_name[name].append((rank, state))
     for name, found in by_name.items():
         parts.append(_on_communicator(name, found, at))
     return "\n\n".join(parts)
@@ -137,40 +137,40 @@ def _counted(ranks: Sequence[Rank]) -> str:
     return ", ".join(f"{state}: {_listed(members)}" for state, members in states.items())
 
 
-def _on_communicator(name: str, found: Sequence[tuple[Rank, Place]], at: int) -> str:
+def _on_communicator(name: str, found: Sequence[tuple[Rank, CallState]], at: int) -> str:
     members = found[0][0].members.get(name, ())
     whole = members == tuple(range(found[0][0].ranks))
     title = "COMM_WORLD, or a duplicate" if whole else f"the communicator of {_listed(members)}"
     title = f"On {title} ({name}):" if name else "On a communicator in its first call:"
     rows = [
-        (rank.rank, place.calls if name else "", place.call, *_doing(place, at), rank.host, rank.state)
-        for rank, place in found
+        (rank.rank, state.calls if name else "", state.call, *_doing(state, at), rank.host, rank.state)
+        for rank, state in found
     ]
     table = tabulate(rows, ["rank", "calls", "last call", "where", "seconds", "host", "state"], floatfmt=".1f")
     return "\n".join([title, str(table), *_missing(found)])
 
 
-def _doing(place: Place, at: int) -> tuple[str, float]:
-    if place.waits:
-        return f"waits for {place.waits}", (at - place.since) / 1e9
-    return "in it" if place.inside else "after it", (at - place.entered) / 1e9
+def _doing(state: CallState, at: int) -> tuple[str, float]:
+    if state.waits:
+        return f"waits for {state.waits}", (at - state.since) / 1e9
+    return "in it" if state.inside else "after it", (at - state.entered) / 1e9
 
 
-def _missing(found: Sequence[tuple[Rank, Place]]) -> list[str]:
+def _missing(found: Sequence[tuple[Rank, CallState]]) -> list[str]:
     """Say who never came to the call in which others are."""
     lines = []
     by_call: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for rank, place in found:
-        by_call[place.calls][place.call].append(rank.rank)
+    for rank, state in found:
+        by_call[state.calls][state.call].append(rank.rank)
     last = max(by_call)
     for number, kinds in by_call.items():
         if len(kinds) > 1:
             what = ", ".join(f"{kind} on {_listed(members)}" for kind, members in kinds.items())
             lines.append(f"Call {number} is not the same collective on all ranks: {what}.")
     absent = defaultdict(list)  # the ranks that are in no call
-    for rank, place in found:
-        if place.calls < last and not place.inside and not place.waits:
-            absent[place.calls + 1].append(rank.rank)
+    for rank, state in found:
+        if state.calls < last and not state.inside and not state.waits:
+            absent[state.calls + 1].append(rank.rank)
     for number, members in absent.items():
         ranks, known = _listed(members), " or ".join(by_call.get(number, ()))
         lines.append(f"{ranks.capitalize()} never came to call {number}{known and f' ({known})'}.")

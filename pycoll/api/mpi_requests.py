@@ -62,21 +62,21 @@ def _all(requests: Sequence[AnyRequest], statuses: Statuses, objects: bool) -> l
 def _some(
     requests: Sequence[AnyRequest], statuses: Statuses, objects: bool, most: int | None = None
 ) -> tuple[list[int], list[Any]] | None:
-    """Test all active requests, until `most` are complete; return their places and objects, None without any."""
+    """Test all active requests, until `most` are complete; return their indices and objects, None without any."""
     active = [i for i, request in enumerate(requests) if is_active(request)]
     if not active:
         return None
     each = _of_each(statuses, len(active))
-    places: list[int] = []
+    indices: list[int] = []
     found: list[Any] = []
     for i in active:
-        complete, value = _tested(requests[i], each[len(places)], objects)
+        complete, value = _tested(requests[i], each[len(indices)], objects)
         if complete:
-            places.append(i)
+            indices.append(i)
             found.append(value)
-            if len(places) == most:
+            if len(indices) == most:
                 break
-    return places, found
+    return indices, found
 
 
 def _wait_for_some(
@@ -126,8 +126,8 @@ def _method(name: str) -> Callable[..., Any]:
         some = _wait_for_some(requests, _one(status), objects, 1)
         if some is None:
             _empty(status)
-        place, value = (some[0][0], some[1][0]) if some else (MPI.UNDEFINED, None)
-        return (place, value) if objects else place
+        index, value = (some[0][0], some[1][0]) if some else (MPI.UNDEFINED, None)
+        return (index, value) if objects else index
 
     def testany(requests: Any, status: MPI.Status | None = None) -> Any:
         progress()

@@ -56,43 +56,43 @@ def _noting(function: Callable[..., Any], name: str, method: bool) -> Callable[.
             return function(*args, **kwargs)
         comm = args[0] if method else kwargs.get("comm") or _world
         try:
-            place = channels[comm.handle].place
+            slot = channels[comm.handle].roll_slot
         except (AttributeError, KeyError, TypeError):  # a new communicator, or a wrong argument
-            place = 0
-        place, view = place or _place(roll, comm), roll.view
-        if view[place] & 1:  # the call is part of another one
+            slot = 0
+        slot, view = slot or _slot(roll, comm), roll.view
+        if view[slot] & 1:  # the call is part of another one
             return function(*args, **kwargs)
-        view[place + CALL] = roll.named(name)
-        view[place + ENTERED] = now()
-        view[place] += 1
+        view[slot + CALL] = roll.named(name)
+        view[slot + ENTERED] = now()
+        view[slot] += 1
         try:
             return function(*args, **kwargs)
         finally:
-            view[place] += 1
-            if place == roll.first:
+            view[slot] += 1
+            if slot == roll.first:
                 _move_first(roll, comm)
 
     return call
 
 
-def _place(roll: RollCall, comm: Any) -> int:
+def _slot(roll: RollCall, comm: Any) -> int:
     """The position of a communicator; `first` before its first call is complete."""
     channel = channels.get(getattr(comm, "handle", None))  # type: ignore[arg-type]
     if channel is None:
         return roll.first
-    if not channel.place:
+    if not channel.roll_slot:
         ident = identity(channel.comm)
-        channel.place = roll.add(ident.name, channel.comm.rank, ident.ranks)
-    return channel.place
+        channel.roll_slot = roll.add(ident.name, channel.comm.rank, ident.ranks)
+    return channel.roll_slot
 
 
 def _move_first(roll: RollCall, comm: Any) -> None:
     """Note the first call on a communicator where later calls are noted, now that it is known."""
-    place, view = _place(roll, comm), roll.view
-    if place != roll.first:
+    slot, view = _slot(roll, comm), roll.view
+    if slot != roll.first:
         for field in (CALL, ENTERED):
-            view[place + field] = view[roll.first + field]
-        view[place] += 2
+            view[slot + field] = view[roll.first + field]
+        view[slot] += 2
 
 
 def _noting_start(start: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -100,14 +100,14 @@ def _noting_start(start: Callable[[Any], None]) -> Callable[[Any], None]:
     def noting(request: Any) -> None:
         if (roll := _roll()) is None:
             return start(request)
-        view, place = roll.view, _place_of(roll, request)
-        view[place + CALL] = roll.named(_primitive(request))
-        view[place + ENTERED] = now()
-        view[place] += 1
+        view, slot = roll.view, _slot_of(roll, request)
+        view[slot + CALL] = roll.named(_primitive(request))
+        view[slot + ENTERED] = now()
+        view[slot] += 1
         try:
             return start(request)
         finally:
-            view[place] += 1
+            view[slot] += 1
 
     return noting
 
@@ -117,20 +117,20 @@ def _noting_wait(wait: Callable[..., bool]) -> Callable[..., bool]:
     def noting(request: Any, status: MPI.Status | None = None) -> bool:
         if (roll := _roll()) is None:
             return wait(request, status)
-        view, place = roll.view, _place_of(roll, request)
-        view[place + SINCE] = now()
-        view[place + WAITS] = roll.named(_primitive(request))
+        view, slot = roll.view, _slot_of(roll, request)
+        view[slot + SINCE] = now()
+        view[slot + WAITS] = roll.named(_primitive(request))
         try:
             return wait(request, status)
         finally:
-            view[place + WAITS] = 0
+            view[slot + WAITS] = 0
 
     return noting
 
 
-def _place_of(roll: RollCall, request: Any) -> int:
+def _slot_of(roll: RollCall, request: Any) -> int:
     channel = getattr(getattr(request, "task", None), "channel", None)
-    return (channel.place if channel else 0) or roll.first
+    return (channel.roll_slot if channel else 0) or roll.first
 
 
 def _primitive(request: Any) -> str:

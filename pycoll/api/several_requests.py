@@ -38,31 +38,31 @@ def waitall(requests: Sequence[AnyRequest]) -> list[Any]:
     CollectiveTimeout
         If a request takes longer than ``PYCOLL_TIMEOUT``.
     """
-    return [_wait(request, place, len(requests)) for place, request in enumerate(requests)]
+    return [_wait(request, index, len(requests)) for index, request in enumerate(requests)]
 
 
-def _wait(request: AnyRequest, place: int, count: int) -> Any:
+def _wait(request: AnyRequest, index: int, count: int) -> Any:
     if not is_of_mpi(request):
         if not hasattr(request, "wait"):
-            raise TypeError(f"requests[{place}] must be a request, not {request!r}")
+            raise TypeError(f"requests[{index}] must be a request, not {request!r}")
         return request.wait()
     outcome: list[tuple[bool, Any]] = [(False, None)]
 
     def done() -> bool:
-        outcome[0] = _tested(request, place)
+        outcome[0] = _tested(request, index)
         return outcome[0][0]
 
-    progress.until(done, "waitall", lambda: f"it waits for {awaited(request)} (request {place} of {count})")
+    progress.until(done, "waitall", lambda: f"it waits for {awaited(request)} (request {index} of {count})")
     return outcome[0][1]
 
 
-def _tested(request: AnyRequest, place: int) -> tuple[bool, Any]:
+def _tested(request: AnyRequest, index: int) -> tuple[bool, Any]:
     """The result of `test`; TruncatedMessage if a message is too long for its buffer."""
     try:
         return request.test()
     except MPI.Exception as error:
         if is_of_mpi(request):
-            check_length(error, f"the buffer of requests[{place}]")
+            check_length(error, f"the buffer of requests[{index}]")
         raise
 
 

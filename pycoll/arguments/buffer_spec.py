@@ -146,14 +146,14 @@ class BufferView:
     """The input or the output of a call: memory, the positions of its blocks in bytes, packing and unpacking."""
 
     array: Array
-    places: Extents
+    extents: Extents
     dtype: np.dtype | None  # of the elements, if they have a NumPy dtype
     load: list[Action] = field(default_factory=list)
     store: list[Action] = field(default_factory=list)
 
     def whole(self) -> Array:
         """The memory of contiguous blocks."""
-        start, end = self.places[0][0], sum(self.places[-1])
+        start, end = self.extents[0][0], sum(self.extents[-1])
         return self.array[start:end]
 
 
@@ -268,12 +268,12 @@ def _packed(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatype |
 
 def _packed_at(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatype) -> BufferView:
     """As `_packed`, with displacements in bytes."""
-    places = side_by_side([count * datatype.size for count, _ in listed])
+    extents = side_by_side([count * datatype.size for count, _ in listed])
     if buffer is not MPI.BOTTOM and not is_host(buffer):
-        return _packed_on_device(buffer, listed, datatype, places)
-    array = np.empty(sum(size for _, size in places), np.uint8)
-    view = BufferView(array, places, None)
-    for (count, displ), (start, size) in zip(listed, places):
+        return _packed_on_device(buffer, listed, datatype, extents)
+    array = np.empty(sum(size for _, size in extents), np.uint8)
+    view = BufferView(array, extents, None)
+    for (count, displ), (start, size) in zip(listed, extents):
         for pack, unpack in packing(buffer, displ, count, datatype, array[start : start + size]):
             view.load.append(pack)
             view.store.append(unpack)
@@ -281,7 +281,7 @@ def _packed_at(buffer: Any, listed: list[tuple[int, int]], datatype: MPI.Datatyp
 
 
 def _packed_on_device(
-    memory: Array, listed: list[tuple[int, int]], datatype: MPI.Datatype, places: Extents
+    memory: Array, listed: list[tuple[int, int]], datatype: MPI.Datatype, extents: Extents
 ) -> BufferView:
     """As `_packed_at`, on a GPU, byte by byte; MPI packs byte numbers on the host to find the origin of each byte."""
     numbers = np.arange(memory.size, dtype=np.int32 if memory.size < 1 << 31 else np.int64)
@@ -295,7 +295,7 @@ def _packed_on_device(
     origins = np.ascontiguousarray(np.stack(packed, axis=-1)).view(numbers.dtype).reshape(-1)
     array = allocate_like(memory, origins.shape, np.uint8)
     gather, scatter = device_copies.by_index(memory, array, origins)
-    return BufferView(array, places, None, [gather], [scatter, *finishing(array)])
+    return BufferView(array, extents, None, [gather], [scatter, *finishing(array)])
 
 
 def read_view_w(name: str, spec: Any, blocks: int, writable: bool) -> BufferView:
@@ -322,16 +322,16 @@ def read_view_w(name: str, spec: Any, blocks: int, writable: bool) -> BufferView
         else:
             views.append(_packed_at(array, [(count, displ)], datatype))
     if all(view.array is array for view in views):
-        return BufferView(array, tuple(view.places[0] for view in views), None)
+        return BufferView(array, tuple(view.extents[0] for view in views), None)
     return _joined(views)
 
 
 def _joined(views: Sequence[BufferView]) -> BufferView:
     """Join blocks from several arrays in one, with copies there and back."""
-    places = side_by_side([view.places[0][1] for view in views])
-    joined = BufferView(allocate_like(views[0].array, (sum(size for _, size in places),), np.uint8), places, None)
-    for view, (start, size) in zip(views, places):
-        old = view.places[0][0]
+    extents = side_by_side([view.extents[0][1] for view in views])
+    joined = BufferView(allocate_like(views[0].array, (sum(size for _, size in extents),), np.uint8), extents, None)
+    for view, (start, size) in zip(views, extents):
+        old = view.extents[0][0]
         here, there = joined.array[start : start + size], view.array[old : old + size]
         joined.load += [*view.load, copying(here, there)]
         joined.store += [copying(there, here), *view.store]

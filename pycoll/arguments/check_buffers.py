@@ -66,7 +66,7 @@ class CheckedBuffers:
         return sum(nbytes for _, nbytes in extents) // size
 
     def extents(self, size: int) -> Extents | None:
-        """The places of the blocks of all ranks; None if blocks do not differ, or if only their senders know them."""
+        """The extents of the blocks of all ranks; None if blocks do not differ, or if only their senders know them."""
         return self.recvs if self.recvs and len(self.recvs) == size else self.sends
 
 

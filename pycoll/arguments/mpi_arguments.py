@@ -211,16 +211,16 @@ def read_varying(
     if gets and not stays:
         recvbuf, result = _allocated(primitive, recvbuf, send, rank, size)
         recv = _read_blocks("recvbuf", recvbuf, size, primitive.gives_all, primitive.name, True)
-    places = None if recv is None else recv.places
-    sends = places if in_place else None if send is None else send.places
+    extents = None if recv is None else recv.extents
+    sends = extents if in_place else None if send is None else send.extents
     if send and recv:
         if strict and primitive.name != "alltoallw":
             _check_dtypes(sendbuf, recvbuf, send, recv)
         _check_own_block(primitive, send, recv, rank)
-        if is_same(send.array, recv.array) and send.places == recv.places:
+        if is_same(send.array, recv.array) and send.extents == recv.extents:
             send.array = copied(send.array, send.load)
         _check_apart(send, recv)
-    _check_disjoint(places)
+    _check_disjoint(extents)
     return CheckedBuffers(
         None if send is None else send.array,
         None if recv is None else recv.array,
@@ -229,7 +229,7 @@ def read_varying(
         in_place or stays,
         None if stays or not gets else result,
         sends or (),
-        places or (),
+        extents or (),
         before=[*(send.load if send else []), *(recv.load if recv and in_place else [])],
         after=recv.store if recv else [],
         elements=_elements(*(view.dtype for view in (send, recv) if view)),
@@ -255,7 +255,7 @@ def _allocated(primitive: Primitive, recvbuf: Any, send: BufferView | None, rank
             return [allocated, *recvbuf[1:]], allocated
         return recvbuf, recvbuf[0]
     if recvbuf is None and primitive.name == "scatterv" and send and send.dtype:
-        allocated = allocate_like(send.array, (send.places[rank][1] // send.dtype.itemsize,), send.dtype)
+        allocated = allocate_like(send.array, (send.extents[rank][1] // send.dtype.itemsize,), send.dtype)
         return allocated, allocated
     if recvbuf is None:
         raise TypeError(f"recvbuf=None: {primitive.name} needs a receive buffer, or [None, counts]")
@@ -270,8 +270,8 @@ def _check_dtypes(sendbuf: Any, recvbuf: Any, send: BufferView, recv: BufferView
 
 
 def _check_own_block(primitive: Primitive, send: BufferView, recv: BufferView, rank: int) -> None:
-    sent = send.places[rank if primitive.takes_all else 0][1]
-    expected = recv.places[rank if primitive.gives_all else 0][1]
+    sent = send.extents[rank if primitive.takes_all else 0][1]
+    expected = recv.extents[rank if primitive.gives_all else 0][1]
     if sent != expected:
         raise ValueError(f"rank {rank} sends {sent} bytes to itself (sendbuf), but receives {expected} (recvbuf)")
 
@@ -281,16 +281,16 @@ def _check_apart(send: BufferView, recv: BufferView) -> None:
     (ours, end), (theirs, last) = bounds(send.array), bounds(recv.array)
     if ours >= last or theirs >= end:
         return
-    for start, size in send.places:
-        for other, length in recv.places:
+    for start, size in send.extents:
+        for other, length in recv.extents:
             if size and length:
                 check_apart(send.array[start : start + size], recv.array[other : other + length])
 
 
-def _check_disjoint(places: Extents | None) -> None:
+def _check_disjoint(extents: Extents | None) -> None:
     """Raise ValueError if received blocks overlap."""
     end = 0
-    for start, size in sorted(place for place in places or () if place[1]):
+    for start, size in sorted(extent for extent in extents or () if extent[1]):
         if start < end:
             raise ValueError(
                 f"the blocks of recvbuf overlap: one starts at byte {start}, before another ends at byte {end}"

@@ -1,4 +1,4 @@
-"""The layout of a collective: the places and sizes of its blocks in the buffers of the caller."""
+"""The layout of a collective: the positions and sizes of its blocks in the buffers of the caller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .program import RECV, SEND, Layout, Program, Region
 
 COUNT_BYTES = 8  # bytes of one count, when ranks exchange counts
 
-Extents = tuple[tuple[int, int], ...]  # (start, size) in bytes, for each place of a buffer
+Extents = tuple[tuple[int, int], ...]  # (start, size) in bytes, for each block of a buffer
 
 
 def split(count: int, parts: int) -> list[int]:
@@ -37,7 +37,7 @@ class ProgramKey(NamedTuple):
     - `in_place`: the input is in the receive buffer; for scatter, the output stays in the send buffer of the root;
     - `segments`: the number of segments of a pipelined algorithm;
     - `longest`: the length of the longest message in bytes;
-    - `sends`, `recvs`: the places of input and output, if blocks differ in size;
+    - `sends`, `recvs`: the positions of input and output, if blocks differ in size;
     - `counts`: the bytes of blocks as other ranks sent them, row by row.  If the algorithm needs counts, a key without
       them is for the part that exchanges them;
     - `hosts`: the hosts of the ranks, if the algorithm depends on them.
@@ -76,10 +76,10 @@ def layout(call: ProgramKey) -> Layout:
     scatter_in_place = call.in_place and primitive.takes_all and primitive.rooted
     holds = primitive.holds_in_place if call.in_place and primitive.holds_in_place else primitive.holds
     source = RECV if call.in_place and not scatter_in_place else SEND
-    held = {block: Region(source, *sends[place]) for block, place in holds(*where).items()}
+    held = {block: Region(source, *sends[index]) for block, index in holds(*where).items()}
     wanted = {}
     if not scatter_in_place:
-        wanted = {block: Region(RECV, *recvs[place]) for block, place in primitive.wants(*where).items()}
+        wanted = {block: Region(RECV, *recvs[index]) for block, index in primitive.wants(*where).items()}
 
     def nbytes(block: Block) -> int:
         if primitive.cuts:

@@ -142,7 +142,7 @@ class Finish(NamedTuple):
 class Collective(NamedTuple):
     """Run the native collective of MPI, or start it as the only request of the program.
 
-    `form` is "blocking", "nonblocking" or "persistent".  `sends` and `recvs` are the places of blocks of different
+    `form` is "blocking", "nonblocking" or "persistent".  `sends` and `recvs` are the extents of blocks of different
     lengths.
     """
 

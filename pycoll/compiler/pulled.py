@@ -36,7 +36,7 @@ from .program import (
 from .shared import SharedProgram
 
 Moves = list[Send | Recv | Reduce]
-_Offers = dict[tuple[int, int], list[dict[Block, Region]]]  # by sender and receiver, in order: the places of blocks
+_Offers = dict[tuple[int, int], list[dict[Block, Region]]]  # by sender and receiver, in order: the regions of blocks
 
 
 class _Unreadable(Exception):
@@ -62,8 +62,8 @@ def pulled(key: ProgramKey, hosts: tuple[int, ...], mean: bool = False) -> Share
     read = {
         (here.index(sender), INPUT if region.buffer == SEND else OUTPUT)
         for (sender, _), several in offers.items()
-        for places in several
-        for region in places.values()
+        for regions in several
+        for region in regions.values()
     }
     if mean:
         program.steps.extend(Divide(region) for region in layout(key).wanted.values() if region.size)
@@ -143,20 +143,20 @@ class _Puller(Compiler):
 
     def offer(self, move: Send) -> None:
         """Note where the blocks are for another rank, and leave them there in this round."""
-        places = {block: region for block in move.blocks if (region := self.blocks.where[block]).size}
-        if any(region.buffer == SCRATCH for region in places.values()):
+        regions = {block: region for block in move.blocks if (region := self.blocks.where[block]).size}
+        if any(region.buffer == SCRATCH for region in regions.values()):
             raise _Unreadable
-        self.blocks.busy += places.values()
-        self.offered.setdefault((self.rank, move.to), []).append(places)
+        self.blocks.busy += regions.values()
+        self.offered.setdefault((self.rank, move.to), []).append(regions)
 
     def pull(self, move: Recv | Reduce) -> None:
         """Copy the blocks of another rank, or combine them with those of this rank."""
-        places = next(self.offers.get((move.source, self.rank), iter(())), {})
+        regions = next(self.offers.get((move.source, self.rank), iter(())), {})
         for block in move.blocks:
             if not self.blocks.layout.size(block):
                 self.blocks.place([block], EMPTY)
                 continue
-            theirs = self.at(move.source, places.get(block, EMPTY))
+            theirs = self.at(move.source, regions.get(block, EMPTY))
             if isinstance(move, Recv):
                 self.steps.append(CopyBytes(theirs, self.blocks.destination([block])))
                 continue

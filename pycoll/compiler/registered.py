@@ -27,10 +27,10 @@ _ANY = 1 << 30  # longer than any message here
 @lru_cache(maxsize=512)
 def registered(shared: SharedProgram, ordinary: Program, rank: int, here: tuple[int, ...]) -> Program:
     """Return the program of a rank; `here` are the ranks of its host.  The table is at the beginning of scratch."""
-    place, size = here.index(rank), len(here)
+    local_rank, size = here.index(rank), len(here)
     table = COLUMNS * WIDTH * size
     opening, closing = (
-        compiled(ProgramKey(find(name, algorithm), place, size, 0, length, WIDTH, length > 0, 1, _ANY))
+        compiled(ProgramKey(find(name, algorithm), local_rank, size, 0, length, WIDTH, length > 0, 1, _ANY))
         for name, algorithm, length in [("allgather", "tree", COLUMNS), ("barrier", "dissemination", 0)]
     )
     joined = _Joined()
@@ -42,12 +42,12 @@ def registered(shared: SharedProgram, ordinary: Program, rank: int, here: tuple[
     )
     synchronizing = len(joined.messages)
     joined.steps_of(opening, opens, lambda region: _after(table, region))
-    look = joined.place()
+    look = joined.reserve()
     joined.steps_of(shared.program, joined.messages_of(shared.program, opened))
     if not shared.has_messages:
         joined.steps_of(closing, closes)
         joined.steps_of(shared.after)
-    skip = joined.place()
+    skip = joined.reserve()
     joined.steps[look] = FindPeers(len(joined.steps))
     joined.steps_of(ordinary, joined.messages_of(ordinary, closed + _rounds(closing)))
     joined.steps[skip] = Skip(len(joined.steps))
@@ -87,7 +87,7 @@ class _Joined:
             else:
                 self.steps.append(type(step)(*map(change, step)))  # type: ignore[arg-type]
 
-    def place(self) -> int:
-        """Keep a place for a step, and return its number."""
+    def reserve(self) -> int:
+        """Keep room for a step, and return its number."""
         self.steps.append(Skip(0))
         return len(self.steps) - 1

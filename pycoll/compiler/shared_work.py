@@ -59,19 +59,19 @@ class WorkDivision:
         self._pieces = self.direct.parts(*given) // key.algorithm.parts(*given)  # of each block of the layouts
 
     def held(self, rank: int, block: Block) -> Region:
-        """Return the place of a block in the input of a rank."""
-        return self._place(self._layouts[rank].held, block)._replace(buffer=peer_buffer(rank, INPUT))
+        """Return the region of a block in the input of a rank."""
+        return self._region(self._layouts[rank].held, block)._replace(buffer=peer_buffer(rank, INPUT))
 
     def wanted(self, rank: int, block: Block) -> Region:
-        """Return the place of a block in the output of a rank."""
-        return self._place(self._layouts[rank].wanted, block)._replace(buffer=peer_buffer(rank, OUTPUT))
+        """Return the region of a block in the output of a rank."""
+        return self._region(self._layouts[rank].wanted, block)._replace(buffer=peer_buffer(rank, OUTPUT))
 
-    def _place(self, places: dict[Block, Region], block: Any) -> Region:
+    def _region(self, regions: dict[Block, Region], block: Any) -> Region:
         if self._pieces == 1:
-            return places[block]
+            return regions[block]
         item, (whole, number) = self.key.itemsize, divmod(block, self._pieces)
-        ends = [0, *accumulate(split(places[whole].size // item, self._pieces))]
-        return places[whole].part(ends[number] * item, ends[number + 1] * item)
+        ends = [0, *accumulate(split(regions[whole].size // item, self._pieces))]
+        return regions[whole].part(ends[number] * item, ends[number + 1] * item)
 
     def may_alias(self, rank: int) -> bool:
         """Return whether the input and the output of a rank may be the same; the answer is the same on all ranks."""
@@ -87,7 +87,7 @@ class WorkDivision:
         """Whether each rank combines a part of every block, so that no rank replaces what another rank reads.
 
         If blocks are too short for so many combinations, or of different sizes, each rank combines its own block, and
-        copies it to its place when all have read what is there.
+        copies it there when all have read what is there.
         """
         sizes = {region.size for region in self._layouts[0].held.values()}
         return self.replaces and len(sizes) == 1 and min(sizes) >= SPREAD * (self.key.size - 1) ** 2

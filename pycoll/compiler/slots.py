@@ -209,12 +209,12 @@ class _Turn:
 
     def _evaluate(self, expression: Any, into: Region, source: Any) -> Iterator[Step]:
         """Combine two values; an operand that is a combination too is computed in the result, or in scratch."""
-        operands, places = [], [into, Region(SCRATCH, self.scratch, into.size)]
+        operands, regions = [], [into, Region(SCRATCH, self.scratch, into.size)]
         for side in expression:
             if isinstance(side, Leaf):
                 operands.append(source(side.rank))
                 continue
-            operands.append(places.pop(0))
+            operands.append(regions.pop(0))
             if operands[-1].buffer == SCRATCH:
                 self.scratch += aligned(into.size)
             yield from self._evaluate(side, operands[-1], source)
@@ -230,7 +230,7 @@ class _Turn:
         return blocks + [block for block in self.all.layout.held if rank == self.rank and block not in blocks]
 
     def _slot(self, rank: int, block: Block) -> Region:
-        """The place of a block in the slot of a rank."""
+        """The position of a block in the slot of a rank."""
         start = 0
         for other in self._slot_order(rank):
             if other == block:

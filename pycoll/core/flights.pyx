@@ -75,7 +75,7 @@ cdef int remove(Flight flight) except -1:
 
 
 cdef PyObject *hold(int number) noexcept nogil:
-    """The flight at this place of the table, which a thread is about to move; NULL if there is none."""
+    """The flight at this index of the table, which a thread is about to move; NULL if there is none."""
     cdef PyObject *found = NULL
     lock_table()
     if number < count:
@@ -98,16 +98,16 @@ def forget_flights():
     lock_left(&table_lock)
 
 
-cdef bint move_all(Py_ssize_t *places, PyObject **moving) except -1 nogil:
+cdef bint move_all(Py_ssize_t *positions, PyObject **moving) except -1 nogil:
     """Move on all flights, and add up their positions; return whether one is complete now, and was not before.
 
     After an exception, `moving` is the flight that has failed.
     """
     cdef bint complete = False
     cdef int number = 0
-    places[0], moving[0] = 0, hold(0)
+    positions[0], moving[0] = 0, hold(0)
     while moving[0] != NULL:
-        complete = (<Flight>moving[0]).move(places) or complete
+        complete = (<Flight>moving[0]).move(positions) or complete
         release(moving[0])
         number += 1
         moving[0] = hold(number)
@@ -148,7 +148,7 @@ cdef class Mover:
         Returns earlier if none are left, or if one is complete; False if there were none.
         """
         cdef int64_t nap = 0, end = nanoseconds_now() + <int64_t>(seconds * 1e9)
-        cdef Py_ssize_t before = -1, places = 0
+        cdef Py_ssize_t before = -1, positions = 0
         cdef bint complete = False, late = False, found = count > 0
         cdef PyObject *moving = NULL
         try:
@@ -156,9 +156,9 @@ cdef class Mover:
                 while count and not (complete or late):
                     nap = max(<int64_t>(self.shortest * 1e9), min(nap, <int64_t>(self.longest * 1e9)))
                     sleep_for(nap)
-                    complete = move_all(&places, &moving)
-                    nap = 0 if places != before else 2 * nap
-                    before, late = places, (nanoseconds_now() >= end if seconds else self.others > 0)
+                    complete = move_all(&positions, &moving)
+                    nap = 0 if positions != before else 2 * nap
+                    before, late = positions, (nanoseconds_now() >= end if seconds else self.others > 0)
         except BaseException as error:
             fail(moving, error)
         return found
@@ -193,10 +193,10 @@ cdef class Flight:
     cdef void count_mover(self, int change) noexcept nogil:
         self.movers += change
 
-    cdef bint move(self, Py_ssize_t *places) except -1 nogil:
-        """Move it on, and add its position to `places`; return whether it is complete now, and was not before."""
+    cdef bint move(self, Py_ssize_t *positions) except -1 nogil:
+        """Move it on, and add its position to `positions`; return whether it is complete now, and was not before."""
         cdef bint complete = self.run.move()
-        places[0] += self.run.at
+        positions[0] += self.run.at
         return complete
 
     @property
@@ -244,7 +244,7 @@ cdef class Flight:
     cpdef finish(self):
         """Wait until it is complete, and raise its error."""
         cdef PyObject *moving = NULL
-        cdef Py_ssize_t places
+        cdef Py_ssize_t positions
         cdef int turn
         if PyList_GET_SIZE(self.tasks) == 1 and not self.deadline:
             self.advance(True)
@@ -256,7 +256,7 @@ cdef class Flight:
                 for turn in range(PATIENCE):
                     if self.run.at == self.run.length:
                         break
-                    move_all(&places, &moving)
+                    move_all(&positions, &moving)
                     sched_yield()
         except BaseException as error:
             fail(moving, error)

@@ -33,7 +33,7 @@ class Mailboxes(Waiting):
         idle: Callable[[int, bool], int],
         give_up: Callable[[int, BaseException], None],
         memory: Any,
-        places: Sequence[int],
+        local_ranks: Sequence[int],
         rank: int,
         processes: Sequence[int],
         functions: Sequence[int],

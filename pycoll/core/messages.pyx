@@ -156,8 +156,8 @@ cdef class Mailboxes(Waiting):
         See `Waiting`.
     memory : buffer, optional
         The mailboxes of this host, or None: then all messages are those of MPI.
-    places : list of int
-        For each rank, its place on this host, or -1 if its messages are those of MPI.
+    local_ranks : list of int
+        For each rank, its number among the ranks of this host, or -1 if its messages are those of MPI.
     rank : int
         The rank of this process.
     processes : list of int
@@ -174,15 +174,15 @@ cdef class Mailboxes(Waiting):
     """
 
     def __cinit__(
-        self, bint oversubscribed, idle, give_up, memory, places, int rank, processes, functions, handles, error_of,
+        self, bint oversubscribed, idle, give_up, memory, local_ranks, int rank, processes, functions, handles, error_of,
         arithmetic_error,
     ):
         cdef unsigned char[::1] view
         cdef Peer *peer
         cdef char *start = NULL
         cdef char *boxes = NULL
-        cdef int here = places[rank], count = sum([place >= 0 for place in places])
-        self.rank, self.size, self.abandoned = rank, len(places), []
+        cdef int here = local_ranks[rank], count = sum([local_rank >= 0 for local_rank in local_ranks])
+        self.rank, self.size, self.abandoned = rank, len(local_ranks), []
         self.error_of, self.arithmetic_error = error_of, arithmetic_error
         self.peers = <Peer *>PyMem_Calloc(self.size, sizeof(Peer))
         if self.peers == NULL:
@@ -197,14 +197,14 @@ cdef class Mailboxes(Waiting):
         start = <char *>&view[0]
         boxes = start + count * SPREAD
         self.memory, self.near, self.bell = memory, True, <counter *>(start + here * SPREAD)
-        for other, place in enumerate(places):
-            if place < 0 or place == here:
+        for other, local_rank in enumerate(local_ranks):
+            if local_rank < 0 or local_rank == here:
                 continue
             peer = &self.peers[<int>other]
             peer.near, peer.process = True, processes[other]
-            peer.bell = <counter *>(start + <int>place * SPREAD)
-            peer.out = <mailbox *>(boxes + (<size_t>here * count + <size_t>place) * sizeof(mailbox))
-            peer.inbox = <mailbox *>(boxes + (<size_t>place * count + <size_t>here) * sizeof(mailbox))
+            peer.bell = <counter *>(start + <int>local_rank * SPREAD)
+            peer.out = <mailbox *>(boxes + (<size_t>here * count + <size_t>local_rank) * sizeof(mailbox))
+            peer.inbox = <mailbox *>(boxes + (<size_t>local_rank * count + <size_t>here) * sizeof(mailbox))
 
     def __dealloc__(self):
         cdef Pending *early

@@ -407,7 +407,7 @@ cdef class ObjectSlots(ObjectCollectives):
         """Exchange entries in a turn."""
         cdef Py_ssize_t distance = self.room if what & EACH else 0
         cdef np.npy_intp slot = self.slots.begin_turn(MEDIUM)
-        cdef np.npy_intp place = slot + self.rank * distance
+        cdef np.npy_intp offset = slot + self.rank * distance
         cdef int other, first = root if what & ROOT_SENDS else 0, end = root + 1 if what & ROOT_SENDS else self.size
         cdef int reader = root if what & ROOT_READS else ALL
         cdef bint reads = reader == ALL or reader == self.rank
@@ -425,11 +425,11 @@ cdef class ObjectSlots(ObjectCollectives):
                 if other != self.rank:
                     self.slots.wait(other, READY, self.slots.turn)
                 if self.same_arrays:
-                    self.same_arrays = is_same(self.outgoing(0, 0), <Entry *>(self.slots.areas[other] + place))
+                    self.same_arrays = is_same(self.outgoing(0, 0), <Entry *>(self.slots.areas[other] + offset))
         if reads and not self.same_arrays:
             found = []
             for other in range(first, end):
-                found.append(self.entry(self.slots.areas[other] + place, other))
+                found.append(self.entry(self.slots.areas[other] + offset, other))
         self.slots.end_turn()
         if self.kept and not self.same_arrays:
             for other in range(self.size):

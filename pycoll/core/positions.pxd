@@ -14,7 +14,7 @@ cdef class Areas:
 
 cdef class Positions:
     cdef Areas areas
-    cdef int place
+    cdef int local_rank
     cdef int64_t kind, sent, received, own_block
     cdef int *needed
     cdef int count  # of the needed buffers

@@ -8,7 +8,7 @@ class Positions:
     def __init__(
         self,
         areas: Areas,
-        place: int,
+        local_rank: int,
         needed: Sequence[tuple[int, int]],
         kind: int,
         sizes: tuple[int, int],

@@ -70,8 +70,8 @@ cdef class Positions:
     ----------
     areas : Areas
         The registered memory.
-    place : int
-        The place of this rank on its host.
+    local_rank : int
+        The number of this rank among those of its host.
     needed : sequence of (int, int)
         The buffers that must be registered: ranks of this host, and 0 for the input or 1 for the output.
     kind : int
@@ -82,8 +82,8 @@ cdef class Positions:
         If this rank works in place, where its input begins in the receive buffer.
     """
 
-    def __cinit__(self, Areas areas, int place, needed, int64_t kind, sizes, int64_t own_block):
-        self.areas, self.place, self.kind, self.own_block = areas, place, kind, own_block
+    def __cinit__(self, Areas areas, int local_rank, needed, int64_t kind, sizes, int64_t own_block):
+        self.areas, self.local_rank, self.kind, self.own_block = areas, local_rank, kind, own_block
         self.sent, self.received = sizes
         self.count = len(needed)
         self.needed = <int *>PyMem_Calloc(self.count + 1, sizeof(int))
@@ -97,7 +97,7 @@ cdef class Positions:
 
     cdef void write(self, char *table, char *send, char *recv) noexcept nogil:
         """Write the row of this rank."""
-        cdef int64_t *row = <int64_t *>table + self.place * COLUMNS
+        cdef int64_t *row = <int64_t *>table + self.local_rank * COLUMNS
         row[OUTPUT], row[KIND] = self.areas.position(<int64_t>recv, self.received), self.kind
         if send != NULL:
             row[INPUT] = self.areas.position(<int64_t>send, self.sent)

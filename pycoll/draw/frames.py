@@ -217,9 +217,9 @@ def _frames(seen: list[RankState], size: int, algorithm: Algorithm) -> list[Fram
     frames: dict[tuple[int, bool], Frame] = {}
     heard: list[set[int]] = [set() for _ in range(size)]
     made = [0] * size
-    for place, one in enumerate(seen):
-        made[one.rank] += place >= size
-        if not one.moves and place >= size:
+    for number, one in enumerate(seen):
+        made[one.rank] += number >= size
+        if not one.moves and number >= size:
             continue
         local = any(isinstance(move, Copy | Combine) for move in one.moves)
         frame = frames.setdefault((one.step, local), Frame(one.step, local))

@@ -23,8 +23,8 @@ class Layout:
 
 
 def layout(film: Film, states: list[State]) -> Layout:
-    """Give each block a row, or, if every rank has a block for every rank, each place in the buffers."""
-    return _by_place(film, states) if exchanges(film) else _by_name(film, states)
+    """Give each block a row, or, if every rank has a block for every rank, each position in the buffers."""
+    return _by_position(film, states) if exchanges(film) else _by_name(film, states)
 
 
 def _order(block: Block) -> tuple[int, int, tuple[Any, ...]]:
@@ -49,7 +49,7 @@ def _by_name(film: Film, states: list[State]) -> Layout:
     return Layout([row_name(film, block) for block in blocks], gaps, [[row_of] * film.size for _ in states])
 
 
-def _by_place(film: Film, states: list[State]) -> Layout:
+def _by_position(film: Film, states: list[State]) -> Layout:
     """Make rows for counts, the send buffer and the receive buffer; below them, for blocks to forward."""
     size, primitive = film.size, film.algorithm.primitive
     counts_from = film.algorithm.count_sources(size, film.root)
@@ -57,10 +57,10 @@ def _by_place(film: Film, states: list[State]) -> Layout:
     passing = 0
     for rank in range(size):
         fixed: dict[Block, int] = {counts_of(source): row for row, source in enumerate(counts_from)}
-        for place, wanted in enumerate((False, True)):
-            start = len(counts_from) + place * size
-            places = (primitive.wants if wanted else primitive.holds)(rank, size, film.root, film.parts)
-            fixed.update({block: start + at for block, at in places.items()})
+        for half, wanted in enumerate((False, True)):
+            start = len(counts_from) + half * size
+            indices = (primitive.wants if wanted else primitive.holds)(rank, size, film.root, film.parts)
+            fixed.update({block: start + at for block, at in indices.items()})
         for index, extra in enumerate(_passing([state[rank] for state in states], fixed)):
             passing = max(passing, len(extra) and max(extra.values()) + 1)
             rows[index].append(fixed | {block: len(counts_from) + 2 * size + row for block, row in extra.items()})

@@ -44,7 +44,7 @@ def row_name(film: Film, block: Block) -> str:
 
 
 def exchanges(film: Film) -> bool:
-    """Return whether each rank has a block for each rank; rows are then places in its buffers, not names."""
+    """Return whether each rank has a block for each rank; rows are then positions in its buffers, not names."""
     primitive = film.algorithm.primitive
     return primitive.takes_all and primitive.gives_all
 

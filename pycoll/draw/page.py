@@ -73,9 +73,9 @@ def player(films: Sequence[Film], clocks: Sequence[Clock | None] | None = None) 
     ]
     slider = tag("input", type="range", min=0, max=last, value=0, aria_label="Frame")
     speeds = [tag("option", f"{speed}\u00d7", value=speed, selected=speed == "1") for speed in ("0.5", "1", "2", "4")]
-    place = tag("output", f"0 / {last}", aria_live="polite")
+    position = tag("output", f"0 / {last}", aria_live="polite")
     speed = tag("select", *speeds, aria_label="Speed")
-    controls = tag("div", *buttons, slider, place, speed, class_="controls")
+    controls = tag("div", *buttons, slider, position, speed, class_="controls")
     heads = tag("svg", markers(), class_="drawing heads", width=0, height=0, aria_hidden="true")
     stages = [_stage(film, len(films), clock) for film, clock in zip(films, clocks or [None] * len(films))]
     shown = tag("div", *stages, class_="films")

@@ -94,8 +94,8 @@ def steps(film: Film) -> tuple[str, float, float]:
     for first in range(0, count, across):
         line = range(first, min(first + across, count))
         above, below = (min(spare) for spare in zip(*map(drawing.spare, line)))
-        for place, index in enumerate(line):
-            move = f"translate({place * (drawing.width + SPACE):.6g} {top:.6g})"
+        for column, index in enumerate(line):
+            move = f"translate({column * (drawing.width + SPACE):.6g} {top:.6g})"
             frames.append(tag("g", drawing.frame(index, above), class_="frame", transform=move))
         top += drawing.height - above - below + SPACE
     return "".join(frames), across * (drawing.width + SPACE) - SPACE, top
@@ -121,8 +121,8 @@ def _lines(texts: Sequence[tuple[str, str]], width: float, top: float = 0) -> tu
 
 def _arrow_legend(top: float) -> list[str]:
     drawn = []
-    for place, (kind, meaning) in enumerate(ARROWS.items()):
-        left, y = place * 170, top - 10
+    for column, (kind, meaning) in enumerate(ARROWS.items()):
+        left, y = column * 170, top - 10
         drawn.append(tag("path", class_=f"sample {kind}", d=f"M{left} {y:.6g}h28", marker_end=f"url(#{kind})"))
         drawn.append(tag("text", meaning, class_="text", x=left + 36, y=y + 4))
     return drawn

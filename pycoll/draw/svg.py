@@ -90,10 +90,10 @@ class Drawing:
         reduces = self.film.algorithm.primitive.reduces
         width = self.cell / len(contributors)
         parts = []
-        for place, rank in enumerate(contributors):
-            parts.append(tag("rect", class_=f"r{rank}", x=place * width, y=0, width=width, height=CELL))
+        for number, rank in enumerate(contributors):
+            parts.append(tag("rect", class_=f"r{rank}", x=number * width, y=0, width=width, height=CELL))
             if reduces:
-                middle = (place + 0.5) * width
+                middle = (number + 0.5) * width
                 parts.append(tag("text", str(rank), class_="by", x=middle, y=13.2, text_anchor="middle"))
         if not reduces:
             name = words(block_name(self.film, block))

@@ -25,14 +25,14 @@ def text(film: Film) -> str:
 
 def _steps(film: Film) -> list[str]:
     states = film.states()
-    place = layout(film, states)
+    arranged = layout(film, states)
     lines: list[str] = []
     for index, frame in enumerate(film.frames):
         table = [["", *(f"rank {rank}" for rank in range(film.size))]]
-        for row, name in enumerate(place.names):
+        for row, name in enumerate(arranged.names):
             cells = [name]
             for rank, held in enumerate(states[index]):
-                here = [block for block in held if place.rows[index][rank].get(block) == row]
+                here = [block for block in held if arranged.rows[index][rank].get(block) == row]
                 cells.append(_cell(film, here[0], held[here[0]]) if here else "")
             table.append(cells)
         lines += [_heading(film, frame), *columns(table), ""]

@@ -268,7 +268,7 @@ class RingAttention:
         return (rank, 2 * self._comm.size - 1 - rank) if self._causal else (rank,)
 
     def _pairs(self, source: int, length: int) -> Any:
-        """Yield places of queries and of keys that belong together, and whether the mask cuts through them."""
+        """Yield positions of queries and of keys that belong together, and whether the mask cuts through them."""
         if not self._causal:
             yield slice(None), slice(None), False
             return

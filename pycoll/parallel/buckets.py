@@ -122,7 +122,7 @@ def assign(arrays: Arrays, limit: int, first_limit: int) -> list[list[str]]:
     The first bucket of each dtype has at most `first_limit` bytes.  An array larger than the limit has a bucket of its
     own.  The buckets are in the order in which the backward pass fills them.
     """
-    order = {name: place for place, name in enumerate(reversed(list(arrays)))}
+    order = {name: number for number, name in enumerate(reversed(list(arrays)))}
     buckets: list[list[str]] = []
     for group in by_dtype(dict(reversed(list(arrays.items())))).values():
         filled, available = 0, 0

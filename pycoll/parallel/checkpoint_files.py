@@ -108,7 +108,7 @@ def read_manifest(directory: Path) -> Manifest:
         return Manifest(generation, ranks, extra)
 
 
-class _Place(NamedTuple):
+class _Location(NamedTuple):
     """The location of a piece of an array in a part."""
 
     member: str
@@ -132,9 +132,9 @@ class Part:
                 self.steps = {kind: {name: _count(n) for name, n in steps.items()} for kind, steps in counts.items()}
                 self.own = bool(about.get("own", False))  # whether the state of the optimizer is that of this rank only
                 self._private = {name: str(dtype) for name, dtype in about["private"].items()}
-                self._places: dict[tuple[str, str], list[_Place]] = {}
-                for number, (kind, name, *place) in enumerate(about["index"]):
-                    self._places.setdefault((kind, name), []).append(_place(number, *place))
+                self._locations: dict[tuple[str, str], list[_Location]] = {}
+                for number, (kind, name, *location) in enumerate(about["index"]):
+                    self._locations.setdefault((kind, name), []).append(_location(number, *location))
         except BaseException:
             file.close()
             raise
@@ -148,7 +148,7 @@ class Part:
 
     def find(self, kind: str, name: str, wanted: Piece) -> Iterator[Piece]:
         """Yield the pieces of an array in this part that overlap the wanted piece."""
-        for member, start, stop, shape, dtype in self._places.get((kind, name), ()):
+        for member, start, stop, shape, dtype in self._locations.get((kind, name), ()):
             if start < wanted.stop and wanted.start < stop:
                 with _reading(self.path, "a part"):
                     values = _typed(self._array(member), dtype)
@@ -195,10 +195,10 @@ def _count(number: Any) -> int:
     return int(number)
 
 
-def _place(number: int, start: Any, stop: Any, shape: Any, dtype: Any) -> _Place:
-    place = _Place(str(number), _count(start), _count(stop), tuple(map(_count, shape)), str(dtype))
-    _check(place.start <= place.stop <= math.prod(place.shape), f"piece {number} is not within its array")
-    return place
+def _location(number: int, start: Any, stop: Any, shape: Any, dtype: Any) -> _Location:
+    location = _Location(str(number), _count(start), _count(stop), tuple(map(_count, shape)), str(dtype))
+    _check(location.start <= location.stop <= math.prod(location.shape), f"piece {number} is not within its array")
+    return location
 
 
 def _typed(array: np.ndarray, dtype: str) -> np.ndarray:

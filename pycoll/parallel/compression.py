@@ -112,10 +112,10 @@ class TopK:
         values = total[chosen]
         requests = [pycoll.iallgather(part, comm=bucket.comm) for part in (chosen, values)]
         yield requests
-        places, parts = (request.wait() for request in requests)
+        indices, parts = (request.wait() for request in requests)
         np.copyto(error, total)
         error[chosen] = 0
         bucket.vector[...] = 0
         for rank in range(bucket.comm.size):  # the same order on all ranks, so that the results are bitwise equal
-            bucket.vector[places[rank]] += parts[rank]
+            bucket.vector[indices[rank]] += parts[rank]
         bucket.vector /= bucket.comm.size

@@ -257,6 +257,6 @@ def _taken(chosen: np.ndarray, most: int) -> np.ndarray:
     flat = chosen.T.reshape(-1)  # all first choices, then all second choices
     order = np.argsort(flat, kind="stable")
     starts = np.searchsorted(flat[order], flat[order])
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order)) - starts
-    return place.reshape(chosen.shape[::-1]).T < most
+    order_in_expert = np.empty_like(order)
+    order_in_expert[order] = np.arange(len(order)) - starts
+    return order_in_expert.reshape(chosen.shape[::-1]).T < most

@@ -193,11 +193,11 @@ def check_gradient(what: str, gradient: Any, parameter: Array) -> Array:
     if gradient.shape != parameter.shape:
         raise ValueError(f"{what} has shape {gradient.shape}, but its parameter has {parameter.shape}")
     if device_of(gradient) != device_of(parameter):
-        raise TypeError(f"{what} is {_place(gradient)}, but its parameter is {_place(parameter)}")
+        raise TypeError(f"{what} is {_memory_of(gradient)}, but its parameter is {_memory_of(parameter)}")
     return gradient
 
 
-def _place(array: Array) -> str:
+def _memory_of(array: Array) -> str:
     return "in host memory" if isinstance(array, np.ndarray) else f"on GPU {device_of(array)}"
 
 
@@ -216,7 +216,7 @@ def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Arra
         array = checked[key] = as_given(what, buffer)
         first = next(iter(checked.values()))
         if device_of(array) != device_of(first):
-            raise TypeError(f"{what} is {_place(array)}, but the first of the {name} is {_place(first)}")
+            raise TypeError(f"{what} is {_memory_of(array)}, but the first of the {name} is {_memory_of(first)}")
         if trained:
             check_averaged(what, array.dtype)
         if not array.flags.c_contiguous:
@@ -229,8 +229,8 @@ def check_arrays(name: str, arrays: Any, trained: bool = True) -> dict[str, Arra
 
 def _check_apart(name: str, arrays: Arrays) -> None:
     """Raise ValueError if two arrays share memory: an update of one would be lost, or would change the other."""
-    places = sorted((*bounds(array), number, key) for number, (key, array) in enumerate(arrays.items()) if array.size)
-    for (_, stop, *one), (start, _, *other) in pairwise(places):
+    bounded = sorted((*bounds(array), number, key) for number, (key, array) in enumerate(arrays.items()) if array.size)
+    for (_, stop, *one), (start, _, *other) in pairwise(bounded):
         if start < stop:
             first, second = (key for _, key in sorted((one, other)))
             raise ValueError(f"{name}[{first!r}] and {name}[{second!r}] share memory; pass tied parameters once")

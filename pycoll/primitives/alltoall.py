@@ -123,23 +123,23 @@ def grid(rank: int, size: int, k: int) -> Schedule:
         bytes.  It is for any number of ranks, because distances count, as in `tree`, and not positions in the grid.
     Source: Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 8 (1997), with side(p, k) as radix.
     """
-    base, place = side(size, k), 1
+    base, unit = side(size, k), 1
 
     def blocks(at: int, distances: list[int]) -> list[tuple[int, int]]:
-        origins = [at - d % place for d in distances]  # they have moved by the digits before this place
+        origins = [at - d % unit for d in distances]  # they have moved by the digits before this one
         return [(origin % size, (origin + d) % size) for origin, d in zip(origins, distances)]
 
-    while place < size:
+    while unit < size:
         moves: list[Move] = []
         for digit in range(1, base):
-            distances = [d for d in range(digit * place, size) if d // place % base == digit]
+            distances = [d for d in range(digit * unit, size) if d // unit % base == digit]
             if distances:
                 moves += [
-                    Send((rank + digit * place) % size, blocks(rank, distances)),
-                    Recv((rank - digit * place) % size, blocks(rank - digit * place, distances)),
+                    Send((rank + digit * unit) % size, blocks(rank, distances)),
+                    Recv((rank - digit * unit) % size, blocks(rank - digit * unit, distances)),
                 ]
         yield tuple(moves)
-        place *= base
+        unit *= base
 
 
 @algorithm()

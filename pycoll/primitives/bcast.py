@@ -91,9 +91,9 @@ def two_level(rank: int, size: int, root: int, segments: int, hosts: Hosts) -> S
 
 def chain(rank: int, order: Sequence[int], segments: int) -> Schedule:
     """Send segments down a chain of ranks."""
-    place = order.index(rank)
-    incoming = [Recv(order[place - 1], [s]) for s in range(segments)] if place > 0 else []
-    outgoing = [Send(order[place + 1], [s]) for s in range(segments)] if place + 1 < len(order) else []
+    index = order.index(rank)
+    incoming = [Recv(order[index - 1], [s]) for s in range(segments)] if index > 0 else []
+    outgoing = [Send(order[index + 1], [s]) for s in range(segments)] if index + 1 < len(order) else []
     yield from in_parallel(incoming, [None, *outgoing])
 
 

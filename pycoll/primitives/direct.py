@@ -185,8 +185,8 @@ def _straight(primitive: str, rank: int, size: int, root: int) -> Schedule:
     """Generate one round, in which each block goes from the rank that holds it to all others that want it."""
     parts = 1 if PRIMITIVES[primitive].cuts else size
     held, wanted = (
-        [places(each, size, root, parts) for each in range(size)]
-        for places in (PRIMITIVES[primitive].holds, PRIMITIVES[primitive].wants)
+        [indices(each, size, root, parts) for each in range(size)]
+        for indices in (PRIMITIVES[primitive].holds, PRIMITIVES[primitive].wants)
     )
     yield from _exchange(rank, size, lambda source, to: [block for block in held[source] if block in wanted[to]])
 

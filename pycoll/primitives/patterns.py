@@ -136,7 +136,7 @@ def inside_allgather(lanes: Lanes, part: Callable[[int, int], Sequence[Block]]) 
         if lanes.inside:
             moves.append(Send(lanes.here[to], part(lanes.lane, lanes.here[to])))
         if source < lanes.count:
-            moves.append(Recv(lanes.here[source], part(source, lanes.here[lanes.place])))
+            moves.append(Recv(lanes.here[source], part(source, lanes.here[lanes.local_rank])))
         if moves:
             yield tuple(moves)
 

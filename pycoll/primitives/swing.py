@@ -77,15 +77,15 @@ def bine(rank: int, size: int, root: int) -> Node:
     """
     count = 1 << size.bit_length() - 1  # of pairs and single ranks
     pairs = size - count
-    place = (rank - root) % size
-    number = place // 2 if place < 2 * pairs else place - pairs
+    relative = (rank - root) % size
+    number = relative // 2 if relative < 2 * pairs else relative - pairs
     mask = 0xAAAAAAAAAAAAAAAA & count - 1  # the digits of negative weight: (n + mask) ^ mask converts n to base -2
 
     def members(digits: int) -> list[int]:
         """Return the ranks of the pair or single rank with these digits in base -2."""
         one = ((digits ^ mask) - mask) % count
-        places = [2 * one, 2 * one + 1] if one < pairs else [one + pairs]
-        return [(root + each) % size for each in places]
+        doubles = [2 * one, 2 * one + 1] if one < pairs else [one + pairs]
+        return [(root + each) % size for each in doubles]
 
     def subtree(digits: int, last: int) -> list[int]:
         first = digits >> last << last

@@ -74,10 +74,10 @@ def divisions(rank: int, size: int, k: int) -> list[Level]:
         found = parts(ranks, k)
         mine = next(part for part in found if rank in part)
         others = [part for part in found if part != mine]
-        place = rank - mine[0]
-        sources = [part[place] if place < len(part) else part[0] for part in others]
-        targets = [part[place] for part in others if place < len(part)]
-        targets += [part[-1] for part in others if place == 0 and len(part) > len(mine)]
+        local_rank = rank - mine[0]
+        sources = [part[local_rank] if local_rank < len(part) else part[0] for part in others]
+        targets = [part[local_rank] for part in others if local_rank < len(part)]
+        targets += [part[-1] for part in others if local_rank == 0 and len(part) > len(mine)]
         levels.append(Level(mine, list(zip(others, sources)), targets))
         ranks = mine
     return levels
@@ -130,9 +130,9 @@ class Lanes:
         self.count = min(map(len, self.hosts))
         self.host = next(number for number, ranks in enumerate(self.hosts) if rank in ranks)
         self.here = self.hosts[self.host]
-        self.place = self.here.index(rank)  # among the ranks of the host
-        self.inside = self.place < self.count
-        self.lane = self.place % self.count
+        self.local_rank = self.here.index(rank)  # among the ranks of the host
+        self.inside = self.local_rank < self.count
+        self.lane = self.local_rank % self.count
 
     def ring(self) -> tuple[int, int]:
         """Return the neighbors in the lane: the ranks on the next and on the previous host."""
@@ -140,9 +140,9 @@ class Lanes:
         return self.hosts[following][self.lane], self.hosts[previous][self.lane]
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Return for each round the places on this host of the ranks to send to and to receive from."""
+        """Return for each round the local ranks to send to and to receive from."""
         size = len(self.here)
-        return [((self.place + step) % size, (self.place - step) % size) for step in range(1, size)]
+        return [((self.local_rank + step) % size, (self.local_rank - step) % size) for step in range(1, size)]
 
     def ranks(self, host: int, lane: int) -> list[int]:
         """Return the ranks of a host that are assigned to a lane; the rank in the lane comes first."""
@@ -161,8 +161,8 @@ def two_level(rank: int, size: int, root: int, hosts: Hosts) -> Node:
     lanes = Lanes(rank, size, hosts)
     leaders = [root if root in ranks else ranks[0] for ranks in lanes.hosts]
     here, lead = lanes.here, leaders[lanes.host]
-    inside = binomial(lanes.place, len(here), here.index(lead))
-    levels = [[(here[child], [here[i] for i in places]) for child, places in level] for level in inside.levels]
+    inside = binomial(lanes.local_rank, len(here), here.index(lead))
+    levels = [[(here[child], [here[i] for i in members]) for child, members in level] for level in inside.levels]
     if rank != lead:
         parent = None if inside.parent is None else here[inside.parent]
         return Node(parent, levels, [here[i] for i in inside.subtree])

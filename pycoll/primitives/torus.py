@@ -42,27 +42,30 @@ class Port:
         self.strides = [prod(shape[axis + 1 :]) for axis in self.axes]
         self.sizes = [shape[axis] for axis in self.axes]
         self.sign = -1 if mirrored else 1
-        self.place = [
+        self.coordinates = [
             self.sign * (rank // stride) % size for stride, size in zip(self.strides, self.sizes, strict=True)
         ]
 
-    def rank(self, place: Sequence[int]) -> int:
+    def rank(self, coordinates: Sequence[int]) -> int:
         """Return the rank at these coordinates."""
         return sum(
-            self.sign * each % size * stride for each, size, stride in zip(place, self.sizes, self.strides, strict=True)
+            self.sign * each % size * stride
+            for each, size, stride in zip(coordinates, self.sizes, self.strides, strict=True)
         )
 
     def allgather(self, line: Line, order: Order, start: int) -> Schedule:
         """All-gather of blocks numbered from `start`: `line` runs in each dimension, its rounds in the given order."""
-        held: list[list[Any]] = [[place] for place in self.place]  # the coordinates of the blocks that this rank has
-        rounds = [list(line(place, size)) for place, size in zip(self.place, self.sizes, strict=True)]
+        held: list[list[Any]] = [
+            [coordinate] for coordinate in self.coordinates
+        ]  # the coordinates of the blocks that this rank has
+        rounds = [list(line(coordinate, size)) for coordinate, size in zip(self.coordinates, self.sizes, strict=True)]
         for axis, moves in order(rounds):
 
             def blocks(lines: Blocks, axis: int = axis) -> list[int]:
                 return [start + self.rank(each) for each in product(*held[:axis], lines, *held[axis + 1 :])]
 
-            def peer(place: int, axis: int = axis) -> int:
-                return self.rank([*self.place[:axis], place, *self.place[axis + 1 :]])
+            def peer(coordinate: int, axis: int = axis) -> int:
+                return self.rank([*self.coordinates[:axis], coordinate, *self.coordinates[axis + 1 :]])
 
             coming: list[Block] = []
             mapped: list[Move] = []

@@ -49,7 +49,7 @@ class Channel:
         self.broken: RuntimeError | None = None  # why it is unusable
         self.processes: dict[int, int] = {}  # of the ranks of this host that share memory
         self.reads_memory = False  # whether they can copy each other's memory
-        self.place = 0  # its position in the roll call
+        self.roll_slot = 0  # its position in the roll call
         self.registered = Registered(private, facts.on_host_of(private.rank))
         self._epoch = hooks.epoch
         self._scratch: dict[Hashable, Any] = {}  # of blocking calls, by the kind of memory

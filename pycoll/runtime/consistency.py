@@ -142,15 +142,15 @@ def exchange(
     lengths = np.zeros(size, _LENGTH)
     lengths[rank] = len(text)
     yield _allgather(rank, lengths, [_LENGTH.itemsize] * size, bind)
-    places = side_by_side([int(n) for n in lengths])
+    extents = side_by_side([int(n) for n in lengths])
     everything = np.zeros(int(lengths.sum()), np.uint8)
-    start, length = places[rank]
+    start, length = extents[rank]
     everything[start : start + length] = np.frombuffer(text, np.uint8)
     yield _allgather(rank, everything, [int(n) for n in lengths], bind)
-    received += [pickle.loads(everything[start : start + length].tobytes()) for start, length in places]
+    received += [pickle.loads(everything[start : start + length].tobytes()) for start, length in extents]
 
 
 def _allgather(rank: int, table: np.ndarray, sizes: list[int], bind: Callable[..., Executable]) -> Executable:
-    places = side_by_side(sizes)
-    key = ProgramKey(find("allgatherv", "bruck"), rank, len(sizes), 0, 0, 1, True, 1, 1 << 30, places, places)
+    extents = side_by_side(sizes)
+    key = ProgramKey(find("allgatherv", "bruck"), rank, len(sizes), 0, 0, 1, True, 1, 1 << 30, extents, extents)
     return bind(compiled(key), CheckedBuffers(None, table, 0, table.dtype, True, None), None)

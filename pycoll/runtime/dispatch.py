@@ -201,8 +201,8 @@ class Prepared:
         number = slots.NUMBERS[call.primitive, call.recvcounts is not None]
         kind = (call.form == "nonblocking") + 2 * (not method)
         given = call.algorithm, call.sendbuf, call.recvbuf, call.op, call.root, call.recvcounts
-        places = address(self.buffers.send), address(self.buffers.recv)
-        self.channel.front.remember(number, kind, *given, *places, self, allocates)
+        addresses = address(self.buffers.send), address(self.buffers.recv)
+        self.channel.front.remember(number, kind, *given, *addresses, self, allocates)
 
     def runner(self, op: object, method: bool) -> Any:
         """What runs calls like this one on other buffers: a program for the slots, a run of the machine, or a function.
@@ -289,8 +289,8 @@ class Prepared:
         sources = self.key.algorithm.count_sources(self.key.size, self.key.root)
         table = np.zeros((len(sources), self.key.size), f"i{COUNT_BYTES}")
         if self.key.rank in sources:
-            places = self.key.sends if self.key.algorithm.primitive.takes_all else self.key.recvs
-            table[sources.index(self.key.rank)] = [size for _, size in places or ()]
+            extents = self.key.sends if self.key.algorithm.primitive.takes_all else self.key.recvs
+            table[sources.index(self.key.rank)] = [size for _, size in extents or ()]
         buffers = CheckedBuffers(None, table, 0, table.dtype, True, None)
         key = self.key._replace(sends=(), recvs=())
         if self.by_reference:

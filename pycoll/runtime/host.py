@@ -61,13 +61,13 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
     channel.reads_memory = copies
     waiting = _Waiting(channel)
     waits = facts.crowded, waiting.look, waiting.give_up
-    places = [here.index(rank) if memory and rank in here else -1 for rank in range(comm.size)]
+    local_ranks = [here.index(rank) if memory and rank in here else -1 for rank in range(comm.size)]
     boxes = memoryview(memory)[: core.mailboxes_size(len(here))] if memory else None
     handles = MPI._handleof(MPI.BYTE), MPI._handleof(comm)
     mailboxes = core.Mailboxes(
         *waits,
         boxes,
-        places,
+        local_ranks,
         comm.rank,
         processes if copies else [0] * comm.size,
         _functions(),
@@ -109,8 +109,8 @@ def _shared(
                 file = shared_file.created(nbytes)
             except OSError:
                 mine = False
-        place = shared_file.NOWHERE if file < 0 else shared_file.where(file)
-        found = _gathered(comm, [mine, *place, os.getpid(), int(token[0]), token.ctypes.data])
+        location = shared_file.NOWHERE if file < 0 else shared_file.where(file)
+        found = _gathered(comm, [mine, *location, os.getpid(), int(token[0]), token.ctypes.data])
         memory = _mapped(found[here[0], 1 : 1 + shared_file.WHERE].tolist(), nbytes) if found[here, 0].all() else None
         process, number, address = found[here[here.index(comm.rank) - 1], -3:].tolist()
         copies = memory is not None and core.copied(process, address) == number
@@ -127,10 +127,10 @@ def _gathered(comm: MPI.Intracomm, mine: list[int]) -> np.ndarray:
     return table
 
 
-def _mapped(place: list[int], nbytes: int) -> mmap.mmap | None:
+def _mapped(location: list[int], nbytes: int) -> mmap.mmap | None:
     """The memory of a file, or None."""
     try:
-        file = shared_file.opened(place)
+        file = shared_file.opened(location)
     except OSError:  # another container, or another user
         return None
     try:

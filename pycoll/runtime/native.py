@@ -75,8 +75,8 @@ def check(buffers: CheckedBuffers, operation: Operation | None) -> None:
 def program(call: ProgramKey, form: str) -> Program:
     """The program that calls the native collective: "blocking", "nonblocking" or "persistent"."""
     varies = call.algorithm.primitive.varies or call.sends
-    places = (call.sends, call.recvs) if varies else (None, None)
-    step = Collective(call.algorithm.primitive.name, call.root, form, *places)
+    extents = (call.sends, call.recvs) if varies else (None, None)
+    step = Collective(call.algorithm.primitive.name, call.root, form, *extents)
     return Program([step] if form == "blocking" else [step, Wait(0)], [], 0, str(call.algorithm))
 
 
@@ -108,16 +108,16 @@ def bound(
     type_ = datatype(buffers.dtype) if operation else MPI.BYTE
     itemsize = buffers.dtype.itemsize if operation else 1
 
-    def spec(array: Any, places: Extents | None, in_blocks: bool) -> list[Any] | None:
+    def spec(array: Any, extents: Extents | None, in_blocks: bool) -> list[Any] | None:
         if array is None:
             return None
-        if places and primitive.varies and not in_blocks:
-            (start, size), *_ = places
+        if extents and primitive.varies and not in_blocks:
+            (start, size), *_ = extents
             return [MPI.buffer.fromaddress(address(array) + start, size), type_]
         memory = MPI.buffer.fromaddress(address(array), array.nbytes)
-        if places is None or not (primitive.varies and in_blocks):
+        if extents is None or not (primitive.varies and in_blocks):
             return [memory, type_]
-        counts, displs = [size // itemsize for _, size in places], [start // itemsize for start, _ in places]
+        counts, displs = [size // itemsize for _, size in extents], [start // itemsize for start, _ in extents]
         types = [type_] * len(counts) if step.primitive == "alltoallw" else type_
         return [memory, (counts, displs), types]  # only v-variants get here: they move bytes
 

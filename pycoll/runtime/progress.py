@@ -92,7 +92,7 @@ class InFlight(ABC):
         """Note that it is complete."""
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def position(self) -> tuple[int, int, int]:
         """Its position, for comparison; always a new one in a native collective, whose progress is unknown."""
         part = self.executable
         if part is None:
@@ -434,10 +434,10 @@ class _Background:
         rest, idle = LONGEST, 0
         before: list[tuple[int, int, int]] = []
         while not self._ended:
-            places = _places_of_others()
-            rest = self.mover.shortest if places != before or not places else min(2 * rest, self.mover.longest)
-            before = places
-            if not self.mover.move(rest if places else 0):
+            positions = _positions_of_others()
+            rest = self.mover.shortest if positions != before or not positions else min(2 * rest, self.mover.longest)
+            before = positions
+            if not self.mover.move(rest if positions else 0):
                 time.sleep(rest)
             _advance_others()
             idle = 0 if tasks else idle + 1
@@ -464,8 +464,8 @@ def _others() -> list[Task]:
     return [task for task in list(tasks) if isinstance(task, Task) and not task.awaited]
 
 
-def _places_of_others() -> list[tuple[int, int, int]]:
-    return [task.place for task in _others()]
+def _positions_of_others() -> list[tuple[int, int, int]]:
+    return [task.position for task in _others()]
 
 
 def _advance_others() -> None:

@@ -68,12 +68,12 @@ class Part:
 class Area:
     """Memory with a part for each rank of a host; `maps` are the parts of all ranks as they are mapped here."""
 
-    def __init__(self, place: int, maps: list[memoryview]) -> None:
-        self.memory = maps[place]
+    def __init__(self, local_rank: int, maps: list[memoryview]) -> None:
+        self.memory = maps[local_rank]
         self._maps = maps
         self.starts = [MPI.Get_address(one) for one in maps]
         self.parts = [Part(len(one)) for one in maps]
-        self.start, self.end = self.starts[place], self.starts[place] + len(maps[place])
+        self.start, self.end = self.starts[local_rank], self.starts[local_rank] + len(maps[local_rank])
         self.arrays: dict[int, list[int]] = {}  # the offsets in all parts, by the number of the allocation
 
     def take(self, number: int, sizes: list[int]) -> bool:
@@ -92,17 +92,17 @@ class Area:
 class Registered:
     """The registered memory of a communicator; ordinary memory where its ranks cannot share any.
 
-    `here` lists the ranks of this host.  The memory of a rank is found by its place in this list.
+    `here` lists the ranks of this host.  The memory of a rank is found by its index in this list.
     """
 
     def __init__(self, comm: MPI.Intracomm, here: list[int]) -> None:
-        self.comm, self.here, self.place = comm, here, here.index(comm.rank)
+        self.comm, self.here, self.local_rank = comm, here, here.index(comm.rank)
         self.areas: dict[int, Area] = {}  # by number
         self.live = 0  # allocations; the same on the ranks of all hosts
         self._ordinary: dict[int, bytearray] = {}  # by the number of the allocation
         self._allocated = 0
         self._spans: list[tuple[int, int, int]] = []  # of the parts of this rank: begin, end, and code minus address
-        self._shifts: dict[int, list[int]] = {}  # address minus code, for each area by number and each place
+        self._shifts: dict[int, list[int]] = {}  # address minus code, for each area by number and each local rank
         self.mapped = None if core.problem else core.Areas(AREA, len(here))  # the same for the compiled core
 
     def allocate(self, nbytes: int) -> tuple[memoryview | bytearray, int]:
@@ -130,7 +130,7 @@ class Registered:
         self.live += 1
         if area is None:
             return self._ordinary[number], 0
-        return area.memory, area.arrays[number][self.place]
+        return area.memory, area.arrays[number][self.local_rank]
 
     def _grow(self, sizes: list[int]) -> Area | None:
         """Create an area with room for these sizes; return None on all ranks if one of them cannot."""
@@ -140,12 +140,14 @@ class Registered:
             if logger := settings.logger():
                 logger.debug("registered arrays are in ordinary memory: there are %d areas, the most", AREAS)
             return None
-        had = [sum(area.parts[place].nbytes for area in self.areas.values()) for place in range(len(self.here))]
+        had = [
+            sum(area.parts[local_rank].nbytes for area in self.areas.values()) for local_rank in range(len(self.here))
+        ]
         maps = self._share([max(size, GROWTH, min(before, KEPT)) for size, before in zip(sizes, had)])
         if maps is None:
             return None
         number = next(number for number in count(1) if number not in self.areas)
-        area = self.areas[number] = Area(self.place, maps)
+        area = self.areas[number] = Area(self.local_rank, maps)
         self._note_spans()
         return area
 
@@ -155,28 +157,28 @@ class Registered:
         files: list[int] = []
         parts: list[memoryview] = []
 
-        def create(place: list[int]) -> None:
+        def create(location: list[int]) -> None:
             if not settings.REGISTERED:
                 raise PermissionError("PYCOLL_REGISTERED is 0")
-            if self.place == 0:
+            if self.local_rank == 0:
                 files.append(shared_file.created(ends[-1], limited=True))
 
-        def reserve(place: list[int]) -> None:
-            files.append(shared_file.opened(place))
-            start = ends[self.place - 1] if self.place else 0
-            os.posix_fallocate(files[-1], start, ends[self.place] - start)  # with pages near this rank
+        def reserve(location: list[int]) -> None:
+            files.append(shared_file.opened(location))
+            start = ends[self.local_rank - 1] if self.local_rank else 0
+            os.posix_fallocate(files[-1], start, ends[self.local_rank] - start)  # with pages near this rank
 
-        def map_all(place: list[int]) -> None:
+        def map_all(location: list[int]) -> None:
             flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
             whole = memoryview(mmap.mmap(files[-1], ends[-1], flags=flags))
             parts.extend(whole[start:end] for start, end in zip([0, *ends], ends))
 
-        place = shared_file.NOWHERE
+        location = shared_file.NOWHERE
         try:
             for step in create, reserve, map_all:
                 problem: Exception | None = None
                 try:
-                    step(place)
+                    step(location)
                 except (OSError, OverflowError, ValueError) as error:
                     problem = error
                 mine = shared_file.where(files[0]) if files else shared_file.NOWHERE
@@ -186,7 +188,7 @@ class Registered:
                         why = problem or "another rank cannot share any"
                         logger.debug("registered arrays are in ordinary memory: %s", why)
                     return None
-                place = table[0, 1:].tolist()
+                location = table[0, 1:].tolist()
         finally:
             for file in files:
                 os.close(file)
@@ -224,7 +226,7 @@ class Registered:
                 return number
         for area in self.areas.values():
             for number, offsets in area.arrays.items():
-                if area.start + offsets[self.place] == address:
+                if area.start + offsets[self.local_rank] == address:
                     return number
         return 0
 
@@ -238,16 +240,16 @@ class Registered:
     def _exchange(self, row: list[int]) -> np.ndarray:
         """Exchange rows with the other ranks of this host."""
         table = np.array([row] * len(self.here), np.int64)
-        peers = [(place, rank) for place, rank in enumerate(self.here) if place != self.place]
-        requests = [self.comm.Irecv(table[place], rank, _TAG) for place, rank in peers]
-        requests += [self.comm.Isend(table[self.place], rank, _TAG) for _, rank in peers]
+        peers = [(local_rank, rank) for local_rank, rank in enumerate(self.here) if local_rank != self.local_rank]
+        requests = [self.comm.Irecv(table[local_rank], rank, _TAG) for local_rank, rank in peers]
+        requests += [self.comm.Isend(table[self.local_rank], rank, _TAG) for _, rank in peers]
         until(partial(MPI.Request.Testall, requests), "allocating registered memory", partial(_missing, self.comm))
         return table
 
     @property
     def nbytes(self) -> int:
         """The bytes that are allocated on this rank."""
-        shared = sum(sum(area.parts[self.place].taken.values()) for area in self.areas.values())
+        shared = sum(sum(area.parts[self.local_rank].taken.values()) for area in self.areas.values())
         return shared + sum(map(len, self._ordinary.values()))
 
     def code(self, address: int, nbytes: int) -> int:
@@ -257,9 +259,9 @@ class Registered:
                 return address + shift
         return -1
 
-    def address(self, place: int, code: int) -> int:
-        """The address, in this process, of memory of the rank in this place that has this code."""
-        return code + self._shifts[code >> AREA][place]
+    def address(self, local_rank: int, code: int) -> int:
+        """The address, in this process, of memory of the rank with this local rank that has this code."""
+        return code + self._shifts[code >> AREA][local_rank]
 
     def _note_spans(self) -> None:
         firsts = [(area, number << AREA) for number, area in self.areas.items()]

@@ -42,9 +42,9 @@ def where(file: int) -> list[int]:
     return [os.getpid(), file, status.st_dev, status.st_ino]
 
 
-def opened(place: Sequence[int]) -> int:
+def opened(location: Sequence[int]) -> int:
     """Open the file of another process of this host; raises OSError if that is not possible."""
-    process, descriptor, *identity = place
+    process, descriptor, *identity = location
     file = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
     status = os.fstat(file)
     if [status.st_dev, status.st_ino] != identity:

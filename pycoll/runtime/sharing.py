@@ -70,5 +70,5 @@ def find_sharing(
     given, got = (0 if array is None else int(array.nbytes) for array in (buffers.send, buffers.recv))
     registered = channel.registered
     assert registered.mapped
-    where = core.Positions(registered.mapped, registered.place, program.needed, kind, (given, got), own_block)
+    where = core.Positions(registered.mapped, registered.local_rank, program.needed, kind, (given, got), own_block)
     return Sharing(program, where)

@@ -35,7 +35,7 @@ def lg(p: float) -> int:
 
 def digits(p: int, b: int) -> int:
     """Return how many digits to base b of all numbers below p are not 0; p/2*lg(p) for base 2 and powers of two."""
-    return sum(number // b**place % b > 0 for number in range(p) for place in range(log(p, b)))
+    return sum(number // b**digit % b > 0 for number in range(p) for digit in range(log(p, b)))
 
 
 def log(p: int, k: int) -> int:

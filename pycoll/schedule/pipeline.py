@@ -114,17 +114,17 @@ def interleaved(stage: int, stages: int, batches: int, chunks: int) -> Iterator[
     total = batches * chunks
     ahead = min(2 * (stages - 1 - stage) + (chunks - 1) * stages, total)
 
-    def place(number: int) -> tuple[int, int]:
+    def unit(number: int) -> tuple[int, int]:
         group, within = divmod(number, stages * chunks)
         chunk, batch = divmod(within, stages)
         return group * stages + batch, chunk
 
     for number in range(ahead):
-        yield Forward(*place(number))
+        yield Forward(*unit(number))
     for number in range(total):
         if number + ahead < total:
-            yield Forward(*place(number + ahead))
-        batch, chunk = place(number)
+            yield Forward(*unit(number + ahead))
+        batch, chunk = unit(number)
         yield Backward(batch, chunks - 1 - chunk)
 
 

@@ -14,41 +14,41 @@ from functools import cache, partial
 
 from .moves import Block, Schedule
 
-# The blocks with which each primitive starts and ends: {block: its place in the send (receive) buffer}.  A place is the
-# index of a part of the vector, or of the block of a rank.
+# The blocks with which each primitive starts and ends: {block: its index in the send (receive) buffer}, that of a part
+# of the vector or of the block of a rank.
 
-Places = dict[Block, int]
+Indices = dict[Block, int]
 
 
-def _vector(rank: int, size: int, root: int, parts: int) -> Places:
+def _vector(rank: int, size: int, root: int, parts: int) -> Indices:
     return {block: block for block in range(parts)}
 
 
-def _own(rank: int, size: int, root: int, parts: int) -> Places:
+def _own(rank: int, size: int, root: int, parts: int) -> Indices:
     return {rank: 0}
 
 
-def _own_in_place(rank: int, size: int, root: int, parts: int) -> Places:
+def _own_in_place(rank: int, size: int, root: int, parts: int) -> Indices:
     return {rank: rank}
 
 
-def _nothing(rank: int, size: int, root: int, parts: int) -> Places:
+def _nothing(rank: int, size: int, root: int, parts: int) -> Indices:
     return {}
 
 
-def _outgoing(rank: int, size: int, root: int, parts: int) -> Places:
+def _outgoing(rank: int, size: int, root: int, parts: int) -> Indices:
     return {(rank, to): to for to in range(size)}
 
 
-def _incoming(rank: int, size: int, root: int, parts: int) -> Places:
+def _incoming(rank: int, size: int, root: int, parts: int) -> Indices:
     return {(source, rank): source for source in range(size)}
 
 
-def _at_root(places: Callable[..., Places]) -> Callable[..., Places]:
-    return lambda rank, size, root, parts: places(rank, size, root, parts) if rank == root else {}
+def _at_root(indices: Callable[..., Indices]) -> Callable[..., Indices]:
+    return lambda rank, size, root, parts: indices(rank, size, root, parts) if rank == root else {}
 
 
-def _but_first(rank: int, size: int, root: int, parts: int) -> Places:
+def _but_first(rank: int, size: int, root: int, parts: int) -> Indices:
     return _vector(rank, size, root, parts) if rank > 0 else {}
 
 
@@ -82,17 +82,17 @@ def counts_of(rank: int) -> tuple[str, int]:
 
 @dataclass(frozen=True, eq=False)
 class Primitive:
-    """A collective: the blocks that a rank holds before and wants after, and their places in the buffers."""
+    """A collective: the blocks that a rank holds before and wants after, and their indices in the buffers."""
 
     name: str
-    holds: Callable[..., Places]
-    wants: Callable[..., Places]
+    holds: Callable[..., Indices]
+    wants: Callable[..., Indices]
     rooted: bool = False
     reduces: bool = False
     cuts: bool = False  # the algorithm decides into how many parts the vector is cut
     takes_all: bool = False  # the input has a block for every rank (else it is one block, or a vector)
     gives_all: bool = False  # the result has a block of every rank (else it is one block, or a vector)
-    holds_in_place: Callable[..., Places] | None = None  # replaces `holds` with MPI.IN_PLACE
+    holds_in_place: Callable[..., Indices] | None = None  # replaces `holds` with MPI.IN_PLACE
     contributors: Callable[[int, int], range] = _everyone  # the ranks that contribute to the result of a rank
     varies: bool = False  # blocks have their own counts and displacements
     counts_from: Callable[[int, int], Sequence[int]] | None = None  # the ranks that know counts that others need

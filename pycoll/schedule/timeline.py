@@ -107,12 +107,12 @@ def _check_work(done: list[Work], stage: int, batches: int, chunks: int) -> None
     """Check that each micro-batch goes once forward and once backward through each chunk, in this order."""
     counts = Counter(done)
     assert all(count == 1 for count in counts.values()), f"stage {stage} works twice: {counts.most_common(1)[0][0]}"
-    place = {work: number for number, work in enumerate(done)}
+    position = {work: number for number, work in enumerate(done)}
     for batch in range(batches):
         for chunk in range(chunks):
             whole: list[Work] = [Forward(batch, chunk), Backward(batch, chunk)]
             split: list[Work] = [Forward(batch, chunk), BackwardInput(batch, chunk), BackwardWeights(batch, chunk)]
             parts = split if type(split[1]) in map(type, done) else whole
-            order = [place.get(work, -1) for work in parts]
+            order = [position.get(work, -1) for work in parts]
             assert -1 not in order and order == sorted(order), f"stage {stage}: {parts} is done in the order {order}"
     assert len(done) == batches * chunks * (3 if any(isinstance(work, BackwardInput) for work in done) else 2)

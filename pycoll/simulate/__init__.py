@@ -151,19 +151,19 @@ def simulate(
     optional = {"segments": segments, "longest": longest}
     _check_integers(integers | {name: value for name, value in optional.items() if value is not None})
     ranks, nbytes, root = int(ranks), int(nbytes), int(root)  # they may be NumPy integers
-    place = _hosts(ranks, int(ranks_per_host), hosts)
+    host_of = _hosts(ranks, int(ranks_per_host), hosts)
     if links:
         _check_switches(topology, network)
-        check_hosts(topology, links, place or range(ranks))
-    several = place is None or len(set(place)) > 1
+        check_hosts(topology, links, host_of or range(ranks))
+    several = host_of is None or len(set(host_of)) > 1
     delays = {} if delays is None else delays
     _check_root(root, ranks)
     _check_delays(delays, ranks)
     segments = settings.segments(nbytes, several) if segments is None else segments
     run = Ranks(
-        [timed(chosen.schedule(rank, ranks, root, segments, place)) for rank in range(ranks)],
-        Cluster(network, ranks, place, links),
-        sizes(chosen, ranks, nbytes, segments, place),
+        [timed(chosen.schedule(rank, ranks, root, segments, host_of)) for rank in range(ranks)],
+        Cluster(network, ranks, host_of, links),
+        sizes(chosen, ranks, nbytes, segments, host_of),
         settings.longest(several) if longest is None else longest,
     )
     starts = [float(delays.get(rank, 0.0)) for rank in range(ranks)]
@@ -194,12 +194,12 @@ def _result(run: Ranks, given: Sequence[float]) -> Simulated:
 def _hosts(ranks: int, ranks_per_host: int, hosts: Sequence[int] | None) -> Hosts:
     if hosts is None:
         return None if ranks_per_host == 1 else tuple(rank // ranks_per_host for rank in range(ranks))
-    place = tuple(hosts) if isinstance(hosts, Iterable) else None
-    if place is None or not all(isinstance(host, Integral) for host in place):
+    host_of = tuple(hosts) if isinstance(hosts, Iterable) else None
+    if host_of is None or not all(isinstance(host, Integral) for host in host_of):
         raise TypeError(f"hosts={hosts!r} is not a sequence of integers")
-    if len(place) != ranks:
-        raise ValueError(f"hosts has {len(place)} numbers for {ranks} ranks")
-    return tuple(map(int, place))
+    if len(host_of) != ranks:
+        raise ValueError(f"hosts has {len(host_of)} numbers for {ranks} ranks")
+    return tuple(map(int, host_of))
 
 
 def _check_switches(topology: str | None, network: Network) -> None:

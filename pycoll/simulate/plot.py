@@ -35,19 +35,19 @@ class Crossing(NamedTuple):
 def crossings(abscissas: Sequence[int], curves: Curves) -> list[Crossing]:
     """Find the points between which the fastest algorithm changes, and where the lines meet on logarithmic scales."""
     best: list[str] = []
-    for place in range(len(abscissas)):
-        fastest = min(curves, key=lambda name: curves[name][place])
-        level = best and curves[best[-1]][place] <= LEVEL * curves[fastest][place]
+    for index in range(len(abscissas)):
+        fastest = min(curves, key=lambda name: curves[name][index])
+        level = best and curves[best[-1]][index] <= LEVEL * curves[fastest][index]
         best.append(best[-1] if level else fastest)
     found = []
-    for place, (before, after) in enumerate(pairwise(best)):
+    for index, (before, after) in enumerate(pairwise(best)):
         if before != after:
-            left, right = (log(curves[before][k] / curves[after][k]) for k in (place, place + 1))
+            left, right = (log(curves[before][k] / curves[after][k]) for k in (index, index + 1))
             share = left / (left - right) if left != right else 1.0
-            at = exp(log(abscissas[place]) + share * log(abscissas[place + 1] / abscissas[place]))
-            first, last = curves[before][place : place + 2]
-            ends = abscissas[place], abscissas[place + 1]
-            crosses = curves[after][place] > LEVEL * curves[before][place]
+            at = exp(log(abscissas[index]) + share * log(abscissas[index + 1] / abscissas[index]))
+            first, last = curves[before][index : index + 2]
+            ends = abscissas[index], abscissas[index + 1]
+            crosses = curves[after][index] > LEVEL * curves[before][index]
             found.append(Crossing(*ends, at, exp(log(first) + share * log(last / first)), before, after, crosses))
     return found
 

@@ -37,9 +37,9 @@ class Placed:
         return members
 
     @cached_property
-    def places(self) -> dict[int, int]:
+    def positions(self) -> dict[int, int]:
         """The number of each rank among the ranks of its host."""
-        return {rank: place for ranks in self.members.values() for place, rank in enumerate(ranks)}
+        return {rank: position for ranks in self.members.values() for position, rank in enumerate(ranks)}
 
 
 class Topology(ABC):
@@ -110,12 +110,12 @@ class Torus(Topology):
         stride = self.size
         for size in self.sizes:
             stride //= size
-            place = here // stride % size
-            ahead = (there // stride - place) % size
-            up = 2 * ahead < size or (2 * ahead == size and place % 2 == 0)
+            position = here // stride % size
+            ahead = (there // stride - position) % size
+            up = 2 * ahead < size or (2 * ahead == size and position % 2 == 0)
             for _ in range(ahead if up else size - ahead):
-                following = (place + (1 if up else -1)) % size
-                before, here, place = here, here + (following - place) * stride, following
+                following = (position + (1 if up else -1)) % size
+                before, here, position = here, here + (following - position) * stride, following
                 yield Hop(f"host {before} to host {here}", beta)
 
 
@@ -183,9 +183,11 @@ class Rails(Topology):
     def route(self, source: int, to: int, placed: Placed) -> Iterator[Hop]:
         """Yield the links of two network cards of equal numbers, and those inside the hosts, if any."""
         mates, others = placed.members[placed.hosts[source]], placed.members[placed.hosts[to]]
-        place = placed.places[to]
-        sender = mates[place] if place < len(mates) else source  # without such a rank, the receiver's host forwards
-        receiver = others[placed.places[sender]]
+        position = placed.positions[to]
+        sender = (
+            mates[position] if position < len(mates) else source
+        )  # without such a rank, the receiver's host forwards
+        receiver = others[placed.positions[sender]]
         beta = placed.network.between.beta
         yield from inside(source, sender, placed.network)
         yield Hop(f"card of rank {sender} out", beta)

@@ -67,9 +67,9 @@ class All:
             set_timeout(request, seconds)
 
     @property
-    def place(self) -> Any:
+    def position(self) -> Any:
         """Their positions, for comparison."""
-        return [place(request) for request in self._requests]
+        return [position(request) for request in self._requests]
 
     def Test(self) -> bool:
         """Test whether all are complete."""
@@ -87,9 +87,9 @@ def set_timeout(request: Any, seconds: float) -> None:
     getattr(request, "task", request).set_timeout(seconds)
 
 
-def place(request: Any) -> Any:
+def position(request: Any) -> Any:
     """The position of a request, for comparison; None if it is not known."""
-    return getattr(getattr(request, "task", request), "place", None)
+    return getattr(getattr(request, "task", request), "position", None)
 
 
 def _gpus(tensors: Any) -> set[torch.device]:
@@ -187,9 +187,9 @@ class Work(TorchWork):
             self.complete()
 
     @property
-    def place(self) -> Any:
+    def position(self) -> Any:
         """Its position, for comparison."""
-        return place(self._request)
+        return position(self._request)
 
     def poll(self) -> bool:
         """Advance it; return whether it is complete."""
@@ -368,12 +368,12 @@ class Engine:
             self._wake.wait()
             with self._lock:
                 done = self._sweep()
-                places = [work.place for work in self._works]
+                positions = [work.position for work in self._works]
             for work in done:
                 work.complete()
             longest = LONGEST if others.compute() else IDLE
-            rest = INTERVAL if places != before else min(2 * rest, longest)
-            before = places
+            rest = INTERVAL if positions != before else min(2 * rest, longest)
+            before = positions
             if not mover.move(rest):
                 time.sleep(rest)
 

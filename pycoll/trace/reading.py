@@ -100,8 +100,8 @@ class _Sorter:
         for line in lines:
             if "collective" in line:
                 program = _program(line)
-                for place in range(len(program.steps) + 1):
-                    self._meanings[line["number"] + place] = program, place
+                for position in range(len(program.steps) + 1):
+                    self._meanings[line["number"] + position] = program, position
             elif "number" in line:
                 self._meanings[line["number"]] = line
 
@@ -123,15 +123,15 @@ class _Sorter:
                 collective.end = max(step.end for step in collective.steps)
         self._rank.collectives.sort(key=lambda collective: collective.begin)
 
-    def _step(self, program: Program, place: int, run: int, begin: int, end: int, thread: int) -> None:
+    def _step(self, program: Program, position: int, run: int, begin: int, end: int, thread: int) -> None:
         if (program, run) not in self._runs:
             self._runs[program, run] = Collective(self._rank.number, program, run)
             self._rank.collectives.append(self._runs[program, run])
         collective = self._runs[program, run]
-        if place == 0:
+        if position == 0:
             collective.begin, collective.end, collective.thread, collective.finished = begin, end, thread, True
             return
-        what, round, concerns = program.steps[place - 1]
+        what, round, concerns = program.steps[position - 1]
         if what not in ("start", "wait") or concerns is None:
             collective.steps.append(Event(what, begin, end, thread, round, concerns))
             return

@@ -160,10 +160,10 @@ def _bars(bars: Iterable[Bar], window: _Window, top: float, height: float) -> It
     narrow: set[tuple[str, int]] = set()
     for bar in bars:
         left, right = window.x(bar.begin), window.x(bar.end)
-        place = bar.kind, int(2 * left)
-        if right - left < 0.5 and place in narrow:
+        pixel = bar.kind, int(2 * left)
+        if right - left < 0.5 and pixel in narrow:
             continue
-        narrow.add(place)
+        narrow.add(pixel)
         title = tag("title", words(f"{bar.name}: {(bar.end - bar.begin) / 1e3:.3f} \u00b5s"))
         width = max(right - left, 0.5)
         yield tag("rect", title, class_=f"bar {bar.kind}", x=left, y=top, width=width, height=height)

@@ -35,7 +35,7 @@ def test_all_ranks_between_two_calls(tmp_path, rolls):
     assert [(rank.rank, rank.ranks, rank.pid, rank.state) for rank in ranks] == [
         (rank, 3, os.getpid(), "running") for rank in range(3)
     ]
-    assert all(rank.places == {"0a.0": watch.Place(7, "allreduce", False, 100 * SECOND, "", 0)} for rank in ranks)
+    assert all(rank.states == {"0a.0": watch.CallState(7, "allreduce", False, 100 * SECOND, "", 0)} for rank in ranks)
     text = watch.report(ranks, 111 * SECOND)
     assert "3 ranks: running: ranks 0, 1, 2" in text and "never came" not in text
     assert len(re.findall(r"after it +11\.0 ", text)) == 3
@@ -109,7 +109,7 @@ def test_more_communicators_than_there_is_space_for(tmp_path):
     places = [roll.add(f"{number}", 0, (0,)) for number in range(MOST + 2)]
     assert len(set(places)) == MOST + 1
     assert places[-1] == places[-2] == roll.first
-    assert len(watch.read(tmp_path)[0].places) == MOST
+    assert len(watch.read(tmp_path)[0].states) == MOST
 
 
 def test_stacks(tmp_path, rolls, capsys):
@@ -122,7 +122,7 @@ def test_a_child_process_leaves_the_files_alone(tmp_path, rolls):
         rolls[0].view[rolls[0].at] = 98
         os._exit(0)
     os.waitpid(child, 0)
-    assert watch.read(tmp_path)[0].places["0a.0"].calls == 7
+    assert watch.read(tmp_path)[0].states["0a.0"].calls == 7
 
 
 def test_errors_in_one_line(tmp_path, capsys):

@@ -14,8 +14,8 @@ from ..flat import Array, Piece, copy, named_dtype
 _ALIGNMENT = 64  # bytes
 
 
-class Place(NamedTuple):
-    """The place of a piece of an array in a copy."""
+class Location(NamedTuple):
+    """The location of a piece of an array in a copy."""
 
     kind: str
     name: str
@@ -30,7 +30,7 @@ class Frame(NamedTuple):
     """How the state of a rank lies in a copy: the number of the step, the counters of the optimizer, the arrays."""
 
     names: tuple[str, ...]  # of the parameters that have a counter
-    places: tuple[Place, ...]
+    locations: tuple[Location, ...]
     nbytes: int
 
 
@@ -55,7 +55,7 @@ class Copy(NamedTuple):
 
     def pieces(self) -> Iterator[tuple[str, str, Piece]]:
         """Yield the arrays as (kind, name of the parameter, piece)."""
-        for kind, name, start, length, shape, dtype, offset in self.frame.places:
+        for kind, name, start, length, shape, dtype, offset in self.frame.locations:
             type_ = named_dtype(dtype)
             values = self.memory[offset : offset + length * type_.itemsize].view(type_)
             yield kind, name, Piece(start, values, shape)
@@ -84,7 +84,7 @@ class Copier:
         views: dict[str, dict[str, Array]] = {kind: {} for kind in groups}
         for (kind, key, array), view in zip(arrays, self._views(memory)):
             views[kind][key] = view.reshape(array.shape)
-        self.frame = Frame(tuple(counted), tuple(_places(contents.pieces(views), memory)), nbytes)
+        self.frame = Frame(tuple(counted), tuple(_locations(contents.pieces(views), memory)), nbytes)
 
     def _views(self, memory: np.ndarray) -> Iterator[np.ndarray]:
         for offset, array in zip(self._offsets, self._arrays):
@@ -115,10 +115,10 @@ def step_of(memory: np.ndarray) -> int:
     return int(memory[:8].view(np.int64)[0])
 
 
-def _places(pieces: Iterable[tuple[str, str, Piece]], memory: np.ndarray) -> Iterator[Place]:
+def _locations(pieces: Iterable[tuple[str, str, Piece]], memory: np.ndarray) -> Iterator[Location]:
     for kind, name, piece in pieces:
         offset = address(piece.values) - address(memory)
-        yield Place(kind, name, piece.start, len(piece.values), piece.shape, str(piece.values.dtype), offset)
+        yield Location(kind, name, piece.start, len(piece.values), piece.shape, str(piece.values.dtype), offset)
 
 
 def _aligned(nbytes: int) -> int:

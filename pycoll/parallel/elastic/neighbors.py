@@ -161,9 +161,9 @@ def neighbors(owners: Sequence[int], hosts: Sequence[int]) -> dict[int, int]:
     if len(owners) == 1:
         return {owners[0]: (owners[0] + 1) % len(hosts)}
     seen: Counter[int] = Counter()
-    places = {}  # hosts take turns in the order
+    turns = {}  # hosts take turns in the order
     for owner in owners:
-        places[owner] = seen[hosts[owner]], owner
+        turns[owner] = seen[hosts[owner]], owner
         seen[hosts[owner]] += 1
-    order = sorted(owners, key=places.__getitem__)
+    order = sorted(owners, key=turns.__getitem__)
     return dict(zip(order, [*order[1:], *order[:1]]))

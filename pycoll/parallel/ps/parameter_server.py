@@ -283,10 +283,10 @@ class ParameterServer(Driver):
         """Give all ranks the parameters."""
         if self._server_updates:
             for number, server in enumerate(self.roles.servers):
-                for place, vector in enumerate(self._values):
+                for index, vector in enumerate(self._values):
                     part = vector[share(len(vector), len(self.roles.servers), number)]
                     if self._server and server == self.comm.rank:
-                        part[...] = self._server.values[place]
+                        part[...] = self._server.values[index]
                     pycoll.bcast(part, server, comm=self.comm)
             self._unpack()
         else:

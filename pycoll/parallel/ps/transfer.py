@@ -42,11 +42,11 @@ class Transfer:
 
     def borrowed(self, rank: int, positions: Iterable[int], like: Vectors) -> Vectors | None:
         """The vectors of another rank at these positions, or None if this rank cannot see all of them."""
-        places = [int(position) for position in positions]
-        if min(places) < 0:
+        offsets = [int(position) for position in positions]
+        if min(offsets) < 0:
             return None
         lender = self._registered.here.index(rank)
-        starts = [self._registered.address(lender, place) for place in places]
+        starts = [self._registered.address(lender, offset) for offset in offsets]
         return [
             np.frombuffer(MPI.buffer.fromaddress(start, one.nbytes), one.dtype)  # type: ignore[call-overload]
             for start, one in zip(starts, like)

@@ -85,8 +85,8 @@ class Launcher:
         if region not in self._arrays:
             if kind_of(self._dtype) == "p":
                 fields: Any = self._dtype.fields  # name: (dtype, offset)
-                places = [fields[name] for name in self._dtype.names or ()]
-                found: Any = [self._at(region, place[0], place[1], self._dtype.itemsize) for place in places]
+                described = [fields[name] for name in self._dtype.names or ()]
+                found: Any = [self._at(region, dtype, offset, self._dtype.itemsize) for dtype, offset, *_ in described]
             else:
                 found = self._at(region, self._dtype)
             self._arrays[region] = found

@@ -83,8 +83,8 @@ class Recorder:
         """Append an event to the ring buffer; if it is full, overwrite the oldest event."""
         with self._lock:
             if self._ring:
-                place = HEADER.size + self._count % self._capacity * EVENT.size
-                EVENT.pack_into(self._ring, place, what, begin, end, run, threading.get_ident())
+                offset = HEADER.size + self._count % self._capacity * EVENT.size
+                EVENT.pack_into(self._ring, offset, what, begin, end, run, threading.get_ident())
                 self._count += 1
                 HEADER.pack_into(self._ring, 0, self._count)
 

@@ -31,7 +31,7 @@ now = time.time_ns  # comparable between the hosts of a job
 
 def places_path(directory: Path, rank: int) -> Path:
     """The memory-mapped file of a rank."""
-    return directory / f"rank-{rank}.places"
+    return directory / f"rank-{rank}.calls"
 
 
 def names_path(directory: Path, rank: int) -> Path:
@@ -75,7 +75,7 @@ class RollCall:
         self._stacks = stacks_path(directory, rank).open("w")
         with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread
             faulthandler.register(STACKS, self._stacks, chain=False)
-        self.first = self._new_place("")
+        self.first = self._new_slot("")
         self.view[0] = RUNNING
         atexit.register(self.end)
         os.register_at_fork(after_in_child=self._forget)
@@ -84,9 +84,9 @@ class RollCall:
         """Return the position of a communicator, which has `ranks` of COMM_WORLD; `first` if there are too many."""
         if self._added > MOST:
             return self.first
-        place = self._new_place(name)
-        self._write(communicator=name, place=place, rank=rank, ranks=ranks)
-        return place
+        slot = self._new_slot(name)
+        self._write(communicator=name, slot=slot, rank=rank, ranks=ranks)
+        return slot
 
     def named(self, name: str) -> int:
         """Return the number of a name."""
@@ -99,10 +99,10 @@ class RollCall:
         """Note that the program has ended by itself."""
         self.view[0] = ENDED
 
-    def _new_place(self, name: str) -> int:
-        place = 1 + self._added * FIELDS
+    def _new_slot(self, name: str) -> int:
+        slot = 1 + self._added * FIELDS
         self._added += 1
-        return place
+        return slot
 
     def _write(self, **what: Any) -> None:
         self._file.write(json.dumps(what, separators=(",", ":")) + "\n")
