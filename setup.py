@@ -49,7 +49,7 @@ core = cythonize(
             extra_compile_args=["-O3"],
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
         )
-        for name in ("pairs", "machine", "positions", "messages", "flights", "front", "values", "objects")
+        for name in ("pairs", "machine", "positions", "messages", "in_flight", "front", "values", "objects")
     ],
     build_dir="build",
 )

@@ -36,7 +36,7 @@ def _spec(array: Array) -> list[Any]:
     return [array.reshape(-1).view(np.uint8) if datatype == MPI.BYTE else array, datatype]
 
 
-class _Message(MPI.Request):
+class _MessageRequest(MPI.Request):
     """A request that can report the message it waits for."""
 
     _request: MPI.Request  # the request of mpi4py, which keeps the buffer alive
@@ -53,10 +53,10 @@ class _Message(MPI.Request):
 
 def awaited(request: MPI.Request) -> str:
     """The message that a request waits for, in words, as far as it is known."""
-    return request.awaited if isinstance(request, _Message) else "a request of MPI"
+    return request.awaited if isinstance(request, _MessageRequest) else "a request of MPI"
 
 
-class OnDevice(_Message):
+class OnDevice(_MessageRequest):
     """A request for a message from or to GPU memory: it keeps the array and delivers a staged message."""
 
     _array: Array
@@ -111,7 +111,7 @@ def _kept(
     """
     if is_host(array) and not settings.TIMEOUT:
         return request
-    message = _Message(request) if is_host(array) else OnDevice(request)
+    message = _MessageRequest(request) if is_host(array) else OnDevice(request)
     message._request, message._envelope = request, envelope
     if isinstance(message, OnDevice):
         message._array, message._stage = array, stage

@@ -30,12 +30,12 @@ def compile_rounds(rounds: Iterable[Round], layout: Layout, segment: int) -> Pro
 
 
 @dataclass
-class Transfer:
+class SegmentedMessage:
     """One message of a round, cut into segments."""
 
     numbers: list[int]  # the indices of the segments among the messages of the program
     results: list[Apply] = field(default_factory=list)  # the combination with each received segment
-    after: list[Transfer] = field(default_factory=list)  # transfers that must be sent before a result overwrites them
+    after: list[SegmentedMessage] = field(default_factory=list)  # to be sent before a result overwrites them
     staged: bool = False  # received in slots; a segment must be combined before its slot is used again
 
 
@@ -101,7 +101,7 @@ class Compiler:
             if isinstance(move, Recv):
                 self.blocks.unpack(move.blocks)
 
-    def reduction(self, move: Reduce, sends: list[Transfer], sent: list[Region]) -> Transfer:
+    def reduction(self, move: Reduce, sends: list[SegmentedMessage], sent: list[Region]) -> SegmentedMessage:
         """Compile a Reduce: receive into the place of the result, or into slots if the result replaces an operand."""
         if not move.blocks:
             return self.transfer(False, move.source, EMPTY)
@@ -110,7 +110,7 @@ class Compiler:
         received = self.blocks.slots(results, WINDOW) if held == out else results
         self.blocks.place(move.blocks, out)
         self.blocks.busy.append(out)
-        return Transfer(
+        return SegmentedMessage(
             self.post(False, move.source, received),
             [applied(*operands, move.order) for operands in zip(held.cut(self.segment), received, results)],
             # `operands` ensures that a message sent from `out` is all of `out`, and is cut in the same way
@@ -118,9 +118,9 @@ class Compiler:
             staged=held == out,
         )
 
-    def transfer(self, outgoing: bool, peer: int, region: Region) -> Transfer:
+    def transfer(self, outgoing: bool, peer: int, region: Region) -> SegmentedMessage:
         """Cut a message into segments."""
-        return Transfer(self.post(outgoing, peer, region.cut(self.segment)))
+        return SegmentedMessage(self.post(outgoing, peer, region.cut(self.segment)))
 
     def post(self, outgoing: bool, peer: int, pieces: list[Region]) -> list[int]:
         """Add messages to the program, and return their numbers."""
@@ -128,7 +128,7 @@ class Compiler:
         self.messages += [Message(outgoing, peer, piece, self.blocks.now) for piece in pieces]
         return list(range(first, len(self.messages)))
 
-    def interleave(self, sends: list[Transfer], receives: list[Transfer]) -> None:
+    def interleave(self, sends: list[SegmentedMessage], receives: list[SegmentedMessage]) -> None:
         """Order the messages of a round segment by segment, with a window of segments of each message in flight."""
         everything = [*receives, *sends]
         for turn in range(WINDOW):
@@ -151,12 +151,12 @@ class Compiler:
                 self.wait(transfer, turn, waited)
                 self.start(transfer, turn + WINDOW)
 
-    def start(self, transfer: Transfer, turn: int) -> None:
+    def start(self, transfer: SegmentedMessage, turn: int) -> None:
         """Start a segment, if there is one."""
         if turn < len(transfer.numbers):
             self.steps.append(Start(transfer.numbers[turn]))
 
-    def wait(self, transfer: Transfer, turn: int, waited: set[int]) -> None:
+    def wait(self, transfer: SegmentedMessage, turn: int, waited: set[int]) -> None:
         """Wait for a segment, once."""
         if turn < len(transfer.numbers) and transfer.numbers[turn] not in waited:
             self.steps.append(Wait(transfer.numbers[turn]))

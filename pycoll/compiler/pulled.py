@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from ..schedule.moves import Block, Recv, Reduce, Round, Send
 from .blocks import ProgramKey, key_of, layout, longest_message
-from .lower import Compiler, Transfer, applied
+from .lower import Compiler, SegmentedMessage, applied
 from .program import (
     EMPTY,
     INPUT,
@@ -125,7 +125,7 @@ class _Puller(Compiler):
             self.pull(move)
         self.ends += [self.notify(True, source) for source in sources]
 
-    def interleave(self, sends: list[Transfer], receives: list[Transfer]) -> None:
+    def interleave(self, sends: list[SegmentedMessage], receives: list[SegmentedMessage]) -> None:
         """Compile the messages between hosts, and wait until the blocks of this rank have been read."""
         super().interleave(sends, receives)
         self.steps += map(Wait, self.ends)

@@ -6,12 +6,12 @@ and pycoll runs all calls with messages.
 
 from __future__ import annotations
 
-from .missing import MISSED, NoFlight, NoFront, NoMover, no_flights
+from .missing import MISSED, NoFront, NoMover, NoRunInFlight, none_in_flight
 
 problem = ""
 try:
-    from .flights import Flight, Mover, forget_flights
     from .front import Front, set_constants, uses_of
+    from .in_flight import Mover, RunInFlight, forget_in_flight
     from .machine import AREA_SIZE, Program, Slots, Steps, has_loop
     from .messages import FLOATING_POINT_ERRORS, Code, Mailboxes, Run, copied, mailboxes_size
     from .objects import BEGUN, ObjectCollectives, ObjectMessages, ObjectSlots
@@ -19,7 +19,7 @@ try:
     from .positions import Areas, Positions
 except ImportError as error:
     problem = f"it was not compiled when pycoll was installed, which takes a C compiler ({error})"
-    Flight, Mover, forget_flights = NoFlight, NoMover, no_flights  # type: ignore[assignment,misc]
+    RunInFlight, Mover, forget_in_flight = NoRunInFlight, NoMover, none_in_flight  # type: ignore[assignment,misc]
 
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "MISSED",
     "Areas",
     "Code",
-    "Flight",
     "Front",
     "Mailboxes",
     "Mover",
@@ -41,10 +40,11 @@ __all__ = [
     "Positions",
     "Program",
     "Run",
+    "RunInFlight",
     "Slots",
     "Steps",
     "copied",
-    "forget_flights",
+    "forget_in_flight",
     "has_loop",
     "has_pairs",
     "mailboxes_size",

@@ -20,7 +20,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from libc.string cimport memcmp
 
-from .flights cimport Flight
+from .in_flight cimport RunInFlight
 from .machine cimport Program, Slots
 from .messages cimport Run
 
@@ -161,13 +161,13 @@ cdef class Front:
     background : list
         Not empty if collectives in flight are to progress often, those of MPI among them.
     asleep : list
-        See `Flight`.
+        See `RunInFlight`.
     uses : list of int
         What each primitive does with its buffers; the last one is the reduce-scatter with counts.
     natives : list of callables
         The blocking collectives of MPI in the same order, then the nonblocking ones.
     task : type
-        A class derived from `Flight`.
+        A class derived from `RunInFlight`.
     tags : iterator of int
         The tags of collectives in flight.
     """
@@ -281,7 +281,7 @@ cdef class Front:
         run.tag = tag
         run.bind(<size_t>send.address, <size_t>recv.address)
         kept = array_of(sendbuf), array_of(recvbuf)
-        cdef Flight task = self.task(
+        cdef RunInFlight task = self.task(
             run, plan.prepared, self.tasks, self.asleep, plan.idle, kept, kept[1] if function else None
         )
         task.begin()

@@ -30,12 +30,12 @@ class NoFront:
         """Do nothing."""
 
 
-class NoFlight:
+class NoRunInFlight:
     """A class without instances."""
 
 
-def no_flights() -> None:
-    """Do nothing: there are no flights."""
+def none_in_flight() -> None:
+    """Do nothing: there is nothing in flight."""
 
 
 class NoMover:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..schedule.moves import Block
-from .frames import Film, Message
+from .frames import DrawnMessage, Film
 from .markup import tag, words
 from .names import load, sentence
 
@@ -34,42 +34,42 @@ Rows = tuple[int, int]  # the first and the last row
 Span = tuple[float, float]  # the middles of these rows
 
 
-def rows(message: Message, row_of: dict[Block, int]) -> Rows | None:
+def rows(message: DrawnMessage, row_of: dict[Block, int]) -> Rows | None:
     """Return the rows of the blocks of a message if they are adjacent, otherwise None."""
     found = {row_of[block] for block in message.blocks if block in row_of}
     return (min(found), max(found)) if found and len(found) == max(found) - min(found) + 1 else None
 
 
-def is_straight(message: Message, start: Rows | None, end: Rows | None) -> bool:
+def is_straight(message: DrawnMessage, start: Rows | None, end: Rows | None) -> bool:
     """Return whether a message goes to a neighbor, and several blocks keep their rows."""
     near = abs(message.to - message.source) == 1
     return near and (len(message.blocks) < 2 or (start is not None and start == end))
 
 
-def height(messages: list[Message], rightward: bool) -> float:
+def height(messages: list[DrawnMessage], rightward: bool) -> float:
     """Return the height of the arcs of the messages in one direction."""
     far = [abs(one.to - one.source) for one in messages if (one.to > one.source) == rightward]
     return FIRST + RISE * max(far) + LETTERS if far else 0
 
 
-def straight(film: Film, message: Message, columns: Columns, start: Span | None, end: Span | None) -> str:
+def straight(film: Film, message: DrawnMessage, columns: Columns, start: Span | None, end: Span | None) -> str:
     """Draw a message as a straight arrow between two columns, from and to these heights."""
     return _arrow(film, message, _straight(message, columns, start, end))
 
 
-def arc(film: Film, message: Message, columns: Columns) -> tuple[str, str]:
+def arc(film: Film, message: DrawnMessage, columns: Columns) -> tuple[str, str]:
     """Draw a message as an arc over columns; return it with its label, which may be empty."""
     path, label = _arc(film, message, columns)
     return _arrow(film, message, path), label
 
 
-def _arrow(film: Film, message: Message, path: str) -> str:
+def _arrow(film: Film, message: DrawnMessage, path: str) -> str:
     kind = "combine" if message.combined else "move"
     line = tag("path", class_=f"arrow {kind}", d=path, pathLength=1, marker_end=f"url(#{kind})")
     return tag("g", tag("title", words(sentence(film, message))), line, class_="message")
 
 
-def _straight(message: Message, columns: Columns, start: Span | None, end: Span | None) -> str:
+def _straight(message: DrawnMessage, columns: Columns, start: Span | None, end: Span | None) -> str:
     """Return a path between two columns, with a bracket at each end that spans several blocks."""
     sign = 1 if message.to > message.source else -1
     left = columns.x(max(message.source, message.to)) - columns.gutter
@@ -85,7 +85,7 @@ def _straight(message: Message, columns: Columns, start: Span | None, end: Span 
     return path + f"M{inner[0]:.6g} {y[0]:.6g}L{inner[1] - 2 * sign if bracketed else x[1]:.6g} {y[1]:.6g}"
 
 
-def _arc(film: Film, message: Message, columns: Columns) -> tuple[str, str]:
+def _arc(film: Film, message: DrawnMessage, columns: Columns) -> tuple[str, str]:
     sign = 1 if message.to > message.source else -1
     start, end = columns.middle(message.source) + 5 * sign, columns.middle(message.to) - 5 * sign
     base = columns.top - 1 if sign > 0 else columns.bottom + 1

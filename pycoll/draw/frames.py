@@ -21,7 +21,7 @@ from ..schedule.symbols import Value
 MANY = 8  # ranks that can be drawn block by block; more are rows of a matrix
 
 
-class Message(NamedTuple):
+class DrawnMessage(NamedTuple):
     """A message in a step; on arrival its blocks are either `combined` with the blocks held, or replace them."""
 
     source: int
@@ -43,7 +43,7 @@ class Frame:
     ends: dict[int, int] = field(default_factory=dict)  # how many rounds each active rank has made after it
     cost: tuple[float, ...] = (0.0, 0.0, 0.0)  # coefficients alpha, beta and gamma of the longest paths up to here
     written: dict[int, dict[Block, Value]] = field(default_factory=dict)
-    messages: list[Message] = field(default_factory=list)
+    messages: list[DrawnMessage] = field(default_factory=list)
 
     @property
     def title(self) -> str:
@@ -238,7 +238,7 @@ def _frames(seen: list[RankState], size: int, algorithm: Algorithm) -> list[Fram
     return ordered
 
 
-def _messages(rounds: dict[int, list[Round]]) -> Iterator[Message]:
+def _messages(rounds: dict[int, list[Round]]) -> Iterator[DrawnMessage]:
     """Match sends with receives, first in, first out between two ranks, and yield the messages."""
     arrivals: dict[tuple[int, int], list[bool]] = {}
     for rank, (moves,) in rounds.items():
@@ -249,4 +249,4 @@ def _messages(rounds: dict[int, list[Round]]) -> Iterator[Message]:
         for move in rounds[rank][0]:
             if isinstance(move, Send):
                 combined = arrivals[rank, move.to].pop(0) and bool(move.blocks)
-                yield Message(rank, move.to, tuple(move.blocks), combined)
+                yield DrawnMessage(rank, move.to, tuple(move.blocks), combined)

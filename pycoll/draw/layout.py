@@ -14,7 +14,7 @@ from .names import exchanges, row_name
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """The names of all rows, the rows with a gap before them, and the row of each block by frame and rank."""
 
     names: list[str]
@@ -22,7 +22,7 @@ class Layout:
     rows: list[list[dict[Block, int]]]
 
 
-def layout(film: Film, states: list[State]) -> Layout:
+def layout(film: Film, states: list[State]) -> RowLayout:
     """Give each block a row, or, if every rank has a block for every rank, each position in the buffers."""
     return _by_position(film, states) if exchanges(film) else _by_name(film, states)
 
@@ -41,15 +41,15 @@ def _order(block: Block) -> tuple[int, int, tuple[Any, ...]]:
     return 3, 0, (str(block),)
 
 
-def _by_name(film: Film, states: list[State]) -> Layout:
+def _by_name(film: Film, states: list[State]) -> RowLayout:
     blocks = sorted({block for state in states for cells in state for block in cells}, key=_order)
     row_of = {block: row for row, block in enumerate(blocks)}
     kinds = [_order(block)[0] for block in blocks]
     gaps = {row for row in range(1, len(blocks)) if kinds[row] != kinds[row - 1]}
-    return Layout([row_name(film, block) for block in blocks], gaps, [[row_of] * film.size for _ in states])
+    return RowLayout([row_name(film, block) for block in blocks], gaps, [[row_of] * film.size for _ in states])
 
 
-def _by_position(film: Film, states: list[State]) -> Layout:
+def _by_position(film: Film, states: list[State]) -> RowLayout:
     """Make rows for counts, the send buffer and the receive buffer; below them, for blocks to forward."""
     size, primitive = film.size, film.algorithm.primitive
     counts_from = film.algorithm.count_sources(size, film.root)
@@ -67,7 +67,7 @@ def _by_position(film: Film, states: list[State]) -> Layout:
     names = ["counts"] * len(counts_from) + [f"to {rank}" for rank in range(size)]
     names += [f"from {rank}" for rank in range(size)] + ["passing"] * passing
     gaps = {len(counts_from), len(counts_from) + size, len(counts_from) + 2 * size} - {0, len(names)}
-    return Layout(names, gaps, rows)
+    return RowLayout(names, gaps, rows)
 
 
 def _passing(cells: list[dict[Block, Cell]], fixed: dict[Block, int]) -> Iterator[dict[Block, int]]:

@@ -9,7 +9,7 @@ from ..schedule.costs import FIELDS, documented, formula_for
 from ..schedule.moves import Block
 from ..schedule.proof import Counts
 from ..schedule.registry import counts_of
-from .frames import Film, Frame, Message
+from .frames import DrawnMessage, Film, Frame
 
 
 def block_name(film: Film, block: Block, arrow: str = "\u2192") -> str:
@@ -61,7 +61,7 @@ def runs(numbers: Sequence[int], between: str = ",") -> str:
     return between.join(texts)
 
 
-def load(film: Film, message: Message, arrow: str = "\u2192") -> str:
+def load(film: Film, message: DrawnMessage, arrow: str = "\u2192") -> str:
     """Name the blocks of a message briefly; an empty string if there is only one possibility."""
     blocks = message.blocks
     if not blocks or (film.parts == 1 and len(blocks) == 1 and isinstance(blocks[0], int)):
@@ -77,7 +77,7 @@ def load(film: Film, message: Message, arrow: str = "\u2192") -> str:
     return f"{len(blocks)} blocks"
 
 
-def sentence(film: Film, message: Message, arrow: str = "\u2192") -> str:
+def sentence(film: Film, message: DrawnMessage, arrow: str = "\u2192") -> str:
     """Describe a message: source, destination and blocks, with a plus if they are combined."""
     what = load(film, message, arrow)
     what = f"+{what or 'vector'}" if message.combined else what

@@ -8,8 +8,8 @@ from itertools import groupby
 
 from ..schedule.moves import Block
 from .arrows import Columns, Rows, arc, height, is_straight, rows, straight
-from .frames import Cell, Film, Message
-from .layout import Layout, layout
+from .frames import Cell, DrawnMessage, Film
+from .layout import RowLayout, layout
 from .markup import tag, words
 from .names import block_name, runs
 
@@ -24,7 +24,7 @@ class Drawing:
     def __init__(self, film: Film) -> None:
         self.film = film
         self.states = film.states()
-        self.layout: Layout = layout(film, self.states)
+        self.layout: RowLayout = layout(film, self.states)
         arcs = [message for index in range(len(film.frames)) for message in self._arcs(index)]
         self.cell = max(44.0, 8.5 * film.size) if film.algorithm.primitive.reduces else 42.0
         top = TITLE + height(arcs, rightward=True)
@@ -107,16 +107,16 @@ class Drawing:
         hint = f"{block_name(self.film, block)}: from {runs(contributors, ' + ')}"
         return tag("g", tag("title", words(hint)), *parts, class_=classes, transform=f"translate({left:.6g} {top:.6g})")
 
-    def _rows(self, index: int, message: Message) -> tuple[Rows | None, Rows | None]:
+    def _rows(self, index: int, message: DrawnMessage) -> tuple[Rows | None, Rows | None]:
         """Return the rows of the blocks of a message on its source before it, and on its destination after it."""
         rows_of = self.layout.rows
         return rows(message, rows_of[index - 1][message.source]), rows(message, rows_of[index][message.to])
 
-    def _arcs(self, index: int) -> list[Message]:
+    def _arcs(self, index: int) -> list[DrawnMessage]:
         messages = self.film.frames[index].messages
         return [message for message in messages if not is_straight(message, *self._rows(index, message))]
 
-    def _arrow(self, index: int, message: Message) -> tuple[str, str]:
+    def _arrow(self, index: int, message: DrawnMessage) -> tuple[str, str]:
         """Return the arrow of a message, and its label or an empty string."""
         ends = self._rows(index, message)
         if not is_straight(message, *ends):

@@ -16,7 +16,7 @@ from pycoll.primitives import names
 from pycoll.trace import under_way
 
 from ..base.numbers import check_positive
-from .flat import Array, Arrays, Layout, by_dtype, check_averaged, check_in_place, empty, shared_empty
+from .flat import Array, Arrays, FlatLayout, by_dtype, check_averaged, check_in_place, empty, shared_empty
 
 
 class Bucket:
@@ -44,7 +44,7 @@ class Bucket:
         algorithm: names.Allreduce | None,
         wire: np.dtype | None = None,
     ) -> None:
-        layout = Layout(arrays)
+        layout = FlatLayout(arrays)
         self.index, self.comm = index, comm
         self.vector = shared_empty(next(iter(arrays.values())), layout.size, None, comm)
         self.views = layout.views(self.vector)

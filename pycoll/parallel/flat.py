@@ -47,7 +47,7 @@ class Piece(NamedTuple):
         return self.start + len(self.values)
 
 
-class Layout:
+class FlatLayout:
     """The positions of arrays of one dtype in one flat vector, in the order of the arrays."""
 
     def __init__(self, arrays: Arrays) -> None:

@@ -12,7 +12,7 @@ import pycoll
 from pycoll.primitives import names
 from pycoll.trace import under_way
 
-from .flat import Array, Arrays, Layout, by_dtype, copy, empty, shared_empty
+from .flat import Array, Arrays, FlatLayout, by_dtype, copy, empty, shared_empty
 
 
 def default_units(parameters: Arrays) -> list[list[str]]:
@@ -57,7 +57,7 @@ class Unit:
         offload: bool,
         algorithm: names.Sharding | None,
     ) -> None:
-        self.layout = Layout(arrays)
+        self.layout = FlatLayout(arrays)
         self.names = list(arrays)
         self._number = number
         self._comm, self._algorithm = comm, algorithm

@@ -271,7 +271,7 @@ def _in_child() -> None:
     global _forked
     _forked = MPI.Is_initialized()
     tasks.clear()
-    core.forget_flights()
+    core.forget_in_flight()
     for channel in channels.values():
         channel.broken = RuntimeError("it belongs to the process that forked this one")
         channel.stop_core()

@@ -54,7 +54,7 @@ def bind(
     requests: list[Any] = []
     for outgoing, peer, (buffer, start, size), _ in program.messages:
         memory = [MPI.buffer.fromaddress(bases[buffer] + start, size), MPI.BYTE]
-        requests.append(Begun(_Message(comm.Isend if outgoing else comm.Irecv, memory, peer, tags)))
+        requests.append(Begun(_MessageStart(comm.Isend if outgoing else comm.Irecv, memory, peer, tags)))
     binder = _Binder(program, bases, requests, buffers.dtype, operation, comm.size)
     marks: dict[int, Any] = {}
     launcher = None
@@ -79,7 +79,7 @@ def bind(
     return executable
 
 
-class _Message:
+class _MessageStart:
     """Begins a message with the tag that the executable has then."""
 
     def __init__(self, begin: Callable[..., MPI.Request], memory: list[Any], peer: int, tag: list[int]) -> None:

@@ -296,7 +296,7 @@ class Task(InFlight):
                 _background.mover.others -= 1
 
 
-class MachineTask(core.Flight, InFlight):
+class MachineTask(core.RunInFlight, InFlight):
     """A collective in flight that is one run of the compiled machine."""
 
     @property

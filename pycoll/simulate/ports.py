@@ -22,9 +22,9 @@ class Port:
         self.free = 0.0  # the time at which all bytes that have entered will have passed
         self.nbytes = 0
         self.busy = 0.0
-        self.lines: dict[int, deque[Message]] = {}  # the waiting messages by pair of ranks
-        self.turns: deque[deque[Message]] = deque()  # the same queues in the order of their turns
-        self.frame = 0  # bytes of a turn: the largest `Message.frame` since the queues were empty
+        self.lines: dict[int, deque[SimulatedMessage]] = {}  # the waiting messages by pair of ranks
+        self.turns: deque[deque[SimulatedMessage]] = deque()  # the same queues in the order of their turns
+        self.frame = 0  # bytes of a turn: the largest `SimulatedMessage.frame` since the queues were empty
         self.awaited = False  # whether an event for the next turn exists
 
     def take(self, nbytes: int, now: float) -> None:
@@ -34,7 +34,7 @@ class Port:
         self.busy += duration
         self.nbytes += nbytes
 
-    def queue(self, message: Message) -> None:
+    def queue(self, message: SimulatedMessage) -> None:
         """Queue a message for its turn."""
         line = self.lines.get(message.pair)
         if line is None:
@@ -43,7 +43,7 @@ class Port:
         line.append(message)
         self.frame = max(self.frame, message.frame)
 
-    def next_turn(self) -> tuple[Message, int]:
+    def next_turn(self) -> tuple[SimulatedMessage, int]:
         """Return the message whose turn it is, and the number of bytes that pass."""
         line = self.turns.popleft()
         message = line[0]
@@ -59,7 +59,7 @@ class Port:
         return message, nbytes
 
 
-class Message:
+class SimulatedMessage:
     """A message, from its send to the end of its receive."""
 
     __slots__ = (
@@ -103,9 +103,9 @@ class Flow:
 
     def __init__(self) -> None:
         self.sent = self.left = 0
-        self.owed: list[tuple[int, Message]] = []  # pending sends, each with the bytes that must have left before
+        self.owed: list[tuple[int, SimulatedMessage]] = []  # pending, with the bytes that must leave first
 
-    def add(self, message: Message) -> bool:
+    def add(self, message: SimulatedMessage) -> bool:
         """Add a message; return whether its send is complete at once."""
         self.sent += message.nbytes
         awaited = self.sent - message.link.buffer
@@ -113,7 +113,7 @@ class Flow:
             self.owed.append((awaited, message))
         return awaited <= self.left
 
-    def leave(self, nbytes: int) -> list[tuple[Message, int]]:
+    def leave(self, nbytes: int) -> list[tuple[SimulatedMessage, int]]:
         """Let bytes leave; return the messages whose sends complete meanwhile, and after how many of these bytes."""
         before = self.left
         self.left += nbytes

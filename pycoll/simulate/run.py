@@ -21,7 +21,7 @@ from ..compiler.blocks import COUNT_BYTES, split
 from ..schedule.moves import Block, Blocks, Combine, Copy, Recv, Reduce, Round, Send
 from ..schedule.registry import Algorithm, Hosts, counts_of
 from .network import Link, Network
-from .ports import Flow, Message, Port
+from .ports import Flow, Port, SimulatedMessage
 from .routes import FatTree, Hop, Placed, Topology, inside
 
 COUNTS = counts_of(0)[0]
@@ -89,10 +89,10 @@ class Ranks:
         self.ends: list[float | None] = [None] * size
         self.busy = [0.0] * size
         self.messages, self.sent, self.received, self.combined = ([0] * size for _ in range(4))
-        self.sends: dict[int, list[Message]] = {}  # sends without a matching receive yet, by pair of ranks
+        self.sends: dict[int, list[SimulatedMessage]] = {}  # sends without a matching receive yet, by pair of ranks
         self.receives: dict[int, list[tuple[float, int]]] = {}  # receives without a matching send yet
         self.flows: dict[int, Flow] = {}  # bytes that have not left yet, by pair of ranks
-        self.events: list[tuple[float, int, int | Port | Message]] = []
+        self.events: list[tuple[float, int, int | Port | SimulatedMessage]] = []
         self.numbers = count(size)  # numbers events, so that simultaneous events keep the order of their creation
 
     def run(self, starts: Sequence[float]) -> None:
@@ -108,16 +108,16 @@ class Ranks:
             if collecting:
                 gc.enable()
 
-    def handle(self, now: float, _: int, target: int | Port | Message) -> None:
+    def handle(self, now: float, _: int, target: int | Port | SimulatedMessage) -> None:
         """Handle one event."""
         if type(target) is int:
             self.next_round(target, now)
-        elif type(target) is Message:
+        elif type(target) is SimulatedMessage:
             self.arrive(target, now)
         else:
             self.next_turn(target, now)  # type: ignore[arg-type]
 
-    def at(self, time: float, target: int | Port | Message) -> None:
+    def at(self, time: float, target: int | Port | SimulatedMessage) -> None:
         """Schedule an event: a rank begins its next round, a port lets the next message pass, or a message arrives."""
         heappush(self.events, (time, next(self.numbers), target))
 
@@ -168,7 +168,7 @@ class Ranks:
             self.complete(rank, now)
             return
         segments = -(-nbytes // self.longest) or 1
-        message = Message(rank, to, rank * self.size + to, nbytes, segments, *self.cluster.way(rank, to))
+        message = SimulatedMessage(rank, to, rank * self.size + to, nbytes, segments, *self.cluster.way(rank, to))
         link = message.link
         message.handed = self.work(rank, now, segments * link.overhead)
         message.rendezvous = min(nbytes, self.longest) > link.buffer
@@ -207,7 +207,7 @@ class Ranks:
         elif message.arrived:
             self.end_receive(message, wanted, now)
 
-    def leave(self, message: Message, now: float) -> None:
+    def leave(self, message: SimulatedMessage, now: float) -> None:
         """Let a message leave its host, in its turn."""
         port = message.route[0]
         if not port.lines and port.free <= now and message.frame >= message.nbytes:
@@ -226,7 +226,7 @@ class Ranks:
         if port.awaited:
             self.at(port.free, port)
 
-    def depart(self, message: Message, nbytes: int, now: float) -> None:
+    def depart(self, message: SimulatedMessage, nbytes: int, now: float) -> None:
         """Let `nbytes` bytes of a message pass its ports."""
         link, out = message.link, message.route[0]
         if message.left == message.nbytes:
@@ -248,7 +248,7 @@ class Ranks:
                 self.complete(message.source, arrival)
             self.at(arrival, message)
 
-    def release(self, message: Message, nbytes: int, now: float, beta: float) -> None:
+    def release(self, message: SimulatedMessage, nbytes: int, now: float, beta: float) -> None:
         """Complete the sends that only wait for these bytes to leave."""
         flow = self.flows[message.pair]
         for other, bytes_later in flow.leave(nbytes):
@@ -257,13 +257,13 @@ class Ranks:
         if flow.sent == flow.left:
             del self.flows[message.pair]
 
-    def arrive(self, message: Message, now: float) -> None:
+    def arrive(self, message: SimulatedMessage, now: float) -> None:
         """Handle the arrival of the last byte."""
         message.arrived = True
         if message.receive:
             self.end_receive(message, message.receive, now)
 
-    def end_receive(self, message: Message, wanted: tuple[float, int], now: float) -> None:
+    def end_receive(self, message: SimulatedMessage, wanted: tuple[float, int], now: float) -> None:
         """Complete a receive: the receiver processes the segments that it has not processed yet."""
         since, reduced = wanted
         rank, overhead = message.to, message.link.overhead

@@ -17,7 +17,7 @@ from .arrays import as_array, operation, scaled
 from .children import check_rank
 from .flat import Actions, apart, divide, elements, in_items, is_part, to_read, to_write
 from .group import Group, create_comm
-from .work import All, Message, Work
+from .work import All, MessageRequest, Work
 
 Tensors = Sequence[Tensor]
 
@@ -221,7 +221,7 @@ class ProcessGroup(Group):
         (tensor,) = _listed(tensors)
         buffer = to_read(tensor)
         request = pycoll.isend(as_array(buffer), dest, tag, comm=self.comm)
-        message = Message(request, f"send to rank {dest} with tag {tag}", dest, self._seconds)
+        message = MessageRequest(request, f"send to rank {dest} with tag {tag}", dest, self._seconds)
         return self.work(None, message, [buffer])
 
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> Work:
@@ -230,7 +230,7 @@ class ProcessGroup(Group):
         buffer, after = to_write(tensor)
         request = pycoll.irecv(as_array(buffer), source, tag, comm=self.comm)
         rank = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
-        message = Message(request, f"recv from {rank} with tag {tag}", source, self._seconds)
+        message = MessageRequest(request, f"recv from {rank} with tag {tag}", source, self._seconds)
         return self.work(None, message, [tensor], after)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:

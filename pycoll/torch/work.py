@@ -25,7 +25,7 @@ LONGEST = 1e-3  # the longest time between two checks while other threads comput
 IDLE = 50e-6  # the longest time if all others wait
 
 
-class Message:
+class MessageRequest:
     """A point-to-point message in flight, with the methods of a request for a collective."""
 
     def __init__(self, request: MPI.Request, name: str, peer: int, seconds: float) -> None:
@@ -52,7 +52,7 @@ class Message:
         until(self.Test, self._name)
 
 
-_unfinished: list[Message] = []  # MPI may still access their memory
+_unfinished: list[MessageRequest] = []  # MPI may still access their memory
 
 
 class All:
@@ -233,7 +233,7 @@ class Work(TorchWork):
         if not known:
             if self._awaited:  # on all ranks, since they run the same program
                 self.set_future()
-            elif isinstance(self._request, Message):  # messages may arrive in any order
+            elif isinstance(self._request, MessageRequest):  # messages may arrive in any order
                 alone = Futures()
                 alone.add(self, self._level)
                 alone.close()

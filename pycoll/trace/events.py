@@ -15,7 +15,7 @@ class InvalidTrace(ValueError):
     """Raised if a directory does not hold a trace; the message says why."""
 
 
-class Message(NamedTuple):
+class TracedMessage(NamedTuple):
     """One end of a message: the `ordinal`-th one that this rank sends to or receives from `peer`."""
 
     outgoing: bool
@@ -33,7 +33,7 @@ class Program:
     comm: str
     size: int
     nbytes: int
-    messages: list[Message]
+    messages: list[TracedMessage]
     steps: list[tuple[str, int, int | None]]
 
 
@@ -46,7 +46,7 @@ class Event(NamedTuple):
     thread: int
     round: int = 0
     nbytes: int | None = None
-    message: Message | None = None
+    message: TracedMessage | None = None
     key: tuple[Any, ...] | None = None  # identifies the message on both ranks
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..runtime.recording.recorder import EVENT, HEADER, events_path, meanings_path
 from .clocks import Clock, Measurement, fitted
-from .events import Collective, Event, InvalidTrace, Message, Program, Rank, Trace
+from .events import Collective, Event, InvalidTrace, Program, Rank, Trace, TracedMessage
 
 
 def read(directory: Path, most: int | None = None) -> Trace:
@@ -154,7 +154,7 @@ def _program(line: dict[str, Any]) -> Program:
             ordinals[number] = seen[way]
             seen[way] += 1
     messages = [
-        Message(outgoing, peer, nbytes, round, ordinals[number])
+        TracedMessage(outgoing, peer, nbytes, round, ordinals[number])
         for number, (outgoing, peer, nbytes, round) in enumerate(line["messages"])
     ]
     return Program(line["collective"], line["comm"], line["size"], line["bytes"], messages, line["steps"])

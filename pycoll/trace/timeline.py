@@ -106,8 +106,8 @@ def _lanes(rank: Rank, window: _Window) -> list[tuple[list[Bar], float]]:
     lanes: list[tuple[list[Bar], float]] = [(bars, TALL) for bars in _stacked(_phases(rank), window)]
     lanes += [(bars, TALL) for bars in _stacked(_calls(rank), window)]
     lanes += [(list(_steps(rank, window)), THIN)]
-    flights = (Bar(one.begin, one.end, one.name, "flight") for one in rank.collectives if not one.blocks)
-    return lanes + [(bars, TALL) for bars in _stacked(flights, window)]
+    in_flight = (Bar(one.begin, one.end, one.name, "flight") for one in rank.collectives if not one.blocks)
+    return lanes + [(bars, TALL) for bars in _stacked(in_flight, window)]
 
 
 def _band(number: int, lanes: list[tuple[list[Bar], float]], window: _Window) -> tuple[list[str], float]:

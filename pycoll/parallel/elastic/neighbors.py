@@ -17,7 +17,7 @@ import pycoll
 
 from ...runtime.progress import until
 from ..driver import own_communicator, pending, revoke
-from ..ps.transfer import Transfer
+from ..ps.loans import Loans
 from .copies import Copier, Copy, Frame, Label, mark, step_of
 
 OWN = 3  # copies of its own that a rank keeps, because others may be a step behind, and the newest may be incomplete
@@ -47,8 +47,8 @@ class Neighbors:
             for memory in self._own:
                 mark(memory, -1)
             self._takes = [(memory, copier.into(memory)) for memory in self._own if copier]
-            self._transfer = Transfer(self._comm)
-            about = (copier.frame, self._transfer.positions(self._own)) if copier else None
+            self._loans = Loans(self._comm)
+            about = (copier.frame, self._loans.positions(self._own)) if copier else None
             everyone = MPI.Intracomm(self._comm).allgather(about)
         copied: dict[int, tuple[Frame, list[int]]] = {rank: one for rank, one in enumerate(everyone) if one}
         hosts, me = pycoll.attach(self._comm).facts.hosts, comm.rank
@@ -69,7 +69,7 @@ class Neighbors:
             memory = np.zeros(self._frame.nbytes, np.uint8)
             mark(memory, -1)
             if hosts[self._from] == hosts[me]:
-                self._theirs = self._transfer.borrowed(self._from, positions, [memory] * OWN) or []
+                self._theirs = self._loans.borrowed(self._from, positions, [memory] * OWN) or []
             if not self._theirs:
                 self._theirs, self._receives = [memory, memory.copy()], True
                 if not self._keeps:

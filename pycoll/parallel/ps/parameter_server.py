@@ -17,11 +17,11 @@ from ...runtime.interruptions import interruptions_delayed
 from ...runtime.progress import until
 from ..agreement import check_same_arrays
 from ..driver import Driver, own_communicator
-from ..flat import Array, Arrays, Layout, Piece, by_dtype, check_arrays, check_gradient, empty, shared_empty
+from ..flat import Array, Arrays, FlatLayout, Piece, by_dtype, check_arrays, check_gradient, empty, shared_empty
 from ..optimizers import MakeOptimizer, Optimizer
+from .loans import Vectors
 from .roles import Roles
 from .server import Server, Serving, keyed
-from .transfer import Vectors
 from .worker import AHEAD, MOST_LENT, Link, share
 
 MODES = ("sync", "async", "bounded")
@@ -114,7 +114,7 @@ class ParameterServer(Driver):
         check_integer("staleness", staleness, "number of steps")
         check_integer("servers", servers, "number of servers")
         _check_choices(mode, staleness, update, optimizer)
-        self._layouts = {str(dtype): Layout(group) for dtype, group in by_dtype(self.parameters).items()}
+        self._layouts = {str(dtype): FlatLayout(group) for dtype, group in by_dtype(self.parameters).items()}
         with own_communicator(comm) as self.comm:
             check_same_arrays("parameter", self.parameters, self.comm)
             if (size := sum(layout.size for layout in self._layouts.values())) < servers:

@@ -23,7 +23,7 @@ from ...runtime.progress import until
 from ..driver import pending
 from ..flat import Array, empty
 from ..optimizers import Optimizer
-from .transfer import Transfer, Vectors
+from .loans import Loans, Vectors
 
 HEADER, CLOCKS, GRADIENT, REPLY = range(1, 5)  # tags; the last two grow by 2 for each dtype
 LEAVES = -1  # replaces the number of the step in the header of a worker that leaves
@@ -60,7 +60,7 @@ class Server:
         self.steps = 0
         self.updated: Callable[[], object] = lambda: None
         self._header = np.empty(1 + len(values), np.int64)  # the number of the step, and the positions of the vectors
-        self._transfer = Transfer(comm)
+        self._loans = Loans(comm)
         self._borrowed: dict[int, Vectors] = {}  # by worker, until it is answered
         self._arriving = self._allocate()
         self._under_way: list[tuple[Vectors, list[MPI.Request]]] = []  # vectors that are being sent
@@ -137,7 +137,7 @@ class Server:
     def _gradient(self, into: Vectors, worker: int, state: str) -> Generator[Awaited, None, Vectors]:
         """Receive the gradient that the header has announced, and return it; return borrowed vectors as they are."""
         leader = self._workers[worker][0]
-        borrowed = self._transfer.borrowed(leader, self._header[1:], into)
+        borrowed = self._loans.borrowed(leader, self._header[1:], into)
         if borrowed:
             self._borrowed[worker] = borrowed
             return borrowed

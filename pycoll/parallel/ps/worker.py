@@ -14,8 +14,8 @@ from mpi4py import MPI
 import pycoll
 
 from ..driver import pending
+from .loans import Loans, Vectors
 from .server import CLOCKS, GRADIENT, HEADER, LEAVES, REPLY
-from .transfer import Transfer, Vectors
 
 AHEAD = 1  # how many pushes may be unanswered when a step begins, if there is no bound
 MOST_LENT = 4  # the most pushes whose vectors are lent at a time; memory for them is allocated in advance
@@ -57,7 +57,7 @@ class Link:
     ) -> None:
         self._comm, self._servers, self._bound = comm, servers, bound
         self._allocate, self._take, self._wait = allocate, take, wait
-        self._transfer, self._spare = Transfer(comm, servers), spare
+        self._loans, self._spare = Loans(comm, servers), spare
         self._incoming: Vectors = []
         self._arriving = np.zeros((len(servers), workers), np.int64)
         self._clocks = self._arriving.copy()
@@ -86,7 +86,7 @@ class Link:
         """Start to send the vectors of `gradient`; they must not change until they are answered."""
         vectors = self.gradient
         self._spare.pop()
-        lent = self._transfer.lends(vectors)
+        lent = self._loans.lends(vectors)
         requests = self._send_headers(self.step, vectors)
         for number, vector in enumerate(() if lent else vectors):
             for part, server in zip(self._parts(vector), self._servers):
@@ -132,7 +132,7 @@ class Link:
     def _send_headers(self, step: int, vectors: Vectors) -> list[MPI.Request]:
         requests = []
         for server, *parts in zip(self._servers, *map(self._parts, vectors)):
-            header = np.array([step, *self._transfer.positions(parts)], np.int64)
+            header = np.array([step, *self._loans.positions(parts)], np.int64)
             requests.append(pycoll.isend(header, server, HEADER, comm=self._comm))
         return requests
 
@@ -164,7 +164,7 @@ class Link:
 
     def _give_back(self, vectors: Vectors) -> None:
         """Keep vectors for later; those that can be lent are used first for gradients."""
-        self._spare.insert(len(self._spare) if self._transfer.lends(vectors) else 0, vectors)
+        self._spare.insert(len(self._spare) if self._loans.lends(vectors) else 0, vectors)
 
     def _parts(self, vector: np.ndarray) -> list[np.ndarray]:
         return [vector[share(len(vector), len(self._servers), number)] for number in range(len(self._servers))]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 pytest.importorskip("mpi4py")
 
 from pycoll.parallel import flat
-from pycoll.parallel.flat import Layout, Piece
+from pycoll.parallel.flat import FlatLayout, Piece
 from tests.gpu.standin import installed
 from tests.gpu.standin import ndarray as Device
 
@@ -61,7 +61,7 @@ def test_the_device_refuses_the_host():
 @given(shapes, st.integers(0, 3))
 def test_views_lie_side_by_side(shapes, padding):
     arrays = named(shapes)
-    layout = Layout(arrays)
+    layout = FlatLayout(arrays)
     assert layout.size == sum(array.size for array in arrays.values())
     assert layout.shapes == {name: array.shape for name, array in arrays.items()}
     vector = np.full(layout.size + padding, -1.0)
@@ -75,7 +75,7 @@ def test_views_lie_side_by_side(shapes, padding):
 
 def test_views_of_a_device_stay_there():
     vector = Device.on(np.zeros(7))
-    views = Layout(named([(2, 2), (3,)])).views(vector)
+    views = FlatLayout(named([(2, 2), (3,)])).views(vector)
     views["array0"].set(np.array([[1.0, 2], [3, 4]]))
     views["array1"] += 5
     assert vector.get().tolist() == [1, 2, 3, 4, 5, 5, 5]
@@ -84,7 +84,7 @@ def test_views_of_a_device_stay_there():
 @given(shapes, st.integers(1, 7))
 def test_shards_are_made_of_pieces(shapes, ranks):
     arrays = named(shapes)
-    layout = Layout(arrays)
+    layout = FlatLayout(arrays)
     length = -(-layout.size // ranks)
     found = {name: [] for name in arrays}
     for rank in range(ranks):

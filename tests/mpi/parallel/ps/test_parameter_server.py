@@ -285,7 +285,7 @@ def test_a_worker_without_shared_memory(monkeypatch):
     weights = numbers()
     ps, _ = make_server(weights, **where)
     if RANK == 1:
-        monkeypatch.setattr(ps._link._transfer._registered, "code", lambda address, nbytes: -1)
+        monkeypatch.setattr(ps._link._loans._registered, "code", lambda address, nbytes: -1)
     with ps:
         epoch(ps, [4] * SIZE, workers, lambda step: push(step, RANK))
     np.testing.assert_array_equal(flat(weights), applied(updates("sync", [[4] * SIZE], workers)))

@@ -1,7 +1,7 @@
 from .messages cimport Run
 
 
-cdef class Flight:
+cdef class RunInFlight:
     cdef Run run
     cdef list tasks, asleep, idle
     cdef readonly object prepared  # the call: its channel, its name, and what its errors need

@@ -2,7 +2,7 @@ from typing import Any
 
 from .messages import Run
 
-def forget_flights() -> None: ...
+def forget_in_flight() -> None: ...
 
 class Mover:
     shortest: float
@@ -11,7 +11,7 @@ class Mover:
     def __init__(self, shortest: float, longest: float) -> None: ...
     def move(self, seconds: float) -> bool: ...
 
-class Flight:
+class RunInFlight:
     prepared: Any
     result: Any
     owner: object

@@ -22,7 +22,7 @@ from ..flat import Array
 Vectors = list[Array]  # one for each dtype
 
 
-class Transfer:
+class Loans:
     """Translates between vectors and their positions in the registered memory of a communicator.
 
     `servers` are the ranks that this rank lends its vectors to.  It lends them only if all servers are on this host.

@@ -36,7 +36,7 @@ cdef void lock_table() noexcept nogil:
         sched_yield()
 
 
-cdef int add(Flight flight) except -1:
+cdef int add(RunInFlight flight) except -1:
     global table, count, capacity
     cdef PyObject **longer
     lock_table()
@@ -52,7 +52,7 @@ cdef int add(Flight flight) except -1:
     return 0
 
 
-cdef int remove(Flight flight) except -1:
+cdef int remove(RunInFlight flight) except -1:
     """Remove a flight, and wait until no thread moves it."""
     global count
     cdef int i
@@ -80,18 +80,18 @@ cdef PyObject *hold(int number) noexcept nogil:
     lock_table()
     if number < count:
         found = table[number]
-        (<Flight>found).count_mover(1)
+        (<RunInFlight>found).count_mover(1)
     lock_left(&table_lock)
     return found
 
 
 cdef void release(PyObject *held) noexcept nogil:
     lock_table()
-    (<Flight>held).count_mover(-1)
+    (<RunInFlight>held).count_mover(-1)
     lock_left(&table_lock)
 
 
-def forget_flights():
+def forget_in_flight():
     """Empty the table, in a child process, which has none of the threads of its parent."""
     global count
     count = 0
@@ -107,7 +107,7 @@ cdef bint move_all(Py_ssize_t *positions, PyObject **moving) except -1 nogil:
     cdef int number = 0
     positions[0], moving[0] = 0, hold(0)
     while moving[0] != NULL:
-        complete = (<Flight>moving[0]).move(positions) or complete
+        complete = (<RunInFlight>moving[0]).move(positions) or complete
         release(moving[0])
         number += 1
         moving[0] = hold(number)
@@ -116,7 +116,7 @@ cdef bint move_all(Py_ssize_t *positions, PyObject **moving) except -1 nogil:
 
 cdef int fail(PyObject *moving, error) except -1:
     """Note the exception of `move_all`."""
-    flight = <Flight>moving
+    flight = <RunInFlight>moving
     release(moving)
     flight.fail(error)
     return 0
@@ -164,7 +164,7 @@ cdef class Mover:
         return found
 
 
-cdef class Flight:
+cdef class RunInFlight:
     """A run in flight.
 
     Parameters
