@@ -1,7 +1,6 @@
 """Train a perceptron with data parallelism: ``mpiexec -n 4 python -m bench.train --driver {ps,ddp,fsdp,local}``.
 
-The data are the scikit-learn digits; with --synthetic they are random numbers, for timing.  ``--model gpt`` trains a
-small GPT with other kinds of parallelism; ``--model gpt --help`` lists its options.
+The data are the scikit-learn digits; with --synthetic they are random numbers, for timing.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from .cores import share_cores
 from .data import CLASSES, digits, synthetic
 from .elastic import train_elastic
 from .epochs import train
-from .gpt.run import main as gpt
 from .model import Perceptron
 from .stop import Stop
 from .trainers import DRIVERS, HOOKS, OPTIMIZERS
@@ -42,7 +40,6 @@ LINE = (
 def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the command line; errors end the program."""
     parser = Parser(prog=typed("python -m bench.train"), description=typed(__doc__))
-    parser.add_argument("--model", choices=["perceptron", "gpt"], default="perceptron", help="model (%(default)s)")
     parser.add_argument("--driver", choices=DRIVERS, default="ddp", help="how ranks share the work (%(default)s)")
     parser.add_argument("--compare", action="store_true", help="compare one process and all drivers")
     parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")
@@ -174,11 +171,6 @@ def main(argv: list[str]) -> int:
     """Train or compare; return 1 if a comparison finds a driver that differs from one process."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
-    choice = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    choice.add_argument("--model")
-    model, others = choice.parse_known_args(argv)
-    if model.model == "gpt":
-        return gpt(others)
     with printed_once(comm):
         options = parse(argv)
     where = environment(comm)

@@ -23,6 +23,7 @@ EXAMPLES = {
     "drop_in": (2, r"largest eigenvalue .*; rank 0 sent 200 messages"),
     "elastic": (2, r"weight \[1\. 2\. 3\.\] on 2 ranks"),
     "fsdp": (2, r"loss .*; rank 0 keeps 2112 of 4224 parameters"),
+    "gpt": (2, r"step 100: loss 2\.\d+"),
     "gpu": (2, r"skipped: .*|averaged on GPU \d+, .*: 0\.5"),
     "overlap": (2, r"all-reduces in flight after computing each of 8 blocks: 0(, \d)+"),
     "own_algorithm": (2, r"chain is proved for up to 12 ranks, and correct on 2"),
@@ -43,7 +44,8 @@ def output(name, ranks, *folders, **settings):
     if name.startswith("torch_") and not find_spec("torch"):
         pytest.skip("torch is not installed")
     path = os.pathsep.join(filter(None, [*map(str, folders), str(ROOT), os.environ.get("PYTHONPATH")]))
-    job = run(ranks, [str(FOLDER / f"{name}.py")], LIMIT, environment={"PYTHONPATH": path, **settings})
+    program = FOLDER / name if (FOLDER / name).is_dir() else FOLDER / f"{name}.py"
+    job = run(ranks, [str(program)], LIMIT, environment={"PYTHONPATH": path, **settings})
     assert job.code == 0 and not job.timed_out and job.left == [], job.output
     return job.output
 
@@ -74,6 +76,7 @@ def test_the_gpu_example_on_the_stand_in(tmp_path, aware, path):
 
 
 def test_all_examples_are_here_and_in_the_table():
-    found = {path.stem for path in FOLDER.glob("*.py")}
+    found = {path.stem for path in FOLDER.glob("*.py")} | {path.parent.name for path in FOLDER.glob("*/__main__.py")}
     assert found == EXAMPLES.keys()
-    assert set(re.findall(r"^\| \[(\w+)\.py\]\(\1\.py\) \|", (FOLDER / "README.md").read_text(), re.MULTILINE)) == found
+    rows = re.findall(r"^\| \[(\w+)(\.py|/)\]\(\1\2\) \|", (FOLDER / "README.md").read_text(), re.MULTILINE)
+    assert {name for name, _ in rows} == found

@@ -1,1 +1,0 @@
-"""A small GPT in NumPy, trained with several kinds of parallelism: ``python -m bench.train --model gpt``."""
