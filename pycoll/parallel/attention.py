@@ -45,6 +45,8 @@ class Attention:
     References
     ----------
     Vaswani et al., "Attention Is All You Need", 2017. https://arxiv.org/abs/1706.03762
+
+    Dao et al., "FlashAttention", 2022, on softmax in blocks. https://arxiv.org/abs/2205.14135
     """
 
     def __init__(self, causal: bool = True) -> None:
@@ -60,14 +62,14 @@ class Attention:
         q, k, v = (_grouped(each, k.shape[2]) for each in (q, k, v))
         softmax = _Softmax(q)
         softmax.add(slice(None), q, k, v, self._causal)
-        output, logarithm = softmax.result()
-        return _ungrouped(output), (q, k, v, output, logarithm)
+        o, lse = softmax.result()
+        return _ungrouped(o), (q, k, v, o, lse)
 
     def backward(self, dy: Array, saved: Any) -> tuple[Array, Array, Array]:
         """Return the gradients of queries, keys and values from that of the output."""
-        q, k, v, output, logarithm = saved
-        dy = _of_output(dy, output)
-        found = _gradients(q, k, v, dy, (dy * output).sum(-1), logarithm, self._causal)
+        q, k, v, o, lse = saved
+        do = _of_output(dy, o)
+        found = _gradients(q, k, v, do, (do * o).sum(-1), lse, self._causal)
         dq, dk, dv = map(_ungrouped, found)
         return dq, dk, dv
 
@@ -212,21 +214,21 @@ class RingAttention:
         for source, (keys, values) in self._blocks(own, lengths):
             for mine, theirs, causal in self._pairs(source, q.shape[-2]):
                 softmax.add(mine, q[..., mine, :], keys[..., theirs, :], values[..., theirs, :], causal)
-        output, logarithm = softmax.result()
-        return _ungrouped(output), (q, own, output, logarithm, lengths)
+        o, lse = softmax.result()
+        return _ungrouped(o), (q, own, o, lse, lengths)
 
     def backward(self, dy: Array, saved: Any) -> tuple[Array, Array, Array]:
         """Return the gradients of queries, keys and values from that of the output."""
-        q, own, output, logarithm, lengths = saved
-        dy = _of_output(dy, output)
-        inner = (dy * output).sum(-1)
+        q, own, o, lse, lengths = saved
+        do = _of_output(dy, o)
+        d = (do * o).sum(-1)
         dq, gradients = np.zeros_like(q), None
         arriving = _Moving(self._comm, 1, "gradients")
         for source, (keys, values) in self._blocks(own, lengths):
             block = np.zeros_like(own, shape=(2, *keys.shape))
             for mine, theirs, causal in self._pairs(source, q.shape[-2]):
                 at, of = (..., mine, slice(None)), (..., theirs, slice(None))
-                found = _gradients(q[at], keys[of], values[of], dy[at], inner[..., mine], logarithm[..., mine], causal)
+                found = _gradients(q[at], keys[of], values[of], do[at], d[..., mine], lse[..., mine], causal)
                 dq[at] += found[0]
                 block[0][of] += found[1]
                 block[1][of] += found[2]
@@ -314,42 +316,42 @@ class _Moving:
 
 
 class _Softmax:
-    """The softmax of scores that come in blocks of keys, and the sum of values that it weights."""
+    """Softmax over blocks of keys, one after the other, in the letters of the paper on FlashAttention."""
 
     def __init__(self, q: Array) -> None:
-        self._sum = np.zeros_like(q)
-        self._greatest = np.full_like(q[..., 0], -np.inf)
-        self._total = np.zeros_like(q[..., 0])
+        self.o = np.zeros_like(q)  # the sum of values, weighted with exp(S - m)
+        self.m = np.full_like(q[..., 0], -np.inf)  # the maximum of the scores S so far
+        self.l = np.zeros_like(q[..., 0])  # the sum of exp(S - m)
 
     def add(self, at: slice, q: Array, k: Array, v: Array, causal: bool) -> None:
         """Add a block of keys and values for the queries at some positions."""
-        scores = _scores(q, k, causal)
-        before = self._greatest[..., at]
-        greatest = np.maximum(before, scores.max(-1))
-        weights = np.exp(scores - greatest[..., None])
-        shrink = np.exp(before - greatest)
-        self._total[..., at] = self._total[..., at] * shrink + weights.sum(-1)
-        self._sum[..., at, :] = self._sum[..., at, :] * shrink[..., None] + weights @ v
-        self._greatest[..., at] = greatest
+        s = _scores(q, k, causal)
+        m = np.maximum(self.m[..., at], s.max(-1))
+        p = np.exp(s - m[..., None])
+        rescale = np.exp(self.m[..., at] - m)
+        self.l[..., at] = self.l[..., at] * rescale + p.sum(-1)
+        self.o[..., at, :] = self.o[..., at, :] * rescale[..., None] + p @ v
+        self.m[..., at] = m
 
     def result(self) -> tuple[Array, Array]:
-        """Return the weighted sums of the values, and the logarithm of the sum of the exponentials of the scores."""
-        return self._sum / self._total[..., None], self._greatest + np.log(self._total)
+        """Return the output O, and the logarithm of the sum of the exponentials of the scores."""
+        return self.o / self.l[..., None], self.m + np.log(self.l)
 
 
 def _scores(q: Array, k: Array, causal: bool) -> Array:
-    scores = q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5
-    return np.where(np.tri(*scores.shape[-2:], like=q) > 0, scores, -np.inf) if causal else scores
+    s = q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5
+    return np.where(np.tri(*s.shape[-2:], like=q) > 0, s, -np.inf) if causal else s
 
 
 def _gradients(
-    q: Array, k: Array, v: Array, dy: Array, inner: Array, logarithm: Array, causal: bool
+    q: Array, k: Array, v: Array, do: Array, d: Array, lse: Array, causal: bool
 ) -> tuple[Array, Array, Array]:
-    """Return the gradients of a block; `inner` is the product of the output and its gradient at each position."""
-    weights = np.exp(_scores(q, k, causal) - logarithm[..., None])
-    dscores = weights * (dy @ v.swapaxes(-1, -2) - inner[..., None]) * q.shape[-1] ** -0.5
-    dk, dv = dscores.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dy
-    return dscores @ k, dk.sum(2, keepdims=True), dv.sum(2, keepdims=True)
+    """Return dQ, dK and dV of a block; d is the row sum of dO * O."""
+    p = np.exp(_scores(q, k, causal) - lse[..., None])
+    dp = do @ v.swapaxes(-1, -2)
+    ds = p * (dp - d[..., None]) * q.shape[-1] ** -0.5
+    dk, dv = ds.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ do
+    return ds @ k, dk.sum(2, keepdims=True), dv.sum(2, keepdims=True)
 
 
 def _grouped(x: Array, groups: int) -> Array:

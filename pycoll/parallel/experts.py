@@ -19,29 +19,29 @@ Array = Any
 
 
 class ExpertParallel:
-    """Send each row to the experts that a gate chooses for it, and add up what they return.
+    """Dispatch each token to the experts that a router chooses for it, and combine what they return.
 
-    Each expert is a network ``relu(x @ up) @ down``.  The output of a row is the sum over its `top_k` experts, weighted
-    with their probabilities; with several experts, these are divided by their sum.  An expert takes a limited number of
-    rows from each rank.  The rows above this limit get nothing from it: first choices come before second choices, and
-    earlier rows before later ones.
+    Each expert is a network ``relu(x @ up) @ down``.  The output of a token is the sum over its `top_k` experts, weighted
+    with their probabilities; with several experts, these are divided by their sum.  An expert has a capacity, the number
+    of tokens that it takes from each rank.  Tokens above it get nothing from this expert: first choices come before
+    second choices, and earlier tokens before later ones.
 
     Parameters
     ----------
     gate : array of shape (width, experts)
-        The weights of the gate, which all ranks have.
+        The weights of the router, which all ranks have.
     up : array of shape (experts, width, hidden)
         The first weights of all experts, the same on all ranks.
     down : array of shape (experts, hidden, width)
         The second weights.
     top_k : int, default 1
-        The number of experts for each row.
+        The number of experts for each token.
     capacity : float, default 1.25
-        The limit for each rank and expert, divided by the number of rows if all experts had the same.
+        The capacity factor: the capacity, divided by the number of tokens if all experts had equally many.
     balance : float, default 0.01
-        The factor of the loss that keeps the experts equally busy.  `backward` adds its gradient.
+        The factor of the auxiliary loss, which keeps the experts equally busy.  `backward` adds its gradient.
     groups : int, default 1
-        The number of groups of rows of each rank for which the limit and the balance are computed.
+        The number of groups of tokens of each rank, for each of which the capacity and the auxiliary loss are computed.
     comm : mpi4py.MPI.Intracomm, optional
         The communicator, COMM_WORLD by default.
 
@@ -64,14 +64,15 @@ class ExpertParallel:
     -----
     Sent in `forward`: 8 * E * (p - 1) // p + 2 * k * (p - 1) * Z // p.
     Sent in `backward`: 2 * k * (p - 1) * Z // p.
-    E is the number of experts, k is `top_k`, and Z is the size of the rows of a rank, if all experts get equally many.
-    The numbers of rows travel first, then the rows.
+    E is the number of experts, k is `top_k`, and Z is the size of the tokens of a rank, if all experts get equally
+    many.
+    The numbers of tokens travel first, then the tokens.
 
     References
     ----------
     Lepikhin et al., "GShard", ICLR 2021, on capacity and groups. https://arxiv.org/abs/2006.16668
 
-    Fedus et al., "Switch Transformers", 2021, on the loss for balance. https://arxiv.org/abs/2101.03961
+    Fedus et al., "Switch Transformers", 2021, on the auxiliary loss. https://arxiv.org/abs/2101.03961
     """
 
     def __init__(
@@ -111,50 +112,52 @@ class ExpertParallel:
 
         Parameters
         ----------
-        x : array of shape (rows, width)
-            The rows of this rank; ranks may have different numbers of rows.
+        x : array of shape (tokens, width)
+            The tokens of this rank; ranks may have different numbers of tokens.
 
         Returns
         -------
-        array of shape (rows, width)
+        array of shape (tokens, width)
             The outputs.
         object
-            What `backward` needs.  Its attribute `loss` is the loss for balance, multiplied by `balance`.
+            What `backward` needs.  Its attribute `loss` is the auxiliary loss, multiplied by `balance`.
 
         Raises
         ------
         ValueError
-            If the number of rows is not a multiple of `groups`.
+            If the number of tokens is not a multiple of `groups`.
         """
-        route = self._route(x)
-        exchange = _Exchange(self.comm, np.bincount(route.expert, minlength=self.experts))
-        given = exchange.to_experts(x[route.row])
+        routing = self._routed(x)
+        exchange = _Exchange(self.comm, np.bincount(routing.expert, minlength=self.experts))
+        given = exchange.dispatch(x[routing.row])
         hidden = [np.maximum(rows @ up, 0) for rows, up in zip(given, self.parameters["up"], strict=True)]
         made = [rows @ down for rows, down in zip(hidden, self.parameters["down"], strict=True)]
-        returned = exchange.to_rows(made)
+        returned = exchange.combine(made)
         y = np.zeros_like(x)
-        module_of(x).add.at(y, route.row, route.weight[:, None] * returned)
-        return y, _Saved(x, route, exchange, given, hidden, returned, float((route.spread * route.probability).sum()))
+        module_of(x).add.at(y, routing.row, routing.weight[:, None] * returned)
+        return y, _Saved(
+            x, routing, exchange, given, hidden, returned, float((routing.aux_gradient * routing.probability).sum())
+        )
 
     def backward(self, dy: Array, saved: Any) -> Array:
         """Add to the gradients; return the gradient of x."""
-        x, route, exchange, given, hidden, returned, _ = saved
-        of_row = dy[route.row]
+        x, routing, exchange, given, hidden, returned, _ = saved
+        of_row = dy[routing.row]
         dgiven = []
-        for expert, dmade in enumerate(exchange.to_experts(route.weight[:, None] * of_row)):
+        for expert, dmade in enumerate(exchange.dispatch(routing.weight[:, None] * of_row)):
             self.gradients["down"][expert] += hidden[expert].T @ dmade
             dhidden = dmade @ self.parameters["down"][expert].T * (hidden[expert] > 0)
             self.gradients["up"][expert] += given[expert].T @ dhidden
             dgiven.append(dhidden @ self.parameters["up"][expert].T)
-        dscores = route.backward((of_row * returned).sum(1))
+        dscores = routing.backward((of_row * returned).sum(1))
         self.gradients["gate"] += x.T @ dscores
         dx = dscores @ self.parameters["gate"].T
-        module_of(x).add.at(dx, route.row, exchange.to_rows(dgiven))
+        module_of(x).add.at(dx, routing.row, exchange.combine(dgiven))
         return dx
 
-    def _route(self, x: Array) -> _Route:
+    def _routed(self, x: Array) -> _Routing:
         if len(x) % self.groups:
-            raise ValueError(f"{len(x)} rows cannot be divided into {self.groups} groups of equal size")
+            raise ValueError(f"{len(x)} tokens cannot be divided into {self.groups} groups of equal size")
         scores = x @ self.parameters["gate"]
         probability = np.exp(scores - scores.max(1, keepdims=True))
         probability /= probability.sum(1, keepdims=True)
@@ -169,25 +172,27 @@ class ExpertParallel:
         picked = np.take_along_axis(probability, best, 1)
         total = picked.sum(1, keepdims=True) if self.top_k > 1 else np.ones_like(picked)
         share = np.stack([np.bincount(part[:, 0], minlength=self.experts) / rows for part in parts])
-        spread = np.repeat(self.balance * self.experts * share / (self.groups * rows), len(x) // self.groups, axis=0)
+        aux_gradient = np.repeat(
+            self.balance * self.experts * share / (self.groups * rows), len(x) // self.groups, axis=0
+        )
         row, choice = row[order], choice[order]
-        return _Route(
+        return _Routing(
             *(chosen[row, choice], beside(row, x), beside(choice, x), best),
-            *(probability, picked / total, total, beside(spread.astype(x.dtype), x)),
+            *(probability, picked / total, total, beside(aux_gradient.astype(x.dtype), x)),
         )
 
 
-class _Route(NamedTuple):
-    """Which rows go to which experts, sorted by expert."""
+class _Routing(NamedTuple):
+    """Which tokens go to which experts, sorted by expert."""
 
     expert: np.ndarray  # in host memory
     row: Array
-    choice: Array  # 0 for the first choice of the row
-    chosen: Array  # the experts of each row
-    probability: Array  # of each expert, for each row
-    weights: Array  # of each choice of each row
+    choice: Array  # 0 for the first choice of the token
+    chosen: Array  # the experts of each token
+    probability: Array  # of each expert, for each token
+    weights: Array  # of each choice of each token
     total: Array  # what the probabilities of the choices were divided by
-    spread: Array  # the gradient of the loss for balance with respect to the probabilities
+    aux_gradient: Array  # the gradient of the auxiliary loss with respect to the probabilities
 
     @property
     def weight(self) -> Array:
@@ -199,16 +204,16 @@ class _Route(NamedTuple):
         dpicked[self.row, self.choice] = dweight
         if dpicked.shape[1] > 1:
             dpicked = (dpicked - (dpicked * self.weights).sum(1, keepdims=True)) / self.total
-        dprobability = self.spread.copy()
+        dprobability = self.aux_gradient.copy()
         rows = module_of(dpicked).arange(len(dpicked))[:, None]
         dprobability[rows, self.chosen] += dpicked  # the choices of a row are different
         return self.probability * (dprobability - (dprobability * self.probability).sum(1, keepdims=True))
 
 
 class _Exchange:
-    """The exchange of rows between the ranks that have them and the ranks of their experts.
+    """The exchange of tokens between their ranks and the ranks of their experts.
 
-    `counts` are the numbers of rows of this rank for each expert.
+    `counts` are the numbers of tokens of this rank for each expert.
     """
 
     def __init__(self, comm: MPI.Intracomm, counts: np.ndarray) -> None:
@@ -217,15 +222,15 @@ class _Exchange:
         self.there = pycoll.alltoall(here, np.empty_like(here), comm=comm)  # by rank, for the experts of this rank
         self.sent, self.received = here.sum(1), self.there.sum(1)
 
-    def to_experts(self, rows: Array) -> list[Array]:
-        """Send rows, sorted by expert; return the rows for each expert of this rank, in the order of ranks."""
+    def dispatch(self, rows: Array) -> list[Array]:
+        """Send tokens, sorted by expert; return those for each expert of this rank, in the order of ranks."""
         found = self._exchanged(rows, self.sent, self.received)
         pieces = _cut(found, self.there.reshape(-1))
         experts = self.there.shape[1]
         return [np.concatenate(pieces[expert::experts]) for expert in range(experts)]
 
-    def to_rows(self, results: list[Array]) -> Array:
-        """Send results back; return those of the rows of this rank, sorted by expert."""
+    def combine(self, results: list[Array]) -> Array:
+        """Send results back; return those of the tokens of this rank, sorted by expert."""
         pieces = [_cut(one, counts) for one, counts in zip(results, self.there.T, strict=True)]
         sorted_by_rank = np.concatenate([piece for of_rank in zip(*pieces, strict=True) for piece in of_rank])
         return self._exchanged(sorted_by_rank, self.received, self.sent)
@@ -239,7 +244,7 @@ class _Exchange:
 
 class _Saved(NamedTuple):
     x: Array
-    route: _Route
+    routing: _Routing
     exchange: _Exchange
     given: list[Array]
     hidden: list[Array]
@@ -253,7 +258,7 @@ def _cut(rows: Array, counts: np.ndarray) -> list[Array]:
 
 
 def _taken(chosen: np.ndarray, most: int) -> np.ndarray:
-    """Which choices of the rows of a group are within the limit of their expert."""
+    """Mask of the tokens that fit into their expert's capacity."""
     flat = chosen.T.reshape(-1)  # all first choices, then all second choices
     order = np.argsort(flat, kind="stable")
     starts = np.searchsorted(flat[order], flat[order])

@@ -413,12 +413,12 @@ def vocabulary_parallel_cross_entropy(
         raise ValueError(f"targets has shape {targets.shape}, but logits has {len(logits)} rows")
     _check_tokens("targets", targets, columns * comm.size, ignore_index)
     rows, counts = module_of(logits).arange(len(logits)), targets != ignore_index
-    greatest = pycoll.allreduce(logits.max(1), op=MPI.MAX, comm=comm)
-    exponentials = np.exp(logits - greatest[:, None])
+    maximum = pycoll.allreduce(logits.max(1), op=MPI.MAX, comm=comm)
+    exponentials = np.exp(logits - maximum[:, None])
     own = targets - comm.rank * columns
     here = counts & (own >= 0) & (own < columns)
     column = np.where(here, own, 0)
-    sums = np.stack([exponentials.sum(1), np.where(here, logits[rows, column] - greatest, 0)])
+    sums = np.stack([exponentials.sum(1), np.where(here, logits[rows, column] - maximum, 0)])
     total, target = pycoll.allreduce(sums, comm=comm)
     gradient = exponentials / total[:, None]
     gradient[rows[here], column[here]] -= 1

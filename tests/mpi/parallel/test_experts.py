@@ -163,7 +163,7 @@ def test_wrong_arguments():
         ExpertParallel(gate, up, down, top_k=EXPERTS + 1)
     with pytest.raises(ValueError, match="capacity=0 is not positive"):
         ExpertParallel(gate, up, down, capacity=0)
-    with pytest.raises(ValueError, match="3 rows cannot be divided into 2 groups"):
+    with pytest.raises(ValueError, match="3 tokens cannot be divided into 2 groups"):
         ExpertParallel(gate, up, down, groups=2).forward(np.ones((3, WIDTH)))
     if SIZE > 1:
         with pytest.raises(ValueError, match=rf"{SIZE - 1} experts .* {SIZE} ranks; change .* to a multiple of {SIZE}"):
