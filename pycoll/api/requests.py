@@ -188,7 +188,7 @@ class Persistent(Request):
         if self.active or self._freed:
             raise RuntimeError(f"Start: {self._prepared.name} is {'freed' if self._freed else 'still active'}")
         self._prepared.channel.check_usable()
-        self._prepared.buffers.memory.follow()
+        self._prepared.buffers.memory.wait_for_stream()
         self.active, self.task.owner = True, self
         self.task.begin()
 

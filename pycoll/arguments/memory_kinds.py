@@ -30,10 +30,10 @@ class Memory:
 
     scratch: Hashable = "host"  # programs with the same kind of scratch can share it
 
-    def follow(self) -> None:
+    def wait_for_stream(self) -> None:
         """Make later work on the buffers wait for the work that the caller has started."""
 
-    def adopt(self) -> None:
+    def set_device(self) -> None:
         """Let this thread use the memory, even if another thread made the call."""
 
     def lowered(self, program: Program) -> Program:

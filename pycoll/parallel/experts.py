@@ -21,10 +21,10 @@ Array = Any
 class ExpertParallel:
     """Dispatch each token to the experts that a router chooses for it, and combine what they return.
 
-    Each expert is a network ``relu(x @ up) @ down``.  The output of a token is the sum over its `top_k` experts, weighted
-    with their probabilities; with several experts, these are divided by their sum.  An expert has a capacity, the number
-    of tokens that it takes from each rank.  Tokens above it get nothing from this expert: first choices come before
-    second choices, and earlier tokens before later ones.
+    Each expert is a network ``relu(x @ up) @ down``.  The output of a token is the sum over its `top_k` experts,
+    weighted with their probabilities; with several experts, these are divided by their sum.  An expert has a
+    capacity, the number of tokens that it takes from each rank.  Tokens above it get nothing from this expert: first
+    choices come before second choices, and earlier tokens before later ones.
 
     Parameters
     ----------

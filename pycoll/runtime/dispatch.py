@@ -317,7 +317,7 @@ def prepare(call: Call, channel: Channel) -> Prepared:
 
             given = (call.sendbuf, call.recvbuf)
             buffers.memory = memory_of(buffers.send, buffers.recv, buffers.dtype, operation, given)
-            buffers.memory.follow()
+            buffers.memory.wait_for_stream()
     except Exception as error:
         if settings.CHECK:
             _report(error, call, channel, bind)
@@ -454,10 +454,10 @@ def _algorithm(
     nbytes = buffers.mean_size(channel.size)
     same = native_is_same(channel, primitive, nbytes, buffers.dtype, operation)
     may_be_native = same and call.form == "blocking"
-    drop_in = same and call.form != "persistent" and call.read is read and channel.facts.native
+    from_comm = same and call.form != "persistent" and call.read is read and channel.facts.native
     registered = channel.registers and _can_share(channel, primitive, operation)
     in_slots = call.form == "blocking" and slots.serves(channel, primitive, buffers.dtype, operation)
-    key = SelectionKey(primitive, nbytes, commutative, may_be_native, drop_in, registered, in_slots, channel.near)
+    key = SelectionKey(primitive, nbytes, commutative, may_be_native, from_comm, registered, in_slots, channel.near)
     choice = select(call.algorithm, key, channel.facts, channel.choices, channel.tuned)
     algorithm = find(primitive, choice.algorithm)
     if not commutative and not algorithm.ordered:

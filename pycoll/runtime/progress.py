@@ -76,7 +76,7 @@ class InFlight(ABC):
         """Whether it must be advanced in another thread."""
         return False
 
-    def adopt(self) -> None:  # noqa: B027 - nothing to do, if any thread may
+    def set_device(self) -> None:  # noqa: B027 - nothing to do, if any thread may
         """Let this thread advance it from now on."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class InFlight(ABC):
     def poll(self) -> bool:
         """Advance all tasks; return whether this one is complete."""
         if not self.done:
-            self.adopt()
+            self.set_device()
             with _delays():
                 progress()
             if self.deadline and not self.done and time.monotonic() > self.deadline:
@@ -148,7 +148,7 @@ class InFlight(ABC):
     def _wait(self) -> None:
         """Wait until it is complete, while all tasks progress."""
         with _lock:  # another thread may be advancing it
-            self.adopt()
+            self.set_device()
             self.awaited = True
         deadline = self.deadline or (time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else 0.0)
         try:
@@ -234,14 +234,14 @@ class Task(InFlight):
         """Whether it must be advanced in another thread."""
         return self._thread != threading.get_ident()
 
-    def adopt(self) -> None:
+    def set_device(self) -> None:
         """Let this thread advance it from now on."""
         self._thread = threading.get_ident()
 
     @interruptions_delayed()
     def begin(self) -> None:
         """Start, and run all steps that need no waiting."""
-        self.adopt()
+        self.set_device()
         self.done, self._context = False, contextvars.copy_context()
         self._parts, self._executable = iter(self._make()), _NOTHING
         with _lock:
@@ -253,7 +253,7 @@ class Task(InFlight):
 
     def advance_in_background(self) -> None:
         """Run all steps that need no waiting, in another thread than the one that has begun it."""
-        self.memory.adopt()
+        self.memory.set_device()
         self._context.run(self.advance)
 
     def advance(self, wait: bool = False) -> bool:

@@ -25,7 +25,7 @@ class SelectionKey(NamedTuple):
     """The facts that a choice depends on, which are the same on all ranks.
 
     `nbytes` is the size of the vector, or of the block of one rank.  `native` is True if the native collective gives
-    the same results as the algorithms of pycoll; `drop_in` is True if, in addition, the call is one of `pycoll.Comm`.
+    the same results as the algorithms of pycoll; `from_comm` is True if, in addition, the call is one of `pycoll.Comm`.
     `registered` is True if the communicator has registered memory that such a call can use.  `slots` is True if the
     ranks share a host, and can run such calls in its memory; `near` is True if their messages travel through it.
     """
@@ -34,7 +34,7 @@ class SelectionKey(NamedTuple):
     nbytes: int
     commutative: bool = True
     native: bool = False
-    drop_in: bool = False
+    from_comm: bool = False
     registered: bool = False
     slots: bool = False
     near: bool = False
@@ -96,7 +96,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
 
     `choices` are the choices for the communicator; `tuned` is the measurement that fits it.
     """
-    primitive, nbytes, commutative, may_be_native, drop_in, registered, slots, near = key
+    primitive, nbytes, commutative, may_be_native, from_comm, registered, slots, near = key
     if asked is not None:
         return Choice(asked, "requested by the call")
     if name := choices.of(primitive):
@@ -122,7 +122,7 @@ def select(asked: str | None, key: SelectionKey, facts: CommFacts, choices: Choi
     if in_slots:
         return Choice("naive", SLOTS, slots=True)
     most = native_up_to(primitive, facts.library, facts.size, facts.host_count)
-    if drop_in and not ((near and primitive not in PACKED) or faster) and nbytes <= most:
+    if from_comm and not ((near and primitive not in PACKED) or faster) and nbytes <= most:
         return Choice(NATIVE, SHORT)
     return Choice(
         name, "by the rules for its size" + ("" if commutative else " and an operation that does not commute")

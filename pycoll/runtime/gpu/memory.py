@@ -33,11 +33,11 @@ class OnDevice(Memory):
         self._on_device = on_device  # the buffers of the program that are in GPU memory
         self.scratch = scratch
 
-    def follow(self) -> None:
+    def wait_for_stream(self) -> None:
         """Make the stream of pycoll wait for the current streams of the caller, and those that its arrays name."""
         follow(self._device, streams_of(self._naming))
 
-    def adopt(self) -> None:
+    def set_device(self) -> None:
         """Let this thread use the GPU."""
         cupy().cuda.Device(self._device).use()
 

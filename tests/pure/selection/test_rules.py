@@ -38,7 +38,7 @@ def test_short_calls_between_hosts_are_left_to_mpi(primitive, registered):
     """Check the limit: from REGISTERED_FROM on, registered memory is used."""
     longest = min(native_up_to(primitive), REGISTERED_FROM - 1) if registered else native_up_to(primitive)
     for nbytes, native in ((longest, True), (longest + 1, False)):
-        key = SelectionKey(primitive, nbytes, drop_in=True, registered=registered)
+        key = SelectionKey(primitive, nbytes, from_comm=True, registered=registered)
         choice = select(None, key, CommFacts((0, 1)), Choices(), None)
         assert (choice.reason == SHORT) == native
 
@@ -46,7 +46,7 @@ def test_short_calls_between_hosts_are_left_to_mpi(primitive, registered):
 @pytest.mark.parametrize("primitive", ["bcast", "allreduce", "gatherv", "alltoallw"])
 def test_only_blocks_with_datatypes_are_left_to_mpi_inside_a_host(primitive):
     for nbytes in (0, 8, 1 << 20, 1 << 26):
-        key = SelectionKey(primitive, nbytes, drop_in=True, near=True)
+        key = SelectionKey(primitive, nbytes, from_comm=True, near=True)
         expected = "native" if primitive == "alltoallw" else choose(primitive, nbytes, 2)
         assert select(None, key, CommFacts((0, 0)), Choices(), None).algorithm == expected
 

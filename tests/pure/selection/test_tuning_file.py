@@ -163,7 +163,7 @@ def test_native_is_not_chosen_where_registered_buffers_are_faster():
     new = [{**point, "registered": time} for point, time in zip(old, (9e-6, 3e-6))]
     assert chosen(measured(new), 4096).algorithm == "native", "on ordinary memory"
     assert chosen(measured(new), 1024, registered=True).algorithm == "native"
-    choice = chosen(measured(new), 4096, registered=True, drop_in=True)
+    choice = chosen(measured(new), 4096, registered=True, from_comm=True)
     assert choice.algorithm == "ring"
     assert choice.reason.endswith("without native; registered buffers were measured to be faster from 4096 bytes")
     assert chosen(measured(old), 4096, registered=True).algorithm == "native", "a file without such measurements"
