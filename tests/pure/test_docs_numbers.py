@@ -73,9 +73,9 @@ STATED = {
     "docs/how-it-works.md": [
         f"{WORDS[defined('ENTRIES', 'mailboxes.h')]} entries of {ENTRY}",
         f"a message of up to {ENTRY}",
-        f"yields its core for {YIELDS}",
+        f"For {YIELDS} it then yields its core",
     ],
-    "pycoll/README.md": [f"up to {ENTRY}", f"the last {compiled.cache_info().maxsize}"],
+    "pycoll/README.md": [f"keeps the last {compiled.cache_info().maxsize}"],
 }
 
 
