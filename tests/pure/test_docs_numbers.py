@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("mpi4py")
+
 from pycoll.base import settings
 from pycoll.compiler.blocks import compiled
 from pycoll.compiler.program import SLOTS
