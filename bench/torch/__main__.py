@@ -30,10 +30,10 @@ from pycoll.tune.options import nbytes
 from pycoll.tune.timing import alternate, ratio, shares
 
 from ..machine import disturbed
+from ..plots.calls import write_plot
 from ..results import document, table
 from ..usage import typed
 from .collectives import COLLECTIVES, Collective
-from .plot import write_plot
 from .training import STEPS, parameter_bytes
 
 BACKENDS = ("pycoll", "gloo")
