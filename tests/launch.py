@@ -27,6 +27,8 @@ ENVIRONMENT = {
     "OMPI_MCA_btl": os.environ.get("OMPI_MCA_btl", "^ofi"),  # noqa: SIM112
     "PYTHONUNBUFFERED": "",  # buffer the output, so that lines are written whole
     "PYTHONFAULTHANDLER": "1",  # so that processes that are aborted print their stacks
+    # programs may lie in any folder, and import pycoll, bench and tests from the checkout
+    "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")])),
     "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # threads of ranks that share cores hinder one another
 }
 
@@ -57,7 +59,7 @@ def mpiexec() -> str:
 
 def run(
     ranks: int,
-    arguments: list[str],
+    arguments: Sequence[str | Path],
     limit: float = LIMIT,
     show: bool = False,
     environment: Mapping[str, str] | None = None,
@@ -77,7 +79,7 @@ def run(
         return _run(command, own, limit, show, patience)
 
 
-def _run(command: list[str], environment: dict[str, str], limit: float, show: bool, patience: float) -> Job:
+def _run(command: Sequence[str | Path], environment: dict[str, str], limit: float, show: bool, patience: float) -> Job:
     token = uuid.uuid4().hex  # in the environment of all processes of the job, even those in other sessions
     output = None if show else subprocess.PIPE
     job = subprocess.Popen(
