@@ -79,6 +79,14 @@ def run(
         return _run(command, own, limit, show, patience)
 
 
+def output_of(ranks: int, program: Path, *arguments: str, **settings: object) -> str:
+    """Run a program that ends with `tests.jobs.calls.run`, check that all ranks complete, and return the output."""
+    job = run(ranks, [program, *arguments], environment={f"PYCOLL_{name}": str(one) for name, one in settings.items()})
+    assert not job.timed_out and job.code == 0, job.output
+    assert job.output.count("came to its end") == ranks
+    return job.output
+
+
 def _run(command: Sequence[str | Path], environment: dict[str, str], limit: float, show: bool, patience: float) -> Job:
     token = uuid.uuid4().hex  # in the environment of all processes of the job, even those in other sessions
     output = None if show else subprocess.PIPE
