@@ -1,4 +1,4 @@
-"""Collectives in flight beside signals, forks, killed ranks and the thread that moves them on."""
+"""Collectives in flight beside signals, forks, killed ranks and the thread that advances them."""
 
 import pytest
 

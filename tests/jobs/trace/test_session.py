@@ -88,7 +88,7 @@ def test_a_killed_rank_leaves_what_it_did(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_folder_that_cannot_be_is_told(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").touch()
     ended = job(tmp_path / "file" / "below", "-c", FAILING_PROGRAM)
     assert ended.code != 0 and "NotADirectoryError" in ended.output
