@@ -27,6 +27,8 @@ ENVIRONMENT = {
     "OMPI_MCA_btl": os.environ.get("OMPI_MCA_btl", "^ofi"),  # noqa: SIM112
     "PYTHONUNBUFFERED": "",  # buffer the output, so that lines are written whole
     "PYTHONFAULTHANDLER": "1",  # so that processes that are aborted print their stacks
+    # programs may lie in any folder, and import pycoll, bench and tests from the checkout
+    "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")])),
     "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # threads of ranks that share cores hinder one another
 }
 
@@ -57,7 +59,7 @@ def mpiexec() -> str:
 
 def run(
     ranks: int,
-    arguments: list[str],
+    arguments: Sequence[str | Path],
     limit: float = LIMIT,
     show: bool = False,
     environment: Mapping[str, str] | None = None,
@@ -77,7 +79,15 @@ def run(
         return _run(command, own, limit, show, patience)
 
 
-def _run(command: list[str], environment: dict[str, str], limit: float, show: bool, patience: float) -> Job:
+def output_of(ranks: int, program: Path, *arguments: str, **settings: object) -> str:
+    """Run a program that ends with `tests.jobs.calls.run`, check that all ranks complete, and return the output."""
+    job = run(ranks, [program, *arguments], environment={f"PYCOLL_{name}": str(one) for name, one in settings.items()})
+    assert not job.timed_out and job.code == 0, job.output
+    assert job.output.count("came to its end") == ranks
+    return job.output
+
+
+def _run(command: Sequence[str | Path], environment: dict[str, str], limit: float, show: bool, patience: float) -> Job:
     token = uuid.uuid4().hex  # in the environment of all processes of the job, even those in other sessions
     output = None if show else subprocess.PIPE
     job = subprocess.Popen(

@@ -101,20 +101,20 @@ class Stream:
         self.ours, self.theirs = pycoll.Comm(comm), comm.Dup()
         self.rank, self.size = comm.rank, comm.size
         self.shared, self.own = random.Random(seed), random.Random(f"{seed} {WORLD.rank}")
-        self.flying: list = []
+        self.pending: list = []
         self.theirs.scan(0)  # mpi4py duplicates a communicator at the first one, with the GIL: threads would deadlock
 
     def free(self) -> None:
         """Complete all calls, and free both communicators."""
-        self.land(0)
+        self.complete(0)
         self.ours.Free()
         self.theirs.Free()
 
-    def land(self, most: int) -> None:
+    def complete(self, most: int) -> None:
         """Complete nonblocking calls until not more than `most` are in flight."""
-        while len(self.flying) > most:
-            request, check, *kept = self.flying.pop(
-                (self.own if most == 0 else self.shared).randrange(len(self.flying))
+        while len(self.pending) > most:
+            request, check, *kept = self.pending.pop(
+                (self.own if most == 0 else self.shared).randrange(len(self.pending))
             )
             if self.own.random() < 0.3:
                 while not request.Test():
@@ -136,9 +136,9 @@ class Stream:
         if case.in_place and case.name in ("Alltoallv", "Alltoallw"):
             way = 1.0  # Ialltoallw of Open MPI may not complete in place
         if way < 0.1:
-            self.land(self.shared.randrange(4))
+            self.complete(self.shared.randrange(4))
             request, *kept = case.begin(self.ours, f"I{case.name.lower()}", algorithm)
-            self.flying.append((request, case.check, *kept))
+            self.pending.append((request, case.check, *kept))
         elif way < 0.13:
             request, *kept = case.begin(self.ours, f"{case.name}_init", algorithm)
             for _ in range(self.shared.randrange(1, 3)):
@@ -158,7 +158,7 @@ class Stream:
                 case.run(self.ours, case.name, plain=False, algorithm=algorithm)
             case.check()
         if self.shared.random() < 0.02:
-            self.land(0)
+            self.complete(0)
 
     def _call_with_objects(self) -> None:
         """Make a call with Python objects, which differ between ranks."""
@@ -236,16 +236,16 @@ class Case:
         if name == "Alltoall":
             return n * size, n * size, n * size
         counts = self.table[0]
-        room = _room(counts, self.gaps)
+        extent = _extent(counts, self.gaps)
         if name == "Scatterv":
-            return room, counts[rank], counts[rank]
+            return extent, counts[rank], counts[rank]
         if name in ("Gatherv", "Allgatherv"):
-            return counts[rank], room, room
+            return counts[rank], extent, extent
         if name == "Reduce_scatter":
             return sum(counts), sum(counts) if self.in_place else counts[rank], counts[rank]
         if name in ("Alltoallv", "Alltoallw"):
-            room = _room(self._received(), self.gaps)
-            return _room(self._sent(), self.gaps), room, room
+            extent = _extent(self._received(), self.gaps)
+            return _extent(self._sent(), self.gaps), extent, extent
         return n, n, 0 if name == "Exscan" and rank == 0 else n
 
     def _sent(self) -> list[int]:
@@ -382,7 +382,7 @@ def _starts(counts: list[int], gaps: bool) -> list[int]:
     return [sum(counts[:rank]) + 2 * rank * gaps for rank in range(len(counts))]
 
 
-def _room(counts: list[int], gaps: bool) -> int:
+def _extent(counts: list[int], gaps: bool) -> int:
     return sum(counts) + 2 * gaps * len(counts)
 
 

@@ -60,7 +60,7 @@ def _poison(area, stream):
     if stream.idle:
         area[...] = GARBAGE
     else:
-        stream.tell(lambda: area.fill(GARBAGE))
+        stream.enqueue(lambda: area.fill(GARBAGE))
 
 
 _pinned: defaultdict[int, list[np.ndarray]] = defaultdict(list)

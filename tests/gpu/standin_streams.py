@@ -63,20 +63,20 @@ class Stream:
 
     def __init__(self, null=False, non_blocking=False):
         self.ptr = 0 if null else id(self)
-        self._queue, self._told, self._done, self._lock = deque(), 0, 0, threading.RLock()
+        self._queue, self._enqueued, self._done, self._lock = deque(), 0, 0, threading.RLock()
         self._all[self.ptr] = self
 
-    def tell(self, task, ready=None, work=False):
+    def enqueue(self, task, ready=None, work=False):
         """Queue a task, which runs only once `ready()`; kernels and copies are `work`, which can fail."""
         if work:
             faults.launched()
         with self._lock:
             self._queue.append((task, ready, work))
-            self._told += 1
+            self._enqueued += 1
 
     def hold(self, ready):
         """Queue a kernel that runs until `ready()`."""
-        self.tell(lambda: None, ready)
+        self.enqueue(lambda: None, ready)
 
     def advance(self, until):
         with self._lock:
@@ -96,7 +96,7 @@ class Stream:
     def step(self):
         """Run one task, if there is one and it is ready."""
         with self._lock:
-            if self._done < self._told and self._ready():
+            if self._done < self._enqueued and self._ready():
                 self._next()
 
     def _ready(self):
@@ -112,10 +112,10 @@ class Stream:
 
     @property
     def idle(self):
-        return self._done == self._told
+        return self._done == self._enqueued
 
     def synchronize(self):
-        self.advance(self._told)
+        self.advance(self._enqueued)
 
     def record(self, event=None):
         event = Event() if event is None else event
@@ -124,7 +124,7 @@ class Stream:
 
     def wait_event(self, event):
         stream, place = event.stream, event.place
-        self.tell(lambda: None, lambda: stream.reaches(place))
+        self.enqueue(lambda: None, lambda: stream.reaches(place))
 
     def use(self):
         _threads.current = self
@@ -156,7 +156,7 @@ def get_current_stream():
 
 def launch(task, stream=None):
     """Queue a kernel or a copy on a stream, the current one by default."""
-    (get_current_stream() if stream is None else stream).tell(task, work=True)
+    (get_current_stream() if stream is None else stream).enqueue(task, work=True)
 
 
 class Event:
@@ -170,8 +170,8 @@ class Event:
     def record(self, stream=None):
         self.stream = get_current_stream() if stream is None else stream
         times = self.times = []
-        self.stream.tell(lambda: times.append(time.perf_counter()))
-        self.place = self.stream._told
+        self.stream.enqueue(lambda: times.append(time.perf_counter()))
+        self.place = self.stream._enqueued
 
     def time(self):
         return self.times[0]

@@ -46,7 +46,7 @@ def test_options_that_there_are_not():
     assert job.output.count("python -m pycoll.info: unrecognized arguments: --verbose") == 1
 
 
-def test_ranks_that_run_alone_are_told():
+def test_ranks_that_run_alone_are_reported():
     output = alone("-m", "pycoll.info", OMPI_COMM_WORLD_SIZE="4")
     assert "problem: COMM_WORLD has one rank, but OMPI_COMM_WORLD_SIZE is 4: each process runs alone" in output
 

@@ -4,36 +4,20 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 from tests.launch import run
 
-ABSENT = """
-import os, signal, sys, time
-import numpy as np, pycoll
-from mpi4py import MPI
-comm = pycoll.Comm(MPI.COMM_WORLD)
-x, y = np.ones(10), np.empty(10)
-for _ in range(3):
-    pycoll.allreduce(x, y)
-    comm.Allreduce(x, y)
-pycoll.iallreduce(x, y).wait()
-if comm.rank == 1:
-    if sys.argv[1] == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    time.sleep(200)
-pycoll.allreduce(x, y)
-"""
+PROGRAMS = Path(__file__).parent / "programs"
 
 
 def watching(directory, behavior, *options):
     """Run the program, and `pycoll.watch` on it once all other ranks wait; return the output, and what became of it."""
-    program = directory / "program.py"
-    program.write_text(ABSENT)
     roll = directory / "roll"
     jobs = []
     job = threading.Thread(
         target=lambda: jobs.append(
-            run(3, [str(program), behavior], 120, environment={"PYCOLL_WATCH": str(roll)}, patience=5)
+            run(3, [PROGRAMS / "absent_rank.py", behavior], 120, environment={"PYCOLL_WATCH": str(roll)}, patience=5)
         )
     )
     job.start()
@@ -56,7 +40,7 @@ def test_a_rank_that_sleeps_is_named_with_its_stack(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Rank 1 never came to call 8 (allreduce)." in done.stdout
     own = done.stdout.partition("Rank 1:\n")[2].partition("Rank 2:")[0]
-    assert "program.py" in own and "allreduce" not in own
+    assert "absent_rank.py" in own and "allreduce" not in own
 
 
 def test_a_stopped_rank_is_named_and_the_job_is_ended(tmp_path):

@@ -80,7 +80,7 @@ def test_the_clock_ends_with_the_time_of_the_simulation(primitive, topology):
 
 
 @pytest.mark.parametrize("ranks, hosts", [(1, 1), (7, 1), (8, 2), (30, 4), (32, 1)])
-def test_suggested_topologies_have_room(ranks, hosts):
+def test_suggested_topologies_have_a_place_for_each_rank(ranks, hosts):
     for topology in playground.topologies(ranks, hosts):
         assert "<svg" in playground.page("allreduce", ["ring"], ranks, 0, 1, hosts, topology=topology)
 

@@ -44,7 +44,7 @@ class Result(NamedTuple):
 def run(ranks: int, names: list[str], seconds: float, backend: str = "gloo") -> list[Result]:
     """Run tests on `ranks` ranks, each for at most `seconds`, in as many jobs as it takes.
 
-    The tests are told that the backend is `backend`: those of all-to-all on the CPU run for "mpi" only.
+    The backend of the tests is `backend`: those of all-to-all on the CPU run for "mpi" only.
     """
     results: list[Result] = []
     while len(results) < len(names):
@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=120.0, help="that a test may take")
     parser.add_argument(
-        "--backend", choices=["gloo", "mpi"], default="gloo", help="what the tests are told; mpi needs 3 ranks"
+        "--backend", choices=["gloo", "mpi"], default="gloo", help="backend for the tests; mpi needs 3 ranks"
     )
     parser.add_argument("--verbose", action="store_true", help="print tracebacks")
     parser.add_argument("tests", nargs="*", default=[""], help="parts of the names of tests; all tests by default")

@@ -1,4 +1,4 @@
-"""The tests of torch, told that the backend "pycoll" is the one of the environment variable BACKEND."""
+"""The tests of torch, for which the backend "pycoll" is that of the environment variable BACKEND."""
 
 from __future__ import annotations
 

@@ -119,9 +119,9 @@ def test_blocks_of_different_lengths(xp, way, length):
 
 def test_blocks_with_gaps_between_them(xp, way):
     displs = [3 * rank for rank in range(SIZE)]
-    room = produced(xp, np.full(3 * SIZE, -1))
-    pycoll.allgatherv(produced(xp, np.full(2, RANK)), [room, ([2] * SIZE, displs)])
-    np.testing.assert_array_equal(room.get().reshape(SIZE, 3), [[rank, rank, -1] for rank in range(SIZE)])
+    table = produced(xp, np.full(3 * SIZE, -1))
+    pycoll.allgatherv(produced(xp, np.full(2, RANK)), [table, ([2] * SIZE, displs)])
+    np.testing.assert_array_equal(table.get().reshape(SIZE, 3), [[rank, rank, -1] for rank in range(SIZE)])
 
 
 def test_the_communicators_methods(xp, way):
@@ -290,13 +290,13 @@ def test_messages_that_mpi_has_completed(xp, monkeypatch):
 
 
 def test_messages_while_a_collective_is_in_flight(xp, way):
-    flying = pycoll.iallreduce(produced(xp, np.arange(4000.0)))
+    collective = pycoll.iallreduce(produced(xp, np.arange(4000.0)))
     back = xp.empty(20)
     request = pycoll.isend(produced(xp, np.arange(20.0) + RANK), RIGHT, 5)
     pycoll.recv(back, LEFT, 5)
     request.Wait()
     np.testing.assert_array_equal(back.get(), np.arange(20.0) + LEFT)
-    np.testing.assert_array_equal(flying.wait().get(), np.arange(4000.0) * SIZE)
+    np.testing.assert_array_equal(collective.wait().get(), np.arange(4000.0) * SIZE)
 
 
 def test_the_progress_thread(xp, way):

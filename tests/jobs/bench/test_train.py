@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,26 +33,12 @@ def test_all_drivers_equal_one_process_over_50_steps(ranks, tmp_path):
         assert abs(record["sent"] - record["predicted"]) <= 0.05 * record["predicted"]
 
 
-STOPPED = """
-import os, signal, sys, threading, time
-from pathlib import Path
-from mpi4py import MPI
-from bench.train.__main__ import main
-
-def stop():
-    while not Path(sys.argv[2]).exists():
-        time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGUSR1)
-
-if MPI.COMM_WORLD.rank == 1:
-    threading.Thread(target=stop).start()
-sys.exit(main(["--save", sys.argv[1], "--epochs", "1000", "--steps", "2", "--json", sys.argv[3]]))
-"""
+PROGRAMS = Path(__file__).parent / "programs"
 
 
 def test_a_signal_to_one_rank_stops_all_after_an_epoch(tmp_path):
     folder, results = tmp_path / "checkpoint", tmp_path / "results.json"
-    job = run(2, ["-c", STOPPED, str(folder), str(folder / "manifest.json"), str(results)])
+    job = run(2, [PROGRAMS / "stopped_training.py", str(folder), str(folder / "manifest.json"), str(results)])
     assert job.code == 0 and f"stopped after SIGUSR1; continue with --resume {folder}" in job.output
     epochs = [record["epoch"] for record in json.loads(results.read_text())["records"]]
     assert epochs == [*range(1, len(epochs) + 1)] and len(epochs) < 1000

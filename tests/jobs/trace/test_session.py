@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,18 +10,7 @@ from tests.jobs.api.test_abort import FAILING_PROGRAM
 from tests.launch import run
 from tests.tracing import named, whole
 
-TRAINING = """
-import numpy as np, pycoll
-from mpi4py import MPI
-from pycoll.parallel import SGD, DistributedDataParallel
-parameters = {name: np.zeros(3000) for name in ("a", "b")}
-with DistributedDataParallel(parameters, bucket_bytes=24000, first_bucket_bytes=24000) as ddp:
-    optimizer = SGD(parameters, lr=0.1)
-    for step in range(2):
-        for name in ("b", "a"):
-            ddp.ready(name, np.ones(3000))
-        optimizer.step(ddp.synchronize())
-"""
+PROGRAMS = Path(__file__).parent / "programs"
 
 REGISTERED = """
 import pathlib, numpy as np, pycoll
@@ -33,8 +23,8 @@ RAISE = 'raise RuntimeError("the second rank has had enough")'
 KILLED = "import os\n" + FAILING_PROGRAM.replace(RAISE, "os.kill(os.getpid(), 9)")
 
 
-def job(program, directory, ranks=2):
-    return run(ranks, ["-c", program], environment={"PYCOLL_TRACE": str(directory)})
+def job(directory, *arguments, ranks=2):
+    return run(ranks, arguments, environment={"PYCOLL_TRACE": str(directory)})
 
 
 def command(*arguments):
@@ -43,7 +33,7 @@ def command(*arguments):
 
 
 def test_a_training_step_shows_its_phases(tmp_path):
-    ended = job(TRAINING, tmp_path)
+    ended = job(tmp_path, PROGRAMS / "traced_training.py")
     assert ended.code == 0, ended.output
     events = whole(tmp_path)
     for rank in range(2):
@@ -60,7 +50,7 @@ def test_a_training_step_shows_its_phases(tmp_path):
 
 
 def test_an_exception_on_one_rank_leaves_the_trace_of_all(tmp_path):
-    ended = job(FAILING_PROGRAM, tmp_path, ranks=3)
+    ended = job(tmp_path, "-c", FAILING_PROGRAM, ranks=3)
     assert ended.code != 0 and not ended.timed_out and "the second rank has had enough" in ended.output
     events = whole(tmp_path)
     for rank in range(3):
@@ -68,7 +58,7 @@ def test_an_exception_on_one_rank_leaves_the_trace_of_all(tmp_path):
 
 
 def test_registered_memory(tmp_path):
-    ended = job(REGISTERED, tmp_path, ranks=3)
+    ended = job(tmp_path, "-c", REGISTERED, ranks=3)
     assert ended.code == 0 and "pycoll" not in ended.output, ended.output
     assert "look for registered buffers" in named(whole(tmp_path), "step", "X", 0)
     code, output = command(tmp_path)
@@ -81,7 +71,7 @@ def test_a_trace_that_cannot_be_written_is_reported(tmp_path, end):
         REGISTERED
         + f"pycoll.abort_on_exception()\npathlib.Path({str(tmp_path)!r}, 'trace.json').mkdir(exist_ok=True)\n"
     )
-    ended = job(program + end, tmp_path)
+    ended = job(tmp_path, "-c", program + end)
     assert (ended.code == 0) is not bool(end) and ("RuntimeError: this one" in ended.output) is bool(end)
     assert f"could not write {tmp_path}/trace.json: " in ended.output and "_end" not in ended.output
 
@@ -89,7 +79,7 @@ def test_a_trace_that_cannot_be_written_is_reported(tmp_path, end):
 @pytest.mark.slow
 def test_a_killed_rank_leaves_what_it_did(tmp_path):
     (tmp_path / "trace.json").write_text("that of an earlier job")
-    ended = job(KILLED, tmp_path)
+    ended = job(tmp_path, "-c", KILLED)
     assert ended.code != 0 and not (tmp_path / "trace.json").exists()
     code, output = command(tmp_path)
     assert code == 0 and "2 ranks" in output and "allreduce." in output
@@ -98,9 +88,9 @@ def test_a_killed_rank_leaves_what_it_did(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_folder_that_cannot_be_is_told(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").touch()
-    ended = job(FAILING_PROGRAM, tmp_path / "file" / "below")
+    ended = job(tmp_path / "file" / "below", "-c", FAILING_PROGRAM)
     assert ended.code != 0 and "NotADirectoryError" in ended.output
     code, output = command(tmp_path)
     assert code == 1 and "no trace was found" in output and "Traceback" not in output

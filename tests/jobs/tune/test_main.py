@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -11,22 +12,7 @@ from pycoll.schedule.registry import algorithms_of
 from tests.launch import run
 
 SHARED = set() if core.problem else {"shared_memory"}
-EXPLAIN = """
-import sys, warnings
-from mpi4py import MPI
-import numpy as np, pycoll
-comm = MPI.COMM_WORLD
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    one = pycoll.explain("allreduce", nbytes=int(sys.argv[1]))
-assert all(warning.filename == "<string>" for warning in caught), "a warning shows the line of this program"
-pycoll.allreduce(np.ones(4))
-told = comm.gather((one.algorithm, one.reason, one.tuning, [str(warning.message) for warning in caught]))
-for rank, line in enumerate(told or []):
-    print("rank", rank, *line)
-half = comm.Split(comm.rank == 0)
-assert half.size == comm.size or pycoll.explain("bcast", nbytes=8, comm=half).reason == "by the rules for its size"
-"""
+PROGRAMS = Path(__file__).parent / "programs"
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +25,10 @@ def tuned(tmp_path_factory):
     return path
 
 
-def explained(path, ranks=2, nbytes=8, program=EXPLAIN, **environment):
+def explained(path, *options, ranks=2, nbytes=8, **environment):
     job = run(
         ranks,
-        ["-c", program, str(nbytes)],
+        [PROGRAMS / "explanations.py", str(nbytes), *options],
         environment={"PYCOLL_SHARED_MEMORY": "0", "PYCOLL_TUNING": str(path), **environment},
     )
     assert job.code == 0, job.output
@@ -75,8 +61,7 @@ def test_the_limit_of_registered_buffers_is_used_and_said_to_be(tuned, tmp_path)
         point["seconds"]["native"], point["registered"] = 1e-7, 1e-8
     path = tmp_path / "tuning.json"
     path.write_text(json.dumps(document))
-    program = "import pycoll; array = pycoll.empty(1)\n" + EXPLAIN
-    for line in explained(path, nbytes=8, program=program):
+    for line in explained(path, "--allocate", nbytes=8):
         assert (
             " native " not in line.partition("without native; registered buffers were measured to be faster from 8")[0]
         )
@@ -132,12 +117,7 @@ def test_refused_files_are_warned_of_once(tuned, tmp_path, change, reason):
 def test_ranks_with_different_files_use_none(tuned, tmp_path):
     path = tmp_path / "tuning.json"
     path.write_text(tuned.read_text() + "\n")
-    choose = f"""
-import os
-if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "1":
-    os.environ["PYCOLL_TUNING"] = {str(path)!r}
-"""
-    first, second = explained(tuned, program=choose + EXPLAIN)
+    first, second = explained(tuned, "--tuning", str(path))
     assert "by the rules" in first and "the ranks have different tuning files" in first
     assert "by the rules" in second
 

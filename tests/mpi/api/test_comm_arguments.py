@@ -58,7 +58,7 @@ def test_arguments_by_name():
     np.testing.assert_array_equal(result, np.arange(4) + SIZE - 1)
 
 
-def algorithm_told(caplog, comm, count, **options):
+def logged_algorithm(caplog, comm, count, **options):
     caplog.clear()
     with caplog.at_level("DEBUG", "pycoll.algorithms"):
         comm.Allreduce(np.ones(count), np.empty(count), **options)
@@ -69,13 +69,13 @@ def algorithm_told(caplog, comm, count, **options):
 def test_the_choice_takes_effect(caplog):
     comm = OURS.Dup()
     by_rules = pycoll.explain("allreduce", nbytes=8 * 1301, dtype="f8", comm=comm).algorithm
-    assert algorithm_told(caplog, comm, 1301) == [by_rules]
+    assert logged_algorithm(caplog, comm, 1301) == [by_rules]
     comm.algorithm["Allreduce"] = "ring"
-    assert algorithm_told(caplog, comm, 1301) == ["ring"]
-    assert algorithm_told(caplog, comm, 1301, algorithm="naive") == ["naive"]
-    assert algorithm_told(caplog, comm, 1302) == ["ring"]
+    assert logged_algorithm(caplog, comm, 1301) == ["ring"]
+    assert logged_algorithm(caplog, comm, 1301, algorithm="naive") == ["naive"]
+    assert logged_algorithm(caplog, comm, 1302) == ["ring"]
     del comm.algorithm["allreduce"]
-    assert algorithm_told(caplog, comm, 1303) == [by_rules]
+    assert logged_algorithm(caplog, comm, 1303) == [by_rules]
     comm.Free()
 
 

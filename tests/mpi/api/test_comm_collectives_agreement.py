@@ -18,14 +18,14 @@ def count(request):
 
 def test_allgatherv_by_the_mean_length_of_a_block(comm, count):  # noqa: F811
     for wanted in (1, count, count):
-        room = np.zeros(SIZE * wanted)
+        table = np.zeros(SIZE * wanted)
         given = np.full(wanted, RANK + 1.0)
         in_flight = pycoll.iallreduce(np.ones(3), comm=comm)
         if RANK:
             in_flight.Wait()
-        comm.Allgatherv(given if RANK else memoryview(given), [room, [wanted] * SIZE])
+        comm.Allgatherv(given if RANK else memoryview(given), [table, [wanted] * SIZE])
         in_flight.Wait()
-        assert (room.reshape(SIZE, wanted)[:, 0] == np.arange(1, SIZE + 1)).all()
+        assert (table.reshape(SIZE, wanted)[:, 0] == np.arange(1, SIZE + 1)).all()
 
 
 def test_operations_that_may_be_freed(comm):  # noqa: F811

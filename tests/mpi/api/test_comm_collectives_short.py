@@ -149,12 +149,12 @@ def test_what_is_in_flight_goes_on_while_mpi_blocks(comm, form):
 
     for _ in range(3):
         call()
-        flight = other.Iallreduce(send, large, algorithm="ring")
+        request = other.Iallreduce(send, large, algorithm="ring")
         if RANK == 0:
             call()
-            flight.Wait()
+            request.Wait()
         else:
-            flight.Wait()
+            request.Wait()
             call()
         assert short[0] == SIZE and (large == SIZE).all()
     other.Free()
@@ -164,11 +164,11 @@ def test_native_under_a_name_lets_others_go_on(comm):
     other = pycoll.Comm(WORLD).Dup()
     send, large = np.ones(1 << 16), np.zeros(1 << 16)
     for _ in range(3):
-        flight = other.Iallreduce(send, large, algorithm="ring")
+        request = other.Iallreduce(send, large, algorithm="ring")
         if RANK:
-            flight.Wait()
+            request.Wait()
         pycoll.allreduce(np.ones(2), comm=comm, algorithm="native")
-        flight.Wait()
+        request.Wait()
         assert (large == SIZE).all()
     other.Free()
 

@@ -187,20 +187,22 @@ def test_arithmetic_errors_of_one_rank(comm, memory, registers):
 
 def test_collectives_in_flight_at_the_same_time(comm, memory):
     """Check that each has a table of positions and scratch of its own."""
-    room = [pycoll.zeros((6, SIZE * COUNT), np.float32, comm=comm) for _ in range(2)]
+    buffers = [pycoll.zeros((6, SIZE * COUNT), np.float32, comm=comm) for _ in range(2)]
     for row in range(6):
-        room[0][row] = room[1][row] = RANK + row
+        buffers[0][row] = buffers[1][row] = RANK + row
     memory[0][:COUNT] = RANK
-    requests = [pycoll.ialltoall(MPI.IN_PLACE, room[0][row], comm=comm) for row in range(6)]
-    requests += [pycoll.iallreduce(MPI.IN_PLACE, room[1][row], comm=comm) for row in range(6)]
+    requests = [pycoll.ialltoall(MPI.IN_PLACE, buffers[0][row], comm=comm) for row in range(6)]
+    requests += [pycoll.iallreduce(MPI.IN_PLACE, buffers[1][row], comm=comm) for row in range(6)]
     blocking = pycoll.allreduce(memory[0][:COUNT], memory[1][:COUNT], comm=comm)
     expected = pycoll.allreduce(memory[0][:COUNT].copy(), comm=comm)
     np.testing.assert_array_equal(blocking, expected)
     pycoll.waitall(requests[::-1])
     for row in range(6):
-        np.testing.assert_array_equal(room[0][row].reshape(SIZE, -1), np.arange(SIZE)[:, None] + row + np.zeros(COUNT))
-        np.testing.assert_array_equal(room[1][row], SIZE * (SIZE - 1) / 2 + SIZE * row)
-    for array in room:
+        np.testing.assert_array_equal(
+            buffers[0][row].reshape(SIZE, -1), np.arange(SIZE)[:, None] + row + np.zeros(COUNT)
+        )
+        np.testing.assert_array_equal(buffers[1][row], SIZE * (SIZE - 1) / 2 + SIZE * row)
+    for array in buffers:
         pycoll.free(array, comm=comm)
 
 

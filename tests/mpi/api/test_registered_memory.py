@@ -91,7 +91,7 @@ def refuse(*args, **kwargs):
         (SIZE - 1, "os", "posix_fallocate", refuse),
         (SIZE - 1, "mmap", "mmap", refuse),
     ],
-    ids=["no file", "other container", "no room", "no mapping"],
+    ids=["no file", "other container", "no space", "no mapping"],
 )
 def test_memory_that_ranks_cannot_share(monkeypatch, who, owner, name, value):
     """Check that arrays are in ordinary memory then, and that everything works."""

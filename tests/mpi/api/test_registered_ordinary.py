@@ -56,11 +56,11 @@ def call(ours, name, buffers, number, **given):
 def goes_on(ours, name, buffers, number):
     """As `call`, with a collective in flight: for it, some ranks wait before the call and others after it."""
     send, recv = np.ones(1 << 14), np.zeros(1 << 14)
-    flight = pycoll.iallreduce(send, recv, comm=ours, algorithm="ring")
+    request = pycoll.iallreduce(send, recv, comm=ours, algorithm="ring")
     if (RANK + number) % SIZE:
-        flight.Wait()
+        request.Wait()
     call(ours, name, buffers, number)
-    flight.Wait()
+    request.Wait()
     assert (recv == SIZE).all()
 
 

@@ -150,9 +150,9 @@ def test_tensors(torch):
     whole = torch.full((2, 3), RANK, dtype=torch.int16)
     assert pycoll.bcast(whole, SIZE - 1) is whole
     assert (whole == SIZE - 1).all()
-    room = torch.zeros(4 * SIZE)
-    assert pycoll.allgatherv(send, [room, [4] * SIZE]) is room
-    np.testing.assert_array_equal(room.numpy(), np.tile(expected, SIZE))
+    recv = torch.zeros(4 * SIZE)
+    assert pycoll.allgatherv(send, [recv, [4] * SIZE]) is recv
+    np.testing.assert_array_equal(recv.numpy(), np.tile(expected, SIZE))
     np.testing.assert_array_equal(pycoll.allgather(torch.tensor([[True, False]]).T)[0], [[True], [False]])
 
 
@@ -234,9 +234,9 @@ def assert_all(results, expected):
 
 @pytest.mark.parametrize("algorithm", [None, *pycoll.algorithms("allreduce")])
 def test_many_arrays_reduced_as_one(algorithm):
-    given, room = arrays(), [np.zeros_like(a) for a in arrays()]
-    assert pycoll.allreduce(given, room, algorithm=algorithm) is room
-    assert_all(room, SUMS)
+    given, recv = arrays(), [np.zeros_like(a) for a in arrays()]
+    assert pycoll.allreduce(given, recv, algorithm=algorithm) is recv
+    assert_all(recv, SUMS)
     assert_all(given, arrays())
     assert pycoll.allreduce(MPI.IN_PLACE, given, algorithm=algorithm) is given
     assert_all(given, SUMS)
@@ -278,8 +278,8 @@ def test_lists_of_other_things():
     pycoll.bcast([numbers, text], SIZE - 1)
     assert text == b"from %d" % (SIZE - 1)
     scales = [np.float64(RANK), np.ones(2)]
-    room = [np.zeros(()), np.zeros(2)]
-    assert_all(pycoll.allreduce(scales, room), [TOTAL, [SIZE] * 2])
+    recv = [np.zeros(()), np.zeros(2)]
+    assert_all(pycoll.allreduce(scales, recv), [TOTAL, [SIZE] * 2])
     op = MPI.Op.Create(lambda a, b, _: np.copyto(np.frombuffer(b), np.frombuffer(a)), commute=False)
     given = [np.full(3, RANK + 1.0), np.full(2, RANK + 2.0)]
     assert_all(pycoll.allreduce(given, op=op), [[1] * 3, [2] * 2])
@@ -350,7 +350,7 @@ def test_wrong_lists():
 def test_one_memory_for_two_results_is_refused():
     """Out of place, results must not overlap; in place, one array may occur twice, since both results are equal."""
     both = np.ones(4)
-    for room in ([both, both], [both, both[:]]):
+    for recv in ([both, both], [both, both[:]]):
         with pytest.raises(ValueError, match="overlap"):
-            pycoll.allreduce([np.ones(4), np.zeros(4)], room)
+            pycoll.allreduce([np.ones(4), np.zeros(4)], recv)
     assert pycoll.allreduce([both, both])[0].tolist() == [SIZE] * 4

@@ -88,22 +88,22 @@ def refused(call, name, *arguments, **options):
 @pytest.mark.parametrize("form", ["{}", "i{}", "{}_init"])
 def test_functions(wrap, form):
     pycoll.attach(MPI.COMM_WORLD)
-    ones, room = np.ones(2 * SIZE), np.empty(2 * SIZE)
+    ones, recv = np.ones(2 * SIZE), np.empty(2 * SIZE)
 
     def function(name):
         return getattr(pycoll, form.format(name))
 
     for name in ("allreduce", "scan", "alltoall"):
         refused(function(name), "sendbuf", wrap(ones))
-        refused(function(name), "sendbuf", wrap(ones), room)
-        refused(function(name), "recvbuf", ones, wrap(room))
-        refused(function(name), "recvbuf", MPI.IN_PLACE, wrap(room))
+        refused(function(name), "sendbuf", wrap(ones), recv)
+        refused(function(name), "recvbuf", ones, wrap(recv))
+        refused(function(name), "recvbuf", MPI.IN_PLACE, wrap(recv))
     refused(function("bcast"), "buf", wrap(ones))
     refused(function("bcast"), "buf", [ones, wrap(ones)])
-    refused(function("allreduce"), "sendbuf", [ones, wrap(ones)], [room, room.copy()])
-    refused(function("allreduce"), "recvbuf", [ones, ones], [room, wrap(room)])
-    refused(function("allgatherv"), "sendbuf", wrap(ones[:1]), [room, [1] * SIZE])
-    refused(function("alltoallv"), "recvbuf", [ones, [1] * SIZE], [wrap(room), [1] * SIZE])
+    refused(function("allreduce"), "sendbuf", [ones, wrap(ones)], [recv, recv.copy()])
+    refused(function("allreduce"), "recvbuf", [ones, ones], [recv, wrap(recv)])
+    refused(function("allgatherv"), "sendbuf", wrap(ones[:1]), [recv, [1] * SIZE])
+    refused(function("alltoallv"), "recvbuf", [ones, [1] * SIZE], [wrap(recv), [1] * SIZE])
     np.testing.assert_array_equal(pycoll.allreduce(ones), np.full(2 * SIZE, SIZE))
 
 
@@ -111,7 +111,7 @@ def test_functions(wrap, form):
 def test_methods_in_every_call(wrap, form):
     """The first call of a kind sets the limit for short calls, which go to MPI."""
     comm = pycoll.Comm(MPI.COMM_WORLD)
-    ones, room = np.ones(2 * SIZE), np.empty(2 * SIZE)
+    ones, recv = np.ones(2 * SIZE), np.empty(2 * SIZE)
     forms = (lambda array: array, lambda array: [array, MPI.DOUBLE], lambda array: [array, 2 * SIZE, MPI.DOUBLE])
 
     def method(name):
@@ -120,31 +120,31 @@ def test_methods_in_every_call(wrap, form):
     for _ in range(3):
         for as_spec in forms:
             if form == "{}":
-                comm.Allreduce(as_spec(ones), as_spec(room))
-                comm.Scan(as_spec(ones), as_spec(room))
+                comm.Allreduce(as_spec(ones), as_spec(recv))
+                comm.Scan(as_spec(ones), as_spec(recv))
                 comm.Bcast(as_spec(ones))
-                comm.Alltoall(ones, room)
-                comm.Reduce(as_spec(ones), as_spec(room))
-            refused(method("Allreduce"), "sendbuf", as_spec(wrap(ones)), as_spec(room))
-            refused(method("Allreduce"), "recvbuf", as_spec(ones), as_spec(wrap(room)))
-            refused(method("Scan"), "sendbuf", as_spec(wrap(ones)), as_spec(room))
+                comm.Alltoall(ones, recv)
+                comm.Reduce(as_spec(ones), as_spec(recv))
+            refused(method("Allreduce"), "sendbuf", as_spec(wrap(ones)), as_spec(recv))
+            refused(method("Allreduce"), "recvbuf", as_spec(ones), as_spec(wrap(recv)))
+            refused(method("Scan"), "sendbuf", as_spec(wrap(ones)), as_spec(recv))
             refused(method("Bcast"), "buf", as_spec(wrap(ones)))
-            refused(method("Reduce"), "sendbuf", as_spec(wrap(ones)), as_spec(room))
+            refused(method("Reduce"), "sendbuf", as_spec(wrap(ones)), as_spec(recv))
             if RANK == 0:
-                refused(method("Reduce"), "recvbuf", as_spec(ones), as_spec(wrap(room)))
+                refused(method("Reduce"), "recvbuf", as_spec(ones), as_spec(wrap(recv)))
         for as_spec in forms[:2]:
-            refused(method("Alltoall"), "sendbuf", as_spec(wrap(ones)), as_spec(room))
-            refused(method("Alltoall"), "recvbuf", as_spec(ones), as_spec(wrap(room)))
-        refused(method("Alltoallv"), "sendbuf", [wrap(ones), [1] * SIZE], [room, [1] * SIZE])
+            refused(method("Alltoall"), "sendbuf", as_spec(wrap(ones)), as_spec(recv))
+            refused(method("Alltoall"), "recvbuf", as_spec(ones), as_spec(wrap(recv)))
+        refused(method("Alltoallv"), "sendbuf", [wrap(ones), [1] * SIZE], [recv, [1] * SIZE])
         types = [MPI.DOUBLE] * SIZE
         refused(
             method("Alltoallw"),
             "recvbuf",
             [ones, [1] * SIZE, [0] * SIZE, types],
-            [wrap(room), *[[0] * SIZE] * 2, types],
+            [wrap(recv), *[[0] * SIZE] * 2, types],
         )
-    comm.Allreduce(ones, room)
-    np.testing.assert_array_equal(room, np.full(2 * SIZE, SIZE))
+    comm.Allreduce(ones, recv)
+    np.testing.assert_array_equal(recv, np.full(2 * SIZE, SIZE))
 
 
 def test_messages(wrap):

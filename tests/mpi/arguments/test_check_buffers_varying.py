@@ -12,7 +12,7 @@ pytestmark = pytest.mark.mpi
 
 
 ONE = np.ones(1)
-ROOM = np.full(2 * SIZE, -1.0)
+RECV = np.full(2 * SIZE, -1.0)
 ONES = [1] * SIZE
 
 
@@ -30,53 +30,53 @@ ONES = [1] * SIZE
     ],
 )
 def test_wrong_counts(error, pattern, counts):
-    wrong(error, pattern, "allgatherv", ONE, [ROOM, counts])
-    wrong(error, pattern, "alltoallv", [ROOM.copy(), counts], [ROOM, ONES])
-    wrong(error, pattern, "alltoallv", [ROOM.copy(), ONES], [ROOM, counts])
+    wrong(error, pattern, "allgatherv", ONE, [RECV, counts])
+    wrong(error, pattern, "alltoallv", [RECV.copy(), counts], [RECV, ONES])
+    wrong(error, pattern, "alltoallv", [RECV.copy(), ONES], [RECV, counts])
     if RANK == 0:
-        wrong(error, pattern, "gatherv", ONE, [ROOM, counts])
-        wrong(error, pattern, "scatterv", [ROOM, counts], ONE.copy())
+        wrong(error, pattern, "gatherv", ONE, [RECV, counts])
+        wrong(error, pattern, "scatterv", [RECV, counts], ONE.copy())
     if isinstance(counts, list):
-        wrong(error, "recv" + pattern, "reduce_scatter", ROOM, recvcounts=counts)
+        wrong(error, "recv" + pattern, "reduce_scatter", RECV, recvcounts=counts)
         wrong(error, pattern, "allgatherv", ONE, [None, counts])
         types = [MPI.DOUBLE] * SIZE
-        wrong(error, pattern, "alltoallw", [ROOM.copy(), counts, [0] * SIZE, types], [ROOM, ONES, ONES, types])
+        wrong(error, pattern, "alltoallw", [RECV.copy(), counts, [0] * SIZE, types], [RECV, ONES, ONES, types])
 
 
 @pytest.mark.parametrize("bad", [([1] * SIZE, [*range(SIZE - 1), 2 * SIZE]), [1] * (SIZE - 1) + [SIZE + 2]])
 def test_blocks_that_lead_out_of_the_buffer(bad):
     mine = np.ones(bad[RANK] if isinstance(bad, list) else 1)
-    wrong(ValueError, "recvbuf.*bytes", "allgatherv", mine, [ROOM, bad])
-    wrong(ValueError, "sendbuf.*bytes", "alltoallv", [ROOM.copy(), bad], [np.empty(4 * SIZE), bad])
+    wrong(ValueError, "recvbuf.*bytes", "allgatherv", mine, [RECV, bad])
+    wrong(ValueError, "sendbuf.*bytes", "alltoallv", [RECV.copy(), bad], [np.empty(4 * SIZE), bad])
     if RANK == 0:
-        wrong(ValueError, "recvbuf.*bytes", "gatherv", mine, [ROOM, bad])
-        wrong(ValueError, "sendbuf.*bytes", "scatterv", [ROOM, bad], mine)
-    assert (ROOM == -1).all()
+        wrong(ValueError, "recvbuf.*bytes", "gatherv", mine, [RECV, bad])
+        wrong(ValueError, "sendbuf.*bytes", "scatterv", [RECV, bad], mine)
+    assert (RECV == -1).all()
 
 
 def test_other_blocks_that_do_not_fit():
     types = [MPI.DOUBLE] * SIZE
-    far = [ROOM, ONES, [8 * i for i in range(SIZE - 1)] + [ROOM.nbytes - 4], types]
-    wrong(ValueError, "recvbuf.*bytes", "alltoallw", [ROOM.copy(), ONES, list(range(0, 8 * SIZE, 8)), types], far)
-    wrong(ValueError, "types has", "alltoallw", [ROOM, types[1:]], [ROOM, types])
-    wrong(ValueError, "sendbuf.*recvcounts", "reduce_scatter", ROOM, recvcounts=ONES)
-    wrong(ValueError, "recvbuf.*recvcounts", "reduce_scatter", MPI.IN_PLACE, ROOM, recvcounts=ONES)
-    wrong(ValueError, "recvbuf has 3 elements", "reduce_scatter", ROOM, np.empty(3), recvcounts=[2] * SIZE)
+    far = [RECV, ONES, [8 * i for i in range(SIZE - 1)] + [RECV.nbytes - 4], types]
+    wrong(ValueError, "recvbuf.*bytes", "alltoallw", [RECV.copy(), ONES, list(range(0, 8 * SIZE, 8)), types], far)
+    wrong(ValueError, "types has", "alltoallw", [RECV, types[1:]], [RECV, types])
+    wrong(ValueError, "sendbuf.*recvcounts", "reduce_scatter", RECV, recvcounts=ONES)
+    wrong(ValueError, "recvbuf.*recvcounts", "reduce_scatter", MPI.IN_PLACE, RECV, recvcounts=ONES)
+    wrong(ValueError, "recvbuf has 3 elements", "reduce_scatter", RECV, np.empty(3), recvcounts=[2] * SIZE)
 
 
 def test_blocks_that_overlap():
     if SIZE > 1:
         for counts, displs in ((ONES, [0] * SIZE), ([2] * SIZE, range(SIZE)), ([2] * SIZE, range(SIZE, 0, -1))):
             mine = np.ones(counts[RANK])
-            wrong(ValueError, "recvbuf.*overlap", "allgatherv", mine, [ROOM, (counts, displs)])
+            wrong(ValueError, "recvbuf.*overlap", "allgatherv", mine, [RECV, (counts, displs)])
             many = np.ones(2 * SIZE)
-            wrong(ValueError, "recvbuf.*overlap", "alltoallv", [many, counts], [ROOM, counts, displs, MPI.DOUBLE])
-            wrong(ValueError, "recvbuf.*overlap", "alltoallv", MPI.IN_PLACE, [ROOM, (counts, displs)])
+            wrong(ValueError, "recvbuf.*overlap", "alltoallv", [many, counts], [RECV, counts, displs, MPI.DOUBLE])
+            wrong(ValueError, "recvbuf.*overlap", "alltoallv", MPI.IN_PLACE, [RECV, (counts, displs)])
             if RANK == 0:
-                wrong(ValueError, "recvbuf.*overlap", "gatherv", mine, [ROOM, (counts, displs)])
+                wrong(ValueError, "recvbuf.*overlap", "gatherv", mine, [RECV, (counts, displs)])
     if SIZE > 1:
-        wrong(ValueError, "sendbuf and recvbuf overlap", "alltoallv", [ROOM, ONES], [ROOM, (ONES, range(1, SIZE + 1))])
-    wrong(ValueError, "sendbuf and recvbuf overlap", "allgatherv", ROOM[:1], [ROOM, ONES])
+        wrong(ValueError, "sendbuf and recvbuf overlap", "alltoallv", [RECV, ONES], [RECV, (ONES, range(1, SIZE + 1))])
+    wrong(ValueError, "sendbuf and recvbuf overlap", "allgatherv", RECV[:1], [RECV, ONES])
 
 
 def test_what_is_sent_may_overlap_and_share_a_buffer():
@@ -97,16 +97,16 @@ def test_what_is_sent_may_overlap_and_share_a_buffer():
 def test_a_block_of_another_size_for_oneself():
     other = [1 + (i == RANK) for i in range(SIZE)]
     less, more = (rf"{sent} bytes to itself \(sendbuf.* {received} \(recvbuf" for sent, received in ((8, 16), (16, 8)))
-    wrong(ValueError, less, "allgatherv", ONE, [ROOM, other])
-    wrong(ValueError, more, "alltoallv", [ROOM.copy(), other], [ROOM, ONES])
+    wrong(ValueError, less, "allgatherv", ONE, [RECV, other])
+    wrong(ValueError, more, "alltoallv", [RECV.copy(), other], [RECV, ONES])
     if RANK == 0:
-        wrong(ValueError, less, "gatherv", ONE, [ROOM, other])
-        wrong(ValueError, less, "scatterv", [ROOM, ONES], np.empty(2))
+        wrong(ValueError, less, "gatherv", ONE, [RECV, other])
+        wrong(ValueError, less, "scatterv", [RECV, ONES], np.empty(2))
 
 
 def test_missing_and_unfit_receive_buffers():
     wrong(TypeError, "recvbuf=None", "allgatherv", ONE)
-    wrong(TypeError, "recvbuf=None", "alltoallv", [ROOM, ONES])
+    wrong(TypeError, "recvbuf=None", "alltoallv", [RECV, ONES])
     wrong(TypeError, "recvbuf=None", "alltoallv", MPI.IN_PLACE)
     wrong(TypeError if RANK == 0 else ValueError, "recvbuf=None|IN_PLACE", "gatherv", MPI.IN_PLACE)
     if RANK:
@@ -114,7 +114,7 @@ def test_missing_and_unfit_receive_buffers():
         wrong(ValueError, "recvbuf=MPI.IN_PLACE is not allowed", "scatterv", None, MPI.IN_PLACE)
     else:
         wrong(TypeError, "recvbuf=None", "gatherv", ONE)
-    readonly = ROOM.copy()
+    readonly = RECV.copy()
     readonly.flags.writeable = False
     wrong(ValueError, "recvbuf is read-only", "allgatherv", ONE, [readonly, ONES])
     wrong(ValueError, "recvbuf is not contiguous", "allgatherv", ONE, [np.empty(4 * SIZE)[::2], ONES])
@@ -128,9 +128,9 @@ def test_missing_send_buffers():
         wrong(TypeError, "sendbuf", "scatterv", None, ONE.copy())
         wrong(TypeError, "sendbuf", "scatterv", None, np.empty(0))
     wrong(TypeError, "sendbuf", "gatherv", None, [None, ONES])
-    wrong(TypeError, "sendbuf", "allgatherv", None, [ROOM, ONES])
-    wrong(TypeError, "sendbuf", "allgatherv", None, [ROOM, [0] * SIZE])
-    wrong(TypeError, "sendbuf", "alltoallv", None, [ROOM, ONES])
+    wrong(TypeError, "sendbuf", "allgatherv", None, [RECV, ONES])
+    wrong(TypeError, "sendbuf", "allgatherv", None, [RECV, [0] * SIZE])
+    wrong(TypeError, "sendbuf", "alltoallv", None, [RECV, ONES])
 
 
 def test_unequal_dtypes():

@@ -251,12 +251,12 @@ def test_collectives_in_flight_go_on(comm):
     send, large = np.ones(1 << 15), np.zeros(1 << 15)
     for _ in range(3):
         comm.Allreduce(np.ones(1), np.zeros(1))
-        flight = other.Iallreduce(send, large, algorithm="ring")
+        request = other.Iallreduce(send, large, algorithm="ring")
         if RANK == 0:
             comm.Barrier()
-            flight.Wait()
+            request.Wait()
         else:
-            flight.Wait()
+            request.Wait()
             comm.Barrier()
         assert (large == SIZE).all()
     other.Free()

@@ -18,8 +18,8 @@ from tests.mpi.native import RANK, SIZE, WORLD
 pytestmark = pytest.mark.mpi
 OURS = pycoll.Comm(WORLD)
 MIDDLE, LONG = (1 << 10) + 5, (1 << 14) + 5  # float32 elements, too many for one entry or one slot
-ROOM = 64  # number of addresses
-USUAL = {count: (np.zeros(count, np.float32), np.zeros(count, np.float32)) for count in (0, 1, 5, MIDDLE, LONG)}
+OFFSETS = 64  # number of addresses
+KEPT = {count: (np.zeros(count, np.float32), np.zeros(count, np.float32)) for count in (0, 1, 5, MIDDLE, LONG)}
 
 
 def window(area, start, count):
@@ -30,7 +30,7 @@ def window(area, start, count):
 @given(st.data())
 def test_calls_in_any_order_at_any_address(data):
     """Each result belongs to its own input, whichever executable or address serves the call."""
-    a, b = np.zeros(LONG + ROOM, np.float32), np.zeros(LONG + ROOM, np.float32)
+    a, b = np.zeros(LONG + OFFSETS, np.float32), np.zeros(LONG + OFFSETS, np.float32)
     for _ in range(data.draw(st.integers(1, 30), "calls")):
         count = data.draw(st.sampled_from((0, 1, 5, MIDDLE, LONG)), "count")
         x, y = (window(area, data.draw(st.integers(0, 3), "place"), count) for area in (a, b))
@@ -39,8 +39,8 @@ def test_calls_in_any_order_at_any_address(data):
             st.sampled_from(
                 (
                     "plain",
-                    "usual",
-                    "usual in place",
+                    "kept",
+                    "kept in place",
                     "gaps",
                     "typed",
                     "counted",
@@ -56,12 +56,12 @@ def test_calls_in_any_order_at_any_address(data):
         expected = np.full(count, number * SIZE + SIZE * (SIZE - 1) / 2, np.float32)
         if form == "plain":
             OURS.Allreduce(x, y)
-        elif form == "usual":
-            mine, result = USUAL[count]
+        elif form == "kept":
+            mine, result = KEPT[count]
             mine[:] = x
             y[:] = pycoll.allreduce(mine, result)
-        elif form == "usual in place":
-            mine, result = USUAL[count]
+        elif form == "kept in place":
+            mine, result = KEPT[count]
             result[:] = x
             y[:] = pycoll.allreduce(MPI.IN_PLACE, result)
         elif form == "gaps":
@@ -124,9 +124,9 @@ def test_results_that_are_no_receive_buffer_as_given(count):
 def test_gaps_between_blocks_stay():
     counts, displs = [2] * SIZE, [3 * rank for rank in range(SIZE)]
     for number in range(4):
-        room = np.full(3 * SIZE, -1.0)
-        OURS.Allgatherv(np.full(2, float(number)), [room, (counts, displs)])
-        assert (room.reshape(SIZE, 3) == [number, number, -1]).all()
+        table = np.full(3 * SIZE, -1.0)
+        OURS.Allgatherv(np.full(2, float(number)), [table, (counts, displs)])
+        assert (table.reshape(SIZE, 3) == [number, number, -1]).all()
 
 
 @pytest.mark.parametrize("count", [7, MIDDLE, LONG])
@@ -150,9 +150,9 @@ def test_many_in_flight(count):
 @pytest.mark.parametrize("nbytes", [40, 4 * MIDDLE, 4 * LONG])
 def test_the_beginning_of_plain_memory(nbytes):
     """A call may use only the beginning of plain memory, as in the demos of mpi4py."""
-    room = 2 * nbytes
+    length = 2 * nbytes
     for number in range(4):
-        for memory in (mmap.mmap(-1, room), bytearray(room), MPI.Alloc_mem(room)):
+        for memory in (mmap.mmap(-1, length), bytearray(length), MPI.Alloc_mem(length)):
             values = np.frombuffer(memory, np.uint8)
             values[:] = RANK
             OURS.Bcast([memory, nbytes, MPI.BYTE], number % SIZE)
@@ -165,15 +165,15 @@ def test_the_beginning_of_plain_memory(nbytes):
 def test_blocks_of_several_calls_in_one_array():
     """A call does not touch the memory between its blocks, which belongs to the other calls in flight."""
     for number in range(4):
-        room = np.full((2, SIZE), -1.0)
+        table = np.full((2, SIZE), -1.0)
         requests = [
             OURS.Iallgatherv(
-                np.full(1, 10.0 * number + part), [room, ([1] * SIZE, [part * SIZE + rank for rank in range(SIZE)])]
+                np.full(1, 10.0 * number + part), [table, ([1] * SIZE, [part * SIZE + rank for rank in range(SIZE)])]
             )
             for part in range(2)
         ]
         pycoll.waitall(requests[::-1])
-        assert (room.T == [10.0 * number, 10.0 * number + 1]).all()
+        assert (table.T == [10.0 * number, 10.0 * number + 1]).all()
 
 
 def test_a_count_and_a_displacement_are_no_counts():
@@ -210,9 +210,9 @@ def test_results_where_buffers_are_plain_memory():
 def test_one_count_in_an_array():
     given = np.arange(2.0) + RANK
     for _ in range(3):
-        room = np.zeros((SIZE, 2))
-        OURS.Allgather([given, np.array(2), MPI.DOUBLE], [room, np.array(2), MPI.DOUBLE])
-        assert (room[:, 0] == np.arange(SIZE)).all()
+        table = np.zeros((SIZE, 2))
+        OURS.Allgather([given, np.array(2), MPI.DOUBLE], [table, np.array(2), MPI.DOUBLE])
+        assert (table[:, 0] == np.arange(SIZE)).all()
 
 
 def test_messages_are_counted_after_a_plan_was_made():
@@ -250,8 +250,8 @@ def test_an_overlapping_block_is_no_plan_for_one_that_lies_apart():
     for _ in range(3):
         whole = np.full(3 * SIZE, RANK + 1.0)
         assert (pycoll.reduce_scatter(whole, whole[:3]) == SIZE * (SIZE + 1) / 2).all()
-        room = np.full(5, -1.0)
-        assert (pycoll.reduce_scatter(np.ones(3 * SIZE), room[:3]) == SIZE).all() and (room[3:] == -1).all()
+        table = np.full(5, -1.0)
+        assert (pycoll.reduce_scatter(np.ones(3 * SIZE), table[:3]) == SIZE).all() and (table[3:] == -1).all()
 
 
 @pytest.mark.skipif(SIZE != 2, reason="the counts are those of two ranks")

@@ -153,11 +153,11 @@ def test_a_progress_thread(comm):
 @pytest.mark.parametrize("algorithm", [None, "ring"])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i2"])
 def test_arrays_that_are_not_aligned(comm, dtype, algorithm):
-    room = np.zeros(8 * 100 * 16 + 1, np.uint8)
+    memory = np.zeros(8 * 100 * 16 + 1, np.uint8)
     for op in "sum", "prod":
         right = native("allreduce", np.full(100, RANK + 1, dtype), op)
         for start in 0, 1, 1:  # the first call leaves a plan
-            send = room[start:].view(np.uint8)[: 100 * np.dtype(dtype).itemsize].view(dtype)
+            send = memory[start:].view(np.uint8)[: 100 * np.dtype(dtype).itemsize].view(dtype)
             send[:] = RANK + 1
             np.testing.assert_allclose(pycoll.allreduce(send, op=op, comm=comm, algorithm=algorithm), right)
 

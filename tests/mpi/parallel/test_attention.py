@@ -189,7 +189,7 @@ WRONG = [
 @pytest.mark.parametrize("changes, problem", WRONG, ids=[problem[:12] for _, problem in WRONG])
 @pytest.mark.parametrize("kind", KINDS)
 def test_arrays_that_do_not_fit_on_one_rank(kind, changes, problem):
-    """Check that all ranks raise, and that the next call is as usual."""
+    """Check that all ranks raise, and that the next call is right."""
     ours = kind(causal=False)
     with pytest.raises(ValueError, match=f"on rank {SIZE - 1}, .*{problem}"):
         ours.forward(*arrays(**(changes if RANK == SIZE - 1 else {})))

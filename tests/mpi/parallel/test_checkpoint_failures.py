@@ -292,9 +292,9 @@ def test_a_flipped_bit_changes_nothing_on_any_rank(directory, kind, rank):
     spoil(directory, rank, flipped)
     with pytest.raises((ValueError, RuntimeError)) as caught:
         loaded(fresh, directory)
-    told = WORLD.allgather((caught.type is ValueError, str(caught.value)))
-    assert any(named for named, _ in told)
-    assert all(f"-{rank}.npz is not a part" in text if named else "could not read" in text for named, text in told)
+    errors = WORLD.allgather((caught.type is ValueError, str(caught.value)))
+    assert any(named for named, _ in errors)
+    assert all(f"-{rank}.npz is not a part" in text if named else "could not read" in text for named, text in errors)
     assert_equal(fresh.whole(), before)
     assert counts == dict(getattr(fresh.optimizer, "steps", {}))
     free(run, fresh)
@@ -342,9 +342,9 @@ def test_another_model(directory, kind, other):
     odd = KINDS[kind]("sgd", parameters={name: np.zeros(shape) for name, shape in shapes.items()})
     with pytest.raises((ValueError, RuntimeError)) as caught:
         loaded(odd, directory)
-    told = WORLD.allgather((caught.type is ValueError, str(caught.value)))
-    assert any(right and f"'{name}" in text for right, text in told)
-    assert all(right or "checkpoint: rank" in text for right, text in told)
+    errors = WORLD.allgather((caught.type is ValueError, str(caught.value)))
+    assert any(right and f"'{name}" in text for right, text in errors)
+    assert all(right or "checkpoint: rank" in text for right, text in errors)
     free(run, odd)
 
 

@@ -323,7 +323,7 @@ def test_an_error_inside_a_block(block, prefetch):
         goes_on_as_if_nothing_was(fsdp)
 
 
-def test_units_inside_one_another_need_room():
+def test_units_inside_one_another_need_memory():
     with FullyShardedDataParallel(model(), UNITS["each"], prefetch=False) as fsdp:
         with fsdp.forward(1), pytest.raises(RuntimeError, match="unit 0 uses the buffer of unit 1"), fsdp.forward(0):
             pass

@@ -258,7 +258,7 @@ def test_wrong_arguments():
 
 @pytest.mark.parametrize("name, culprit", [("inputs", 0), ("targets", SIZE - 1)])
 def test_batches_that_cannot_be_divided(name, culprit):
-    """Check that all ranks raise, and that the next batch is as usual."""
+    """Check that all ranks raise, and that the next batch is right."""
     pipe, batch = Pipeline([Chunk([])], loss, micro_batches=2), np.ones((4, 1))
     wrong = {"inputs": batch, "targets": batch} | {name: batch[1:]}
     kind, problem = ValueError, f"{name} of length 3 cannot be divided into 2 micro-batches"

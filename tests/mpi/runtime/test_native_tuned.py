@@ -79,9 +79,9 @@ def test_after_a_nonblocking_one_all_ranks_change_together(comm, others):
         pycoll.allreduce(x, y, comm=comm)
     pycoll.ibarrier(comm=comm).Wait()
     for step in range(20):
-        flight = pycoll.ibcast(np.ones(3), comm=comm)
+        request = pycoll.ibcast(np.ones(3), comm=comm)
         pycoll.allreduce(x.copy() if others == step % SIZE else x, y, comm=comm)
-        flight.Wait()
+        request.Wait()
         assert (y == SIZE).all()
     assert chosen(comm) == "ring/64"
 

@@ -41,26 +41,26 @@ def call(comm, form, primitive, algorithm, send, recv):
 
 def run(comm, seed, allocate):
     """Start the same random collectives on all ranks, and wait for them in different orders."""
-    common, own, flying = random.Random(seed), random.Random(f"{seed} {WORLD.rank}"), []
+    common, own, started = random.Random(seed), random.Random(f"{seed} {WORLD.rank}"), []
     free = [(allocate(N[1]), allocate(N[1])) for _ in range(11)]
     repeated = call(comm, "{}_init", "allreduce", "ring", *free.pop())
     for _ in range(50):
         time.sleep(own.choice([0, 0, 0, 1e-4, 1e-3]))
         what, n = common.random(), common.choice(N)
         if what < 0.1 or len(free) == 1:
-            for request, _ in own.sample(flying, len(flying)):
+            for request, _ in own.sample(started, len(started)):
                 request.wait()
-            free += [buffers for _, buffers in flying]
-            flying.clear()
+            free += [buffers for _, buffers in started]
+            started.clear()
         elif what < 0.8:
             send, recv = free.pop()
-            flying.append((call(comm, "i{}", *common.choice(CALLS), send[:n], recv[:n]), (send, recv)))
+            started.append((call(comm, "i{}", *common.choice(CALLS), send[:n], recv[:n]), (send, recv)))
         elif what < 0.9:
             repeated.Start()
             repeated.Wait()
         else:
             call(comm, "{}", *common.choice(CALLS), *free[-1])
-    pycoll.waitall([request for request, _ in flying])
+    pycoll.waitall([request for request, _ in started])
     repeated.Free()
 
 

@@ -46,7 +46,7 @@ def test_wrong_interfaces(changes, problem):
         described("recvbuf", interface(**changes))
 
 
-class Told:
+class WithAttributes:
     """An object with the given attributes only."""
 
     def __init__(self, **attributes):
@@ -54,11 +54,11 @@ class Told:
 
 
 def test_what_lies_on_a_gpu():
-    assert on_device("buf", Told(__cuda_array_interface__=interface()))
-    assert on_device("buf", Told(__dlpack_device__=lambda: (2, 0)))
-    assert on_device("buf", Told(__dlpack_device__=lambda: (13, 0)))
-    assert not on_device("buf", Told(__dlpack_device__=lambda: (1, 0)))
-    assert not on_device("buf", Told(__array_interface__={}))
+    assert on_device("buf", WithAttributes(__cuda_array_interface__=interface()))
+    assert on_device("buf", WithAttributes(__dlpack_device__=lambda: (2, 0)))
+    assert on_device("buf", WithAttributes(__dlpack_device__=lambda: (13, 0)))
+    assert not on_device("buf", WithAttributes(__dlpack_device__=lambda: (1, 0)))
+    assert not on_device("buf", WithAttributes(__array_interface__={}))
     assert not on_device("buf", b"bytes")
 
 

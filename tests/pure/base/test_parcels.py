@@ -6,7 +6,7 @@ import pytest
 from pycoll.base.errors import RemoteError
 from pycoll.base.parcels import FAILED, LONG, LONG_ARRAY, PICKLED, failed, packed, segment_sizes, unpacked
 
-ROOM = 100
+LIMIT = 100
 LARGE = np.arange(1 << 17)
 
 
@@ -14,7 +14,7 @@ def carried(parcel):
     """Unpack a parcel whose segments were copied."""
     segments = [np.frombuffer(bytes(memoryview(one).cast("B")), np.uint8).copy() for one in parcel.segments]
     assert segment_sizes(parcel.wire) == [one.nbytes for one in segments]
-    assert len(parcel.wire) <= ROOM
+    assert len(parcel.wire) <= LIMIT
     return unpacked(parcel.wire, segments)
 
 
@@ -22,7 +22,7 @@ def carried(parcel):
     ("obj", "kind", "segments"),
     [
         ({"a": 1}, PICKLED, 0),
-        ("x" * ROOM, LONG, 1),
+        ("x" * LIMIT, LONG, 1),
         ({"a": LARGE, "b": [LARGE[::-1].copy()]}, LONG, 3),
         ([LARGE] * 2, LONG, 2),  # one object
         ([LARGE + i for i in range(20)], LONG, 1),  # too many sizes
@@ -31,20 +31,20 @@ def carried(parcel):
     ],
 )
 def test_kinds(obj, kind, segments):
-    parcel = packed(obj, ROOM)
+    parcel = packed(obj, LIMIT)
     assert parcel.wire[:1] == kind and len(parcel.segments) == segments
     np.testing.assert_equal(carried(parcel), obj)
 
 
 def test_long_buffers_are_not_copied():
-    parcel = packed({"a": LARGE}, ROOM)
+    parcel = packed({"a": LARGE}, LIMIT)
     assert np.shares_memory(np.frombuffer(parcel.segments[1], LARGE.dtype), LARGE)
     segments = [np.frombuffer(one, np.uint8).copy() for one in parcel.segments]
     assert np.shares_memory(unpacked(parcel.wire, segments)["a"], segments[1])
 
 
-def test_errors_are_cut_to_the_room():
-    parcel = failed(3, ValueError("é" * ROOM), ROOM)
-    assert parcel.wire[:1] == FAILED and len(parcel.wire) == ROOM
+def test_errors_are_cut_to_the_limit():
+    parcel = failed(3, ValueError("é" * LIMIT), LIMIT)
+    assert parcel.wire[:1] == FAILED and len(parcel.wire) == LIMIT
     with pytest.raises(RemoteError, match=r"^rank 3 has sent no object: ValueError: éé"):
         unpacked(parcel.wire, [])

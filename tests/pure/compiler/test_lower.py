@@ -159,10 +159,10 @@ def test_ring_allreduce_out_of_place_needs_no_scratch():
 def test_messages_are_cut_into_windows_of_segments():
     program = compiled(ProgramKey(find("allreduce", "ring"), 0, 2, 0, 64, 8, False, 1, 64))
     assert {message.region.size for message in program.messages} == {64}
-    flying = most = 0
+    begun = most = 0
     for step in program.steps:
-        flying += {"Start": 1, "Wait": -1}.get(type(step).__name__, 0)
-        most = max(most, flying)
+        begun += {"Start": 1, "Wait": -1}.get(type(step).__name__, 0)
+        most = max(most, begun)
     assert most == 4  # two segments of the outgoing message, and two of the incoming one
     assert isinstance(program.steps[-1], Wait)
 

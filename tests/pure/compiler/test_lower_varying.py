@@ -50,8 +50,8 @@ def parts(name, rank, root, counts, blocks, gaps):
         return side_by_side([ITEM * counts[0][rank]]), blocks[0][rank], recvs, recv
     sends, length = spread(counts[rank], gaps)
     column = [counts[source][rank] for source in range(size)]
-    recvs, room = spread(column, -gaps)
-    came = fill(recvs, room, [blocks[source][rank] for source in range(size)])
+    recvs, extent = spread(column, -gaps)
+    came = fill(recvs, extent, [blocks[source][rank] for source in range(size)])
     return sends, fill(sends, length, blocks[rank]), recvs, came
 
 
@@ -60,13 +60,13 @@ def learn(algorithm, size, root, rows, segment, eager, order):
     calls = [ProgramKey(algorithm, rank, size, root, 0, 1, False, 1, segment, (), ()) for rank in range(size)]
     if not calls[0].counts_missing:
         return [None] * size
-    told = algorithm.count_sources(size, root)
-    tables = [np.full((len(told), size), -1) for _ in range(size)]
-    for i, teller in enumerate(told):
-        tables[teller][i] = ITEM * np.array(rows[teller if len(told) > 1 else 0])
+    sources = algorithm.count_sources(size, root)
+    tables = [np.full((len(sources), size), -1) for _ in range(size)]
+    for i, source in enumerate(sources):
+        tables[source][i] = ITEM * np.array(rows[source if len(sources) > 1 else 0])
     nothing = np.zeros(0, int)
     Machine([compiled(call) for call in calls], [[nothing, table] for table in tables], np.add, eager).run(order)
-    expected = ITEM * np.array(rows if len(told) > 1 else rows[:1])
+    expected = ITEM * np.array(rows if len(sources) > 1 else rows[:1])
     for table in tables:
         assert np.array_equal(table, expected)
     return [tuple(map(int, table.reshape(-1))) for table in tables]

@@ -51,8 +51,8 @@ def test_limits_are_kept(sizes, limits):
     arrays = named(sizes)
     first_limit, limit = limits
     for place, names in enumerate(assign(arrays, limit, first_limit)):
-        room = limit if place else first_limit
-        assert nbytes(arrays, names) <= room or len(names) == 1, f"bucket {place}: {names}"
+        allowed = limit if place else first_limit
+        assert nbytes(arrays, names) <= allowed or len(names) == 1, f"bucket {place}: {names}"
 
 
 @given(sizes, limits, limits)
@@ -69,8 +69,8 @@ def test_buckets_are_filled_up(sizes, limit, first_limit):
     for dtype in {array.dtype for array in arrays.values()}:
         alike = [names for names in buckets if arrays[names[0]].dtype == dtype]
         for names, following in pairwise(alike):
-            room = limit if names is not alike[0] else min(limit, first_limit)
-            assert nbytes(arrays, [*names, following[0]]) > room
+            allowed = limit if names is not alike[0] else min(limit, first_limit)
+            assert nbytes(arrays, [*names, following[0]]) > allowed
 
 
 def test_the_first_limit_lets_communication_begin_early():

@@ -176,9 +176,9 @@ def test_copies_convert(to, source, dtypes):
         pytest.importorskip("ml_dtypes")
     target, given = map(flat.named_dtype, dtypes)
     values = np.array([1, 100.3, -7.6, 3]).astype(given)
-    room = PLACES[to]([9] * 6, target)
-    flat.copy(room[1:5], PLACES[source](values))
-    assert host(room).tolist() == [9, *values.astype(target).tolist(), 9] and room.dtype == target
+    buffer = PLACES[to]([9] * 6, target)
+    flat.copy(buffer[1:5], PLACES[source](values))
+    assert host(buffer).tolist() == [9, *values.astype(target).tolist(), 9] and buffer.dtype == target
 
 
 def test_copies_on_the_device_stay_there(monkeypatch):
@@ -194,9 +194,9 @@ def test_copies_on_the_device_stay_there(monkeypatch):
 def test_rooms_lie_where_the_array_lies(place):
     like = PLACES[place]([[1, 2], [3, 4]], np.float32)
     for dtype in (None, "f8", np.float16):
-        room = flat.empty(like, 5, dtype)
-        assert (type(room), room.shape, room.dtype) == (type(like), (5,), np.dtype(dtype or "f4"))
-        room[...] = 1
+        buffer = flat.empty(like, 5, dtype)
+        assert (type(buffer), buffer.shape, buffer.dtype) == (type(like), (5,), np.dtype(dtype or "f4"))
+        buffer[...] = 1
     assert host(like).tolist() == [[1, 2], [3, 4]]
 
 

@@ -17,7 +17,7 @@ def test_sides_are_those_of_mpi_dims_create(size, k, expected):
 
 
 @pytest.mark.parametrize("size", range(1, 40))
-def test_a_cube_has_room(size):
+def test_a_cube_has_a_place_for_each_rank(size):
     for k in (1, 2, 3):
         assert (side(size, k) - 1) ** k < size <= side(size, k) ** k
 

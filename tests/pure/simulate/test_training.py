@@ -109,7 +109,7 @@ def test_lines_cross_where_they_meet():
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, message",
     [
         (["allreduce", "-a", "rung"], "rung"),
         (["allrduce"], "allrduce"),
@@ -128,11 +128,11 @@ def test_lines_cross_where_they_meet():
         (["bcast", "--delay", "1"], "1"),
     ],
 )
-def test_what_is_wrong_ends_the_command_in_a_line(arguments, told, capsys):
+def test_wrong_arguments_end_the_command_with_one_line(arguments, message, capsys):
     with pytest.raises(SystemExit) as ended:
         __main__.main(arguments)
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err.splitlines()[-1]
+    assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_an_unreadable_network_ends_both_commands_in_a_line(tmp_path, capsys):

@@ -326,11 +326,11 @@ def test_fast_workers_wait_for_a_slow_one(monkeypatch):
     *others, last = [ranks[0] for ranks in workers]
     ps, _ = make_server(numbers(), **where)
     if RANK in others:
-        wait, told = ps._link._wait, []
+        wait, sent = ps._link._wait, []
 
         def waiting(*given):
-            if len(told) < ps._link.step:
-                told.append(WORLD.send(None, last))
+            if len(sent) < ps._link.step:
+                sent.append(WORLD.send(None, last))
             wait(*given)
 
         monkeypatch.setattr(ps._link, "_wait", waiting)

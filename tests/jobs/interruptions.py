@@ -1,14 +1,17 @@
-"""A part of programs whose calls are interrupted by the exception of a signal handler."""
+"""A signal handler for programs of jobs: it raises an exception if it is armed, and disarms itself."""
 
-INTERRUPTED = """
+import signal
+
+
 class Interrupted(Exception):
     pass
+
 
 def handler(number, frame):
     if armed[0]:
         armed[0] = False
         raise Interrupted
 
+
 armed = [False]
 signal.signal(signal.SIGALRM, handler)
-"""
