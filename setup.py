@@ -1,4 +1,4 @@
-"""List the packages: pycoll/, bench/ as pycoll.bench, and slurm/, which has no modules; build the compiled core.
+"""List the packages: pycoll/, and slurm/, which has no modules; build the compiled core.
 
 Other metadata is in setup.cfg.
 """
@@ -58,13 +58,8 @@ for extension in core:
 
 setup(
     long_description=description(),
-    packages=[
-        *find_packages(include=["pycoll", "pycoll.*"]),
-        "pycoll.bench",
-        "pycoll.job_scripts",
-        *(f"pycoll.bench.{name}" for name in find_packages("bench")),
-    ],
-    package_dir={"pycoll.bench": "bench", "pycoll.job_scripts": "slurm"},
+    packages=[*find_packages(include=["pycoll", "pycoll.*"]), "pycoll.job_scripts"],
+    package_dir={"pycoll.job_scripts": "slurm"},
     ext_modules=core,
     cmdclass={"build_ext": BuildCore},
 )

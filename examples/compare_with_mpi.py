@@ -1,6 +1,6 @@
 """Compare every algorithm of several collectives with the native MPI collective: results and times.
 
-Run it with ``mpiexec -n 4 python examples/compare_with_mpi.py``.  ``python -m bench`` measures more carefully.
+Run it with ``mpiexec -n 4 python examples/compare_with_mpi.py``.  ``python -m pycoll.bench`` measures more carefully.
 """
 
 import time

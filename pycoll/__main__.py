@@ -9,14 +9,11 @@ import argparse
 import runpy
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from . import __version__
 from .base.command_line import Parser
 
-# The benchmark is a part of the installed package, but a package of its own in a checkout.
-BENCH = "pycoll.bench" if find_spec("pycoll.bench") else "bench"
 COMMANDS = {
     "pycoll.info": "print the versions, the MPI library, its transports, hosts and GPUs",
     "pycoll.prove": "prove algorithms, and count their rounds and bytes",
@@ -28,7 +25,7 @@ COMMANDS = {
     "pycoll.costs": "print the costs of all algorithms",
     "pycoll.run": "run an unchanged mpi4py program with pycoll",
     "pycoll.slurm": "write job scripts for Slurm",
-    BENCH: "time the collectives of pycoll and of MPI",
+    "pycoll.bench": "time the collectives of pycoll and of MPI",
 }
 
 

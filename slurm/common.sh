@@ -3,7 +3,7 @@
 
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$scripts")
-if [ -d "$root/bench" ]; then # a checkout, in which pycoll need not be installed
+if [ -d "$root/pycoll" ]; then # a checkout, in which pycoll need not be installed
   export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$root
 fi
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun ignores SLURM_CPUS_PER_TASK
@@ -13,7 +13,7 @@ fail() {
   exit 1
 }
 
-# Set `python`, `library`, the name of its MPI library, and `bench`, the package of the benchmark.
+# Set `python`, and `library`, the name of its MPI library.
 find_python() {
   local program='
 import re, mpi4py
@@ -24,7 +24,7 @@ print(re.split("[\n,]", MPI.Get_library_version())[0])
   python=${PYTHON:-${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/}python3}
   library=$("$python" -c "$program") ||
     fail "$python cannot import mpi4py with an MPI: activate the virtual environment before sbatch, or set PYTHON"
-  bench=$("$python" -c 'from pycoll.__main__ import BENCH; print(BENCH)') || fail "$python cannot import pycoll"
+  "$python" -c 'import pycoll' || fail "$python cannot import pycoll"
 }
 
 # Set `plugin`, a plugin with which srun can start this MPI library, and `offered`, the plugins that srun lists.
@@ -91,13 +91,13 @@ bench() {
   read -ra names <<< "$(tr , ' ' <<< "${ALGORITHM:-}")" # allow spaces, because sbatch --export splits at commas
   [ ${#names[@]} = 0 ] || settings+=(-a "$(IFS=,; echo "${names[*]}")")
   read -ra options <<< "${BENCH_OPTIONS:-}"
-  launch -m "$bench" "${settings[@]}" "${options[@]}" "$@" --json "$file.json" --csv "$file.csv" --plot "$file.png"
+  launch -m pycoll.bench "${settings[@]}" "${options[@]}" "$@" --json "$file.json" --csv "$file.csv" --plot "$file.png"
 }
 
 # report DIR FILE...: write an HTML report on the results to DIR; runs on this node, without MPI
 report() {
   local directory=$1
   shift
-  "$python" -m "$bench.report" "$@" -o "$directory"
+  "$python" -m "$pycoll.bench.report" "$@" -o "$directory"
   echo "report in $(realpath "$directory")"
 }

@@ -20,7 +20,7 @@ try:
     from mpi4py import MPI
 except (ImportError, RuntimeError):
     command = getattr(sys.modules["__main__"], "__spec__", None)
-    if command and command.name.partition(".")[0] in ("pycoll", "bench"):
+    if command and command.name.partition(".")[0] == "pycoll":
         exit_once(MISSING)
     raise ImportError(MISSING) from None
 

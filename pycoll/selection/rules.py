@@ -1,7 +1,7 @@
 """Rules that select an algorithm if none is requested and there are no measurements.
 
 They follow the costs in the docstrings of the algorithms: few rounds for short messages, few bytes for long ones.  They
-also follow measurements on two cores with both MPI wheels (``python -m bench``).
+also follow measurements on two cores with both MPI wheels (``python -m pycoll.bench``).
 """
 
 from __future__ import annotations

@@ -9,7 +9,15 @@ markdown_it = pytest.importorskip("markdown_it")
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     page.relative_to(ROOT)
-    for pattern in ("*.md", "docs/**/*.md", "pycoll/*.md", "bench/**/*.md", "tests/*.md", "slurm/*.md", "examples/*.md")
+    for pattern in (
+        "*.md",
+        "docs/**/*.md",
+        "pycoll/*.md",
+        "bench/**/*.md",
+        "tests/*.md",
+        "slurm/*.md",
+        "examples/*.md",
+    )
     for page in ROOT.glob(pattern)
     if "_build" not in page.parts
 )

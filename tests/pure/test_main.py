@@ -20,8 +20,7 @@ def test_each_command_is_listed():
         for path in paths
         if 'if __name__ == "__main__":' in path.read_text()
     }
-    assert found == {name for name in COMMANDS if not name.endswith("bench")}
-    assert len(COMMANDS) == len(found) + 1
+    assert found == {*COMMANDS}
 
 
 def test_each_command_has_a_line_of_its_own(capsys):
@@ -54,7 +53,7 @@ def test_a_command_after_a_space(name):
 
 
 def test_help_of_a_command_after_a_space():
-    assert python("pycoll", "bench", "--help").stdout == python("bench", "--help").stdout
+    assert python("pycoll", "bench", "--help").stdout == python("pycoll.bench", "--help").stdout
 
 
 def test_the_version():

@@ -198,7 +198,7 @@ def kill_a_rank(job, folder):
     for status in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = status.read_bytes().split(b"\0")
-            is_rank = b"bench.train" in words and not words[0].endswith(b"srun")
+            is_rank = b"pycoll.bench.train" in words and not words[0].endswith(b"srun")
             if is_rank and Path(os.readlink(status.parent / "cwd")) == folder:
                 return os.kill(int(status.parent.name), signal.SIGKILL)
     pytest.fail("no rank was found")

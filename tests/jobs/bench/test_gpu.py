@@ -1,4 +1,4 @@
-"""python -m bench.gpu: its steps and their results, with the stand-in for CuPy; errors."""
+"""python -m pycoll.bench.gpu: its steps and their results, with the stand-in for CuPy; errors."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def bench_gpu(tmp_path):
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PYCOLL_CUDA_AWARE": "1"}
 
     def run(*arguments, folder=ROOT, **settings):
-        command = [sys.executable, "-m", "bench.gpu", "-o", str(tmp_path / "results"), *arguments]
+        command = [sys.executable, "-m", "pycoll.bench.gpu", "-o", str(tmp_path / "results"), *arguments]
         given = environment | settings
         return subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=folder, env=given)
 
@@ -55,7 +55,7 @@ def test_a_step_that_fails_is_named_and_the_others_run(bench_gpu, tmp_path):
 def test_usage(bench_gpu, tmp_path):
     done = bench_gpu("bnech")
     assert done.returncode == 2 and done.stderr.startswith(
-        "python -m bench.gpu: unknown step bnech; the steps are host"
+        "python -m pycoll.bench.gpu: unknown step bnech; the steps are host"
     )
     assert not (tmp_path / "results").exists()
     (tmp_path / "results").write_text("a file")

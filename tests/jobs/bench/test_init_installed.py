@@ -1,4 +1,4 @@
-"""The installed benchmark, pycoll.bench, has the same files as bench/."""
+"""An installation has all files of the package, and its benchmark runs."""
 
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from tests.launch import run
 
 ROOT = Path(__file__).parents[3]
-NEEDED = ["bench", "pycoll", "slurm", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "setup.py"]
+NEEDED = ["pycoll", "slurm", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "setup.py"]
 DATA = [".bash", ".py", ".pyi", ".typed", ".css", ".js"]
 
 
@@ -21,7 +21,7 @@ def installed(tmp_path_factory):
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
     for name in NEEDED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "results"))
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / name, source / name)
     command = [sys.executable, "setup.py", "-q", "build", "--build-base", str(target / "build")]
@@ -35,13 +35,9 @@ def files(folder):
 
 @pytest.mark.slow
 def test_all_files_are_installed(installed):
-    bench = files(installed / "pycoll" / "bench")
-    assert bench == files(ROOT / "bench")
-    more = {Path("bench") / path for path in bench} | {Path("job_scripts/pmi2.py")}
-    assert files(installed / "pycoll") == files(ROOT / "pycoll") | more
+    assert files(installed / "pycoll") == files(ROOT / "pycoll") | {Path("job_scripts/pmi2.py")}
     scripts = {path.name for path in (ROOT / "slurm").iterdir() if path.is_file()}
     assert {path.name for path in (installed / "pycoll" / "job_scripts").iterdir()} == scripts
-    assert not (installed / "bench").exists()
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from tests.launch import run
 def bench(tmp_path, *options, ranks=2):
     """Run the benchmark and return its JSON document and its output."""
     path = tmp_path / "results.json"
-    job = run(ranks, ["-m", "bench", *options, "--json", str(path)])
+    job = run(ranks, ["-m", "pycoll.bench", *options, "--json", str(path)])
     assert job.code == 0, job.output
     assert not list(tmp_path.glob("*.tmp"))
     return json.loads(path.read_text()), job.output
@@ -119,7 +119,14 @@ def test_plot_and_report(tmp_path):
     plot = tmp_path / "plot.png"
     bench(tmp_path, "bcast", "-e", "1K", "-f", "16", "-n", "3", "--plot", str(plot))
     assert plot.read_bytes().startswith(b"\x89PNG")
-    command = [sys.executable, "-m", "bench.report", str(tmp_path / "results.json"), "-o", str(tmp_path / "report")]
+    command = [
+        sys.executable,
+        "-m",
+        "pycoll.bench.report",
+        str(tmp_path / "results.json"),
+        "-o",
+        str(tmp_path / "report"),
+    ]
     subprocess.run(command, check=True, timeout=240)
     assert "scatter_allgather" in (tmp_path / "report" / "report.html").read_text()
 
@@ -144,14 +151,18 @@ def test_plot_and_report(tmp_path):
     ],
 )
 def test_nonsense_is_refused(options):
-    result = subprocess.run([sys.executable, "-m", "bench", *options], capture_output=True, text=True, timeout=240)
+    result = subprocess.run(
+        [sys.executable, "-m", "pycoll.bench", *options], capture_output=True, text=True, timeout=240
+    )
     assert result.returncode == 2 and options[-1].strip("-") in result.stderr
-    assert result.stderr.startswith("python -m bench: ") and result.stderr.count("\n") == 1
+    assert result.stderr.startswith("python -m pycoll.bench: ") and result.stderr.count("\n") == 1
 
 
 def test_one_rank_alone_says_what_is_wrong():
-    job = run(2, ["-m", "bench", "--algorithm", "fastest"])
-    assert job.code != 0 and job.output.count("python -m bench: --algorithm 'fastest' is not one of") == 1, job.output
+    job = run(2, ["-m", "pycoll.bench", "--algorithm", "fastest"])
+    assert job.code != 0 and job.output.count("python -m pycoll.bench: --algorithm 'fastest' is not one of") == 1, (
+        job.output
+    )
     assert "usage:" not in job.output
 
 
@@ -173,17 +184,17 @@ def test_own_algorithms(tmp_path):
     assert [record["algorithm"] for record in document["records"]] == ["mpi", "tree", "star"]
     assert "one rank" not in output and f"\nwritten to {tmp_path / 'results.json'}\n" in output
     file.write_text(OWN.replace("Send(0", "Send(1 + 0"))  # of another length, so that its bytecode is not used
-    job = run(2, ["-m", "bench", "--file", str(file), "-n", "2"])
+    job = run(2, ["-m", "pycoll.bench", "--file", str(file), "-n", "2"])
     assert job.code != 0 and "# " not in job.output
-    assert job.output.startswith("python -m bench: barrier.star on 2 ranks: ")
+    assert job.output.startswith("python -m pycoll.bench: barrier.star on 2 ranks: ")
 
 
 def test_one_rank():
-    job = run(1, ["-m", "bench", "barrier", "-a", "tree", "-n", "2"])
+    job = run(1, ["-m", "pycoll.bench", "barrier", "-a", "tree", "-n", "2"])
     assert job.code == 0 and "# Warning: one rank sends no messages; " in job.output
 
 
-@pytest.mark.parametrize("command", ["bench.selection", "bench.train", "bench.train.overlap"])
+@pytest.mark.parametrize("command", ["pycoll.bench.selection", "pycoll.bench.train", "pycoll.bench.train.overlap"])
 def test_usage_errors_are_one_line(command):
     done = subprocess.run([sys.executable, "-m", command, "--budgte"], capture_output=True, text=True, timeout=240)
     assert done.returncode == 2
@@ -199,7 +210,7 @@ def test_bench_on_a_gpu(tmp_path):
     path = tmp_path / "results.json"
     options = ["--device", "cuda", "-a", "auto", "-b", "4K", "-e", "4K", "--budget", "2", "--json", str(path)]
     environment = {"PYCOLL_CUDA_AWARE": "1", "PYTHONPATH": f"{tmp_path}:."}
-    job = run(2, ["-m", "bench", *options], environment=environment)
+    job = run(2, ["-m", "pycoll.bench", *options], environment=environment)
     assert job.code == 0, job.output
     document = json.loads(path.read_text())
     assert document["environment"]["path"] == "direct" and "stand-in" in document["environment"]["gpu"]
@@ -211,13 +222,13 @@ def test_bench_on_a_gpu(tmp_path):
             assert record["wrong"] == 0
             assert record["copied"] == 0, "nothing goes by the host on the direct path"
             assert record["primitive"] == "barrier" or record["staged"] > 0
-    job = run(1, ["-m", "bench.copies", str(path)], environment=environment)
+    job = run(1, ["-m", "pycoll.bench.copies", str(path)], environment=environment)
     assert job.code == 0 and "the GPU copies 268435456 bytes at" in job.output, job.output
 
 
 def test_bench_without_a_gpu(tmp_path):
     (tmp_path / "cupy.py").write_text("raise ImportError('there is none')")
-    job = run(2, ["-m", "bench", "--device", "cuda"], environment={"PYTHONPATH": f"{tmp_path}:."})
+    job = run(2, ["-m", "pycoll.bench", "--device", "cuda"], environment={"PYTHONPATH": f"{tmp_path}:."})
     assert job.code != 0 and "--device cuda: select_device needs the package CuPy" in job.output
     assert "Traceback" not in job.output
 

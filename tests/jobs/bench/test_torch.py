@@ -17,7 +17,7 @@ COLLECTIVES = ["all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", 
 
 
 def bench(ranks, path, *options):
-    job = run(ranks, ["-m", "bench.torch", "--iters", "2", *options, "--json", str(path)], 240)
+    job = run(ranks, ["-m", "pycoll.bench.torch", "--iters", "2", *options, "--json", str(path)], 240)
     assert job.code == 0 and not job.timed_out, job.output
     return json.loads(path.read_text()), job.output
 
@@ -38,7 +38,7 @@ def test_collectives(ranks, tmp_path):
         assert least / 2 < record["ratio"] < 2 * most
     assert document["environment"]["torch"] and output.count("all_reduce") == 2
     image = tmp_path / "plot.svg"
-    command = [sys.executable, "-m", "bench.plots.calls", str(tmp_path / "results.json"), "-o", str(image)]
+    command = [sys.executable, "-m", "pycoll.bench.plots.calls", str(tmp_path / "results.json"), "-o", str(image)]
     subprocess.run(command, check=True, timeout=120)
     assert all(call in image.read_text() for call in COLLECTIVES)
 
@@ -61,6 +61,6 @@ WRONG = [
 
 @pytest.mark.once
 def test_wrong_options():
-    texts = refusals(1, "bench.torch", [options for options, _ in WRONG])
+    texts = refusals(1, "pycoll.bench.torch", [options for options, _ in WRONG])
     for (options, problem), text in zip(WRONG, texts):
         assert problem in text, options

@@ -12,7 +12,7 @@ from tests.quick import quick
 
 
 def train(ranks, path, *options, **environment):
-    job = run(ranks, ["-m", "bench.train", *options, "--json", str(path)], environment=environment)
+    job = run(ranks, ["-m", "pycoll.bench.train", *options, "--json", str(path)], environment=environment)
     assert job.code == 0, job.output
     return json.loads(path.read_text())["records"], job.output
 
@@ -110,7 +110,7 @@ def test_another_driver_goes_on_from_a_checkpoint(tmp_path):
     ),
 )
 def test_nonsense_is_refused(options):
-    command = [sys.executable, "-m", "bench.train", *options.split()]
+    command = [sys.executable, "-m", "pycoll.bench.train", *options.split()]
     result = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert result.returncode == 2 and options.split()[-1] in result.stderr
     assert "Traceback" not in result.stderr

@@ -1,4 +1,4 @@
-"""``python -m bench.train.bubble``: the measured bubbles of pipelines."""
+"""``python -m pycoll.bench.train.bubble``: the measured bubbles of pipelines."""
 
 import json
 
@@ -11,7 +11,7 @@ from tests.launch import run
 def test_bubbles_are_measured(tmp_path):
     path = tmp_path / "bubbles.json"
     options = ["-m", "4", "--ms", "20", "--rounds", "1", "--json", str(path)]
-    job = run(2, ["-m", "bench.train.bubble", *options])
+    job = run(2, ["-m", "pycoll.bench.train.bubble", *options])
     assert job.code == 0, job.output
     records = json.loads(path.read_text())["records"]
     assert [record["schedule"] for record in records] == list(SCHEDULES)
@@ -22,6 +22,6 @@ def test_bubbles_are_measured(tmp_path):
 
 
 def test_wrong_options():
-    job = run(2, ["-m", "bench.train.bubble", "-m", "3"])
+    job = run(2, ["-m", "pycoll.bench.train.bubble", "-m", "3"])
     assert job.code != 0
     assert "-m 3 is not a multiple of the number of ranks, 2" in job.output

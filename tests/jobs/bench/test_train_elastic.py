@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bench.train import kills
+from pycoll.bench.train import kills
 from tests.launch import ENVIRONMENT, run
 from tests.quick import quick
 
@@ -16,7 +16,7 @@ from tests.quick import quick
 @pytest.mark.parametrize("driver", quick("fsdp", "ddp", "ps"))
 def test_ranks_are_killed_at_random_moments(driver, tmp_path):
     path = tmp_path / "kills.json"
-    command = [sys.executable, "-m", "bench.train.kills", "--driver", driver, "--kills", "2", "--epochs", "10"]
+    command = [sys.executable, "-m", "pycoll.bench.train.kills", "--driver", driver, "--kills", "2", "--epochs", "10"]
     job = subprocess.run([*command, "--json", str(path)], env=os.environ | ENVIRONMENT, capture_output=True, text=True)
     assert job.returncode == 0, job.stdout + job.stderr
     assert "2 jobs in which ranks were killed, 0 with a problem" in job.stdout
@@ -27,14 +27,14 @@ def test_ranks_are_killed_at_random_moments(driver, tmp_path):
 @pytest.mark.parametrize("driver", quick("fsdp", "ddp", "ps"))
 def test_without_failures_it_is_ordinary_training(driver, tmp_path):
     path, saved = tmp_path / "result.json", tmp_path / "saved"
-    command = ["-m", "bench.train", "--driver", driver, "--elastic", "--save", str(saved), "--json", str(path)]
+    command = ["-m", "pycoll.bench.train", "--driver", driver, "--elastic", "--save", str(saved), "--json", str(path)]
     job = run(3, [*command, "--epochs", "2"])
     assert job.code == 0, job.output
     first = json.loads(path.read_text())["records"][0]
     assert first["ranks"] == 3 and first["recoveries"] == []
     job = run(2, [*command, "--epochs", "3"])
     assert job.code == 0 and "going on after step 46 with 2 ranks" in job.output, job.output
-    ordinary = run(2, ["-m", "bench.train", "--driver", driver, "--epochs", "3", "--json", str(path)])
+    ordinary = run(2, ["-m", "pycoll.bench.train", "--driver", driver, "--epochs", "3", "--json", str(path)])
     assert ordinary.code == 0, ordinary.output
     accuracy = json.loads(path.read_text())["records"][-1]["accuracy"]
     assert f"accuracy {accuracy:.2%} on 2 ranks" in job.output, job.output
@@ -43,9 +43,9 @@ def test_without_failures_it_is_ordinary_training(driver, tmp_path):
 @pytest.mark.parametrize("command", ["kills", "copies"])
 def test_options_of_training_are_checked(command):
     done = subprocess.run(
-        [sys.executable, "-m", f"bench.train.{command}", "--budgte"], capture_output=True, text=True, timeout=240
+        [sys.executable, "-m", f"pycoll.bench.train.{command}", "--budgte"], capture_output=True, text=True, timeout=240
     )
-    assert done.returncode == 2 and done.stderr == "python -m bench.train: unrecognized arguments: --budgte\n"
+    assert done.returncode == 2 and done.stderr == "python -m pycoll.bench.train: unrecognized arguments: --budgte\n"
 
 
 def test_some_ranks_must_go_on(capsys):
@@ -56,7 +56,9 @@ def test_some_ranks_must_go_on(capsys):
 
 def test_cost(tmp_path):
     path = tmp_path / "cost.json"
-    job = run(2, ["-m", "bench.train.copies", "--driver", "fsdp", "--blocks", "3", "--block", "2", "--json", str(path)])
+    job = run(
+        2, ["-m", "pycoll.bench.train.copies", "--driver", "fsdp", "--blocks", "3", "--block", "2", "--json", str(path)]
+    )
     assert job.code == 0, job.output
     records = json.loads(path.read_text())["records"]
     assert [record["way"] for record in records] == ["without", "copies every 1 steps", "copies every 8 steps"]
@@ -72,5 +74,5 @@ def test_cost(tmp_path):
     ],
 )
 def test_wrong_options(options, error):
-    job = run(2, ["-m", "bench.train", *options])
+    job = run(2, ["-m", "pycoll.bench.train", *options])
     assert job.code == 2 and job.output.count(error) == 1, job.output

@@ -23,7 +23,7 @@ def test_a_calibrated_network_predicts(tmp_path):
     assert result.time >= (1 << 20) * network.inside.beta
 
     options = ["allreduce", "-b", "64K", "-e", "256K", "--budget", "2", "--network", file]
-    job = run(2, ["-m", "bench.predicted", *options, "--json", str(tmp_path / "predicted.json")])
+    job = run(2, ["-m", "pycoll.bench.predicted", *options, "--json", str(tmp_path / "predicted.json")])
     assert job.code == 0, job.output
     records = json.loads((tmp_path / "predicted.json").read_text())["records"]
     assert len(records) == 2 * len(pycoll.algorithms("allreduce"))

@@ -177,7 +177,7 @@ def test_a_warning_that_is_an_error_ends_the_job(tmp_path):
 def test_the_choice_is_compared_with_the_best(tuned, tmp_path):
     path = tmp_path / "selection.json"
     options = ["allreduce", "-e", "4K", "-f", "64", "--budget", "2", "--json", str(path)]
-    job = run(2, ["-m", "bench.selection", *options], environment={"PYCOLL_TUNING": str(tuned)})
+    job = run(2, ["-m", "pycoll.bench.selection", *options], environment={"PYCOLL_TUNING": str(tuned)})
     assert job.code == 0 and "within 10% of the best" in job.output, job.output
     for record in json.loads(path.read_text())["records"]:
         names = {name.partition("/")[0] for name in record["all"]}

@@ -4,7 +4,7 @@ import pytest
 from mpi4py import MPI
 
 import pycoll
-from bench import calls
+from pycoll.bench import calls
 from pycoll.runtime.attach import attach
 
 pytestmark = pytest.mark.mpi

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench import limit
+from pycoll.bench import limit
 from pycoll.tune.benchmark_case import IN_PLACE, Case
 from tests.mpi.native import RANK, SIZE, WORLD
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bench import measure
-from bench.measure import Point
-from bench.options import parse
+from pycoll.bench import measure
+from pycoll.bench.measure import Point
+from pycoll.bench.options import parse
 from tests.mpi.native import SIZE, WORLD
 
 pytestmark = pytest.mark.mpi

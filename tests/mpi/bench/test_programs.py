@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bench import calls, programs
+from pycoll.bench import calls, programs
 from tests.mpi.native import RANK
 
 pytestmark = pytest.mark.mpi

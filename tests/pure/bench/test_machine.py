@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.machine import alone, crowded, disturbed, where
+from pycoll.bench.machine import alone, crowded, disturbed, where
 
 
 def environment(ranks=4, hosts=("n1",), cores=2, **others):

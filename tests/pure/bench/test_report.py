@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("tabulate")
 pytest.importorskip("markdown_it")
 
-from bench import bound, report
+from pycoll.bench import bound, report
 from pycoll.tune.options import size_label
 
 from .documents import document, record
@@ -176,8 +176,8 @@ def test_names_of_primitives_do_not_lead_out_of_the_directory(made, tmp_path):
     ("content", "reason"),
     [
         ("[1, 2", "broken JSON"),
-        ("[]", "not a result of python -m bench"),
-        (json.dumps({"environment": {}, "records": []}), "not a result of python -m bench"),
+        ("[]", "not a result of python -m pycoll.bench"),
+        (json.dumps({"environment": {}, "records": []}), "not a result of python -m pycoll.bench"),
         (json.dumps(document() | {"version": 2}), "version 2 of the format"),
         (json.dumps(document(records=[{"primitive": "bcast"}])), "record 1 has no algorithm"),
         (json.dumps(document(records=[record("ring", 8, float("nan"))])), "record 1 has no median"),
@@ -195,13 +195,15 @@ def test_refusals(tmp_path, capsys, content, reason):
         report.main([str(good), str(bad), "-o", str(tmp_path / "out")])
     message = capsys.readouterr().err
     assert ended.value.code == 2
-    assert message.startswith(f"python -m bench.report: {bad}: ") and reason in message and message.count("\n") == 1
+    assert (
+        message.startswith(f"python -m pycoll.bench.report: {bad}: ") and reason in message and message.count("\n") == 1
+    )
     assert not (tmp_path / "out").exists()
 
 
 def test_reports_do_not_load_mpi():
     program = (
-        "import sys, bench.report;"
+        "import sys, pycoll.bench.report;"
         "assert not any(name.startswith('mpi4py') for name in sys.modules), 'mpi4py was loaded';"
         "assert 'matplotlib.pyplot' not in sys.modules, 'pyplot was loaded'"
     )

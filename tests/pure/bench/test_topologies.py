@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.topologies import main
+from pycoll.bench.topologies import main
 
 GUIDE = Path(__file__).parents[3] / "docs/guide/topologies.md"
 

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from bench import unchanged
-from bench.unchanged import values
+from pycoll.bench import unchanged
+from pycoll.bench.unchanged import values
 
 OSU = """# MPI Bcast Latency Test
 # Size [B]        Latency [us]

@@ -7,7 +7,7 @@ from pathlib import Path
 TESTS = Path(__file__).parents[2]
 ROOT = TESTS.parent
 KINDS = ["pure", "mpi", "gpu", "jobs"]
-OUTSIDE = ["bench", "docs", "examples", "tests"]  # not part of the package
+OUTSIDE = ["docs", "examples", "tests"]  # not part of the package
 MODULES_HEADER = "| modules | tests |\n|---|---|\n"
 
 
@@ -37,7 +37,7 @@ def has_code(path):
 
 def has_tests_of_its_name(module):
     """Return whether a test file has the name of a module; test_comm_objects.py is of comm_objects, and not of comm."""
-    folder = module.parent.relative_to(ROOT if module.is_relative_to(ROOT / "bench") else ROOT / "pycoll")
+    folder = module.parent.relative_to(ROOT / "pycoll")
     for path in (path for kind in KINDS for path in (TESTS / kind / folder).glob("test_*.py")):
         name = path.stem.removeprefix("test_")
         fitting = [one for one in sources(folder) if name == one or name.startswith(f"{one}_")]
@@ -47,8 +47,7 @@ def has_tests_of_its_name(module):
 
 
 def test_each_other_module_is_in_the_table():
-    files = (path for folder in ("pycoll", "bench") for path in (ROOT / folder).rglob("*.py*"))
-    modules = [path for path in files if path.suffix in (".py", ".pyx") and has_code(path)]
+    modules = [path for path in (ROOT / "pycoll").rglob("*.py*") if path.suffix in (".py", ".pyx") and has_code(path)]
     others = {path for path in modules if not has_tests_of_its_name(path)}
     listed = set()
     for row in (TESTS / "README.md").read_text().partition(MODULES_HEADER)[2].splitlines():

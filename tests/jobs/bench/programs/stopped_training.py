@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from bench.train.__main__ import main
+from pycoll.bench.train.__main__ import main
 
 
 def stop():

@@ -3,8 +3,8 @@
 import sys
 import time
 
-import bench.__main__ as main
 import pycoll
+import pycoll.bench.__main__ as main
 
 right = pycoll.allreduce
 

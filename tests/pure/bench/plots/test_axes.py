@@ -7,7 +7,7 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.figure import Figure
 
-from bench.plots.axes import apart, log_sizes, log_values
+from pycoll.bench.plots.axes import apart, log_sizes, log_values
 
 
 @pytest.mark.parametrize(

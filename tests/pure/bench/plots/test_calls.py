@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("matplotlib")
 
 
-from bench.plots.calls import COLORS, main, plot
 from pycoll.base.figures import GREY
+from pycoll.bench.plots.calls import COLORS, main, plot
 
 from ..documents import document
 
@@ -55,7 +55,7 @@ def test_results_of_torch_are_compared_with_gloo():
     [
         (calls(*"abcdef"), (), "a plot shows 1 to 5 calls at several sizes, not 6; see --calls"),
         (calls("Bcast"), ("--calls", "Bcast,Scan"), "not measured at two sizes: Scan"),
-        (document(), (), "the files are not results of bench.calls --json or bench.torch --json"),
+        (document(), (), "the files are not results of pycoll.bench.calls --json or pycoll.bench.torch --json"),
         ({"records": [{"call": "Bcast", "mpi_comm": 1.0}]}, (), "they have no 'bytes'"),
     ],
 )

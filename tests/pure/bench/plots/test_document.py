@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 
-from bench.plots.document import draw, plots_of
+from pycoll.bench.plots.document import draw, plots_of
 
 from ..documents import document, record
 

@@ -5,9 +5,9 @@ import pytest
 pytest.importorskip("matplotlib")
 
 
-from bench import curves
-from bench.plots.document import plot_by_ranks
-from bench.plots.ranks import common_sizes
+from pycoll.bench import curves
+from pycoll.bench.plots.document import plot_by_ranks
+from pycoll.bench.plots.ranks import common_sizes
 
 from ..documents import document, record
 

@@ -9,9 +9,9 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.text import Text
 
-from bench.curves import MPI
-from bench.plots.document import plots_of
 from pycoll.base.figures import BLUE, GREY, INK
+from pycoll.bench.curves import MPI
+from pycoll.bench.plots.document import plots_of
 
 from ..documents import document, record
 

@@ -5,9 +5,9 @@ import pytest
 pytest.importorskip("matplotlib")
 
 
-from bench.curves import MPI
-from bench.plots.document import plots_of
 from pycoll.base.figures import GREY
+from pycoll.bench.curves import MPI
+from pycoll.bench.plots.document import plots_of
 
 from ..documents import SIZES, document, record
 

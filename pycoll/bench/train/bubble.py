@@ -1,4 +1,4 @@
-"""Measure the bubble of pipelines: ``mpiexec -n 4 python -m bench.train.bubble``, best on several hosts.
+"""Measure the bubble of pipelines: ``mpiexec -n 4 python -m pycoll.bench.train.bubble``, best on several hosts.
 
 Each stage sleeps instead of computing: a time for a forward pass, and twice that time for a backward pass.  So the
 result does not depend on the number of cores.  The bubble is the share of the time in which a stage does not sleep,
@@ -22,8 +22,6 @@ from pycoll.base.files import write_json
 from pycoll.parallel import Pipeline
 from pycoll.schedule.pipeline import SCHEDULES
 from pycoll.tune.environment import environment
-
-from ..usage import typed
 
 
 class Sleeper:
@@ -84,7 +82,7 @@ def chunks_of(name: str) -> int:
 def main(argv: list[str]) -> int:
     """Measure, and print a table."""
     show = argparse.ArgumentDefaultsHelpFormatter
-    parser = Parser(typed("python -m bench.train.bubble"), description=typed(__doc__), formatter_class=show)
+    parser = Parser("python -m pycoll.bench.train.bubble", description=__doc__, formatter_class=show)
     parser.add_argument("-m", "--micro-batches", type=int, default=8, help="number of micro-batches")
     parser.add_argument("--ms", type=float, default=30.0, help="time of a forward pass, in milliseconds")
     parser.add_argument("--activation-kb", type=int, default=64, metavar="KIB", help="size of an activation")

@@ -1,7 +1,4 @@
-"""Benchmarks: ``python -m bench`` times the collectives, and ``python -m bench.train`` times the training drivers.
-
-In an installed package, they are named ``pycoll.bench`` and ``pycoll.bench.train``.
-"""
+"""Benchmarks: ``python -m pycoll.bench`` times the collectives, ``pycoll.bench.train`` times the training drivers."""
 
 import sys
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Compare predictions of the simulation with measured times: ``mpiexec -n 4 python -m bench.predicted``.
+"""Compare predictions of the simulation with measured times: ``mpiexec -n 4 python -m pycoll.bench.predicted``.
 
 The network model is first calibrated with messages between pairs of ranks, or read from --network.  Then all algorithms
 are timed alternately, and simulated in two ways.  The first simulation uses the measured start times of the ranks: a
@@ -34,7 +34,6 @@ from pycoll.tune.timing import alternate, shares
 
 from .results import table
 from .starts import Starts
-from .usage import typed
 
 SIMULATED = 25  # maximum number of simulated calls of each algorithm
 PRIMITIVES = ("bcast", "allgather", "allreduce")
@@ -109,7 +108,7 @@ def record(point: Point, network: Network, times: np.ndarray, late: np.ndarray) 
 
 def parse(comm: MPI.Intracomm, argv: list[str]) -> argparse.Namespace:
     """Parse the command line; errors end the program."""
-    parser = Parser(prog=typed("python -m bench.predicted"), description=typed(__doc__))
+    parser = Parser(prog="python -m pycoll.bench.predicted", description=__doc__)
     add_primitives(parser, MEASURED, ", ".join(PRIMITIVES))
     add_sizes(parser, "64K", "4M", 4)
     parser.add_argument("--network", metavar="FILE", type=Path, help="file of `python -m pycoll.simulate --calibrate`")

@@ -1,4 +1,4 @@
-"""Measure the copy bandwidth of the GPU, and compare results with it: ``python -m bench.copies RESULTS.json ...``.
+"""Measure the bandwidth of GPU memory, and compare results with it: ``python -m pycoll.bench.copies RESULTS.json ...``.
 
 Without files, it prints only the bandwidth.  The times of all-reduce in the files are compared with the time that the
 GPU takes to copy the vector once within its memory.
@@ -21,7 +21,6 @@ from pycoll.base.files import write_json
 
 from .device import gpu_environment, on_gpu
 from .results import table
-from .usage import typed
 
 YARDSTICKS = ("mpi", "staged")
 
@@ -76,9 +75,9 @@ def compared(path: Path, document: dict, bandwidth: dict[int, float]) -> list[di
 
 def main(argv: list[str]) -> None:
     """Measure the copy bandwidth, and compare the results with it."""
-    parser = Parser(prog=typed("python -m bench.copies"), description=typed(__doc__))
+    parser = Parser(prog="python -m pycoll.bench.copies", description=__doc__)
     parser.add_argument(
-        "results", nargs="*", type=Path, help=typed("files of `python -m bench allreduce --device cuda --json`")
+        "results", nargs="*", type=Path, help="files of `python -m pycoll.bench allreduce --device cuda --json`"
     )
     parser.add_argument("--json", metavar="FILE", help="also write the bandwidths and the comparison to FILE")
     options = parser.parse_args(argv)

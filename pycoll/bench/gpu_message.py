@@ -1,4 +1,4 @@
-"""Send messages between the GPU memory of two ranks: ``mpiexec -n 2 python -m bench.gpu_message``.
+"""Send messages between the GPU memory of two ranks: ``mpiexec -n 2 python -m pycoll.bench.gpu_message``.
 
 With ``UCX_PROTO_INFO=y``, UCX prints the protocol of each kind of message; ``cuda_ipc`` copies from GPU memory to GPU
 memory.

@@ -18,15 +18,13 @@ from pycoll.schedule.registry import find, has_algorithm
 from pycoll.tune.benchmark_case import ARGUMENTS, MEASURED, OPERATIONS
 from pycoll.tune.options import add_primitives, nbytes, sizes
 
-from .usage import typed
-
-DESCRIPTION = "Time the collectives of pycoll and of MPI: mpiexec -n 4 python -m bench [primitive ...]"
+DESCRIPTION = "Time the collectives of pycoll and of MPI: mpiexec -n 4 python -m pycoll.bench [primitive ...]"
 SPECIAL = ("all", "best", "auto", "native")
 
 
 def parser() -> Parser:
     """Return the parser with all options."""
-    one = Parser(prog=typed("python -m bench"), description=typed(DESCRIPTION))
+    one = Parser(prog="python -m pycoll.bench", description=DESCRIPTION)
     add_primitives(one, MEASURED)
 
     what = one.add_argument_group("what is measured")

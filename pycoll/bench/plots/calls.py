@@ -1,7 +1,7 @@
-"""Plot by how much pycoll is faster: ``python -m bench.plots.calls RESULTS.json ... -o FILE.svg``.  No MPI is needed.
+"""Plot by how much pycoll is faster: ``python -m pycoll.bench.plots.calls RESULTS.json ... -o FILE.svg``.
 
-The files are results of ``bench.calls`` or of ``bench.torch``.  Each file has a panel with a line for each call: the
-time of the other library divided by the time of pycoll, against size.
+No MPI is needed.  The files are results of ``pycoll.bench.calls`` or ``pycoll.bench.torch``.  Each file has a panel
+with a line for each call: the time of the other library divided by the time of pycoll, against size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pycoll.base.figures import BLUE, GREEN, GREY, INK, ORANGE, STYLE, image
 from pycoll.base.files import write_atomically
 
 from ..curves import MPI
-from ..usage import typed
 from .axes import log_sizes, log_values, name_ends
 from .canvas import Canvas, Drawn
 
@@ -34,7 +33,7 @@ def key_of(document: Document) -> str:
     for key in COMPARED:
         if any(key in record for record in document["records"]):
             return key
-    raise ValueError("the files are not results of bench.calls --json or bench.torch --json")
+    raise ValueError("the files are not results of pycoll.bench.calls --json or pycoll.bench.torch --json")
 
 
 def lines_of(document: Document, calls: Collection[str] = ()) -> dict[str, dict[int, float]]:
@@ -85,7 +84,7 @@ def write_plot(path: Path, documents: Sequence[Document], calls: Collection[str]
 
 def main(argv: list[str]) -> None:
     """Plot the files that the command line names."""
-    parser = Parser(prog=typed("python -m bench.plots.calls"), description=typed(__doc__))
+    parser = Parser(prog="python -m pycoll.bench.plots.calls", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS.json", help="files of --json")
     parser.add_argument("--calls", metavar="CALL,...", help="the calls to plot (default: all)")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="a .svg, .png or .pdf file")
@@ -95,7 +94,9 @@ def main(argv: list[str]) -> None:
         documents = [json.loads(path.read_text(encoding="utf-8")) for path in options.results]
         write_plot(options.output, documents, options.calls.split(",") if options.calls else ())
     except KeyError as error:
-        parser.error(f"the files are not results of bench.calls --json or bench.torch --json: they have no {error}")
+        parser.error(
+            f"the files are not results of pycoll.bench.calls --json or pycoll.bench.torch --json: they have no {error}"
+        )
     except (OSError, ValueError) as error:
         parser.error(in_words(error))
     say_written(options.output)

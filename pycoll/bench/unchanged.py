@@ -1,9 +1,9 @@
 """Time an unchanged program of mpi4py alone and under ``python -m pycoll.run``.
 
-For example, ``python -m bench.unchanged demo/osu_bcast.py`` with a demo from the repository of mpi4py, or
-``python -m bench.unchanged --value 3 -m mpi4py.bench pingpong``.  The program prints its own times, one per line, for
-example a size and a time.  It runs alternately in both ways; the table shows the medians, and the median of the
-ratios of two runs in a row.
+For example, ``python -m pycoll.bench.unchanged demo/osu_bcast.py`` with a demo from the repository of mpi4py, or
+``python -m pycoll.bench.unchanged --value 3 -m mpi4py.bench pingpong``.  The program prints its own times, one per
+line, for example a size and a time.  It runs alternately in both ways; the table shows the medians, and the median of
+the ratios of two runs in a row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 from pycoll.base.command_line import Parser
 
 from .results import table
-from .usage import typed
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
 WAYS: dict[str, list[str]] = {"alone": [], "run": ["-m", "pycoll.run"]}
@@ -58,7 +57,7 @@ def measure(command: list[str], ranks: int, rounds: int, value: int) -> list[dic
 
 def main(argv: list[str]) -> int:
     """Measure the program, and print the times and ratios."""
-    parser = Parser(prog=typed("python -m bench.unchanged"), description=typed(__doc__))
+    parser = Parser(prog="python -m pycoll.bench.unchanged", description=__doc__)
     parser.add_argument("--ranks", type=int, default=2, metavar="N", help="number of ranks (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="runs in each way (%(default)s)")
     parser.add_argument(

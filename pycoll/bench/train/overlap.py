@@ -1,4 +1,4 @@
-"""Measure the gain from overlap: ``mpiexec -n 4 python -m bench.train.overlap``, best on several hosts.
+"""Measure the gain from overlap: ``mpiexec -n 4 python -m pycoll.bench.train.overlap``, best on several hosts.
 
 The same training step runs with `DistributedDataParallel` alternately in three ways.  The gradients are averaged
 after the backward pass, during the backward pass by its calls to `ready` only, or also by the progress thread.  The
@@ -26,7 +26,6 @@ from pycoll.base.files import write_json
 from pycoll.parallel import DistributedDataParallel
 from pycoll.tune.environment import environment
 
-from ..usage import typed
 from .data import CLASSES, Data, synthetic
 from .model import Perceptron
 
@@ -128,7 +127,7 @@ def measure(step: Step, comm: MPI.Intracomm, rounds: int) -> dict[str, np.ndarra
 def main(argv: list[str]) -> int:
     """Measure, and print a table."""
     show = argparse.ArgumentDefaultsHelpFormatter
-    parser = Parser(typed("python -m bench.train.overlap"), description=typed(__doc__), formatter_class=show)
+    parser = Parser("python -m pycoll.bench.train.overlap", description=__doc__, formatter_class=show)
     parser.add_argument("--hidden", type=int, default=256, help="width of the layers")
     parser.add_argument("--layers", type=int, default=16, help="number of hidden layers")
     parser.add_argument("--bucket-kb", type=int, default=256, metavar="KIB", help="size of a bucket")

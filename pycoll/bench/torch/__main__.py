@@ -1,4 +1,4 @@
-"""Time torch.distributed with pycoll and with gloo: ``mpiexec -n 2 python -m bench.torch``.
+"""Time torch.distributed with pycoll and with gloo: ``mpiexec -n 2 python -m pycoll.bench.torch``.
 
 Both backends are used in the same processes and timed alternately.  Each timed call follows an untimed call and a
 barrier.  Times are medians of the slowest rank.  A size is that of the whole vector (the blocks of all ranks together);
@@ -32,7 +32,6 @@ from pycoll.tune.timing import alternate, ratio, shares
 from ..machine import disturbed
 from ..plots.calls import write_plot
 from ..results import document, table
-from ..usage import typed
 from .collectives import COLLECTIVES, Collective
 from .training import STEPS, parameter_bytes
 
@@ -58,7 +57,7 @@ class Point(NamedTuple):
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the command line; errors end the program."""
-    parser = Parser(prog=typed("python -m bench.torch"), description=typed(__doc__))
+    parser = Parser(prog="python -m pycoll.bench.torch", description=__doc__)
     names = [*COLLECTIVES, *STEPS]
     parser.add_argument("calls", nargs="*", metavar="call", help=f"of: {', '.join(names)} (default: all)")
     parser.add_argument("--sizes", default=SIZES, help="sizes in bytes, separated by commas (%(default)s)")

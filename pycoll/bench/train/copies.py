@@ -1,7 +1,7 @@
-"""Measure what elastic training costs while no rank fails: ``mpiexec -n 2 python -m bench.train.copies --driver fsdp``.
+"""Time elastic training while no rank fails: ``mpiexec -n 2 python -m pycoll.bench.train.copies --driver fsdp``.
 
 The same steps run alternately without and with `pycoll.parallel.elastic`, with copies of shards after each of `--every`
-steps.  Other options are those of ``python -m bench.train``.
+steps.  Other options are those of ``python -m pycoll.bench.train``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pycoll.parallel import elastic
 from pycoll.tune.environment import environment
 
 from ..results import table
-from ..usage import typed
 from .__main__ import parse as parse_training
 from .cores import share_cores
 from .data import CLASSES, Data, synthetic
@@ -62,7 +61,7 @@ class Way:
 
 def parse(argv: list[str]) -> tuple[argparse.Namespace, argparse.Namespace]:
     """Parse the command line; return the options, and those of training."""
-    parser = Parser(prog=typed("python -m bench.train.copies"), description=typed(__doc__))
+    parser = Parser(prog="python -m pycoll.bench.train.copies", description=__doc__)
     parser.add_argument("--every", type=int, nargs="+", default=[1, 8], help="steps between copies (1 8)")
     parser.add_argument("--block", type=int, default=16, help="steps in a block (%(default)s)")
     parser.add_argument("--blocks", type=int, default=31, help="number of blocks of each way (%(default)s)")

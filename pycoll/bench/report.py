@@ -1,4 +1,4 @@
-"""Write a report of result files: ``python -m bench.report RESULTS.json ... -o DIR``.  No MPI is needed.
+"""Write a report of result files: ``python -m pycoll.bench.report RESULTS.json ... -o DIR``.  No MPI is needed.
 
 Files that differ only in the number of ranks are also plotted against ranks.  Among files with the same ranks and MPI,
 the first is compared with each of the others, as before and after.
@@ -22,7 +22,6 @@ from .markdown import before_after, by_algorithm, environments, fastest_by_size
 from .page import Block, render
 from .plots.document import plot_by_ranks, plots_of
 from .results import FORMAT, VERSION
-from .usage import typed
 
 ENVIRONMENT: dict[str, Any] = {"ranks": int, "hosts": list, "mpi": str, "cpu": str}  # required keys and their types
 RECORD: dict[str, Any] = {"primitive": str, "algorithm": str, "bytes": int}
@@ -54,7 +53,7 @@ def load(path: Path) -> Document:
 
 def _flaw(document: Any) -> str | None:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        return typed("not a result of python -m bench")
+        return "not a result of python -m pycoll.bench"
     if document.get("version") != VERSION:
         return f"version {document.get('version')} of the format; this program reads version {VERSION}"
     if not isinstance(document.get("records"), list):
@@ -134,8 +133,8 @@ def about(named: Mapping[str, Document], primitive: str) -> Iterator[Block]:
 
 def main(argv: Sequence[str]) -> None:
     """Read all files, and write the report if none is refused."""
-    parser = Parser(prog=typed("python -m bench.report"), description=typed(__doc__))
-    parser.add_argument("results", nargs="+", type=Path, help=typed("files of `python -m bench --json`"))
+    parser = Parser(prog="python -m pycoll.bench.report", description=__doc__)
+    parser.add_argument("results", nargs="+", type=Path, help="files of `python -m pycoll.bench --json`")
     parser.add_argument(
         "-o", dest="directory", metavar="DIR", type=Path, required=True, help="output directory, created if missing"
     )

@@ -1,6 +1,6 @@
-"""Kill random ranks of elastic training at random moments: ``python -m bench.train.kills --driver ddp --kills 30``.
+"""Kill ranks of elastic training at random: ``python -m pycoll.bench.train.kills --driver ddp --kills 30``.
 
-Other options are those of ``python -m bench.train``.  It needs Open MPI, whose ``mpiexec --with-ft ulfm`` it runs.
+Other options are those of ``python -m pycoll.bench.train``.  The command runs ``mpiexec --with-ft ulfm`` of Open MPI.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from pycoll.base.files import write_json
 from pycoll.base.progress_bar import progress_bar
 
 from ..results import table
-from ..usage import typed
 from .__main__ import parse as parse_training
 from .data import CLASSES
 from .model import Perceptron
@@ -144,7 +143,7 @@ def _processes(token: str) -> dict[int, int]:
 
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Parse the command line; return also the options for the training job."""
-    parser = Parser(prog=typed("python -m bench.train.kills"), description=typed(__doc__))
+    parser = Parser(prog="python -m pycoll.bench.train.kills", description=__doc__)
     parser.add_argument("--driver", choices=["ddp", "fsdp", "ps"], default="ddp", help="the driver (%(default)s)")
     parser.add_argument("-n", dest="ranks", type=int, default=4, help="number of ranks (%(default)s)")
     parser.add_argument("--kills", type=int, default=30, help="number of jobs (%(default)s)")

@@ -1,4 +1,4 @@
-"""Run the GPU tests and benchmarks of pycoll on this machine: ``python -m bench.gpu [STEP ...]``, without mpiexec.
+"""Run the GPU tests and benchmarks on this machine: ``python -m pycoll.bench.gpu [STEP ...]``, without mpiexec.
 
 Each step writes its output to FOLDER/STEP.txt, and benchmarks write their records to FOLDER/STEP.json.  If the package
 libucx-cu12 or libucx-cu13 is installed, MPI uses its UCX, which makes the wheels of Open MPI and MPICH CUDA-aware.
@@ -19,8 +19,6 @@ from typing import NamedTuple
 
 from pycoll.base.command_line import Parser, in_words
 from pycoll.base.files import write_atomically
-
-from .usage import typed
 
 LIMIT = 600.0  # seconds of a step
 
@@ -131,8 +129,8 @@ def main(argv: list[str]) -> int:
     """Run the steps; return 1 if one failed."""
     about = "\n".join(f"  {name:10}{step.__doc__}" for name, step in STEPS.items())
     parser = Parser(
-        prog=typed("python -m bench.gpu"),
-        description=typed(f"{__doc__}\nsteps:\n{about}"),
+        prog="python -m pycoll.bench.gpu",
+        description=f"{__doc__}\nsteps:\n{about}",
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("steps", nargs="*", metavar="STEP", help="run only these steps")

@@ -1,4 +1,4 @@
-"""Time the collectives of pycoll and MPI: ``mpiexec -n 4 python -m bench``."""
+"""Time the collectives of pycoll and MPI: ``mpiexec -n 4 python -m pycoll.bench``."""
 
 from __future__ import annotations
 

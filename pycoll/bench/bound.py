@@ -1,4 +1,4 @@
-"""Compare results with the bound of the network links: ``python -m bench.bound --rate 100M RESULTS.json ...``.
+"""Compare results with the bound of the network links: ``python -m pycoll.bench.bound --rate 100M RESULTS.json ...``.
 
 The bound is the time in which the bytes that must leave, or enter, each host cross its full-duplex link.  It counts
 only data bytes; TCP framing adds 4.6% (on Ethernet with frames of 1500 bytes).
@@ -15,7 +15,6 @@ from pycoll.base.command_line import Parser
 
 from .report import Refused, load
 from .results import table
-from .usage import typed
 
 COLUMNS = {
     "file": ("file", ""),
@@ -60,8 +59,8 @@ def compared(path: Path, bits_per_second: float) -> list[dict]:
 
 def main(argv: list[str]) -> None:
     """Read the result files, and print the comparison."""
-    parser = Parser(prog=typed("python -m bench.bound"), description=typed(__doc__))
-    parser.add_argument("results", nargs="+", type=Path, help=typed("files of `python -m bench --json`"))
+    parser = Parser(prog="python -m pycoll.bench.bound", description=__doc__)
+    parser.add_argument("results", nargs="+", type=Path, help="files of `python -m pycoll.bench --json`")
     parser.add_argument("--rate", type=rate, required=True, help="bits per second of the link of each host: 100M, 10G")
     options = parser.parse_args(argv)
     try:

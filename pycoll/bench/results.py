@@ -24,7 +24,7 @@ def table(records: list[dict], columns: Columns, style: str = "simple") -> str:
 
 
 def document(environment: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the content of a JSON file for `bench.report`."""
+    """Return the content of a JSON file for `pycoll.bench.report`."""
     return {"format": FORMAT, "version": VERSION, "environment": environment, "records": records}
 
 

@@ -21,7 +21,7 @@ from .curves import comparable
 from .options import names_of
 
 MPIS = "mpi"  # the native MPI collective, called without pycoll
-LIMIT = "limit"  # the copy limit, see `bench.limit`
+LIMIT = "limit"  # the copy limit, see `pycoll.bench.limit`
 STAGED = "staged"  # the native MPI collective on buffers in GPU memory, staged through host memory
 
 

@@ -1,9 +1,9 @@
-"""Time the calls that real programs make most: ``mpiexec -n 2 python -m bench.programs``.
+"""Time the calls that real programs make most: ``mpiexec -n 2 python -m pycoll.bench.programs``.
 
 In a profile of 17 applications that use mpi4py, nearly all collectives had at most 4 KiB.  Many took Python objects,
 and many were on Cartesian communicators or on parts of COMM_WORLD.  Those that prevail in one application are listed
-under its name.  The calls are made with the communicators of mpi4py and with those of pycoll, as in `bench.calls`; the
-numbers are time of MPI / time of pycoll.
+under its name.  The calls are made with the communicators of mpi4py and with those of pycoll, as in
+`pycoll.bench.calls`; the numbers are time of MPI / time of pycoll.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import pycoll
 from pycoll.base.command_line import Parser, printed_once
 
 from .calls import is_sized, measure, present
-from .usage import typed
 
 SIZES = [8, 512, 4096]  # bytes of arrays
 KINDS: dict[str, Callable[[Any], Any]] = {
@@ -44,7 +43,7 @@ def main(argv: list[str]) -> int:
     """Measure all calls, and print the ratios."""
     world = MPI.COMM_WORLD
     pycoll.abort_on_exception()
-    parser = Parser(prog=typed("python -m bench.programs"), description=typed(__doc__))
+    parser = Parser(prog="python -m pycoll.bench.programs", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each call and size (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="also write the records to FILE")
     with printed_once(world):

@@ -1,4 +1,4 @@
-"""Time calls as in user programs, and print time of MPI / time of pycoll: ``mpiexec -n 2 python -m bench.calls``.
+"""Time calls as programs make them, against those of MPI: ``mpiexec -n 2 python -m pycoll.bench.calls``.
 
 Each call is made with COMM_WORLD of mpi4py and with `pycoll.Comm`.  The two alternate; each makes the call many times
 in a row, as in a loop of a program.  The times are those of the slowest rank; a ratio is the median over the pairs.
@@ -32,7 +32,6 @@ from pycoll.tune.timing import ratio
 
 from .machine import alone, disturbed
 from .results import document, table
-from .usage import typed
 
 SETS = 4  # sets of arrays
 BLOCK = 2e-3  # seconds of consecutive calls between two barriers
@@ -240,7 +239,7 @@ def main(argv: list[str]) -> int:
     """Measure all calls, and print the ratios."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
-    parser = Parser(prog=typed("python -m bench.calls"), description=typed(__doc__))
+    parser = Parser(prog="python -m pycoll.bench.calls", description=__doc__)
     parser.add_argument("--sizes", default="8,4K,64K,1M,16M", help="in bytes, separated by commas (%(default)s)")
     parser.add_argument("--calls", default="", metavar="TEXT", help="only calls that contain TEXT (default: all calls)")
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each call and size (%(default)s)")

@@ -1,6 +1,6 @@
 """Simulate algorithms on tori, and the bytes between the groups of a dragonfly and the switches of a fat tree.
 
-    python -m bench.topologies
+    python -m pycoll.bench.topologies
 
 The tables are in the guide, beside what the papers on Swing and on Bine trees say.
 """
@@ -95,7 +95,9 @@ def traffic() -> Iterator[list[str]]:
 def main(argv: Sequence[str]) -> None:
     """Print both tables."""
     argparse.ArgumentParser(
-        prog="python -m bench.topologies", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m pycoll.bench.topologies",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args(argv)
     times = ["ring", "recursive doubling", "Rabenseifner", "bucket", "swing on one port", "torus_swing (µs)"]
     print(table(["topology", "bytes", *times], congestion()), flush=True)

@@ -1,4 +1,4 @@
-"""Train a perceptron with data parallelism: ``mpiexec -n 4 python -m bench.train --driver {ps,ddp,fsdp,local}``.
+"""Train a perceptron with data parallelism: ``mpiexec -n 4 python -m pycoll.bench.train --driver {ps,ddp,fsdp,local}``.
 
 The data are the scikit-learn digits; with --synthetic they are random numbers, for timing.
 """
@@ -20,7 +20,6 @@ from pycoll.base.files import write_json
 from pycoll.tune.environment import environment
 
 from ..results import table
-from ..usage import typed
 from .compare import COLUMNS, compare
 from .cores import share_cores
 from .data import CLASSES, digits, synthetic
@@ -39,7 +38,7 @@ LINE = (
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the command line; errors end the program."""
-    parser = Parser(prog=typed("python -m bench.train"), description=typed(__doc__))
+    parser = Parser(prog="python -m pycoll.bench.train", description=__doc__)
     parser.add_argument("--driver", choices=DRIVERS, default="ddp", help="how ranks share the work (%(default)s)")
     parser.add_argument("--compare", action="store_true", help="compare one process and all drivers")
     parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")

@@ -1,4 +1,4 @@
-"""Measure how good the choices of pycoll are: ``mpiexec -n 4 python -m bench.selection``.
+"""Measure how good the choices of pycoll are: ``mpiexec -n 4 python -m pycoll.bench.selection``.
 
 It works with or without a tuning file.  The candidates are all algorithms and the native MPI collective, called through
 pycoll with `algorithm=`.  They are timed alternately with the choice of pycoll.  If the choice seems more than 10%
@@ -26,7 +26,6 @@ from pycoll.tune.options import add_primitives, add_sizes, points, sizes
 from pycoll.tune.timing import alternate, comparable, race, shares, updated
 
 from .results import table
-from .usage import typed
 
 CLOSE = 1.1  # ratio to the best time up to which a candidate counts as equally good
 COLUMNS = {
@@ -74,7 +73,7 @@ def main(argv: list[str]) -> None:
     """Measure all points, and print the results."""
     comm = MPI.COMM_WORLD
     pycoll.abort_on_exception()
-    parser = Parser(prog=typed("python -m bench.selection"), description=typed(__doc__))
+    parser = Parser(prog="python -m pycoll.bench.selection", description=__doc__)
     add_primitives(parser, MEASURED)
     add_sizes(parser, "8", "64M", 3)
     parser.add_argument(

@@ -1,1 +1,0 @@
-"""Compare pycoll with gloo under torch.distributed: ``mpiexec -n 2 python -m bench.torch``."""
