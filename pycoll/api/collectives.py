@@ -665,7 +665,7 @@ def run(
     result = front_of(comm).call(number, algorithm, sendbuf, recvbuf, op, root, recvcounts)
     if result is not core.MISSED:
         return result
-    return run_carefully(Call(name, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read))
+    return run_uncached(Call(name, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read))
 
 
 def front_of(comm: Any) -> core.Front | core.NoFront:
@@ -677,7 +677,7 @@ def front_of(comm: Any) -> core.Front | core.NoFront:
 
 
 @interruptions_delayed()  # all this belongs together
-def run_carefully(call: Call) -> Any:
+def run_uncached(call: Call) -> Any:
     """Check the arguments and run; a communicator of `pycoll.local` does that itself."""
     itself = getattr(call.comm, "run_call", None)
     return itself(call) if itself else dispatch.run(call, attach(call.comm))

@@ -18,7 +18,7 @@ from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import MachineTask
 from ..runtime.slots import METHODS
 from ..selection.choices import algorithm_from_environment, primitive_called
-from .collectives import NO_FRONT, allgather, front_of, run_carefully
+from .collectives import NO_FRONT, allgather, front_of, run_uncached
 from .comm_messages import DeviceMessages
 from .comm_native import keeping, native
 from .requests import Persistent, Request, initialize, start
@@ -34,7 +34,7 @@ SCAN, EXSCAN, SCATTERV, GATHERV, ALLGATHERV, ALLTOALLV, ALLTOALLW, REDUCE_SCATTE
 
 
 class Calls(DeviceMessages):
-    """A communicator with the front of its channel, and the careful path of each form of a call."""
+    """A communicator with the front of its channel, and the uncached path of each form of a call."""
 
     __slots__ = ("_front", "_objects")  # an attribute in a slot is read fastest
     _front: core.Front | core.NoFront
@@ -53,7 +53,7 @@ class Calls(DeviceMessages):
         method = METHODS[number]
         call = Call(primitive_called(method), self, sendbuf, recvbuf, op, root, algorithm, recvcounts, read)
         try:
-            run_carefully(call)
+            run_uncached(call)
             self._front = front_of(self)
         except NeedsNativeMPI as why:
             why.check_algorithm(algorithm)

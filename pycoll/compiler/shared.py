@@ -46,7 +46,7 @@ class SharedProgram:
     """The program of one rank on registered buffers.
 
     `program` runs between the two synchronizations, `after` after the second one; neither has messages.  If ranks are
-    on several hosts, there is only `program`, which has messages (`pycoll.compiler.pulled`), and no second
+    on several hosts, there is only `program`, which has messages (`pycoll.compiler.host_gets`), and no second
     synchronization.  `needed` lists the buffers that must be registered, each as (rank, INPUT or OUTPUT), with ranks
     counted on their host; it is the same on all ranks of a host.
     """

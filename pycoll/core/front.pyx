@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """The front: reads the arguments of a call, and finds the plan for calls of its kind.
 
-Calls of one kind differ only in the contents and addresses of their buffers.  The first one takes the careful path of
+Calls of one kind differ only in the contents and addresses of their buffers.  The first one takes the uncached path of
 `pycoll.runtime.dispatch`, which checks everything and remembers a plan here.  Everything that is not in the key of a
 plan is checked in each call: that arrays are contiguous, aligned and writeable, and that they do not overlap.  What the
-front cannot read goes to the careful path each time.
+front cannot read goes to the uncached path each time.
 """
 
 cimport numpy as np
@@ -294,7 +294,7 @@ cdef class Front:
         """Keep a plan for calls like this one; do nothing if there is one, or if the front cannot read them.
 
         `kind` is METHOD, LATER_METHOD, FUNCTION or LATER_FUNCTION.  `sent` and `received` are the addresses where the
-        careful path found the buffers.  `prepared` is the call; see `Prepared.runner` for what runs others like it.
+        uncached path found the buffers.  `prepared` is the call; see `Prepared.runner` for what runs others like it.
         `allocates` is the array that the call has allocated as its receive buffer, or None.
         """
         cdef Plan plan = Plan()
@@ -350,7 +350,7 @@ cdef class Front:
     cdef bint accepts(
         self, int primitive, int kind, algorithm, sendbuf, recvbuf, op, int root, recvcounts, Buffer *send, Buffer *recv
     ) except -1:
-        """Read the arguments; return False if the careful path must read them, for example if the buffers overlap."""
+        """Read the arguments; return False if the uncached path must read them, for example if the buffers overlap."""
         if (algorithm is not None and type(algorithm) is not str) or (op is not None and not op):
             return False
         if not self.read(primitive, kind, sendbuf, recvbuf, root, recvcounts, send, recv):
@@ -414,7 +414,7 @@ cdef class Front:
     cdef bint read(
         self, int primitive, int kind, sendbuf, recvbuf, int root, recvcounts, Buffer *send, Buffer *recv
     ) except -1:
-        """Read the buffers that matter on this rank; return False if the careful path must read the call."""
+        """Read the buffers that matter on this rank; return False if the uncached path must read the call."""
         cdef int about = self.uses[primitive]
         cdef bint several, writable
         if root < 0:

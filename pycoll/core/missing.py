@@ -9,7 +9,7 @@ MISSED = object()
 
 
 class NoFront:
-    """A front without plans: each call takes the careful path."""
+    """A front without plans: each call takes the uncached path."""
 
     def run(self, *arguments: Any) -> bool:
         """Return False: there is no plan."""

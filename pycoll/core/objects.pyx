@@ -219,7 +219,7 @@ cdef class ObjectCollectives:
     cdef object combined(self, str name, obj, op, int root):
         self.pack(obj)
         if self.kept and self.kept[0].wire[:1] == LONG_ARRAY:  # a second collective may follow
-            return self.others.carefully(self.array_combined, name, self.kept[0], op, root)
+            return self.others.in_python(self.array_combined, name, self.kept[0], op, root)
         return self.packed_combined(name, op, root)
 
     def array_combined(self, str name, array, op, int root):

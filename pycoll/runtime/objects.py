@@ -128,7 +128,7 @@ class Objects:
         return _folded(values, combine)
 
     @interruptions_delayed()
-    def carefully(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    def in_python(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Make a call of several collectives, which signal handlers must not separate."""
         return call(*arguments)
 

@@ -9,7 +9,7 @@ from .. import core
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.ops import Operation
 from ..compiler.blocks import ProgramKey
-from ..compiler.pulled import pulled
+from ..compiler.host_gets import host_gets
 from ..compiler.shared import SharedProgram, has_shared_programs, shared
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm
 from ..selection.select import registered_limit
@@ -36,7 +36,7 @@ def uses_registered(channel: Channel, algorithm: Algorithm, nbytes: int, operati
     hosts, rank = channel.facts.hosts, channel.comm.rank
     known = hosts if algorithm.knows_hosts else None
     key = ProgramKey(*(algorithm, rank, channel.size, 0, nbytes, 1, False, 1, max(nbytes, 1)), hosts=known)
-    return channel.facts.host_count == 1 or pulled(key, hosts) is not None
+    return channel.facts.host_count == 1 or host_gets(key, hosts) is not None
 
 
 def _may_share(channel: Channel, algorithm: Algorithm, nbytes: int, operation: Operation | None) -> bool:
@@ -56,7 +56,7 @@ def find_sharing(
     if not _may_share(channel, key.algorithm, nbytes, operation):
         return None
     several = channel.facts.host_count > 1
-    program = pulled(key, channel.facts.hosts, mean) if several else shared(key, mean)
+    program = host_gets(key, channel.facts.hosts, mean) if several else shared(key, mean)
     if program is None:
         return None
     own_block = 0

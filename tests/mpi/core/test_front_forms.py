@@ -142,7 +142,7 @@ def test_later_calls_run_by_a_plan(ours, method, given, monkeypatch):
             expected = plain(result)
         assert found == expected, call
         if given not in (gaps_sent, gaps_received, gaps_gathered):  # those are packed in each call
-            monkeypatch.setattr(comm_calls, "run_carefully", None)
+            monkeypatch.setattr(comm_calls, "run_uncached", None)
 
 
 def test_gaps_in_nonblocking_calls(ours):

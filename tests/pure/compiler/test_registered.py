@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from pycoll.compiler.blocks import ProgramKey, compiled
+from pycoll.compiler.host_gets import host_gets
 from pycoll.compiler.program import SCRATCH, FindPeers, Region, Skip, Start, Wait
-from pycoll.compiler.pulled import pulled
 from pycoll.compiler.registered import COLUMNS, WIDTH, registered
 from pycoll.compiler.shared import shared
 from pycoll.schedule.registry import find
@@ -19,7 +19,7 @@ def program_of(name, algorithm, rank, hosts):
     known = hosts if chosen.knows_hosts else None
     key = ProgramKey(chosen, rank, size, 0, 24, 4, False, 1, 1 << 20, hosts=known)
     ordinary, here = compiled(key), tuple(other for other in range(size) if hosts[other] == hosts[rank])
-    direct = pulled(key, hosts) if several else shared(key)
+    direct = host_gets(key, hosts) if several else shared(key)
     return registered(direct, ordinary, rank, here), direct, ordinary, here
 
 

@@ -44,7 +44,7 @@ class _Unreadable(Exception):
 
 
 @lru_cache(maxsize=512)
-def pulled(key: ProgramKey, hosts: tuple[int, ...], mean: bool = False) -> SharedProgram | None:
+def host_gets(key: ProgramKey, hosts: tuple[int, ...], mean: bool = False) -> SharedProgram | None:
     """Return the program of one rank, or None on all ranks of its host if there is none.
 
     Ranks of other hosts may use messages only.  With `mean`, it divides by the number of ranks.
@@ -73,10 +73,10 @@ def pulled(key: ProgramKey, hosts: tuple[int, ...], mean: bool = False) -> Share
 def _compile(key: ProgramKey, rank: int, here: list[int], offers: _Offers, offered: _Offers) -> Program:
     key = key_of(key, rank)
     rounds = list(key.algorithm.schedule(rank, key.size, key.root, key.segments, key.hosts))
-    return _Puller(rounds, layout(key), longest_message(key), rank, here, offers, offered).program()
+    return _HostGets(rounds, layout(key), longest_message(key), rank, here, offers, offered).program()
 
 
-class _Puller(Compiler):
+class _HostGets(Compiler):
     """Compiles the rounds of one rank; `offers` are the blocks that other ranks offer, `offered` those of this rank."""
 
     def __init__(

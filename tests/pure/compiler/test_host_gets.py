@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycoll.compiler.blocks import ProgramKey, compiled
+from pycoll.compiler.host_gets import host_gets
 from pycoll.compiler.program import INPUT, OUTPUT, peer_buffer
-from pycoll.compiler.pulled import pulled
 from pycoll.schedule.registry import algorithms_of, find
 from tests.drawn import examples
 
@@ -17,7 +17,7 @@ from .machine import LOCAL, Machine
 from .test_lower import EVEN, IN_PLACE_EVERYWHERE, buffers
 
 PULLED = [algorithm for algorithm in EVEN if algorithm.primitive.name != "barrier"]
-EVERYWHERE = ("bcast", *IN_PLACE_EVERYWHERE)  # the primitives that are pulled on all hosts
+EVERYWHERE = ("bcast", *IN_PLACE_EVERYWHERE)  # the primitives whose blocks are read on all hosts
 TWO_LEVEL = [one for one in PULLED if one.name.startswith("two_level") and one.primitive.name in EVERYWHERE]
 
 
@@ -58,7 +58,7 @@ def run(algorithm, hosts, root=0, count=7, segment=1 << 20, segments=3, in_place
         ProgramKey(*(algorithm, rank, size, root, count, 8, inside[rank], segments, segment), hosts=known)
         for rank in range(size)
     ]
-    found = [pulled(key, hosts, mean) for key in keys]
+    found = [host_gets(key, hosts, mean) for key in keys]
     programs = [one.program if one else compiled(key) for one, key in zip(found, keys)]
     machine = Interleaved(programs, memory, combine, bool(seed % 2))
     for rank, one in enumerate(found):
@@ -130,7 +130,7 @@ def test_means(primitive, in_place):
 def test_without_company_on_its_host_or_with_a_root_that_may_work_in_place_a_rank_uses_messages():
     assert run(find("allreduce", "two_level"), (0, 1, 1))[0] is None
     key = ProgramKey(find("reduce", "tree"), 0, 2, 0, 7, 8, False, 1, 1 << 20)
-    assert pulled(key, (0, 0)) is None
+    assert host_gets(key, (0, 0)) is None
 
 
 @examples(20)
@@ -152,6 +152,6 @@ def test_ranks_agree_wherever_their_blocks_are(algorithm, data):
         recvs = tuple(places[block] for block in range(size))
         sends = recvs if inside else ((0, 8 * counts[rank]),)
         key = ProgramKey(*(algorithm, rank, size, 0, 0, 1, inside, 1, 1 << 20), sends=sends, recvs=recvs, hosts=known)
-        program = pulled(key, hosts)
+        program = host_gets(key, hosts)
         found.setdefault(hosts[rank], []).append(program and program.needed)
     assert all(len(set(several)) == 1 for several in found.values())
