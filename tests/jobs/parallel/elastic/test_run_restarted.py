@@ -6,11 +6,11 @@ import pytest
 
 from tests.launch import run
 
-from .test_run import PROGRAM
+from .test_run import PROGRAMS
 
 
 def train(kind, dying, folder, ranks):
-    return run(ranks, ["-c", PROGRAM, kind, str(folder), json.dumps(dying), json.dumps({"exits": False})])
+    return run(ranks, [PROGRAMS / "training.py", kind, str(folder), json.dumps(dying), json.dumps({"exits": False})])
 
 
 @pytest.mark.parametrize("kind", ["fsdp", "ddp", "ps"])
