@@ -99,7 +99,7 @@ class _Finder:
 
 
 def _replace() -> None:
-    importlib.import_module("pycoll.api.drop_in").replace()
+    importlib.import_module("pycoll.api.replace_mpi").replace()
 
 
 if __name__ == "__main__":

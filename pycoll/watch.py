@@ -29,9 +29,9 @@ from .runtime.recording.roll_call import (
     FIELDS,
     STACKS,
     birth,
+    calls_path,
     condition,
     now,
-    places_path,
     stacks_path,
 )
 
@@ -93,7 +93,7 @@ def _read_rank(directory: Path, path: Path) -> Rank:
     names = {line["number"]: line["name"] for line in lines if "number" in line} | {0: ""}
     positions = {"": 1} | {line["communicator"]: line["slot"] for line in lines if "communicator" in line}
     members = {line["communicator"]: tuple(line["ranks"]) for line in lines if "communicator" in line}
-    with places_path(directory, about["rank"]).open("rb") as file:
+    with calls_path(directory, about["rank"]).open("rb") as file:
         numbers = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)).cast("q")
     states = {}
     for name, at in positions.items():

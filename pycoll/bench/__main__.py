@@ -19,7 +19,7 @@ from pycoll.tune.environment import environment
 from pycoll.tune.timing import shares
 
 from .device import gpu_environment, on_gpu, path_environment
-from .machine import alone, crowded, disturbed
+from .machine import alone, disturbed, oversubscribed
 from .measure import measure, points
 from .options import parse
 from .results import document, write_csv
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
         say(comm, f"\n# {primitive}\n{nccl_table(records[before:], options)}")
     if not options.validate_only:
         say(comm, f"\n# Fastest algorithms (within 5%)\n{summary(records)}")
-    for warning in filter(None, [crowded([where]), disturbed(records)]):
+    for warning in filter(None, [oversubscribed([where]), disturbed(records)]):
         say(comm, f"\n# {warning}")
     if comm.rank == 0:
         say_written(options.json, options.csv, options.plot)

@@ -23,7 +23,7 @@ def where(several: Iterable[Environment]) -> str:
     )
 
 
-def crowded(several: Iterable[Environment]) -> str | None:
+def oversubscribed(several: Iterable[Environment]) -> str | None:
     """Return a warning if there are more ranks than cores, else None; an environment has the cores per host."""
     found: dict[int, list[int]] = {}
     for each in several:

@@ -17,7 +17,7 @@ from pycoll.base.command_line import Parser, in_words, say_written
 from pycoll.base.files import write_atomically
 
 from .curves import Document, curves, variants
-from .machine import crowded, disturbed
+from .machine import disturbed, oversubscribed
 from .markdown import before_after, by_algorithm, environments, fastest_by_size
 from .page import Block, render
 from .plots.document import plot_by_ranks, plots_of
@@ -145,7 +145,7 @@ def main(argv: Sequence[str]) -> None:
     except Refused as error:
         parser.error(str(error))
     primitives = dict.fromkeys(record["primitive"] for document in named.values() for record in document["records"])
-    warnings = [crowded(document["environment"] for document in named.values())]
+    warnings = [oversubscribed(document["environment"] for document in named.values())]
     warnings.append(disturbed(record for document in named.values() for record in document["records"]))
     blocks: list[Block] = ["# pycoll benchmark report", *(f"> {warning}" for warning in warnings if warning)]
     blocks += [environments(named), LEGEND]

@@ -141,7 +141,7 @@ cdef class Plan:
     cdef Program program
     cdef Run run
     cdef object quick
-    cdef bint flies  # it is a nonblocking call that the machine runs
+    cdef bint is_in_flight  # it is a nonblocking call that the machine runs
     cdef list idle  # runs of collectives in flight that are complete
     cdef object shape, dtype  # of a receive buffer that is allocated; or None
     cdef tuple given  # shape and dtype of the send buffer then
@@ -264,7 +264,7 @@ cdef class Front:
         cdef Plan plan = self.plan(primitive, kind, algorithm, sendbuf, recvbuf, op, root, recvcounts, &send, &recv)
         if plan is None:
             return MISSED
-        if plan.flies:
+        if plan.is_in_flight:
             if plan.shape is not None:
                 recvbuf = allocated(plan, &recv)
             return self.launch(plan, &send, &recv, sendbuf, recvbuf, function)
@@ -325,7 +325,7 @@ cdef class Front:
         elif type(runner) is Run:
             plan.run = runner
         elif runner == "machine":
-            plan.flies, plan.idle = True, []
+            plan.is_in_flight, plan.idle = True, []
         elif runner != "native":
             plan.quick = runner
         if allocates is not None:

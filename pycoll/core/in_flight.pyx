@@ -26,7 +26,7 @@ cdef enum:
     PATIENCE = 100  # looks at all collectives in flight by a rank that waits for one of them
     MOST_SCRATCH = 1 << 16  # the most bytes of scratch that each of them may have
 
-cdef PyObject **table = NULL  # of flights, each of which `tasks` keeps alive
+cdef PyObject **table = NULL  # of RunInFlight, which `tasks` keeps alive
 cdef int count = 0, capacity = 0
 cdef lock table_lock
 
@@ -36,7 +36,7 @@ cdef void lock_table() noexcept nogil:
         sched_yield()
 
 
-cdef int add(RunInFlight flight) except -1:
+cdef int add(RunInFlight run) except -1:
     global table, count, capacity
     cdef PyObject **longer
     lock_table()
@@ -46,36 +46,36 @@ cdef int add(RunInFlight flight) except -1:
             lock_left(&table_lock)
             raise MemoryError
         table, capacity = longer, 2 * capacity + 8
-    table[count] = <PyObject *>flight
+    table[count] = <PyObject *>run
     count += 1
     lock_left(&table_lock)
     return 0
 
 
-cdef int remove(RunInFlight flight) except -1:
-    """Remove a flight, and wait until no thread moves it."""
+cdef int remove(RunInFlight run) except -1:
+    """Remove a run, and wait until no thread moves it."""
     global count
     cdef int i
     cdef bint moving
     lock_table()
     for i in range(count):
-        if table[i] == <PyObject *>flight:
+        if table[i] == <PyObject *>run:
             count -= 1
             table[i] = table[count]
             break
-    moving = flight.movers > 0
+    moving = run.movers > 0
     lock_left(&table_lock)
     while moving:
         with nogil:
             sched_yield()
             lock_table()
-            moving = flight.movers > 0
+            moving = run.movers > 0
             lock_left(&table_lock)
     return 0
 
 
 cdef PyObject *hold(int number) noexcept nogil:
-    """The flight at this index of the table, which a thread is about to move; NULL if there is none."""
+    """The run at this index of the table, which a thread is about to move; NULL if there is none."""
     cdef PyObject *found = NULL
     lock_table()
     if number < count:
@@ -99,9 +99,9 @@ def forget_in_flight():
 
 
 cdef bint move_all(Py_ssize_t *positions, PyObject **moving) except -1 nogil:
-    """Move on all flights, and add up their positions; return whether one is complete now, and was not before.
+    """Move on all of them, and add up their positions; return whether one is complete now, and was not before.
 
-    After an exception, `moving` is the flight that has failed.
+    After an exception, `moving` is the run that has failed.
     """
     cdef bint complete = False
     cdef int number = 0
@@ -116,9 +116,9 @@ cdef bint move_all(Py_ssize_t *positions, PyObject **moving) except -1 nogil:
 
 cdef int fail(PyObject *moving, error) except -1:
     """Note the exception of `move_all`."""
-    flight = <RunInFlight>moving
+    failed = <RunInFlight>moving
     release(moving)
-    flight.fail(error)
+    failed.fail(error)
     return 0
 
 

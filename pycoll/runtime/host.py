@@ -60,7 +60,7 @@ def open_core(channel: Channel) -> tuple[core.Mailboxes | None, core.Slots | Non
     channel.processes = {rank: processes[rank] for rank in here} if memory else {}
     channel.reads_memory = copies
     waiting = _Waiting(channel)
-    waits = facts.crowded, waiting.look, waiting.give_up
+    waits = facts.oversubscribed, waiting.look, waiting.give_up
     local_ranks = [here.index(rank) if memory and rank in here else -1 for rank in range(comm.size)]
     boxes = memoryview(memory)[: core.mailboxes_size(len(here))] if memory else None
     handles = MPI._handleof(MPI.BYTE), MPI._handleof(comm)

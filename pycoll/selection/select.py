@@ -76,7 +76,7 @@ class CommFacts:
         return len(set(self.hosts))
 
     @cached_property
-    def crowded(self) -> bool:
+    def oversubscribed(self) -> bool:
         """Whether ranks share cores, so that one may have to wait for the core of another."""
         return max(Counter(self.hosts).values()) > self.cores
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..base.files import write_atomically
-from .events import Collective, Event, Rank, Trace
+from .events import Event, Rank, Trace, TracedCollective
 
 Json = dict[str, Any]
 
@@ -67,7 +67,7 @@ class _Writer:
     def _name(self, what: str, name: str, tid: int) -> None:
         self._put("M", name=f"{what}_name", pid=self._pid, tid=tid, args={"name": name})
 
-    def _collective(self, collective: Collective) -> None:
+    def _collective(self, collective: TracedCollective) -> None:
         primitive, _, algorithm = collective.name.partition(".")
         about: Json = {"primitive": primitive, "algorithm": algorithm, "bytes": collective.program.nbytes}
         if not collective.finished:

@@ -26,7 +26,7 @@ class TracedMessage(NamedTuple):
 
 
 @dataclass(eq=False)
-class Program:
+class TracedProgram:
     """A program as recorded.  A step is (action, round, message number or bytes)."""
 
     name: str
@@ -51,11 +51,11 @@ class Event(NamedTuple):
 
 
 @dataclass(eq=False)
-class Collective:
+class TracedCollective:
     """A collective on one rank; `finished` is false if the trace ends before the collective does."""
 
     rank: int
-    program: Program
+    program: TracedProgram
     run: int
     begin: int = 0
     end: int = 0
@@ -95,7 +95,7 @@ class Rank:
     about: dict[str, Any]
     clock: Clock
     dropped: int = 0
-    collectives: list[Collective] = field(default_factory=list)
+    collectives: list[TracedCollective] = field(default_factory=list)
     phases: list[Event] = field(default_factory=list)
     under_way: list[Event] = field(default_factory=list)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..runtime.recording.recorder import EVENT, HEADER, events_path, meanings_path
 from .clocks import Clock, Measurement, fitted
-from .events import Collective, Event, InvalidTrace, Program, Rank, Trace, TracedMessage
+from .events import Event, InvalidTrace, Rank, Trace, TracedCollective, TracedMessage, TracedProgram
 
 
 def read(directory: Path, most: int | None = None) -> Trace:
@@ -94,9 +94,9 @@ class _Sorter:
 
     def __init__(self, rank: Rank, lines: list[dict[str, Any]], start: int) -> None:
         self._rank, self._start = rank, start
-        self._meanings: dict[int, tuple[Program, int] | dict[str, str]] = {}
+        self._meanings: dict[int, tuple[TracedProgram, int] | dict[str, str]] = {}
         self._threads: dict[int, int] = {}
-        self._runs: dict[tuple[Program, int], Collective] = {}
+        self._runs: dict[tuple[TracedProgram, int], TracedCollective] = {}
         for line in lines:
             if "collective" in line:
                 program = _program(line)
@@ -123,9 +123,9 @@ class _Sorter:
                 collective.end = max(step.end for step in collective.steps)
         self._rank.collectives.sort(key=lambda collective: collective.begin)
 
-    def _step(self, program: Program, position: int, run: int, begin: int, end: int, thread: int) -> None:
+    def _step(self, program: TracedProgram, position: int, run: int, begin: int, end: int, thread: int) -> None:
         if (program, run) not in self._runs:
-            self._runs[program, run] = Collective(self._rank.number, program, run)
+            self._runs[program, run] = TracedCollective(self._rank.number, program, run)
             self._rank.collectives.append(self._runs[program, run])
         collective = self._runs[program, run]
         if position == 0:
@@ -141,7 +141,7 @@ class _Sorter:
         collective.steps.append(Event(what, begin, end, thread, round, message.nbytes, message, key))
 
 
-def _program(line: dict[str, Any]) -> Program:
+def _program(line: dict[str, Any]) -> TracedProgram:
     """Decode a program, and number its messages in the order in which they start, as MPI matches them.
 
     Messages that never start are only waited for: what another rank writes to shared memory.
@@ -157,4 +157,4 @@ def _program(line: dict[str, Any]) -> Program:
         TracedMessage(outgoing, peer, nbytes, round, ordinals[number])
         for number, (outgoing, peer, nbytes, round) in enumerate(line["messages"])
     ]
-    return Program(line["collective"], line["comm"], line["size"], line["bytes"], messages, line["steps"])
+    return TracedProgram(line["collective"], line["comm"], line["size"], line["bytes"], messages, line["steps"])

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ..schedule.costs import busbw_factor
-from .events import Collective, Event, Rank, Trace
+from .events import Event, Rank, Trace, TracedCollective
 from .intervals import Interval, common, length, union
 
 COMPUTING = ("forward", "backward")  # prefixes of the phases that communication overlaps with
@@ -51,7 +51,7 @@ def _duration(interval: Interval) -> int:
     return interval[1] - interval[0]
 
 
-def _collectives(trace: Trace) -> list[Collective]:
+def _collectives(trace: Trace) -> list[TracedCollective]:
     return [one for rank in trace.ranks.values() for one in rank.collectives if one.finished]
 
 

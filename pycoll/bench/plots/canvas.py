@@ -11,7 +11,7 @@ from matplotlib.figure import Figure, SubFigure
 
 from pycoll.base.figures import ORANGE, SOFT
 
-from ..machine import Environment, crowded, where
+from ..machine import Environment, oversubscribed, where
 
 Drawn = Figure | SubFigure
 WIDTHS = {True: 9.5, False: 3.7}  # inches; figures for a wide page and for a phone
@@ -38,7 +38,7 @@ class Canvas:
         on: SubFigure | None = None,
     ) -> None:
         self.wide = wide
-        warning = crowded(environments)
+        warning = oversubscribed(environments)
         below = self.wrapped("\n".join([*([warning] if warning else []), where(environments)]), 1, SMALL)
         title = self.wrapped(title, 1, 9.5)
         lines = title.count("\n") + below.count("\n") + 2

@@ -29,7 +29,7 @@ STACKS = signal.SIGUSR2  # the signal on which a rank writes the stacks of its t
 now = time.time_ns  # comparable between the hosts of a job
 
 
-def places_path(directory: Path, rank: int) -> Path:
+def calls_path(directory: Path, rank: int) -> Path:
     """The memory-mapped file of a rank."""
     return directory / f"rank-{rank}.calls"
 
@@ -63,7 +63,7 @@ class RollCall:
     def __init__(self, directory: Path, rank: int, size: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         length = (1 + (1 + MOST) * FIELDS) * SIZE
-        with places_path(directory, rank).open("w+b") as file:
+        with calls_path(directory, rank).open("w+b") as file:
             file.write(bytes(length))  # a full disk raises an error now
             file.flush()
             self._memory = mmap.mmap(file.fileno(), length)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pycoll.bench.machine import alone, crowded, disturbed, where
+from pycoll.bench.machine import alone, disturbed, oversubscribed, where
 
 
 def environment(ranks=4, hosts=("n1",), cores=2, **others):
@@ -29,12 +29,12 @@ def test_a_line_for_all_that_differ_in_ranks_only():
     ],
 )
 def test_more_ranks_than_cores(several, counts):
-    assert crowded(several).startswith(f"Warning: {counts}. ")
+    assert oversubscribed(several).startswith(f"Warning: {counts}. ")
 
 
 @pytest.mark.parametrize("each", [environment(2), environment(4, "ab"), environment(cores=None)])
 def test_no_warning(each):
-    assert crowded([each]) is None
+    assert oversubscribed([each]) is None
 
 
 def test_one_rank():
