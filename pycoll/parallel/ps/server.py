@@ -10,7 +10,6 @@ References: Ho et al., "More Effective Distributed ML via a Stale Synchronous Pa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -33,12 +32,39 @@ LEFT = np.iinfo(np.int64).max  # the clock of a worker that has left
 class Awaited(NamedTuple):
     """A message that a server waits for."""
 
-    request: MPI.Request
-    status: MPI.Status
+    request: MPI.Request | NextPush
     state: str  # a description of the wait, for error messages
 
 
 Waiting = Iterator[Awaited]
+
+
+class NextPush:
+    """The next push of any worker, by a receive from each, which are tested in turn.
+
+    One receive from any source may never complete in MPICH, if it sends messages of a rank to itself past its network
+    module.
+    """
+
+    def __init__(self, receive: Callable[[Array, int], MPI.Request], headers: dict[int, Array]) -> None:
+        self._receive, self.headers = receive, headers
+        self._requests: dict[int, MPI.Request] = {}
+        self.leader = -1  # the rank whose push has arrived
+        for leader in headers:
+            self.expect(leader)
+
+    def expect(self, leader: int) -> None:
+        """Post the receive of the next push from a rank, which is tested after those of the others."""
+        self._requests[leader] = self._receive(self.headers[leader], leader)
+
+    def Test(self) -> bool:
+        """Whether a push has arrived."""
+        for leader, request in self._requests.items():
+            if request.Test():
+                del self._requests[leader]
+                self.leader = leader
+                return True
+        return False
 
 
 class Server:
@@ -85,7 +111,7 @@ class Server:
                     working.remove(worker)
                     self.clocks[worker] = LEFT
                     continue
-                more = yield from self._gradient(self._arriving if ranks else total, worker, state)
+                more = yield from self._gradient(self._arriving if ranks else total, worker, self._header, state)
                 gradient = _add(gradient, more, total) if ranks else more
                 ranks += len(self._workers[worker])
             if working:
@@ -100,31 +126,30 @@ class Server:
         """Serve asynchronously: apply each gradient when it arrives, and answer with the parameters."""
         numbers = {ranks[0]: number for number, ranks in enumerate(self._workers)}
         working, pushes, before = set(numbers.values()), 0, self.steps
+        arriving = NextPush(
+            lambda header, leader: pycoll.irecv(header, leader, HEADER, comm=self._comm),
+            {leader: np.empty_like(self._header) for leader in numbers},
+        )
         while working:
             leaders = " or ".join(str(self._workers[worker][0]) for worker in sorted(working))
-            awaited = self._receive(
-                self._header,
-                MPI.ANY_SOURCE,
-                HEADER,
-                f"after {pushes} pushes it waits for the next push, from rank {leaders} (worker)",
-            )
-            yield awaited
-            source = awaited.status.source
-            worker = numbers[source]
-            if self._header[0] == LEAVES:
+            yield Awaited(arriving, f"after {pushes} pushes it waits for the next push, from rank {leaders} (worker)")
+            leader = arriving.leader
+            worker, header = numbers[leader], arriving.headers[leader]
+            if header[0] == LEAVES:
                 working.remove(worker)
                 self.clocks[worker] = LEFT
                 self._count(before, working)
                 continue
             mean = self._free_vectors()
-            state = f"it waits for rank {source} (worker) to finish its push"
-            gradient = yield from self._gradient(mean, worker, state)
+            state = f"it waits for rank {leader} (worker) to finish its push"
+            gradient = yield from self._gradient(mean, worker, header, state)
             self.clocks[worker] += 1
             pushes += 1
             answer = self._applied(gradient, len(self._workers[worker]), mean)
             self._count(before, working)
             self.updated()
             self._reply([worker], answer, mean)
+            arriving.expect(leader)
         yield from self._last_replies()
 
     def _count(self, before: int, working: Collection[int]) -> None:
@@ -132,12 +157,12 @@ class Server:
             self.steps = before + int(min(self.clocks[worker] for worker in working))
 
     def _receive(self, into: Array, source: int, tag: int, state: str) -> Awaited:
-        return Awaited(pycoll.irecv(into, source, tag, comm=self._comm), MPI.Status(), state)
+        return Awaited(pycoll.irecv(into, source, tag, comm=self._comm), state)
 
-    def _gradient(self, into: Vectors, worker: int, state: str) -> Generator[Awaited, None, Vectors]:
+    def _gradient(self, into: Vectors, worker: int, header: Array, state: str) -> Generator[Awaited, None, Vectors]:
         """Receive the gradient that the header has announced, and return it; return borrowed vectors as they are."""
         leader = self._workers[worker][0]
-        borrowed = self._loans.borrowed(leader, self._header[1:], into)
+        borrowed = self._loans.borrowed(leader, header[1:], into)
         if borrowed:
             self._borrowed[worker] = borrowed
             return borrowed
@@ -183,7 +208,7 @@ class Server:
     def _last_replies(self) -> Waiting:
         for _, requests in self._under_way:
             for request in requests:
-                yield Awaited(request, MPI.Status(), "after the last step it waits for workers to receive its answer")
+                yield Awaited(request, "after the last step it waits for workers to receive its answer")
         self._under_way.clear()
         pending.discard(self)
         self.clocks[:] = 0
@@ -221,7 +246,7 @@ class Serving:
     def poll(self) -> bool:
         """Advance as far as possible without waiting; return whether the last worker has left."""
         self._begin()
-        while self._awaited and self._awaited.request.Test(self._awaited.status):
+        while self._awaited and self._awaited.request.Test():
             self._go_on()
         return self._awaited is None
 
@@ -241,5 +266,5 @@ class Serving:
         """Serve until the last worker has left; CollectiveTimeout names `call`."""
         self._begin()
         while self._awaited:
-            until(partial(self._awaited.request.Test, self._awaited.status), call, lambda: self.state)
+            until(self._awaited.request.Test, call, lambda: self.state)
             self._go_on()

@@ -1,6 +1,5 @@
 """The drivers give the same results on parameters in GPU memory and in host memory."""
 
-import os
 import shutil
 import tempfile
 from functools import partial
@@ -172,10 +171,6 @@ def test_parameter_server(xp, way, options):
 
 
 @pytest.mark.parametrize("options", [{"mode": "async"}, {"mode": "bounded", "staleness": 1}], ids=["async", "stale"])
-@pytest.mark.skipif(
-    os.environ.get("MPIR_CVAR_NOLOCAL") == "1",
-    reason="without its local path, MPICH may not receive messages of a rank to itself from any source",
-)
 def test_a_server_that_does_not_wait(xp, way, options):
     """Runs may differ, but all ranks end with the same parameters."""
     found = trained(server, OnDevice(xp), **options)
