@@ -98,6 +98,6 @@ bench() {
 report() {
   local directory=$1
   shift
-  "$python" -m "$pycoll.bench.report" "$@" -o "$directory"
+  "$python" -m pycoll.bench.report "$@" -o "$directory"
   echo "report in $(realpath "$directory")"
 }
