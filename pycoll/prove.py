@@ -194,9 +194,8 @@ def steps_of(algorithm: Algorithm, size: int, rank: int, nbytes: int | None) -> 
     number = 2 if algorithm.pipelined else 1
     if wrong := problem(algorithm, size, 0, number, None):
         raise ValueError(f"{algorithm} is wrong: {wrong}")
-    counts = (nbytes,) * (size * len(algorithm.count_sources(size, 0)))
-    key = ProgramKey(algorithm, rank, size, 0, nbytes, 1, False, number, MOST, counts=counts)
-    return listing(f"{algorithm}, rank {rank} of {size}, {nbytes} bytes:", compiled(key))
+    key = ProgramKey(algorithm, rank, size, 0, nbytes, 1, False, number, MOST)
+    return listing(f"{algorithm}, rank {rank} of {size}, {nbytes} bytes:", compiled(key.with_equal_counts()))
 
 
 def chosen(options: Any) -> list[tuple[str, str]]:

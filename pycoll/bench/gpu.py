@@ -71,13 +71,13 @@ def info(_: Path) -> Output:
 
 def protocol(_: Path) -> Output:
     """Print how UCX moves a message between two GPUs; ``cuda_ipc`` copies directly."""
-    return on_ranks(2, "-m", f"{__package__}.gpu_message", UCX_PROTO_INFO="y")
+    return on_ranks(2, "-m", "pycoll.bench.gpu_message", UCX_PROTO_INFO="y")
 
 
 def _bench(folder: Path, name: str, **settings: str) -> Output:
     options = ["-a", "ring,recursive_doubling,auto", "-b", "4K", "-e", "256M", "-f", "4", "--budget", "20"]
     records = ["--json", str(folder / f"{name}.json")]
-    return on_ranks(2, "-m", __package__ or "bench", "allreduce", "--device", "cuda", *options, *records, **settings)
+    return on_ranks(2, "-m", "pycoll.bench", "allreduce", "--device", "cuda", *options, *records, **settings)
 
 
 def direct(folder: Path) -> Output:
@@ -93,13 +93,13 @@ def staged(folder: Path) -> Output:
 def copies(folder: Path) -> Output:
     """Compare the times with that of a copy within GPU memory."""
     records = [str(folder / f"{name}.json") for name in ("direct", "staged") if (folder / f"{name}.json").exists()]
-    return on_ranks(1, "-m", f"{__package__}.copies", *records, "--json", str(folder / "copies.json"))
+    return on_ranks(1, "-m", "pycoll.bench.gpu_copies", *records, "--json", str(folder / "copies.json"))
 
 
 def every(_: Path) -> Output:
     """Check the results of each algorithm, on three ranks."""
     sizes = ["-b", "64", "-e", "4M", "-f", "16"]
-    return on_ranks(3, "-m", __package__ or "bench", "--device", "cuda", "--validate-only", *sizes)
+    return on_ranks(3, "-m", "pycoll.bench", "--device", "cuda", "--validate-only", *sizes)
 
 
 def tests(_: Path) -> Output:

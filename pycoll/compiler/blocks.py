@@ -62,6 +62,11 @@ class ProgramKey(NamedTuple):
         """Whether this key is for the part in which the ranks exchange their counts."""
         return self.counts is None and bool(self.algorithm.count_sources(self.size, self.root))
 
+    def with_equal_counts(self) -> ProgramKey:
+        """Return the key after the exchange of counts, if all blocks have the same length."""
+        sources = self.algorithm.count_sources(self.size, self.root)
+        return self._replace(counts=(self.length * self.itemsize,) * (self.size * len(sources)))
+
 
 def layout(call: ProgramKey) -> Layout:
     """Return the layout for one rank."""

@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 import pycoll
 
-from ..base.mpi import ranks_of_host
+from ..base.mpi import host_names
 
 _TAG = 1  # of the messages that create communicators
 
@@ -147,5 +147,5 @@ def _check(axes: dict[str, int], ranks: int) -> None:
 
 def _by_host(comm: MPI.Intracomm) -> list[int]:
     """The ranks, those of a host one after the other."""
-    firsts = MPI.Intracomm(comm).allgather(ranks_of_host(comm)[0])
-    return sorted(range(comm.size), key=lambda rank: (firsts[rank], rank))
+    names = host_names(MPI.Intracomm(comm))
+    return sorted(range(comm.size), key=lambda rank: (names.index(names[rank]), rank))

@@ -17,6 +17,7 @@ from mpi4py import MPI
 import pycoll
 
 from ..base import settings
+from ..base.mpi import host_names
 from .network import Link, Network
 
 REPEATS = 9
@@ -210,7 +211,7 @@ def calibrate(comm: MPI.Intracomm) -> tuple[Network, list[str]]:
     """
     pycoll.attach(comm)  # before those of the pairs, because a trace is of the first communicator
     comm = comm.Dup()
-    apart, together = _pairs(comm.allgather(MPI.Get_processor_name()))
+    apart, together = _pairs(host_names(comm))
     gamma = float(np.median(comm.allgather(_gamma())))
     longest = settings.longest(bool(apart))
     between = _measured(comm, apart, longest)

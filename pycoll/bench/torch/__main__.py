@@ -7,7 +7,7 @@ for training steps, it is the size of the parameters.  ``gloo / pycoll`` above 1
 
 from __future__ import annotations
 
-from pycoll.base.mpi import MPI, ranks_of_host  # first, because it says if there is no MPI library
+from pycoll.base.mpi import MPI  # first, because it says if there is no MPI library
 
 # isort: split
 import argparse
@@ -29,6 +29,7 @@ from pycoll.tune.environment import environment
 from pycoll.tune.options import nbytes
 from pycoll.tune.timing import alternate, ratio, shares
 
+from ..cores import core_share
 from ..machine import disturbed
 from ..plots.calls import write_plot
 from ..results import document, table
@@ -114,9 +115,9 @@ def record(point: Point, times: dict[str, np.ndarray]) -> dict[str, Any]:
 
 def share_cores(comm: MPI.Intracomm) -> None:
     """Limit each rank to its share of the cores of its host, unless the user has set the number of threads."""
-    sharing = len(ranks_of_host(comm))
+    share = core_share(comm)
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // sharing))
+        torch.set_num_threads(share)
 
 
 def main(argv: list[str]) -> int:

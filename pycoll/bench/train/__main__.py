@@ -19,9 +19,9 @@ from pycoll.base.command_line import Parser, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.tune.environment import environment
 
+from ..cores import share_cores
 from ..results import table
 from .compare import COLUMNS, compare
-from .cores import share_cores
 from .data import CLASSES, digits, synthetic
 from .elastic import train_elastic
 from .epochs import train

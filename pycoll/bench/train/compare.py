@@ -12,7 +12,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.runtime.attach import attach
 
-from .cores import wait_quietly
+from ..cores import wait_quietly
 from .data import Data, batches
 from .model import Arrays, Perceptron
 from .trainers import TRAINERS, Trainer

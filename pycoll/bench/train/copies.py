@@ -20,9 +20,9 @@ from pycoll.base.files import write_json
 from pycoll.parallel import elastic
 from pycoll.tune.environment import environment
 
+from ..cores import share_cores
 from ..results import table
 from .__main__ import parse as parse_training
-from .cores import share_cores
 from .data import CLASSES, Data, synthetic
 from .model import Perceptron
 from .trainers import DRIVERS, Trainer

@@ -222,7 +222,7 @@ def test_bench_on_a_gpu(tmp_path):
             assert record["wrong"] == 0
             assert record["copied"] == 0, "nothing goes by the host on the direct path"
             assert record["primitive"] == "barrier" or record["staged"] > 0
-    job = run(1, ["-m", "pycoll.bench.copies", str(path)], environment=environment)
+    job = run(1, ["-m", "pycoll.bench.gpu_copies", str(path)], environment=environment)
     assert job.code == 0 and "the GPU copies 268435456 bytes at" in job.output, job.output
 
 

@@ -12,8 +12,7 @@ from pycoll.schedule.registry import NATIVE, PRIMITIVES, algorithms_of, find
 
 
 def key(primitive, name, rank, size, nbytes):
-    counts = (nbytes,) * (size * len(find(primitive, name).count_sources(size, 0)))
-    return ProgramKey(find(primitive, name), rank, size, 0, nbytes, 1, False, 1, 1 << 62, counts=counts)
+    return ProgramKey(find(primitive, name), rank, size, 0, nbytes, 1, False, 1, 1 << 62).with_equal_counts()
 
 
 def test_lines_of_a_ring():

@@ -11,11 +11,16 @@ from threadpoolctl import threadpool_limits
 from pycoll.base.mpi import ranks_of_host
 
 
+def core_share(comm: MPI.Intracomm) -> int:
+    """Return how many of the cores of its host each rank may use.  All ranks call this together."""
+    return max(1, len(os.sched_getaffinity(0)) // len(ranks_of_host(comm)))
+
+
 def share_cores(comm: MPI.Intracomm) -> None:
     """Limit each rank to its share of the cores in matrix products, unless the user has set the number of threads."""
-    sharing = len(ranks_of_host(comm))
+    share = core_share(comm)
     if not any(variable.endswith("NUM_THREADS") for variable in os.environ):
-        threadpool_limits(max(1, len(os.sched_getaffinity(0)) // sharing))
+        threadpool_limits(share)
 
 
 def wait_quietly(comm: MPI.Intracomm) -> None:

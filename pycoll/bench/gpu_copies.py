@@ -1,4 +1,4 @@
-"""Measure the bandwidth of GPU memory, and compare results with it: ``python -m pycoll.bench.copies RESULTS.json ...``.
+"""Measure the bandwidth of GPU memory, and compare results: ``python -m pycoll.bench.gpu_copies RESULTS.json ...``.
 
 Without files, it prints only the bandwidth.  The times of all-reduce in the files are compared with the time that the
 GPU takes to copy the vector once within its memory.
@@ -75,7 +75,7 @@ def compared(path: Path, document: dict, bandwidth: dict[int, float]) -> list[di
 
 def main(argv: list[str]) -> None:
     """Measure the copy bandwidth, and compare the results with it."""
-    parser = Parser(prog="python -m pycoll.bench.copies", description=__doc__)
+    parser = Parser(prog="python -m pycoll.bench.gpu_copies", description=__doc__)
     parser.add_argument(
         "results", nargs="*", type=Path, help="files of `python -m pycoll.bench allreduce --device cuda --json`"
     )
