@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import __version__
-from .base.command_line import Parser
+from .base.command_line import Parser, until_the_reader_ends
 
 COMMANDS = {
     "pycoll.info": "print the versions, the MPI library, its transports, hosts and GPUs",
@@ -42,11 +42,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     options = parser.parse_args(argv)
     by_name = {name.removeprefix("pycoll."): name for name in COMMANDS}
-    if options.completion:
-        print(_completion(" ".join(by_name)))
-        return
-    if options.command is None:
-        print(text)
+    if options.completion or options.command is None:
+        with until_the_reader_ends():
+            print(_completion(" ".join(by_name)) if options.completion else text)
         return
     name = by_name.get(options.command.removeprefix("pycoll."))
     if name is None:

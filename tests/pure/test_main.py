@@ -56,6 +56,15 @@ def test_help_of_a_command_after_a_space():
     assert python("pycoll", "bench", "--help").stdout == python("pycoll.bench", "--help").stdout
 
 
+@pytest.mark.parametrize("arguments", [[], ["--completion"]])
+def test_a_reader_that_has_ended(arguments):
+    job = subprocess.Popen([sys.executable, "-m", "pycoll", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    job.stdout.close()
+    assert job.stderr.read() == b""
+    job.stderr.close()
+    assert job.wait(240) == 1
+
+
 def test_the_version():
     assert python("pycoll", "--version").stdout == f"pycoll {pycoll.__version__}\n"
 
