@@ -39,6 +39,8 @@ def description():
     return re.sub(r"(!?)\[([^]]*)\]\(([^)]*)\)", link, Path("README.md").read_text())
 
 
+CORE = ["pairs", "steps", "waiting", "slots", "peer_addresses", "messages", "in_flight", "front", "values", "objects"]
+
 core = cythonize(
     [
         Extension(
@@ -49,7 +51,7 @@ core = cythonize(
             extra_compile_args=["-O3"],
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
         )
-        for name in ("pairs", "machine", "positions", "messages", "in_flight", "front", "values", "objects")
+        for name in CORE
     ],
     build_dir="build",
 )

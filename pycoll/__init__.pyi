@@ -96,7 +96,7 @@ from .in_process import LocalComm, local
 from .primitives.names import AlgorithmName, algorithms
 from .runtime.attach import attach
 from .runtime.gpu.select import select_device
-from .runtime.progress import progress_thread
+from .runtime.progress_thread import progress_thread
 
 if not typing.TYPE_CHECKING:
     from . import simulate as simulate

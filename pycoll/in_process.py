@@ -21,10 +21,11 @@ from .arguments.mpi_arguments import read
 from .base.numbers import check_positive
 from .compiler.program import BLOCKING
 from .core import NoFront
-from .runtime.dispatch import Call, check_root, prepare
+from .runtime.calls import Call
+from .runtime.dispatch import check_root, prepare
 from .runtime.executable import run_all
+from .runtime.front import METHODS
 from .runtime.objects import Objects
-from .runtime.slots import METHODS
 from .selection.choices import Choices, primitive_called
 from .selection.select import CommFacts
 

@@ -22,7 +22,7 @@ import pycoll
 from .base.command_line import Parser, printed_once, runs_alone
 from .runtime import native
 from .runtime.gpu import cuda_aware
-from .runtime.host import why_not_shared, why_unusable
+from .runtime.open_core import why_not_shared, why_unusable
 from .selection.choices import unknown_variables
 
 THREADS = {

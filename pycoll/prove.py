@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 
 from .base.command_line import Parser, in_words, until_the_reader_ends
 from .base.progress_bar import progress_bar
-from .compiler.blocks import ProgramKey, compiled
 from .compiler.listing import Listing, listing
+from .compiler.program_key import ProgramKey
+from .compiler.programs import compiled
 from .primitives.direct import AND_SUFFIX, find_schedule
 from .schedule.costs import count, disagreements, missing_lines
 from .schedule.own_file import load, problem, registered

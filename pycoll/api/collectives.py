@@ -34,9 +34,9 @@ from ..arguments.mpi_arguments import read_varying
 from ..arguments.ops import OpName
 from ..runtime import dispatch
 from ..runtime.attach import attach, channels
-from ..runtime.dispatch import Call, Reader
+from ..runtime.calls import Call, Reader
+from ..runtime.front import NUMBERS
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.slots import NUMBERS
 from ..schedule.registry import PRIMITIVES
 from .watched import watch
 

@@ -41,8 +41,8 @@ from ..runtime.attach import (
     wait_for_ranks,
 )
 from ..runtime.failures import rank_failed
+from ..runtime.front import METHODS
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.slots import METHODS
 from ..selection.choices import Choices
 from .comm_objects import ObjectMethods
 from .watched import watch

@@ -13,10 +13,12 @@ from ..arguments.memory import is_host
 from ..arguments.mpi_arguments import read
 from ..base import settings
 from ..runtime.attach import attach, check_communicator, is_new, known_choices
-from ..runtime.dispatch import Call, check, suits_mpi
+from ..runtime.calls import Call
+from ..runtime.dispatch import check
+from ..runtime.front import METHODS
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.progress import MachineTask
-from ..runtime.slots import METHODS
+from ..runtime.native import suits_mpi
+from ..runtime.task import CoreTask
 from ..selection.choices import algorithm_from_environment, primitive_called
 from .collectives import NO_FRONT, allgather, front_of, run_uncached
 from .comm_messages import DeviceMessages
@@ -65,7 +67,7 @@ class Calls(DeviceMessages):
         """Start the nonblocking form of a method."""
         begun = self._front.start(number, False, algorithm, sendbuf, recvbuf, op, root, recvcounts)
         if begun is not core.MISSED:
-            if type(begun) is MachineTask:
+            if type(begun) is CoreTask:
                 return Request(begun, None)
             return keeping(begun, (sendbuf, recvbuf))  # type: ignore[return-value]  # it has the same methods
         method = METHODS[number]

@@ -9,16 +9,17 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arguments.ops import Operation, OpName, resolve
-from ..compiler.blocks import compiled
 from ..compiler.listing import Listing, listing, slot_listing
+from ..compiler.programs import compiled
 from ..compiler.slots import slot_program
 from ..runtime import native
-from ..runtime.attach import attach, tuning_state
+from ..runtime.attach import attach
 from ..runtime.bind import with_division
 from ..runtime.channel import Channel
-from ..runtime.dispatch import check_root, native_is_same, program_key
-from ..runtime.sharing import can_share, uses_registered
+from ..runtime.dispatch import check_root, program_key
+from ..runtime.registered_calls import can_use_registered, uses_registered
 from ..runtime.slots import serves
+from ..runtime.tuned import tuning_state
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, algorithms_of, find
 from ..selection.select import Choice, SelectionKey, registered_limit, select
 from ..selection.tuning_file import Candidate
@@ -149,8 +150,8 @@ def explain(
     check_root(root, channel.size)
     dtype, operation = np.dtype(dtype), resolve(op) if PRIMITIVES[primitive].reduces else None
     commutative = operation is None or operation.commutative
-    same = native_is_same(channel, primitive, nbytes, dtype, operation)
-    registered, tuned = can_share(channel, primitive, operation), channel.tuned
+    same = native.native_is_same(channel.facts, channel.nonblocking, primitive, nbytes, dtype, operation)
+    registered, tuned = can_use_registered(channel, primitive, operation), channel.tuned
     in_slots = serves(channel, primitive, dtype, operation)
     key = SelectionKey(primitive, nbytes, commutative, same, registered=registered, slots=in_slots)
     choice = select(algorithm, key, channel.facts, channel.choices, tuned)

@@ -13,13 +13,17 @@ from mpi4py import MPI
 from .. import core
 from ..arguments.mpi_arguments import read as read_method
 from ..runtime.attach import attach, channels, check_communicator, is_new
-from ..runtime.dispatch import Call, Prepared, Reader, prepare
+from ..runtime.calls import Call, Prepared, Reader
+from ..runtime.dispatch import prepare
+from ..runtime.front import NUMBERS
 from ..runtime.garbage import collect_later, free_dropped
 from ..runtime.interruptions import interruptions_delayed
-from ..runtime.progress import InFlight, MachineTask, asleep, tasks
+from ..runtime.plans import remember
+from ..runtime.progress import InFlight, tasks
+from ..runtime.progress_thread import asleep
 from ..runtime.recording import recorder
 from ..runtime.recording.phases import recorded_wait
-from ..runtime.slots import NUMBERS
+from ..runtime.task import CoreTask
 from .watched import watch_request
 
 
@@ -169,7 +173,7 @@ class Persistent(Request):
         prepared.open()
         self._fixed = fixed = prepared.executable()
         if prepared.is_one_run and isinstance(fixed, core.Run):
-            task: InFlight = MachineTask(fixed, prepared, tasks, asleep, None, None, None)
+            task: InFlight = CoreTask(fixed, prepared, tasks, asleep, None, None, None)
         else:
             task = prepared.task(lambda: prepared.body(lambda: fixed))
         super().__init__(task, prepared.buffers.result)
@@ -244,7 +248,7 @@ def start(
             return Request(task, task.result)
     call = Call(primitive, comm, sendbuf, recvbuf, op, root, algorithm, recvcounts, read, "nonblocking")
     prepared = prepare(call, channel)
-    prepared.remember(call)
+    remember(prepared, call)
     task = prepared.in_flight()
     task.begin()
     return Request(task, prepared.buffers.result)

@@ -18,7 +18,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..base.errors import WrongDatatype
-from ..compiler.blocks import Extents, side_by_side
+from ..compiler.program_key import Extents, side_by_side
 from ..schedule.registry import NATIVE
 from . import device_copies
 from .arrays import Action, Array, as_array, check_writeable, copying, finishing

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.blocks import Extents, side_by_side
+from ..compiler.program_key import Extents, side_by_side
 from ..schedule.registry import Primitive
 from .arrays import (
     IN_PLACE,

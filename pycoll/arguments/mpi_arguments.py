@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ..compiler.blocks import Extents
+from ..compiler.program_key import Extents
 from ..schedule.registry import Primitive
 from .arrays import IN_PLACE, as_array
 from .buffer_spec import BufferView, NeedsNativeMPI, is_unreadable, parse, read_view, read_view_w, spans

@@ -17,7 +17,8 @@ import pycoll
 from pycoll.base.command_line import Parser, printed_once, say_written
 from pycoll.base.files import write_json
 from pycoll.base.progress_bar import progress_bar
-from pycoll.runtime.attach import attach, tuning_state
+from pycoll.runtime.attach import attach
+from pycoll.runtime.tuned import tuning_state
 from pycoll.schedule.registry import NATIVE, algorithms_of
 from pycoll.selection.tuning_file import SHARED_MEMORY, Candidate
 from pycoll.tune.benchmark_case import MEASURED, Case

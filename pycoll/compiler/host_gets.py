@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ..schedule.moves import Block, Recv, Reduce, Round, Send
-from .blocks import ProgramKey, key_of, layout, longest_message
+from .layout import layout
 from .lower import Compiler, SegmentedMessage, applied
 from .program import (
     EMPTY,
@@ -33,7 +33,8 @@ from .program import (
     Wait,
     peer_buffer,
 )
-from .shared import SharedProgram
+from .program_key import ProgramKey, key_of, longest_message
+from .registered import RegisteredProgram
 
 Moves = list[Send | Recv | Reduce]
 _Offers = dict[tuple[int, int], list[dict[Block, Region]]]  # by sender and receiver, in order: the regions of blocks
@@ -44,7 +45,7 @@ class _Unreadable(Exception):
 
 
 @lru_cache(maxsize=512)
-def host_gets(key: ProgramKey, hosts: tuple[int, ...], mean: bool = False) -> SharedProgram | None:
+def host_gets(key: ProgramKey, hosts: tuple[int, ...], mean: bool = False) -> RegisteredProgram | None:
     """Return the program of one rank, or None on all ranks of its host if there is none.
 
     Ranks of other hosts may use messages only.  With `mean`, it divides by the number of ranks.
@@ -67,7 +68,7 @@ def host_gets(key: ProgramKey, hosts: tuple[int, ...], mean: bool = False) -> Sh
     }
     if mean:
         program.steps.extend(Divide(region) for region in layout(key).wanted.values() if region.size)
-    return SharedProgram(program, Program([], [], 0), tuple(sorted(read))) if read else None
+    return RegisteredProgram(program, Program([], [], 0), tuple(sorted(read))) if read else None
 
 
 def _compile(key: ProgramKey, rank: int, here: list[int], offers: _Offers, offered: _Offers) -> Program:

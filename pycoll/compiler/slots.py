@@ -3,7 +3,7 @@
 Such a program has no messages.  Each rank copies a piece of its input to its slot, unless no other rank reads it, and
 posts READY.  Then each rank computes what it wants from the slots of the others, in the order of combination of the
 algorithm.  If a long vector is wanted by several ranks, each rank combines a share of the piece, puts the result beside
-its slot, and posts DONE; the others copy it.  `pycoll.core.machine` runs these programs.
+its slot, and posts DONE; the others copy it.  `pycoll.core.slots` runs these programs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ..primitives.direct import results_of
 from ..schedule.moves import Block
 from ..schedule.symbols import Expression, Leaf
-from .blocks import ProgramKey, layout
+from .layout import layout
 from .program import (
     DONE,
     INPUT,
@@ -33,6 +33,7 @@ from .program import (
     Step,
     peer_buffer,
 )
+from .program_key import ProgramKey
 from .storage import ALIGNMENT
 
 SHORT, MEDIUM, LONG = range(3)

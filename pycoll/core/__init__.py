@@ -12,11 +12,12 @@ problem = ""
 try:
     from .front import Front, set_constants, uses_of
     from .in_flight import Mover, RunInFlight, forget_in_flight
-    from .machine import AREA_SIZE, Program, Slots, Steps, has_loop
     from .messages import FLOATING_POINT_ERRORS, Code, Mailboxes, Run, copied, mailboxes_size
     from .objects import BEGUN, ObjectCollectives, ObjectMessages, ObjectSlots
     from .pairs import Pairs, has_pairs
-    from .positions import Areas, Positions
+    from .peer_addresses import Areas, PeerAddresses
+    from .slots import AREA_SIZE, SlotProgram, Slots
+    from .steps import Steps, has_loop
 except ImportError as error:
     problem = f"it was not compiled when pycoll was installed, which takes a C compiler ({error})"
     RunInFlight, Mover, forget_in_flight = NoRunInFlight, NoMover, none_in_flight  # type: ignore[assignment,misc]
@@ -37,10 +38,10 @@ __all__ = [
     "ObjectMessages",
     "ObjectSlots",
     "Pairs",
-    "Positions",
-    "Program",
+    "PeerAddresses",
     "Run",
     "RunInFlight",
+    "SlotProgram",
     "Slots",
     "Steps",
     "copied",

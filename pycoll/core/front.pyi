@@ -5,7 +5,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..schedule.registry import Primitive
-from .machine import Slots
+from .slots import Slots
 
 def uses_of(primitive: Primitive) -> int: ...
 def set_constants(in_place: object, known: Sequence[tuple[MPI.Datatype, np.dtype]]) -> None: ...
@@ -69,5 +69,6 @@ class Front:
         sent: int,
         received: int,
         prepared: Any,
+        find_runner: Any,
         allocates: np.ndarray | None,
     ) -> None: ...

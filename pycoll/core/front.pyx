@@ -21,8 +21,8 @@ from cpython.object cimport PyObject
 from libc.string cimport memcmp
 
 from .in_flight cimport RunInFlight
-from .machine cimport Program, Slots
 from .messages cimport Run
+from .slots cimport SlotProgram, Slots
 
 from .missing import MISSED
 
@@ -128,7 +128,7 @@ cdef inline int canonical(int type_num) noexcept:
 cdef class Plan:
     """What calls of one kind have in common.
 
-    A program runs in the slots, a run on the machine; `quick` is a function of the addresses of the buffers and the
+    A program runs in the slots, a run on mailboxes or messages; `quick` is a function of the addresses of the buffers and the
     buffers.  Without any of them, the call is left to MPI.
     """
 
@@ -138,10 +138,10 @@ cdef class Plan:
     cdef Buffer send, recv
     cdef bytes counts
     cdef object prepared  # a call of this kind, without buffers
-    cdef Program program
+    cdef SlotProgram program
     cdef Run run
     cdef object quick
-    cdef bint is_in_flight  # it is a nonblocking call that the machine runs
+    cdef bint is_in_flight  # it is a nonblocking call that is one run
     cdef list idle  # runs of collectives in flight that are complete
     cdef object shape, dtype  # of a receive buffer that is allocated; or None
     cdef tuple given  # shape and dtype of the send buffer then
@@ -289,12 +289,13 @@ cdef class Front:
 
     def remember(
         self, int primitive, int kind, algorithm, sendbuf, recvbuf, op, root, recvcounts, size_t sent, size_t received,
-        prepared, allocates
+        prepared, find_runner, allocates
     ):
         """Keep a plan for calls like this one; do nothing if there is one, or if the front cannot read them.
 
         `kind` is METHOD, LATER_METHOD, FUNCTION or LATER_FUNCTION.  `sent` and `received` are the addresses where the
-        uncached path found the buffers.  `prepared` is the call; see `Prepared.runner` for what runs others like it.
+        uncached path found the buffers.  `prepared` is the call, and `find_runner` finds what runs
+        others like it: see `pycoll.runtime.plans.runner`.
         `allocates` is the array that the call has allocated as its receive buffer, or None.
         """
         cdef Plan plan = Plan()
@@ -311,7 +312,7 @@ cdef class Front:
         key = self.key(primitive + kind * <int>len(self.uses), algorithm, &plan.send, &plan.recv, op, number, plan.given)
         if key in self.plans:
             return
-        runner = prepared.runner(op, kind < FUNCTION and is_known(&plan.send) and is_known(&plan.recv))
+        runner = find_runner(kind < FUNCTION and is_known(&plan.send) and is_known(&plan.recv))
         if runner is None or ((kind == LATER_METHOD or kind == LATER_FUNCTION) and type(runner) is not str):
             return
         for here, found in ((<size_t>plan.send.address, sent), (<size_t>plan.recv.address, received)):
@@ -320,11 +321,11 @@ cdef class Front:
         plan.algorithm, plan.root, plan.op, plan.prepared = algorithm, number, op, prepared.anywhere
         plan.kept = datatypes_of(sendbuf), datatypes_of(recvbuf)
         plan.counts = (<char *>self.counts)[: self.counted * sizeof(long long)]
-        if type(runner) is Program:
+        if type(runner) is SlotProgram:
             plan.program = runner
         elif type(runner) is Run:
             plan.run = runner
-        elif runner == "machine":
+        elif runner == "core":
             plan.is_in_flight, plan.idle = True, []
         elif runner != "native":
             plan.quick = runner

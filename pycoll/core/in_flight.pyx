@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Collectives in flight that are one run of the machine: the part of `pycoll.runtime.progress.MachineTask` in C.
+"""Collectives in flight that are one run: the part of `pycoll.runtime.task.CoreTask` in C.
 
 They are in a table, so that any thread can move them on without the lock of the interpreter.
 """
@@ -171,7 +171,7 @@ cdef class RunInFlight:
     ----------
     run : Run
         The run, bound to its buffers.
-    prepared : pycoll.runtime.dispatch.Prepared
+    prepared : pycoll.runtime.calls.Prepared
         The call.
     tasks : list
         The collectives in flight in this process.

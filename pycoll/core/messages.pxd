@@ -1,8 +1,9 @@
 cimport numpy as np
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from .positions cimport Positions
-from .machine cimport Arithmetic, Step, Steps, Waiting, counter
+from .peer_addresses cimport PeerAddresses
+from .steps cimport Arithmetic, Step, Steps
+from .waiting cimport Waiting, counter
 
 cdef extern from "mailboxes.h" nogil:
     ctypedef int lock
@@ -106,7 +107,7 @@ cdef class Run:
     cdef int errors  # in floating-point arithmetic
     cdef bint aligned  # the buffers of this rank are
     cdef object scratch
-    cdef Positions positions
+    cdef PeerAddresses peer_addresses
     cdef public uint32_t tag  # of its messages, the next time that it begins
     cdef object context  # in which Python computes; None for that of the thread
     cdef object count  # called with the sizes of the messages that it sends

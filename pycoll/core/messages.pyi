@@ -4,9 +4,9 @@ from typing import Any
 import numpy as np
 
 from ..compiler.program import Message, Program
-from .machine import Waiting
 from .pairs import Pairs
-from .positions import Positions
+from .peer_addresses import PeerAddresses
+from .waiting import Waiting
 
 FLOATING_POINT_ERRORS: dict[str, int]
 
@@ -57,7 +57,7 @@ class Run:
         scratch: Any,
         scratch_address: int,
         tag: int,
-        positions: Positions | None = None,
+        peer_addresses: PeerAddresses | None = None,
     ) -> None: ...
     def count_messages(self, count: Callable[[int], object]) -> None: ...
     def open_messages(self) -> list[Message]: ...

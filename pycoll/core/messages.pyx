@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The machine for programs with messages: runs them on buffers in host memory.
+"""Programs with messages, run on buffers in host memory.
 
 A run is a program, the addresses of the buffers of one call, and how far it is.  `Run.advance` continues until it would
 have to wait, so blocking, nonblocking and persistent collectives are one thing.
@@ -17,9 +17,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove
 
-from .machine cimport (
-    APPLY, COPY, DIVIDE, FIND, NAP, SCRATCH, SKIP, SPREAD, START, WAIT, Arithmetic, Step, Steps, Waiting, counter
-)
+from .steps cimport APPLY, COPY, DIVIDE, FIND, SCRATCH, SKIP, START, WAIT, Arithmetic, Step, Steps
+from .waiting cimport NAP, SPREAD, Waiting, counter
 
 np.import_array()
 
@@ -102,7 +101,7 @@ def copied(int process, size_t address):
 
 
 cdef class Code(Arithmetic):
-    """A program of `pycoll.compiler.program`, as the machine reads it.
+    """A program of `pycoll.compiler.program`, in the form that runs read.
 
     Parameters
     ----------
@@ -475,17 +474,17 @@ cdef class Run:
         The address of this memory.
     tag : int
         The tag of its messages.
-    positions : Positions, optional
+    peer_addresses : PeerAddresses, optional
         Where the buffers of other ranks are, if the program accesses them.
     """
 
     def __cinit__(
-        self, Mailboxes mailboxes, Code code, scratch, size_t scratch_address, uint32_t tag, Positions positions=None
+        self, Mailboxes mailboxes, Code code, scratch, size_t scratch_address, uint32_t tag, PeerAddresses peer_addresses=None
     ):
-        self.mailboxes, self.code, self.scratch, self.tag, self.positions = mailboxes, code, scratch, tag, positions
+        self.mailboxes, self.code, self.scratch, self.tag, self.peer_addresses = mailboxes, code, scratch, tag, peer_addresses
         self.at = self.length = code.steps.length
         self.pending = <Pending *>PyMem_Calloc(max(1, code.count), sizeof(Pending))
-        peers = 2 * positions.areas.size if positions is not None else 0
+        peers = 2 * peer_addresses.areas.size if peer_addresses is not None else 0
         self.bases = <char **>PyMem_Calloc(max(code.buffers, SCRATCH + 1 + peers), sizeof(char *))
         if self.pending == NULL or self.bases == NULL:
             raise MemoryError
@@ -528,8 +527,8 @@ cdef class Run:
         for i in range(self.code.count):
             self.pending[i].state, self.pending[i].acknowledges = IDLE, False
         self.at, self.errors, self.error, self.in_python = 0, 0, None, not self.aligned
-        if self.positions is not None:
-            self.positions.write(self.bases[SCRATCH], self.bases[0], self.bases[1])
+        if self.peer_addresses is not None:
+            self.peer_addresses.write(self.bases[SCRATCH], self.bases[0], self.bases[1])
 
     def count_messages(self, count):
         """From now on, call `count` with the size of each message that it sends."""
@@ -672,7 +671,7 @@ cdef class Run:
     cdef bint find_peers(self) noexcept nogil:
         """Find the buffers of the other ranks of the host; return False if they are not registered."""
         cdef int i
-        if not self.positions.find(self.bases[SCRATCH], &self.bases[SCRATCH + 1]):
+        if not self.peer_addresses.find(self.bases[SCRATCH], &self.bases[SCRATCH + 1]):
             return False
         for i in range(SCRATCH + 1, self.code.buffers):
             if <size_t>self.bases[i] % self.code.alignment != 0:

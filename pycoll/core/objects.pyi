@@ -1,6 +1,6 @@
 from typing import Any
 
-from .machine import Slots
+from .slots import Slots
 
 BEGUN: object
 

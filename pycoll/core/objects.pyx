@@ -13,7 +13,7 @@ from cpython.number cimport PyNumber_Add
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from .machine cimport LEFT, MEDIUM, READY, Slots
+from .slots cimport LEFT, MEDIUM, READY, Slots
 from .values cimport Seen, decoded, encoded
 
 from operator import index

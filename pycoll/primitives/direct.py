@@ -1,7 +1,7 @@
 """Direct schedules: every block goes straight from the ranks that have it to the ranks that need it.
 
 Ranks of one host run them on registered buffers, whichever algorithm was chosen.  `direct` returns the direct schedule
-of an algorithm.  It combines in the same order, so it gives the same bits.  `pycoll.compiler.shared` makes programs
+of an algorithm.  It combines in the same order, so it gives the same bits.  `pycoll.compiler.registered` makes programs
 without messages from it.  On command lines, its name is that of the algorithm with a suffix: ``ring@registered``.
 """
 

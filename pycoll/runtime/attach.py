@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-import zlib
 from dataclasses import replace
 from functools import cache, partial
 
-import numpy as np
 from mpi4py import MPI
 
 from .. import core
-from ..arguments.device_arrays import gpu_possible
-from ..base import hooks, settings
+from ..base import hooks
 from ..base.command_line import runs_alone
-from ..base.errors import CollectiveTimeout, CommunicatorLimit, MismatchError, WrongCommunicator
-from ..base.numbers import ranks_named
-from ..base.user_warnings import warn
-from ..base.version import __version__
-from ..schedule.registry import own_algorithms, own_digest
-from ..selection import tuning_file
-from ..selection.choices import Choices, unknown_variables
+from ..base.errors import CollectiveTimeout, CommunicatorLimit, WrongCommunicator
+from ..selection.choices import Choices
 from ..selection.select import CommFacts
-from . import native
 from .channel import Channel
+from .facts import facts_of, warn_once
 from .failures import failures_named
+from .front import new_front
 from .garbage import free_dropped
-from .host import open_core, why_unusable
 from .interruptions import interruptions_delayed
+from .missing import missing
 from .objects import objects_of
+from .open_core import open_core
 from .progress import drain, tasks, until
 from .recording.steps import identity, ranks_in
-from .slots import new_front
+from .tuned import fitting
 
 # Channels by the handle of the communicator of the caller.  MPI may reuse a handle after the communicator is freed, so
 # each channel is also an attribute of that communicator; deletion of the attribute removes the channel.
@@ -81,10 +74,10 @@ def attach(comm: MPI.Intracomm | None = None) -> Channel:
     with interruptions_delayed(), failures_named(comm, what):
         try:
             private, request = MPI.Intracomm(comm).Idup()  # not Dup, so that collectives in flight progress meanwhile
-            until(request.Test, what, partial(_missing, comm, "made this call"))
+            until(request.Test, what, partial(missing, comm, "made this call"))
         except MPI.Exception as error:
             raise explained(error) from error
-        return _register(comm, private, _facts(private), _chosen.get(comm.handle))
+        return _register(comm, private, facts_of(private), _chosen.get(comm.handle))
 
 
 def is_new(comm: object) -> bool:
@@ -132,7 +125,7 @@ def wait_for_ranks(comm: MPI.Intracomm, what: str, group: MPI.Group | None = Non
 
 
 def _meet(private: MPI.Intracomm, what: str, group: MPI.Group | None) -> None:
-    state = partial(_missing, private if group is None else group, "called it")
+    state = partial(missing, private if group is None else group, "called it")
     if group is None:
         until(private.Ibarrier().Test, what, state)
     elif group.rank != MPI.UNDEFINED:  # a dissemination barrier
@@ -154,31 +147,6 @@ def check_communicator(comm: object) -> None:
         raise WrongCommunicator("comm is MPI.COMM_NULL: it has been freed, or this rank is not in it")
     if not isinstance(comm, MPI.Intracomm):
         raise TypeError(f"comm must be an intracommunicator, not {comm!r}")
-
-
-def _missing(ranks: MPI.Intracomm | MPI.Group, what: str) -> str:
-    """Why a call that all ranks must make has not returned, in words."""
-    absent = [] if isinstance(ranks, MPI.Group) else _absent(ranks)
-    if not absent:
-        return f"rank {ranks.rank} waits, because at least one of the {ranks.size} ranks has not {what}"
-    who = f"rank {absent[0]} has" if len(absent) == 1 else f"ranks {', '.join(map(str, absent))} have"
-    return f"rank {ranks.rank} of {ranks.size} waits, because {who} not {what}, or did so only after rank {ranks.rank}"
-
-
-def _absent(comm: MPI.Intracomm) -> list[int]:
-    """The ranks that have not given up waiting, like this one, after a timeout; the communicator is unusable anyway."""
-    here, sent = np.zeros(comm.size, np.uint8), np.ones(comm.size, np.uint8)
-    ones = [1] * comm.size  # with counts, messages are not sent through other ranks
-    request = MPI.Intracomm(comm).Ialltoallv([sent, ones], [here, ones])
-    _asked.append((request, here, sent))
-    deadline = time.monotonic() + min(settings.TIMEOUT or 0.0, _GRACE)
-    while not request.Test() and time.monotonic() < deadline:
-        os.sched_yield()
-    return np.flatnonzero(here == 0).tolist()
-
-
-_GRACE = 1.0  # seconds by which other ranks may time out later
-_asked: list[object] = []  # MPI may still write to their memory
 
 
 def explained(error: MPI.Exception) -> Exception:
@@ -240,7 +208,7 @@ def _register(comm: MPI.Intracomm, private: MPI.Intracomm, facts: CommFacts, cho
 
 @cache
 def _warn_if_alone() -> None:
-    _warn(runs_alone(MPI.COMM_WORLD.size))
+    warn_once(runs_alone(MPI.COMM_WORLD.size))
 
 
 @cache
@@ -287,114 +255,3 @@ def _forget_plans() -> None:
 
 
 hooks.epoch_began.append(_forget_plans)
-
-
-def _facts(private: MPI.Intracomm) -> CommFacts:
-    """The host of each rank, and other facts that the ranks must know about each other.
-
-    Hosts are compared by processor name, because Split_type would block the progress of collectives in flight.
-    """
-    name = MPI.Get_processor_name().encode()
-    file, unusable = usable_tuning_file()
-    may_be_native = settings.NATIVE and MPI.Query_thread() == MPI.THREAD_MULTIPLE
-    digest = file.digest if file else 0
-    on_gpu = gpu_possible()
-    mine = np.array(
-        [
-            zlib.crc32(name) << 31 ^ zlib.crc32(name[::-1]),  # 63 bits
-            digest,
-            on_gpu,
-            may_be_native,
-            on_gpu and _cuda_aware(),
-            os.cpu_count() or 1,
-            own_digest(),
-            not why_unusable(),
-            zlib.crc32(__version__.encode()),
-        ]
-    )
-    table = np.empty((private.size, len(mine)), np.int64)
-    exchange = private.Iallgather(mine, table)
-    until(exchange.Test, "the first call of pycoll on this communicator", partial(_missing, private, "taken part"))
-    if problem := _difference(private, table[:, 8], table[:, 6]):
-        private.Free()
-        raise MismatchError(problem)
-    numbers: dict[int, int] = {}
-    hosts = tuple(numbers.setdefault(name, len(numbers)) for name in table[:, 0].tolist())
-    facts = CommFacts(
-        hosts,
-        one_tuning_file=bool((table[:, 1] == table[0, 1]).all()),
-        host_memory=not table[:, 2].any(),
-        library=native.library(),
-        direct=bool(table[:, 4].all()),
-        machine=bool(table[:, 7].all()),
-        native=bool(table[:, 3].all()),
-        cores=int(table[:, 5].min()),
-    )
-    _warn(unknown_variables())
-    _warn(unusable)  # after the exchange, since the caller may turn warnings into errors
-    if not facts.one_tuning_file:
-        _warn("the ranks have different tuning files, so none is used")
-    return facts
-
-
-def _difference(private: MPI.Intracomm, versions: np.ndarray, algorithms: np.ndarray) -> str:
-    """How ranks differ in the version of pycoll, or in algorithms of their own, in words; empty if they do not."""
-    if differing := np.flatnonzero(versions != versions[0]).tolist():
-        return (
-            f"{ranks_named(differing)} of {private.size} use another version of pycoll than rank 0; "
-            f"rank {private.rank} uses {__version__}: install the same version for all ranks"
-        )
-    if differing := np.flatnonzero(algorithms != algorithms[0]).tolist():
-        own = ", ".join(map(str, own_algorithms())) or "none"
-        return (
-            f"{ranks_named(differing)} of {private.size} registered algorithms outside of pycoll which differ from "
-            f"those of rank 0; rank {private.rank} has {own}: import the same files on all ranks before the first call"
-        )
-    return ""
-
-
-def _cuda_aware() -> bool:
-    from .gpu import cuda_aware  # imported only with CuPy
-
-    return bool(cuda_aware.support().aware)
-
-
-@cache
-def usable_tuning_file() -> tuple[tuning_file.TuningFile | None, str]:
-    """The tuning file if there is a usable one, and a warning if the file cannot be used."""
-    path = tuning_file.path_in_use()
-    if path is None:
-        return None, ""
-    try:
-        file = tuning_file.read(path)
-        if native.library() not in file.libraries():
-            raise tuning_file.InvalidTuningFile(
-                f"it was measured with {', '.join(file.libraries())}; this is {native.library()}"
-            )
-        return file, ""
-    except tuning_file.InvalidTuningFile as error:
-        return None, f"the tuning file {path} is not used: {error}"
-
-
-def fitting(facts: CommFacts) -> tuning_file.Tuned | None:
-    """The measurement that fits a communicator, or None."""
-    file = usable_tuning_file()[0] if facts.one_tuning_file else None
-    return file.fitting(native.library(), facts.size, facts.host_count) if file else None
-
-
-def tuning_state(channel: Channel) -> str:
-    """Whether a tuning file is in use, in words."""
-    tuned, facts = channel.tuned, channel.facts
-    if tuned:
-        return f"{tuned.path}, measured {tuned.environment.get('date', 'at an unknown time')}"
-    if not facts.one_tuning_file:
-        return "none, the ranks have different files"
-    if file := usable_tuning_file()[0]:
-        return f"none, {file.path} has no measurement of {facts.size} ranks on {facts.host_count} hosts"
-    return "none"
-
-
-@cache
-def _warn(text: str) -> None:
-    if text and MPI.COMM_WORLD.rank == 0:
-        warn(text)

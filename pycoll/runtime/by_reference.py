@@ -10,8 +10,10 @@ from mpi4py import MPI
 
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.ops import Operation, bound_division, real_dtype
-from ..compiler.blocks import ProgramKey, layout, rounds_of
+from ..compiler.layout import layout
 from ..compiler.program import EMPTY, RECV, Message, Program, Step, Wait
+from ..compiler.program_key import ProgramKey
+from ..compiler.programs import rounds_of
 from ..schedule.moves import Recv, Reduce, Round, Send
 from .executable import Executable, PythonSteps
 from .reference import run

@@ -24,7 +24,7 @@ from ..compiler.program import BLOCKING, Program, is_native
 from ..selection.choices import Choices
 from ..selection.select import CommFacts
 from ..selection.tuning_file import Tuned
-from . import machine
+from . import core_runs
 from .bind import bind, lowered
 from .executable import Executable
 from .failures import has_ended, rank_failed
@@ -76,7 +76,7 @@ class Channel:
     @property
     def registers(self) -> bool:
         """Whether calls look for registered buffers; the same on all ranks."""
-        if not (self.facts.machine and self.facts.host_memory):
+        if not (self.facts.core and self.facts.host_memory):
             return False
         return self.registered.live > 0 if self.facts.host_count > 1 else bool(self.registered.areas)
 
@@ -114,19 +114,19 @@ class Channel:
         addresses: tuple[int, int],
         operation: Operation | None,
         tag: int = BLOCKING,
-        positions: core.Positions | None = None,
+        peer_addresses: core.PeerAddresses | None = None,
     ) -> Executable:
         """Bind a `lowered` program to buffers like these at the given addresses.
 
-        `positions` tell where the registered buffers of other ranks are.
+        `peer_addresses` tell where the registered buffers of other ranks are.
         """
         memory = buffers.memory
         scratch = self.scratch(memory, program.scratch, tag)
         if memory is not HOST or is_native(program) or self.mailboxes is None:
             return bind(self.comm, program, buffers, addresses, operation, scratch, tag)
-        code = machine.code_of(program, buffers.dtype, operation, self.size)
-        run = machine.bind(self.mailboxes, code, addresses, scratch, tag, positions)
-        return machine.Traced(self.comm, run, buffers.mean_size(self.size)) if recorder.current else run
+        code = core_runs.code_of(program, buffers.dtype, operation, self.size)
+        run = core_runs.bind(self.mailboxes, code, addresses, scratch, tag, peer_addresses)
+        return core_runs.Traced(self.comm, run, buffers.mean_size(self.size)) if recorder.current else run
 
     def scratch(self, memory: Memory, nbytes: int, tag: int) -> Any:
         """Scratch memory: of blocking calls, which run one at a time, always the same."""

@@ -12,7 +12,8 @@ import numpy as np
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.ops import Operation
 from ..base.errors import MismatchError
-from ..compiler.blocks import Extents, ProgramKey, compiled, side_by_side
+from ..compiler.program_key import Extents, ProgramKey, side_by_side
+from ..compiler.programs import compiled
 from ..schedule.registry import find
 from .executable import Executable
 

@@ -19,9 +19,11 @@ from mpi4py import MPI
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.memory import address, is_host
 from ..arguments.ops import Operation
-from ..compiler.blocks import Extents, ProgramKey
+from ..base import settings
 from ..compiler.program import Collective, Program, Step, Wait
+from ..compiler.program_key import Extents, ProgramKey
 from ..schedule.registry import PRIMITIVES
+from ..selection.select import CommFacts
 from .executable import Begun
 
 _SAME_ARITHMETIC = frozenset("ilqILQfd")
@@ -61,6 +63,26 @@ def same_arithmetic(dtype: np.dtype, operation: Operation) -> bool:
     """
     nan = dtype.kind == "f" and operation.name in ("MIN", "MAX")
     return operation.predefined and dtype.char in _SAME_ARITHMETIC and dtype.isnative and not nan
+
+
+def native_is_same(
+    facts: CommFacts, nonblocking: bool, primitive: str, nbytes: int, dtype: np.dtype, op: Operation | None
+) -> bool:
+    """Whether the native collective may replace an algorithm of pycoll; the same on all ranks.
+
+    It may not if it would give other results, or if a rank may have buffers in GPU memory.  It may not for more bytes
+    than some libraries can count.  If other threads cannot call MPI at the same time, it may not on communicators with
+    nonblocking collectives of pycoll.
+    """
+    goes_on = facts.native or not nonblocking
+    return suits_mpi(primitive, nbytes, facts.size, dtype, op) and facts.host_memory and goes_on
+
+
+def suits_mpi(primitive: str, nbytes: int, size: int, dtype: np.dtype, op: Operation | None) -> bool:
+    """Whether the native collective gives the same results, and can count these bytes; the same on all ranks."""
+    alike = op is None or same_arithmetic(dtype, op)
+    small = PRIMITIVES[primitive].varies or nbytes * size < 1 << 31
+    return alike and small and not (settings.TIMEOUT or settings.CHECK)
 
 
 def check(buffers: CheckedBuffers, operation: Operation | None) -> None:

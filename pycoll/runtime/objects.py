@@ -23,11 +23,12 @@ from ..base.errors import RemoteError, WrongCommunicator
 from ..base.parcels import LONG_ARRAY, Parcel, array_of, failed, one_for_each, packed, segment_sizes, unpacked
 from ..compiler.program import BLOCKING
 from ..schedule.registry import NATIVE, find
+from .calls import Call
 from .channel import Channel
-from .dispatch import Call, check_root, run
+from .dispatch import check_root, run
+from .front import NUMBERS
 from .interruptions import interruptions_delayed
 from .progress import until
-from .slots import NUMBERS
 
 if TYPE_CHECKING:
     from ..schedule.symbols import Expression
@@ -388,7 +389,7 @@ def _evaluated(order: Expression, values: list[Any], combine: Callable[[Any, Any
 def objects_of(comm: MPI.Intracomm, channel: Channel) -> core.ObjectCollectives | Objects:
     """The collectives of objects on a communicator."""
     others = Objects(comm, channel)
-    if not channel.facts.machine:
+    if not channel.facts.core:
         return others
     if not (channel.slots and channel.reads_memory):
         return core.ObjectMessages(comm.rank, comm.size, others, channel, NUMBERS)

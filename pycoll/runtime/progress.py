@@ -1,30 +1,22 @@
-"""Tasks: collectives in flight, each of which progresses as soon as the message that it waits for has arrived.
+"""Progress: collectives in flight move on while the program waits for one of them, tests one, or runs another.
 
-They progress while the program is in a call of pycoll: while it waits for one of them, tests one, or runs another
-collective.  Otherwise a thread in the background moves them on every millisecond, or more often with `progress_thread`;
-it needs MPI_THREAD_MULTIPLE.
+Meanwhile, `pycoll.runtime.progress_thread` moves them on in the background.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import contextvars
 import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
+from collections.abc import Callable, Iterable
 from typing import Protocol
-
-from mpi4py import MPI
 
 from .. import core
 from ..arguments.memory_kinds import HOST, Memory
 from ..base import settings
-from ..base.errors import CollectiveTimeout, GPUError, MismatchError, with_hint
-from ..base.numbers import check_real
+from ..base.errors import CollectiveTimeout, MismatchError, with_hint
 from ..compiler.program import Collective, Message, Program, is_native
 from .executable import Executable, PythonSteps
 from .failures import UNDETECTED
@@ -44,6 +36,10 @@ class Abandoned(Protocol):
 
     def failure_on_host(self, *ranks: int) -> RuntimeError | None:
         """Make the communicator unusable if one of these ranks of this host, or any, has ended; return the error."""
+
+
+NOTHING = PythonSteps(Program([], [], 0), [])
+"""The part of a task before the first."""
 
 
 class InFlight(ABC):
@@ -87,6 +83,10 @@ class InFlight(ABC):
     def advance(self, wait: bool = False) -> bool:
         """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
 
+    def advance_in_background(self) -> None:
+        """The same, in another thread than the one that has begun it."""
+        self.advance()
+
     @abstractmethod
     def end(self) -> None:
         """Note that it is complete."""
@@ -107,7 +107,7 @@ class InFlight(ABC):
         """End with an error, which is raised by the call that waits for the task."""
         error = with_hint(error)
         # a mismatch is raised on all ranks, after the last message
-        if self.executable is not _NOTHING and not isinstance(error, MismatchError):
+        if self.executable is not NOTHING and not isinstance(error, MismatchError):
             error = self.channel.interrupted(self.name, error, self, self.executable)
         self.error = self.error or error
         self.end()
@@ -147,7 +147,7 @@ class InFlight(ABC):
 
     def _wait(self) -> None:
         """Wait until it is complete, while all tasks progress."""
-        with _lock:  # another thread may be advancing it
+        with lock:  # another thread may be advancing it
             self.set_device()
             self.awaited = True
         deadline = self.deadline or (time.monotonic() + settings.TIMEOUT if settings.TIMEOUT else 0.0)
@@ -196,123 +196,6 @@ class InFlight(ABC):
         return f"in round {now + 1} it is waiting {_in_words(waits)}"
 
 
-class Task(InFlight):
-    """A collective in flight: a sequence of parts, each an executable.
-
-    `parts` returns an iterator over them each time that the task begins; it may compute between two parts, with the
-    data received by the previous one.
-    """
-
-    _executable: Executable | None = None
-    _working = False  # between two parts
-    _thread = 0  # that advances it
-
-    def __init__(
-        self,
-        parts: Callable[[], Iterable[Executable]],
-        name: str,
-        channel: Abandoned,
-        memory: Memory = HOST,
-    ) -> None:
-        self.name, self.channel, self.memory = name, channel, memory
-        self._make = parts
-        self._parts: Iterator[Executable] = iter(())
-        self._lock = threading.Lock()  # of the thread that advances it
-
-    @property
-    def executable(self) -> Executable | None:
-        """The part that runs now; None before the beginning and after the end."""
-        return self._executable
-
-    @property
-    def inside(self) -> bool:
-        """Whether it is in the middle of a step, which itself lets the other tasks progress."""
-        return self._lock.locked()
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether it must be advanced in another thread."""
-        return self._thread != threading.get_ident()
-
-    def set_device(self) -> None:
-        """Let this thread advance it from now on."""
-        self._thread = threading.get_ident()
-
-    @interruptions_delayed()
-    def begin(self) -> None:
-        """Start, and run all steps that need no waiting."""
-        self.set_device()
-        self.done, self._context = False, contextvars.copy_context()
-        self._parts, self._executable = iter(self._make()), _NOTHING
-        with _lock:
-            tasks.append(self)
-            _background.mover.others += 1
-            self.advance()
-        for wake in asleep:
-            wake()
-
-    def advance_in_background(self) -> None:
-        """Run all steps that need no waiting, in another thread than the one that has begun it."""
-        self.memory.set_device()
-        self._context.run(self.advance)
-
-    def advance(self, wait: bool = False) -> bool:
-        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
-        if not self._lock.acquire(blocking=wait):
-            return False
-        try:
-            while part := self._executable:
-                if not part.advance(wait):
-                    return False
-                self.error, part.error = self.error or part.error, None
-                self._next_part()
-        except BaseException as error:
-            broken_off = self._working or (self._executable and self._executable.broken_off)
-            if not broken_off and not isinstance(error, MPI.Exception | GPUError):
-                raise  # a signal handler raised it between two steps, and the task can continue
-            self.fail(error)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            self._lock.release()
-        return True
-
-    def _next_part(self) -> None:
-        self._working = True
-        part = next(self._parts, None)
-        if part:
-            part.begin()
-        self._executable = part
-        if part is None:
-            self.end()
-        self._working = False
-
-    def end(self) -> None:
-        """Note that it is complete."""
-        self.done, self.owner = True, None
-        with _lock:
-            if self in tasks:
-                tasks.remove(self)
-                _background.mover.others -= 1
-
-
-class MachineTask(core.RunInFlight, InFlight):
-    """A collective in flight that is one run of the compiled machine."""
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The name in error messages."""
-        return str(self.prepared.name)
-
-    @property
-    def channel(self) -> Abandoned:  # type: ignore[override]
-        """The channel of its communicator."""
-        found: Abandoned = self.prepared.channel
-        return found
-
-    finish_with_others = InFlight.finish
-
-
 def _in_words(messages: list[Message]) -> str:
     """What a rank is waiting for, by the ranks that must act."""
     sends, receives = ({m.peer for m in messages if m.outgoing is outgoing} for outgoing in (True, False))
@@ -325,22 +208,18 @@ def _in_words(messages: list[Message]) -> str:
     return ", ".join(wants)
 
 
-_NOTHING = PythonSteps(Program([], [], 0), [])  # the part before the first
-
-INTERVAL = 20e-6  # seconds between two looks at the tasks in flight, if they are to progress often
-LONGEST = 1e-3  # the same, otherwise
+LONGEST = 1e-3  # seconds between two looks at the tasks in flight in the background, if these need not be often
 BETWEEN_LOOKS = 0.2  # seconds between two looks at the processes of other ranks
-MOST_IDLE = 100  # looks without any task, before this thread sleeps
-
 tasks: list[InFlight] = []
-_lock = threading.RLock()
-background: list[ProgressThread] = []  # at most one
+lock = threading.RLock()
+mover = core.Mover(LONGEST, LONGEST)
+"""Moves runs in flight on without the interpreter lock; `mover.others` counts the other tasks."""
 
 
 def progress() -> None:
     """Advance all tasks in flight by the steps that need no waiting."""
     if tasks:
-        with _lock:
+        with lock:
             for task in list(tasks):
                 if not (task.inside or task.elsewhere):
                     task.advance()
@@ -349,7 +228,7 @@ def progress() -> None:
 
 def _delays() -> contextlib.AbstractContextManager[None]:
     """Delays exceptions of signal handlers if there are tasks that they would break off."""
-    return interruptions_delayed() if _background.mover.others else contextlib.nullcontext()
+    return interruptions_delayed() if mover.others else contextlib.nullcontext()
 
 
 def _look_at_peers() -> None:
@@ -406,129 +285,3 @@ def drain(channel: Abandoned | None) -> None:
             None,
             [task for task in tasks if task.channel is channel],
         )
-
-
-class _Background:
-    """The thread that advances collectives in flight while the threads of the program do something else.
-
-    It begins with the first collective in flight, and sleeps while there are none.  Runs of the machine move on without
-    the lock of the interpreter.
-    """
-
-    def __init__(self) -> None:
-        self.mover = core.Mover(LONGEST, LONGEST)
-        self._thread: threading.Thread | None = None
-        self._awake = threading.Event()
-        self._ended = False
-
-    def wake(self) -> None:
-        """Begin, or go on."""
-        asleep.clear()
-        self._awake.set()
-        if self._thread is None and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-            self._thread = threading.Thread(target=self._run, name="pycoll progress", daemon=True)
-            self._thread.start()
-            atexit.register(self._end)
-
-    def _run(self) -> None:
-        rest, idle = LONGEST, 0
-        before: list[tuple[int, int, int]] = []
-        while not self._ended:
-            positions = _positions_of_others()
-            rest = self.mover.shortest if positions != before or not positions else min(2 * rest, self.mover.longest)
-            before = positions
-            if not self.mover.move(rest if positions else 0):
-                time.sleep(rest)
-            _advance_others()
-            idle = 0 if tasks else idle + 1
-            if idle > MOST_IDLE:
-                self._sleep()
-
-    def _sleep(self) -> None:
-        self._awake.clear()
-        asleep.append(self.wake)
-        if not (tasks or self._ended):
-            self._awake.wait()
-
-    def _end(self) -> None:
-        """End before MPI is finalized."""
-        self._ended = True
-        self.mover.others += 1  # so that it returns
-        self.wake()
-        assert self._thread
-        self._thread.join()
-
-
-def _others() -> list[Task]:
-    """The tasks in flight that are not runs of the machine, and that no thread of the program waits for."""
-    return [task for task in list(tasks) if isinstance(task, Task) and not task.awaited]
-
-
-def _positions_of_others() -> list[tuple[int, int, int]]:
-    return [task.position for task in _others()]
-
-
-def _advance_others() -> None:
-    with _lock:
-        for task in _others():
-            if not (task.done or task.inside):
-                task.advance_in_background()
-
-
-_background = _Background()
-asleep: list[Callable[[], None]] = [_background.wake]  # what wakes the thread, while it sleeps
-
-
-class ProgressThread:
-    """Collectives in flight progress often in the background until `stop`, or the end of its `with` block."""
-
-    def __init__(self, interval: float, longest: float) -> None:
-        self._mover = _background.mover
-        self._mover.shortest, self._mover.longest = interval, longest
-
-    def stop(self) -> None:
-        """Let collectives in flight progress as often as before."""
-        if self in background:
-            background.clear()
-            self._mover.shortest = self._mover.longest = LONGEST
-
-    def __enter__(self) -> ProgressThread:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
-
-
-def progress_thread(interval: float = INTERVAL, longest: float = 1e-3) -> ProgressThread:
-    """Let collectives in flight progress often while the program computes: without this, each millisecond.
-
-    Parameters
-    ----------
-    interval : float, default 20e-6
-        The time between two checks, in seconds.
-    longest : float, default 1e-3
-        The longest time between two checks, in seconds.  It is reached in steps while no message arrives, because the
-        program needs the cores too.
-
-    Returns
-    -------
-    ProgressThread
-        A context manager; its method `stop` ends this.
-
-    Raises
-    ------
-    RuntimeError
-        If MPI was not initialized with MPI_THREAD_MULTIPLE, or if `progress_thread` is in effect already.
-
-    Notes
-    -----
-    Programs in host memory progress in a thread without the lock of the Python interpreter.
-    """
-    check_real("interval", interval)
-    check_real("longest", longest)
-    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise RuntimeError("progress_thread needs MPI_THREAD_MULTIPLE, but MPI was initialized with a lower level")
-    if background:
-        raise RuntimeError("progress_thread: there is one already")
-    background.append(ProgressThread(interval, max(interval, longest)))
-    return background[0]

@@ -17,7 +17,7 @@ from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, count
 
-from ..compiler.blocks import COUNT_BYTES, split
+from ..compiler.layout import COUNT_BYTES, split
 from ..schedule.moves import Block, Blocks, Combine, Copy, Recv, Reduce, Round, Send
 from ..schedule.registry import Algorithm, Hosts, counts_of
 from .network import Link, Network

@@ -19,7 +19,8 @@ from torch._C._distributed_c10d import Work as TorchWork
 
 from pycoll import core
 from pycoll.base.errors import CollectiveInterrupted, CollectiveTimeout
-from pycoll.runtime.progress import INTERVAL, until
+from pycoll.runtime.progress import until
+from pycoll.runtime.progress_thread import INTERVAL
 
 LONGEST = 1e-3  # the longest time between two checks while other threads compute, in seconds
 IDLE = 50e-6  # the longest time if all others wait

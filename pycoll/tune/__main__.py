@@ -21,7 +21,7 @@ from typing import Any
 import pycoll
 from pycoll.arguments.ops import resolve
 from pycoll.base.files import write_json
-from pycoll.compiler.shared import has_shared_programs
+from pycoll.compiler.registered import has_registered_programs
 from pycoll.runtime import native
 from pycoll.runtime.attach import attach
 from pycoll.runtime.slots import serves
@@ -111,7 +111,7 @@ class Tuner:
                 self._tried[primitive, size] = self._in_segments(close, found, size)
             if tried := self._tried[primitive, size]:
                 found = updated(found, self._race(case, [*close, *tried], budget / 2))
-        if self.registering and has_shared_programs(case.shape):
+        if self.registering and has_registered_programs(case.shape):
             registered = Case(self.registering, primitive, size, registered=True)
             if registered.shared:
                 found[REGISTERED] = self._on_registered(case, registered, found, SHARE * budget)

@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("mpi4py")
 
 from pycoll.base import settings
-from pycoll.compiler.blocks import compiled
 from pycoll.compiler.program import SLOTS
+from pycoll.compiler.programs import compiled
 from pycoll.parallel.pipeline import PIECE
 from pycoll.parallel.ps.worker import MOST_LENT
-from pycoll.runtime.progress import INTERVAL
+from pycoll.runtime.progress_thread import INTERVAL
 from pycoll.runtime.recording.recorder import EVENT
 from pycoll.selection.rules import REGISTERED_FROM
 from pycoll.selection.tuning_file import AS_GOOD
@@ -37,7 +37,7 @@ SEGMENT = defaults(settings.DEFAULT_SEGMENTS)
 DEVICE_SEGMENT = defaults(settings.DEFAULT_DEVICE_SEGMENTS)
 PIPELINE = defaults(settings.DEFAULT_PIPELINES)
 ENTRY = size_label(defined("ENTRY_SIZE", "mailboxes.h"))
-YIELDS = f"{defined('PATIENCE', 'machine.pyx') / 1e6:g} ms"
+YIELDS = f"{defined('PATIENCE', 'waiting.pyx') / 1e6:g} ms"
 EVENTS = size_label(settings.EVENTS * EVENT.size)
 STATED = {
     "docs/guide/selection.md": [

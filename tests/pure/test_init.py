@@ -10,7 +10,7 @@ import pycoll
 
 def test_schedules_do_not_load_mpi():
     program = (
-        "import sys, pycoll, pycoll.costs, pycoll.compiler.blocks;"
+        "import sys, pycoll, pycoll.costs, pycoll.compiler.programs;"
         "from pycoll.schedule.proof import prove; from pycoll.schedule.registry import find;"
         "prove(find('allreduce', 'ring'), 4);"
         "pycoll.simulate('allreduce', algorithm='ring', ranks=4, nbytes=8);"

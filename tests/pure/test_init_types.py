@@ -15,7 +15,7 @@ import pycoll
 from pycoll.api.comm_nonblocking import CollectiveMethods
 from pycoll.arguments.ops import _BY_NAME, OpName
 from pycoll.primitives import names
-from pycoll.runtime.slots import METHODS
+from pycoll.runtime.front import METHODS
 
 PROGRAM = Path(__file__).parents[1] / "typed_program.py"
 

@@ -2,7 +2,7 @@
 
 A worker that pushes sends the positions of its vectors.  Until the server answers, the vectors belong to the server: it
 reads the gradient there, and writes its answer to the same place.  So the two ranks exchange only the short messages
-that say "pushed" and "answered"; these order the loads and stores as well, see `pycoll.runtime.sharing`.
+that say "pushed" and "answered"; these order the loads and stores as well, see `pycoll.runtime.registered_calls`.
 
 Vectors that a server cannot see have the position -1.  They are sent as messages.
 """

@@ -11,7 +11,8 @@ from mpi4py import MPI
 import pycoll
 from pycoll.base import hooks
 from pycoll.base.settings import configure
-from pycoll.runtime.attach import attach, fitting
+from pycoll.runtime.attach import attach
+from pycoll.runtime.tuned import fitting
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 from tests.drawn import examples
 from tests.mpi.native import RANK, SIZE, WORLD

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.runtime.attach import attach
-from pycoll.runtime.host import why_unusable
+from pycoll.runtime.open_core import why_unusable
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 from pycoll.selection.rules import REGISTERED_FROM
 from pycoll.selection.tuning_file import SHARED_MEMORY, Candidate, FixedChoice, Point, Tuned

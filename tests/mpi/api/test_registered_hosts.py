@@ -11,7 +11,7 @@ import pycoll
 from pycoll.parallel import SGD, ParameterServer
 from pycoll.runtime import channel, dispatch
 from pycoll.runtime.attach import attach
-from pycoll.runtime.host import why_unusable
+from pycoll.runtime.open_core import why_unusable
 from pycoll.runtime.registered import Registered
 from tests.mpi.native import RANK, SIZE, WORLD
 from tests.quick import quick

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pycoll.runtime import host
+from pycoll.runtime import open_core
 
 
 @pytest.fixture(autouse=True)
 def with_core():
-    if why := host.why_not_shared():
+    if why := open_core.why_not_shared():
         pytest.skip(why)

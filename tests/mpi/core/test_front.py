@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.runtime.attach import attach
-from pycoll.runtime.slots import METHODS
+from pycoll.runtime.front import METHODS
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(SIZE == 1, reason="one rank has no slots")]

@@ -14,7 +14,7 @@ from pycoll import core
 from pycoll.arguments.ops import kernels
 from pycoll.base import settings
 from pycoll.base.errors import TruncatedMessage
-from pycoll.runtime import machine
+from pycoll.runtime import core_runs
 from pycoll.runtime.attach import attach
 from pycoll.schedule.moves import Send
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of, find
@@ -179,7 +179,7 @@ def test_a_signal_while_python_combines(comm, monkeypatch, form):
             signal.raise_signal(signals.pop())
 
     monkeypatch.setitem(kernels, (np.add, np.dtype("f8")), lambda *operands: partial(add, *operands))
-    machine.known_code.cache_clear()
+    core_runs.known_code.cache_clear()
     before, signals = signal.signal(signal.SIGUSR1, handler), []
     values, result = np.full(50, RANK + 1.0), np.zeros(50)
     attach(WORLD)
@@ -196,7 +196,7 @@ def test_a_signal_while_python_combines(comm, monkeypatch, form):
             assert (result == SIZE * (SIZE + 1) / 2).all()
     finally:
         signal.signal(signal.SIGUSR1, before)
-        machine.known_code.cache_clear()
+        core_runs.known_code.cache_clear()
         attach(comm).forget_plans()
     if other:
         other.wait()

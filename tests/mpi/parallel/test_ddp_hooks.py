@@ -11,7 +11,7 @@ from mpi4py import MPI
 import pycoll
 from pycoll.base import settings
 from pycoll.parallel import SGD, Cast, DistributedDataParallel, TopK
-from pycoll.runtime.host import why_unusable
+from pycoll.runtime.open_core import why_unusable
 from tests.mpi.native import RANK, SIZE, WORLD
 
 from .test_ddp import (

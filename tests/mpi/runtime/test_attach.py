@@ -71,7 +71,7 @@ def test_own_algorithms_that_differ(comm, register, others):
 def test_versions_of_pycoll_that_differ(comm, monkeypatch):
     with monkeypatch.context() as other:
         if RANK == SIZE - 1:
-            other.setattr("pycoll.runtime.attach.__version__", "0.0.9")
+            other.setattr("pycoll.runtime.facts.__version__", "0.0.9")
         mine = "0.0.9" if RANK == SIZE - 1 else pycoll.__version__
         complaint = f"rank {SIZE - 1} .* another version of pycoll than rank 0; rank {RANK} uses {mine}: install"
         with pytest.raises(MismatchError, match=complaint):

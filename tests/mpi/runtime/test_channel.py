@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.base.settings import configure
-from pycoll.compiler.blocks import compiled
+from pycoll.compiler.programs import compiled
 from pycoll.runtime.attach import attach, channels
 from tests.mpi.native import RANK, SIZE, WORLD
 

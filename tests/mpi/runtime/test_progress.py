@@ -13,7 +13,8 @@ from pycoll import parallel
 from pycoll.compiler.program import Program
 from pycoll.runtime.attach import attach
 from pycoll.runtime.executable import PythonSteps
-from pycoll.runtime.progress import Task, tasks
+from pycoll.runtime.progress import tasks
+from pycoll.runtime.task import Task
 from tests.mpi.native import RANK, SIZE, WORLD
 
 pytestmark = pytest.mark.mpi

@@ -9,7 +9,7 @@ from mpi4py import MPI
 import pycoll
 import pycoll.torch
 from pycoll.arguments import ops
-from pycoll.runtime import machine
+from pycoll.runtime import core_runs
 
 pytestmark = pytest.mark.mpi
 
@@ -22,10 +22,10 @@ def test_numbers_are_those_of_numpy(monkeypatch, op, dtype):
     given[:2] = np.inf, np.nan
     ours = pycoll.allreduce(given, op=op, algorithm="ring")
     monkeypatch.setattr(ops, "kernels", {})
-    machine.known_code.cache_clear()
+    core_runs.known_code.cache_clear()
     comm = MPI.COMM_WORLD.Dup()
     expected = pycoll.allreduce(given, op=op, algorithm="ring", comm=comm)
     comm.Free()
-    machine.known_code.cache_clear()
+    core_runs.known_code.cache_clear()
     assert ours.view(np.int16)[2:].tolist() == expected.view(np.int16)[2:].tolist()
     assert np.isnan(ours[1].astype(np.float32))

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycoll.compiler.blocks import ProgramKey, compiled
 from pycoll.compiler.device import PIECE, _Bytes, direct, staged
 from pycoll.compiler.program import RECV, SCRATCH, SEND, Apply, CopyBytes, Divide, Finish, Program, Ready, Region, Start
+from pycoll.compiler.program_key import ProgramKey
+from pycoll.compiler.programs import compiled
 from pycoll.schedule.registry import find
 from tests.drawn import examples
 

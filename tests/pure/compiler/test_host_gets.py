@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycoll.compiler.blocks import ProgramKey, compiled
 from pycoll.compiler.host_gets import host_gets
 from pycoll.compiler.program import INPUT, OUTPUT, peer_buffer
+from pycoll.compiler.program_key import ProgramKey
+from pycoll.compiler.programs import compiled
 from pycoll.schedule.registry import algorithms_of, find
 from tests.drawn import examples
 

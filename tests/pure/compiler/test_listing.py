@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from pycoll.compiler.blocks import ProgramKey, compiled
 from pycoll.compiler.listing import listing, slot_listing
 from pycoll.compiler.program import Collective, FindPeers, Finish, Program, Ready, Skip
+from pycoll.compiler.program_key import ProgramKey
+from pycoll.compiler.programs import compiled
 from pycoll.compiler.slots import slot_program
 from pycoll.schedule.registry import NATIVE, PRIMITIVES, algorithms_of, find
 

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycoll.compiler.blocks import ProgramKey, compiled, split
+from pycoll.compiler.layout import split
 from pycoll.compiler.lower import compile_rounds
 from pycoll.compiler.program import RECV, SEND, Layout, Region, Wait
+from pycoll.compiler.program_key import ProgramKey
+from pycoll.compiler.programs import compiled
 from pycoll.schedule.moves import Copy, Recv, Send
 from pycoll.schedule.registry import find
 from tests.drawn import examples

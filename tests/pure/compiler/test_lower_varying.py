@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycoll.compiler.blocks import COUNT_BYTES, ProgramKey, compiled, side_by_side
+from pycoll.compiler.layout import COUNT_BYTES
+from pycoll.compiler.program_key import ProgramKey, side_by_side
+from pycoll.compiler.programs import compiled
 from pycoll.schedule.registry import algorithms_of, find
 from tests.drawn import examples
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycoll.compiler.blocks import ProgramKey, layout, side_by_side, split
+from pycoll.compiler.layout import layout, split
 from pycoll.compiler.program import (
     DONE,
     READY,
@@ -25,6 +25,7 @@ from pycoll.compiler.program import (
     Post,
     peer_of,
 )
+from pycoll.compiler.program_key import ProgramKey, side_by_side
 from pycoll.compiler.slots import slot_program
 from pycoll.schedule.registry import PRIMITIVES, find
 

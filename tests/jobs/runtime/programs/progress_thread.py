@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 import pycoll
 from pycoll.runtime import progress
+from pycoll.runtime import progress_thread as thread_of_progress
 from pycoll.schedule.registry import PRIMITIVES
 from tests.jobs import calls
 from tests.jobs.calls import rank, size, world
@@ -41,7 +42,7 @@ def overlap():
 
 def elsewhere(what):
     request = pycoll.iallreduce(np.ones(1 << 16), algorithm="tree")
-    assert not progress.asleep
+    assert not thread_of_progress.asleep
     world.Barrier() if what == "wait" else sum(range(10_000_000))
     until = time.monotonic() + 30
     while in_flight():
@@ -54,7 +55,7 @@ def without_a_thread_of_the_program():
     for what in ("wait", "compute", "wait"):
         elsewhere(what)
     time.sleep(0.3)  # until the thread sleeps
-    assert progress.asleep
+    assert thread_of_progress.asleep
     elsewhere("compute")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
-from pycoll.runtime.host import why_not_shared
+from pycoll.runtime.open_core import why_not_shared
 from tests.jobs.interruptions import Interrupted, armed
 
 name, count = sys.argv[1], int(sys.argv[2])

@@ -18,8 +18,8 @@ from ..base import settings
 from ..base.errors import CollectiveTimeout
 from . import shared_file
 from .channel import Channel
+from .core_runs import arithmetic_error
 from .failures import TOLERANT
-from .machine import arithmetic_error
 from .progress import progress, tasks, until
 
 NAP = 1_000_000  # nanoseconds that a rank sleeps at a time

@@ -1,4 +1,4 @@
-/* The protocol of pycoll/core/machine.pyx: ranks publish values in slots, and read those of other ranks.
+/* The protocol of pycoll/core/slots.pyx: ranks publish values in slots, and read those of other ranks.
 
    Ranks make turns forever.  The value of a turn is its number.  Numbers wrap around at TURNS, as they do at 2^32 in
    memory.  Turns are of these kinds; the first rank that comes to the middle or the end of TURNS chooses the next one:

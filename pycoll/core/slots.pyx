@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The machine: runs programs on buffers in host memory, through slots of memory that the ranks of a host share.
+"""Slots of memory that the ranks of a host share, and the programs that run collectives through them.
 
 A collective is a sequence of turns.  In each turn, a rank copies a piece of its input to its slot and posts its counter
 READY.  Others wait for this counter, and read the slot: they combine pieces of several slots, or copy them.  A rank
@@ -13,13 +13,14 @@ ahead, so ranks also post those that they do not need now and then.  `tests/pure
 
 cimport cython
 cimport numpy as np
-from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint32_t
-from libc.string cimport memcpy, memmove
+from libc.string cimport memmove
 
-from .pairs cimport Pairs
+from .steps cimport APPLY, AWAIT, COPY, PEERS, POST, RECV, SCRATCH, SEND, Step, Steps
+from .waiting cimport NAP, SPREAD
 
-from ..compiler.program import SLOTS, Apply, Await, CopyBytes, Divide, FindPeers, Post, Skip, Start, Wait
+from ..compiler.program import SLOTS
 
 np.import_array()
 
@@ -27,21 +28,11 @@ cdef extern from "atomics.h" nogil:
     int counter_reached(counter *c, uint32_t value)
     int64_t nanoseconds_now()
     void pause_briefly()
-    int yield_core()
     void counter_set(counter *c, uint32_t value)
     void counter_sleep(counter *c, uint32_t value, long nanoseconds)
 
-cdef extern from "numpy/ufuncobject.h":
-    ctypedef struct PyUFuncObject:
-        int nin, ntypes, nargs
-        Loop *functions
-        void **data
-        char *types
-
 cdef enum:
     HEADER = 1 << 10  # bytes of the counters, which are on cache lines of their own
-    PATIENCE = 100000  # nanoseconds before it, because waking up takes tens of microseconds
-    BESIDE = 100  # waits in which a rank sleeps at once after it had to wait long for its core
     SETTLED = 1 << 30  # turns after which all counters are posted
 
 cdef struct Kind:  # of slots
@@ -60,75 +51,7 @@ AREA_SIZE = area_size
 """Bytes of the area of a rank."""
 
 
-def has_loop(ufunc, dtype):
-    """Whether NumPy has a loop that computes ``ufunc(x, y)`` of two arrays of this dtype, with a result of this dtype."""
-    cdef void *data
-    return dtype.isnative and dtype.num < 24 and find_loop(ufunc, dtype.num, &data) != NULL
-
-
-cdef Loop find_loop(object ufunc, int type_num, void **data) except? NULL:
-    cdef PyUFuncObject *functions = <PyUFuncObject *>ufunc
-    cdef int i
-    if functions.nin != 2 or functions.nargs != 3:
-        return NULL
-    for i in range(functions.ntypes):
-        if functions.types[3 * i] == functions.types[3 * i + 1] == functions.types[3 * i + 2] == type_num:
-            data[0] = functions.data[i] if functions.data != NULL else NULL
-            return functions.functions[i]
-    return NULL
-
-
-cdef class Arithmetic:
-    """What combines and divides: loops for one dtype, which are those of NumPy but for pairs."""
-
-    cdef int find_loops(self, ufunc, dtype, divisor) except -1:
-        self.itemsize = dtype.itemsize
-        if isinstance(ufunc, Pairs):
-            self.pairs = ufunc
-            self.combine, self.combine_data = self.pairs.loop, &self.pairs.layout
-        elif ufunc is not None:
-            self.combine = find_loop(ufunc, dtype.num, &self.combine_data)
-            if self.combine == NULL:
-                raise TypeError(f"NumPy has no loop for {ufunc.__name__} of {dtype}")
-        if divisor is not None:
-            from numpy import true_divide
-            self.divide = find_loop(true_divide, divisor.dtype.num, &self.divide_data)
-            self.real_itemsize = divisor.dtype.itemsize
-            value = divisor.tobytes()
-            memcpy(self.divisor, <char *>value, len(value))
-        return 0
-
-
-cdef class Steps:
-    """The steps of a turn, or of a program with messages."""
-
-    def __cinit__(self, list steps):
-        cdef Step *to
-        self.length = len(steps)
-        self.steps = <Step *>PyMem_Calloc(max(1, self.length), sizeof(Step))
-        if self.steps == NULL:
-            raise MemoryError
-        for i, step in enumerate(steps):
-            to = &self.steps[i]
-            if type(step) is Start or type(step) is Wait:
-                to.kind, to.rank = START if type(step) is Start else WAIT, step.message
-            elif type(step) is FindPeers or type(step) is Skip:
-                to.kind, to.rank = FIND if type(step) is FindPeers else SKIP, step[0]
-            elif type(step) is Post:
-                to.kind, to.counter = POST, step.counter
-            elif type(step) is Await:
-                to.kind, to.rank, to.counter = AWAIT, step.rank, step.counter
-            else:
-                to.kind = {CopyBytes: COPY, Apply: APPLY, Divide: DIVIDE}[type(step)]
-                to.size = step[0].size
-                for operand, region in enumerate(step):
-                    to.buffers[operand], to.starts[operand] = region.buffer, region.start
-
-    def __dealloc__(self):
-        PyMem_Free(self.steps)
-
-
-cdef class Program(Arithmetic):
+cdef class SlotProgram(Arithmetic):
     """The turns of a collective on one rank.
 
     Parameters
@@ -150,60 +73,6 @@ cdef class Program(Arithmetic):
     def __init__(self, list turns, np.npy_intp piece, int slots, ufunc, dtype, divisor=None):
         self.turns, self.piece, self.slots = turns, piece, slots
         self.find_loops(ufunc, dtype, divisor)
-
-
-cdef class Waiting:
-    """What a rank does while it waits for another one.
-
-    Parameters
-    ----------
-    oversubscribed : bool
-        Whether ranks outnumber cores; then a rank that waits yields its core at once.
-    idle : callable
-        Called between two naps with the rank that this rank is waiting for, and whether it was the first nap; returns
-        the length of the next one in nanoseconds.  An error ends the run if `idle` has set `failed`.  Any other
-        exception is that of a signal handler, and is raised when the run is complete; the second one ends the run, and so
-        does one with an attribute `ends_wait`.
-    give_up : callable
-        Called with the awaited rank and the exception before the second exception of a signal handler ends a run.
-    """
-
-    def __cinit__(self, bint oversubscribed, idle, give_up, *more):
-        self.idle, self.give_up = idle, give_up
-        self.pauses, self.yields, self.patience = (0 if oversubscribed else 30), 20, (0 if oversubscribed else PATIENCE)
-
-    cdef int yields_now(self) noexcept nogil:
-        """How often to yield the core in this wait: not if another process uses it, which then keeps it for long."""
-        if self.beside:
-            self.beside -= 1
-            return 0
-        return self.yields
-
-    cdef void let_others_run(self) noexcept nogil:
-        """Yield the core."""
-        if yield_core():
-            self.beside = BESIDE
-
-    cdef long look(self, int rank, bint first) except -1:
-        """Call `idle` after a nap, and return the length of the next one."""
-        try:
-            return self.idle(rank, first)
-        except BaseException as error:  # of a signal handler, unless `idle` has set `failed`
-            if not self.failed and (self.interruption is not None or hasattr(error, "ends_wait")):
-                self.failed = True
-                self.give_up(rank, error)
-            if self.failed:
-                self.interruption = None
-                raise
-            self.interruption = error
-            return NAP
-
-    cdef int end_run(self) except -1:
-        """Raise the exception of a signal handler that was delayed."""
-        if self.interruption is not None:
-            interruption, self.interruption = self.interruption, None
-            raise interruption
-        return 0
 
 
 @cython.final
@@ -235,11 +104,11 @@ cdef class Slots(Waiting):
         PyMem_Free(self.areas)
         PyMem_Free(self.scratch)
 
-    def __call__(self, Program program, size_t send, size_t recv):
+    def __call__(self, SlotProgram program, size_t send, size_t recv):
         """Run a program on buffers at these addresses; 0 for no buffer."""
         self.run(program, <char *>send, <char *>recv)
 
-    cdef int run(self, Program program, char *send, char *recv) except -1:
+    cdef int run(self, SlotProgram program, char *send, char *recv) except -1:
         cdef np.npy_intp offset = 0
         cdef Steps turn
         for turn in program.turns:
@@ -279,7 +148,7 @@ cdef class Slots(Waiting):
             self.post(DONE)
         self.post(LEFT)
 
-    cdef int take_turn(self, Program program, Steps turn, char *send, char *recv) except -1 nogil:
+    cdef int take_turn(self, SlotProgram program, Steps turn, char *send, char *recv) except -1 nogil:
         cdef np.npy_intp slot = self.begin_turn(program.slots)
         cdef Kind *kind = &kinds[program.slots]
         cdef char *bases[3]

@@ -4,7 +4,7 @@ class Areas:
     def __init__(self, bits: int, size: int) -> None: ...
     def set(self, spans: Sequence[tuple[int, int, int]], shifts: Mapping[int, Sequence[int]]) -> None: ...
 
-class Positions:
+class PeerAddresses:
     def __init__(
         self,
         areas: Areas,

@@ -3,17 +3,13 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.program import Step
 from .pairs import Pairs
+from .steps import Steps
+from .waiting import Waiting
 
 AREA_SIZE: int
 
-def has_loop(ufunc: np.ufunc, dtype: np.dtype) -> bool: ...
-
-class Steps:
-    def __init__(self, steps: list[Step]) -> None: ...
-
-class Program:
+class SlotProgram:
     def __init__(
         self,
         turns: Sequence[Steps],
@@ -23,9 +19,6 @@ class Program:
         dtype: np.dtype,
         divisor: np.generic | None = None,
     ) -> None: ...
-
-class Waiting:
-    failed: bool
 
 class Slots(Waiting):
     turn: int
@@ -39,4 +32,4 @@ class Slots(Waiting):
         rank: int,
         size: int,
     ) -> None: ...
-    def __call__(self, program: Program, send: int, recv: int) -> None: ...
+    def __call__(self, program: SlotProgram, send: int, recv: int) -> None: ...

@@ -16,6 +16,6 @@ PROGRAMS = Path(__file__).parent / "programs"
 def test_interruptions_change_no_result(memory, ranks, tmp_path):
     """Check that a call is either not begun or complete when it raises the exception of a handler."""
     environment = {"PYCOLL_NATIVE": "1"} | ({"PYCOLL_TRACE": str(tmp_path)} if memory == "traced" else {})
-    job = run(ranks, [PROGRAMS / "interrupted_sharing.py", memory], environment=environment)
+    job = run(ranks, [PROGRAMS / "interrupted_registered.py", memory], environment=environment)
     assert job.code == 0 and not job.timed_out, job.output
     assert job.output.count("right") == ranks

@@ -13,8 +13,9 @@ from ..primitives.direct import direct, is_contribution, part_of
 from ..schedule.moves import AFTER, Block, Combine, Copy, Recv, Round, Send
 from ..schedule.registry import Algorithm, Hosts
 from ..schedule.symbols import Combination, Expression, Leaf
-from .blocks import ProgramKey, key_of, layout, split
+from .layout import layout, split
 from .program import INPUT, OUTPUT, Layout, Region, peer_buffer
+from .program_key import ProgramKey, key_of
 from .storage import ALIGNMENT
 
 Results = tuple[tuple[Expression, tuple[int, ...]], ...]  # each with the ranks that want it

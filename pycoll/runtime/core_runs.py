@@ -38,7 +38,7 @@ def divisor_of(dtype: np.dtype, size: int) -> np.generic | None:
 
 
 def code_of(program: Program, dtype: np.dtype, operation: Operation | None, size: int) -> core.Code:
-    """A program as the machine reads it; codes with a user-defined operation are not kept."""
+    """A program in the form that the core reads; codes with a user-defined operation are not kept."""
     find = known_code if operation is None or operation.predefined else known_code.__wrapped__
     return find(program, dtype, operation, size)
 
@@ -115,10 +115,10 @@ def bind(
     addresses: tuple[int, int],
     scratch: Any,
     tag: int = BLOCKING,
-    positions: core.Positions | None = None,
+    peer_addresses: core.PeerAddresses | None = None,
 ) -> core.Run:
-    """A run on buffers at these addresses; `positions` tell where the registered buffers of other ranks are."""
-    run = core.Run(mailboxes, code, scratch, address(scratch), tag, positions)
+    """A run on buffers at these addresses; `peer_addresses` tell where the registered buffers of other ranks are."""
+    run = core.Run(mailboxes, code, scratch, address(scratch), tag, peer_addresses)
     run.bind(*addresses)
     if counting():
         run.count_messages(count)
@@ -126,7 +126,7 @@ def bind(
 
 
 class Traced:
-    """An executable that runs a program on the machine step by step, and records the steps."""
+    """An executable that runs a program in the core step by step, and records the steps."""
 
     def __init__(self, comm: MPI.Intracomm, run: core.Run, nbytes: int) -> None:
         assert recorder.current

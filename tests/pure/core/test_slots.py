@@ -10,7 +10,7 @@ COMPILER = next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
 MISSING = [name for name in ("spin", COMPILER) if not shutil.which(name)]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")
 WRONG = {  # options that make a model wrong, and what spin finds
-    "machine": (["HASTY", "FEWER", "SILENT"], "assertion violated"),
+    "slots": (["HASTY", "FEWER", "SILENT"], "assertion violated"),
     "atomics": (["EARLY", "BLIND"], "pan:1: invalid end state"),
 }
 DEPTH = 2_000_000  # steps of the longest path
@@ -30,14 +30,14 @@ def explored(directory, model, *options):
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("model", ["machine", "atomics"])
+@pytest.mark.parametrize("model", ["slots", "atomics"])
 def test_no_order_of_steps_is_wrong(tmp_path, model, ranks):
     said = explored(tmp_path, model, f"-DRANKS={ranks}")
     assert "errors: 0" in said and "max search depth too small" not in said, said
 
 
 def test_more_slots(tmp_path):
-    said = explored(tmp_path, "machine", "-DSLOTS=3")
+    said = explored(tmp_path, "slots", "-DSLOTS=3")
     assert "errors: 0" in said and "max search depth too small" not in said, said
 
 

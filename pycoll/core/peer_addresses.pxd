@@ -12,7 +12,7 @@ cdef class Areas:
     cdef int64_t position(self, int64_t address, int64_t nbytes) noexcept nogil
 
 
-cdef class Positions:
+cdef class PeerAddresses:
     cdef Areas areas
     cdef int local_rank
     cdef int64_t kind, sent, received, own_block

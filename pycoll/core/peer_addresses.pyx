@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """Where the buffers of a call lie in registered memory: what a rank tells the others, and how it finds their buffers.
 
-The ranks of a host exchange a table with a row for each rank: the positions of its input and of its output, and the kind
-of its call.  `pycoll.runtime.registered` manages the memory, `pycoll.compiler.registered` makes the programs.
+The ranks of a host exchange a table with a row for each rank: the addresses of its input and of its output, and the kind
+of its call.  `pycoll.runtime.registered` manages the memory, `pycoll.compiler.if_registered` makes the programs.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -63,7 +63,7 @@ cdef class Areas:
         return -1
 
 
-cdef class Positions:
+cdef class PeerAddresses:
     """How calls of one kind use the memory of other ranks.
 
     Parameters

@@ -1,0 +1,77 @@
+"""The key of a program: everything that the program of one rank depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from ..schedule.registry import Algorithm, Hosts
+
+Extents = tuple[tuple[int, int], ...]  # (start, size) in bytes, for each block of a buffer
+
+
+def side_by_side(sizes: Sequence[int]) -> Extents:
+    """Return the extents of contiguous blocks of these sizes."""
+    return tuple(zip(accumulate(sizes, initial=0), sizes))
+
+
+class ProgramKey(NamedTuple):
+    """Everything that the program of one rank depends on; addresses are not part of it.
+
+    - `length`: the number of elements of the vector for bcast, reductions to vectors and scans, and of the block of one
+      rank for all others; 0 if blocks differ in size;
+    - `in_place`: the input is in the receive buffer; for scatter, the output stays in the send buffer of the root;
+    - `segments`: the number of segments of a pipelined algorithm;
+    - `longest`: the length of the longest message in bytes;
+    - `sends`, `recvs`: the positions of input and output, if blocks differ in size;
+    - `counts`: the bytes of blocks as other ranks sent them, row by row.  If the algorithm needs counts, a key without
+      them is for the part that exchanges them;
+    - `hosts`: the hosts of the ranks, if the algorithm depends on them.
+    """
+
+    algorithm: Algorithm
+    rank: int
+    size: int
+    root: int
+    length: int
+    itemsize: int
+    in_place: bool
+    segments: int
+    longest: int
+    sends: Extents | None = None
+    recvs: Extents | None = None
+    counts: tuple[int, ...] | None = None
+    hosts: Hosts = None
+
+    @property
+    def counts_missing(self) -> bool:
+        """Whether this key is for the part in which the ranks exchange their counts."""
+        return self.counts is None and bool(self.algorithm.count_sources(self.size, self.root))
+
+    def with_equal_counts(self) -> ProgramKey:
+        """Return the key after the exchange of counts, if all blocks have the same length."""
+        sources = self.algorithm.count_sources(self.size, self.root)
+        return self._replace(counts=(self.length * self.itemsize,) * (self.size * len(sources)))
+
+
+def key_of(call: ProgramKey, rank: int) -> ProgramKey:
+    """Return the key of another rank in the same call, for its layout.
+
+    Both work in place, or neither.  With a root, only the root may, and only the root knows whether it does.
+    """
+    call = call._replace(rank=rank)
+    if call.algorithm.primitive.name == "bcast":
+        return call._replace(in_place=rank == call.root)
+    if call.algorithm.primitive.rooted:
+        return call._replace(in_place=call.in_place and rank == call.root)
+    if call.algorithm.primitive.varies and call.recvs:  # allgatherv
+        return call._replace(sends=call.recvs if call.in_place else ((0, call.recvs[rank][1]),))
+    if call.sends:  # reduce-scatter with counts
+        return call._replace(recvs=((0, call.sends[rank][1]),))
+    return call
+
+
+def longest_message(call: ProgramKey) -> int:
+    """Return the length of the longest message in bytes; none ends in the middle of an element."""
+    return max(1, call.longest // call.itemsize) * call.itemsize

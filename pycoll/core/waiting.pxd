@@ -1,0 +1,22 @@
+cdef extern from "atomics.h" nogil:
+    ctypedef struct counter:
+        pass
+
+
+cdef enum:
+    NAP = 50000  # nanoseconds of the first nap of a rank that waits
+    SPREAD = 1 << 8  # bytes between two counters, because processors fetch cache lines in pairs
+
+cdef class Waiting:
+    cdef object idle, give_up
+    cdef object interruption  # an exception of a signal handler, which is raised when the run is complete
+    cdef public bint failed  # a run ended early
+    cdef int pauses, yields
+    cdef long patience  # nanoseconds until this rank sleeps
+    cdef int beside  # waits in which it sleeps at once, because another process uses its core
+
+    cdef int yields_now(self) noexcept nogil
+    cdef void let_others_run(self) noexcept nogil
+
+    cdef long look(self, int rank, bint first) except -1
+    cdef int end_run(self) except -1

@@ -1,0 +1,36 @@
+"""Which ranks have not made a call that all ranks must make, in words."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+from ..base import settings
+
+
+def missing(ranks: MPI.Intracomm | MPI.Group, what: str) -> str:
+    """Why a call that all ranks must make has not returned, in words."""
+    absent = [] if isinstance(ranks, MPI.Group) else _absent(ranks)
+    if not absent:
+        return f"rank {ranks.rank} waits, because at least one of the {ranks.size} ranks has not {what}"
+    who = f"rank {absent[0]} has" if len(absent) == 1 else f"ranks {', '.join(map(str, absent))} have"
+    return f"rank {ranks.rank} of {ranks.size} waits, because {who} not {what}, or did so only after rank {ranks.rank}"
+
+
+def _absent(comm: MPI.Intracomm) -> list[int]:
+    """The ranks that have not given up waiting, like this one, after a timeout; the communicator is unusable anyway."""
+    here, sent = np.zeros(comm.size, np.uint8), np.ones(comm.size, np.uint8)
+    ones = [1] * comm.size  # with counts, messages are not sent through other ranks
+    request = MPI.Intracomm(comm).Ialltoallv([sent, ones], [here, ones])
+    _asked.append((request, here, sent))
+    deadline = time.monotonic() + min(settings.TIMEOUT or 0.0, _GRACE)
+    while not request.Test() and time.monotonic() < deadline:
+        os.sched_yield()
+    return np.flatnonzero(here == 0).tolist()
+
+
+_GRACE = 1.0  # seconds by which other ranks may time out later
+_asked: list[object] = []  # MPI may still write to their memory

@@ -1,0 +1,99 @@
+"""The plans that the front of a communicator keeps, so that later calls of the same kind are not checked again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from mpi4py import MPI
+
+from .. import core
+from ..arguments.memory import address, array_at
+from ..arguments.memory_kinds import HOST
+from ..arguments.mpi_arguments import read
+from ..base import settings
+from ..compiler.program import BLOCKING
+from . import native, slots
+from .calls import Call, Prepared
+from .channel import KEPT_SCRATCH
+from .executable import Executable
+from .failures import TOLERANT
+from .front import NUMBERS
+from .recording import recorder
+
+Runner = core.SlotProgram | Executable | Callable[..., None] | str
+
+_BYTE = np.dtype(np.uint8)
+_CONSTANTS = frozenset(id(op) for op in vars(MPI).values() if isinstance(op, MPI.Op))
+
+
+def remember(prepared: Prepared, call: Call) -> None:
+    """Let the front run later calls like this one; not while tracing."""
+    channel, buffers = prepared.channel, prepared.buffers
+    ready = prepared.simple or (prepared.native and prepared.one_part)  # MPI itself packs datatypes
+    if recorder.current or settings.TIMEOUT or not (ready and channel.current):
+        return
+    method, allocates = call.read is read, None
+    if not method and buffers.result is not call.recvbuf:
+        if call.recvbuf is None and buffers.result is buffers.recv:
+            allocates = buffers.recv
+        elif not (type(call.recvbuf) is list and buffers.result is call.recvbuf[0]):
+            return
+    number = NUMBERS[call.primitive, call.recvcounts is not None]
+    kind = (call.form == "nonblocking") + 2 * (not method)
+    given = call.algorithm, call.sendbuf, call.recvbuf, call.op, call.root, call.recvcounts
+    addresses = address(buffers.send), address(buffers.recv)
+    channel.front.remember(number, kind, *given, *addresses, prepared, partial(runner, prepared, call.op), allocates)
+
+
+def runner(prepared: Prepared, op: object, method: bool) -> Runner | None:
+    """What runs calls like this one on other buffers; None if each call is to be checked.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The call.
+    op : object
+        The operation as the caller passed it.
+    method : bool
+        Whether MPI takes the arguments as the caller passed them.
+
+    Returns
+    -------
+    core.SlotProgram
+        For calls in slots.
+    core.Run
+        For calls with messages, or on registered buffers.
+    "core"
+        For collectives in flight that the core runs: each one needs a run of its own.
+    "native"
+        For collectives of MPI on the arguments of the caller.
+    callable
+        For collectives of MPI on two addresses.
+    """
+    if prepared.native and TOLERANT:  # an error may mean that ranks have failed
+        return None
+    if prepared.native and method and (prepared.operation is None or id(op) in _CONSTANTS):  # MPI knows no names
+        return "native"
+    if not prepared.simple or prepared.buffers.memory is not HOST:
+        return None
+    if prepared.bind.form == "nonblocking":
+        predefined = prepared.operation is None or prepared.operation.predefined  # others may be freed meanwhile
+        return "core" if prepared.is_one_run and predefined else None
+    if prepared.native:
+        given, got = (
+            None if one is None else int(one.nbytes) for one in (prepared.buffers.send, prepared.buffers.recv)
+        )
+        return partial(_run_native, prepared.anywhere, given, got)
+    if prepared.channel.mailboxes is None:
+        return None
+    if prepared.slots:
+        return slots.assembled(prepared.key, prepared.buffers, prepared.operation)
+    return prepared.anywhere.bound(BLOCKING) if prepared.lowered.scratch <= KEPT_SCRATCH else None
+
+
+def _run_native(call: Prepared, given: int | None, got: int | None, send: int, recv: int, *kept: object) -> None:
+    """Run the collective of MPI on buffers of these sizes at these addresses."""
+    arrays = (None if size is None else array_at(at, size, _BYTE) for at, size in ((send, given), (recv, got)))
+    native.bound(call.channel.comm, call.program().steps[0], call.buffers.at(*arrays), call.operation)()

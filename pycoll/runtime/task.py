@@ -1,0 +1,134 @@
+"""Tasks: collectives in flight, each of which progresses as soon as the message that it waits for has arrived."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+from mpi4py import MPI
+
+from .. import core
+from ..arguments.memory_kinds import HOST, Memory
+from ..base.errors import GPUError
+from .executable import Executable
+from .interruptions import interruptions_delayed
+from .progress import NOTHING, Abandoned, InFlight, lock, mover, tasks
+from .progress_thread import asleep
+
+
+class Task(InFlight):
+    """A collective in flight: a sequence of parts, each an executable.
+
+    `parts` returns an iterator over them each time that the task begins; it may compute between two parts, with the
+    data received by the previous one.
+    """
+
+    _executable: Executable | None = None
+    _working = False  # between two parts
+    _thread = 0  # that advances it
+
+    def __init__(
+        self,
+        parts: Callable[[], Iterable[Executable]],
+        name: str,
+        channel: Abandoned,
+        memory: Memory = HOST,
+    ) -> None:
+        self.name, self.channel, self.memory = name, channel, memory
+        self._make = parts
+        self._parts: Iterator[Executable] = iter(())
+        self._lock = threading.Lock()  # of the thread that advances it
+
+    @property
+    def executable(self) -> Executable | None:
+        """The part that runs now; None before the beginning and after the end."""
+        return self._executable
+
+    @property
+    def inside(self) -> bool:
+        """Whether it is in the middle of a step, which itself lets the other tasks progress."""
+        return self._lock.locked()
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it must be advanced in another thread."""
+        return self._thread != threading.get_ident()
+
+    def set_device(self) -> None:
+        """Let this thread advance it from now on."""
+        self._thread = threading.get_ident()
+
+    @interruptions_delayed()
+    def begin(self) -> None:
+        """Start, and run all steps that need no waiting."""
+        self.set_device()
+        self.done, self._context = False, contextvars.copy_context()
+        self._parts, self._executable = iter(self._make()), NOTHING
+        with lock:
+            tasks.append(self)
+            mover.others += 1
+            self.advance()
+        for wake in asleep:
+            wake()
+
+    def advance_in_background(self) -> None:
+        """Run all steps that need no waiting, in another thread than the one that has begun it."""
+        self.memory.set_device()
+        self._context.run(self.advance)
+
+    def advance(self, wait: bool = False) -> bool:
+        """Run all steps that need no waiting, or with `wait` all steps; return whether it is complete."""
+        if not self._lock.acquire(blocking=wait):
+            return False
+        try:
+            while part := self._executable:
+                if not part.advance(wait):
+                    return False
+                self.error, part.error = self.error or part.error, None
+                self._next_part()
+        except BaseException as error:
+            broken_off = self._working or (self._executable and self._executable.broken_off)
+            if not broken_off and not isinstance(error, MPI.Exception | GPUError):
+                raise  # a signal handler raised it between two steps, and the task can continue
+            self.fail(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._lock.release()
+        return True
+
+    def _next_part(self) -> None:
+        self._working = True
+        part = next(self._parts, None)
+        if part:
+            part.begin()
+        self._executable = part
+        if part is None:
+            self.end()
+        self._working = False
+
+    def end(self) -> None:
+        """Note that it is complete."""
+        self.done, self.owner = True, None
+        with lock:
+            if self in tasks:
+                tasks.remove(self)
+                mover.others -= 1
+
+
+class CoreTask(core.RunInFlight, InFlight):
+    """A collective in flight that is one run of the core."""
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The name in error messages."""
+        return str(self.prepared.name)
+
+    @property
+    def channel(self) -> Abandoned:  # type: ignore[override]
+        """The channel of its communicator."""
+        found: Abandoned = self.prepared.channel
+        return found
+
+    finish_with_others = InFlight.finish
