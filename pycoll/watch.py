@@ -51,7 +51,7 @@ class CallState(NamedTuple):
     since: int
 
 
-class Rank(NamedTuple):
+class WatchedRank(NamedTuple):
     """What the files of a rank say."""
 
     rank: int
@@ -63,7 +63,7 @@ class Rank(NamedTuple):
     members: dict[str, tuple[int, ...]]  # the ranks of communicators, in COMM_WORLD
 
 
-def read(directory: Path) -> list[Rank]:
+def read(directory: Path) -> list[WatchedRank]:
     """Read the files of all ranks.
 
     Parameters
@@ -87,7 +87,7 @@ def read(directory: Path) -> list[Rank]:
     return [_read_rank(directory, path) for path in paths]
 
 
-def _read_rank(directory: Path, path: Path) -> Rank:
+def _read_rank(directory: Path, path: Path) -> WatchedRank:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     about = lines[0]
     names = {line["number"]: line["name"] for line in lines if "number" in line} | {0: ""}
@@ -101,7 +101,9 @@ def _read_rank(directory: Path, path: Path) -> Rank:
         calls, inside = (turns + 1) // 2, turns % 2 == 1
         if name or inside:
             states[name] = CallState(calls, names.get(call, "?"), inside, entered, names.get(waits, "?"), since)
-    return Rank(about["rank"], about["ranks"], about["host"], about["pid"], _state(about, numbers[0]), states, members)
+    return WatchedRank(
+        about["rank"], about["ranks"], about["host"], about["pid"], _state(about, numbers[0]), states, members
+    )
 
 
 def _state(about: dict[str, object], written: int) -> str:
@@ -115,7 +117,7 @@ def _state(about: dict[str, object], written: int) -> str:
     return {"T": "stopped", "Z": "killed"}.get(condition(pid), "running")
 
 
-def report(ranks: Sequence[Rank], at: int) -> str:
+def report(ranks: Sequence[WatchedRank], at: int) -> str:
     """Return the roll call in words, for a time in ns since 1970."""
     total = ranks[0].ranks
     parts = [f"{total} ranks: {_counted(ranks)}"]
@@ -130,14 +132,14 @@ def report(ranks: Sequence[Rank], at: int) -> str:
     return "\n\n".join(parts)
 
 
-def _counted(ranks: Sequence[Rank]) -> str:
+def _counted(ranks: Sequence[WatchedRank]) -> str:
     states = defaultdict(list)
     for rank in ranks:
         states[rank.state].append(rank.rank)
     return ", ".join(f"{state}: {_listed(members)}" for state, members in states.items())
 
 
-def _on_communicator(name: str, found: Sequence[tuple[Rank, CallState]], at: int) -> str:
+def _on_communicator(name: str, found: Sequence[tuple[WatchedRank, CallState]], at: int) -> str:
     members = found[0][0].members.get(name, ())
     whole = members == tuple(range(found[0][0].ranks))
     title = "COMM_WORLD, or a duplicate" if whole else f"the communicator of {_listed(members)}"
@@ -156,7 +158,7 @@ def _doing(state: CallState, at: int) -> tuple[str, float]:
     return "in it" if state.inside else "after it", (at - state.entered) / 1e9
 
 
-def _missing(found: Sequence[tuple[Rank, CallState]]) -> list[str]:
+def _missing(found: Sequence[tuple[WatchedRank, CallState]]) -> list[str]:
     """Say who never came to the call in which others are."""
     lines = []
     by_call: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -182,7 +184,7 @@ def _listed(ranks: Iterable[int]) -> str:
     return f"rank{'s' * (len(numbers) != 1)} {', '.join(numbers)}"
 
 
-def stacks(directory: Path, ranks: Sequence[Rank]) -> str:
+def stacks(directory: Path, ranks: Sequence[WatchedRank]) -> str:
     """Return the Python stacks of the ranks of this host that have not ended."""
     before = {}
     for rank in (each for each in ranks if each.state in ALIVE):
@@ -196,7 +198,7 @@ def stacks(directory: Path, ranks: Sequence[Rank]) -> str:
     return "\n\n".join(texts)
 
 
-def _signal(rank: Rank, number: int) -> None:
+def _signal(rank: WatchedRank, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
         os.kill(rank.pid, number)
 
@@ -209,7 +211,7 @@ def supervise(directory: Path, seconds: float) -> int:
     int
         0 if all ranks have ended by themselves, otherwise 1.
     """
-    before: list[Rank] = []
+    before: list[WatchedRank] = []
     moved = time.monotonic()
     while True:
         with contextlib.suppress(FileNotFoundError):  # the job has not begun

@@ -115,7 +115,7 @@ class _Methods(_mpi):
             return _mpi.Irecv(self, buf, source, tag)
         view = _loaded(buf, True)
         request = pointtopoint.irecv(view.whole(), source, tag, comm=self)
-        if isinstance(request, pointtopoint.OnDevice):
+        if isinstance(request, pointtopoint.DeviceMessageRequest):
             request.after = view.store
         return request
 

@@ -56,7 +56,7 @@ def awaited(request: MPI.Request) -> str:
     return request.awaited if isinstance(request, _MessageRequest) else "a request of MPI"
 
 
-class OnDevice(_MessageRequest):
+class DeviceMessageRequest(_MessageRequest):
     """A request for a message from or to GPU memory: it keeps the array and delivers a staged message."""
 
     _array: Array
@@ -111,9 +111,9 @@ def _kept(
     """
     if is_host(array) and not settings.TIMEOUT:
         return request
-    message = _MessageRequest(request) if is_host(array) else OnDevice(request)
+    message = _MessageRequest(request) if is_host(array) else DeviceMessageRequest(request)
     message._request, message._envelope = request, envelope
-    if isinstance(message, OnDevice):
+    if isinstance(message, DeviceMessageRequest):
         message._array, message._stage = array, stage
     return message
 

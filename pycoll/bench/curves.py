@@ -32,9 +32,9 @@ def variants(documents: Iterable[Document], primitives: Sequence[str] = ()) -> d
     for variant in found:
         beside = [other for other in found if other[0] == variant[0]]
         parts = [str(variant[0])]
-        for place, key in enumerate(VARIES, 1):
-            if variant[place] is not None and len({other[place] for other in beside}) > 1:
-                parts.append(TITLES.get(key, "{}").format(variant[place]).replace("out place", "out of place"))
+        for column, key in enumerate(VARIES, 1):
+            if variant[column] is not None and len({other[column] for other in beside}) > 1:
+                parts.append(TITLES.get(key, "{}").format(variant[column]).replace("out place", "out of place"))
         titles[variant] = ", ".join(parts)
     return titles
 

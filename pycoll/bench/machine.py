@@ -15,11 +15,11 @@ def where(several: Iterable[Environment]) -> str:
     for each in several:
         hosts = each["hosts"]
         names = ", ".join(map(str, hosts[:4])) + (", ..." if len(hosts) > 4 else "")
-        place = f"{len(hosts)} host{'s' * (len(hosts) != 1)} ({names})"
+        on = f"{len(hosts)} host{'s' * (len(hosts) != 1)} ({names})"
         others = (str(each[key]) for key in ("cpu", "gpu") if each.get(key))
-        lines.setdefault((each["mpi"], place, *others), []).append(each["ranks"])
+        lines.setdefault((each["mpi"], on, *others), []).append(each["ranks"])
     return "\n".join(
-        " · ".join([mpi, f"{_ranks(ranks)} on {place}", *others]) for (mpi, place, *others), ranks in lines.items()
+        " · ".join([mpi, f"{_ranks(ranks)} on {on}", *others]) for (mpi, on, *others), ranks in lines.items()
     )
 
 

@@ -25,7 +25,7 @@ LIMIT = "limit"  # the copy limit, see `pycoll.bench.limit`
 STAGED = "staged"  # the native MPI collective on buffers in GPU memory, staged through host memory
 
 
-class Point(NamedTuple):
+class Measurement(NamedTuple):
     """A primitive, a size, and in place or not; the calls of a point are timed alternately."""
 
     primitive: str
@@ -33,20 +33,20 @@ class Point(NamedTuple):
     in_place: bool
 
 
-def points(options: argparse.Namespace) -> list[Point]:
+def points(options: argparse.Namespace) -> list[Measurement]:
     """Return the points selected by the options, grouped by primitive."""
     found = []
     for primitive in options.primitives:
         if not names_of(primitive, options.algorithm):
             continue
         for size in options.sizes if primitive != "barrier" else [0]:
-            found.append(Point(primitive, size, False))
+            found.append(Measurement(primitive, size, False))
             if options.inplace and primitive in IN_PLACE:
-                found.append(Point(primitive, size, True))
+                found.append(Measurement(primitive, size, True))
     return found
 
 
-def measure(comm: MPI.Intracomm, point: Point, options: argparse.Namespace, xp: Any, budget: float) -> list[dict]:
+def measure(comm: MPI.Intracomm, point: Measurement, options: argparse.Namespace, xp: Any, budget: float) -> list[dict]:
     """Return the records of one point; values that were not measured are None."""
     what = point.primitive, point.nbytes, options.datatype, point.in_place, options.op, options.root
     case = Case(comm, *what, xp, "same" if options.form == "persistent" else options.arguments, options.registered)

@@ -51,7 +51,7 @@ COLUMNS = {
 }
 
 
-class Point(NamedTuple):
+class Prediction(NamedTuple):
     """An algorithm and a size to simulate."""
 
     primitive: str
@@ -82,12 +82,12 @@ def measure(comm: MPI.Intracomm, primitive: str, size: int, network: Network, bu
     times = alternate(comm, starts.calls, budget, least=11, before=calls)
     hosts = attach(comm).facts.hosts
     return [
-        record(Point(primitive, name, case.nbytes, hosts), network, times[name], late)
+        record(Prediction(primitive, name, case.nbytes, hosts), network, times[name], late)
         for name, late in starts.late().items()
     ]
 
 
-def record(point: Point, network: Network, times: np.ndarray, late: np.ndarray) -> dict:
+def record(point: Prediction, network: Network, times: np.ndarray, late: np.ndarray) -> dict:
     """Return the record of one point, with the medians of measured and predicted times in milliseconds."""
     every = -(-len(late) // SIMULATED)
     predicted = np.median([point.seconds(network, delays) for delays in late[::every]])

@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     records = []
     for kind, make in KINDS.items():
         comms = make(world), make(ours)
-        calls = sorted({call for program in PROGRAMS.values() for place, call in program if place == kind})
+        calls = sorted({call for program in PROGRAMS.values() for on, call in program if on == kind})
         for call in calls:
             for size in SIZES if is_sized(call) else [0]:
                 record = measure(*comms, call, size, options.seconds, False)

@@ -58,7 +58,7 @@ def _flaw(document: Any) -> str | None:
         return f"version {document.get('version')} of the format; this program reads version {VERSION}"
     if not isinstance(document.get("records"), list):
         return "no records"
-    entries = {f"record {place}": (record, RECORD) for place, record in enumerate(document["records"], 1)}
+    entries = {f"record {index}": (record, RECORD) for index, record in enumerate(document["records"], 1)}
     for name, (entry, kinds) in {"environment": (document.get("environment"), ENVIRONMENT), **entries}.items():
         for key, kind in kinds.items():
             if not isinstance(entry, dict) or key not in entry or not isinstance(entry[key], kind):
@@ -70,8 +70,8 @@ def labelled(files: Mapping[Path, Document]) -> dict[str, Document]:
     """Label each document by the facts that differ (ranks, MPI, commit), and by file name if labels are not unique."""
     environments = [document["environment"] for document in files.values()]
     facts = [(f"{each['ranks']} ranks", each["mpi"], f"commit {each.get('commit')}") for each in environments]
-    differing = [place for place in range(3) if len({fact[place] for fact in facts}) > 1]
-    labels = [", ".join(fact[place] for place in differing) for fact in facts]
+    differing = [index for index in range(3) if len({fact[index] for fact in facts}) > 1]
+    labels = [", ".join(fact[index] for index in differing) for fact in facts]
     if not all(labels) or len(set(labels)) < len(labels):
         names = [path.name for path in files]
         names = names if len(set(names)) == len(names) else list(map(str, files))
@@ -114,9 +114,9 @@ def about(named: Mapping[str, Document], primitive: str) -> Iterator[Block]:
             if (variant, label) in times:
                 yield times[variant, label]
             yield by_algorithm(each)
-    for place, documents in enumerate(scalable(named)):
+    for index, documents in enumerate(scalable(named)):
         for number, (variant, title) in enumerate(titles.items()):
-            if plot := plot_by_ranks(documents, variant, title, f"{primitive}-by-ranks-{place}-{number}"):
+            if plot := plot_by_ranks(documents, variant, title, f"{primitive}-by-ranks-{index}-{number}"):
                 yield f"### {title}, by ranks"
                 yield plot
     for old, new in pairs(named):

@@ -54,17 +54,17 @@ def congestion() -> Iterator[list[str]]:
 
 
 def block(draw: random.Random) -> list[int]:
-    """Place the ranks on the first hosts, in order."""
+    """Put the ranks on the first hosts, in order."""
     return list(range(RANKS))
 
 
 def fragmented(draw: random.Random) -> list[int]:
-    """Place the ranks on any hosts, in order, as a batch system that fills gaps."""
+    """Put the ranks on any hosts, in order, as a batch system that fills gaps."""
     return sorted(draw.sample(range(MACHINE), RANKS))
 
 
 def scattered(draw: random.Random) -> list[int]:
-    """Place the ranks on any hosts, in any order."""
+    """Put the ranks on any hosts, in any order."""
     return draw.sample(range(MACHINE), RANKS)
 
 
@@ -82,10 +82,10 @@ def traffic() -> Iterator[list[str]]:
     for topology, prefix in TAPERED.items():
         for primitive, bine, binomial in PAIRS:
             row = [topology, primitive, f"{bine} / {binomial}"]
-            for place in placements:
+            for chosen in placements:
                 ratios = []
-                for number in range(1 if place is block else TRIES):
-                    hosts = place(random.Random(number))
+                for number in range(1 if chosen is block else TRIES):
+                    hosts = chosen(random.Random(number))
                     ours, theirs = (crossing(topology, prefix, primitive, each, hosts) for each in (bine, binomial))
                     ratios.append(ours / theirs)
                 row.append(f"{median(ratios):.2f}")

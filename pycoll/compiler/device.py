@@ -1,6 +1,6 @@
 """Programs for buffers in GPU memory: where they wait for the GPU, and how they are staged through host memory.
 
-A GPU combines and copies asynchronously, in the order of the launches.  `direct` programs pass GPU memory to MPI.
+A GPU combines and copies asynchronously, in the order of the launches.  `unstaged` programs pass GPU memory to MPI.
 `staged` programs mirror it in host memory, and send, receive and combine there.  Both wait for the GPU only where they
 must: one segment is copied or combined while the next one is being received.
 
@@ -37,7 +37,7 @@ _ALL = 1 << 62
 
 
 @lru_cache(maxsize=512)
-def direct(program: Program) -> Program:
+def unstaged(program: Program) -> Program:
     """Return the program for buffers in GPU memory that MPI reads and writes directly."""
     return _synchronized(replace(program, steps=[Ready(), *program.steps]), {SEND, RECV, SCRATCH})
 

@@ -155,7 +155,7 @@ class _HostGets(Compiler):
         regions = next(self.offers.get((move.source, self.rank), iter(())), {})
         for block in move.blocks:
             if not self.blocks.layout.size(block):
-                self.blocks.place([block], EMPTY)
+                self.blocks.assign([block], EMPTY)
                 continue
             theirs = self.at(move.source, regions.get(block, EMPTY))
             if isinstance(move, Recv):
@@ -163,7 +163,7 @@ class _HostGets(Compiler):
                 continue
             held, out = self.blocks.operands([block])
             self.steps.append(applied(held, theirs, out, move.order))
-            self.blocks.place([block], out)
+            self.blocks.assign([block], out)
             self.blocks.busy.append(out)
 
     def at(self, rank: int, region: Region) -> Region:

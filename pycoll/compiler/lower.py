@@ -4,7 +4,7 @@ It knows neither MPI nor arrays.  `pycoll.compiler.storage` decides where blocks
 
 A message longer than a segment is cut.  So a received segment is combined while it is in cache.  Meanwhile the next
 receive is already posted, and a window of segments of each message is in flight.  A message that is combined out of
-place is received directly into the place of the result.
+place is received directly into the region of the result.
 
 The windows cannot deadlock.  Partners run matching rounds, which `pycoll.schedule.proof` shows.  Each message of a
 round has its own window.  In turn i, every rank waits only for the i-th segment of each of its messages.  Take a rank
@@ -58,7 +58,7 @@ class Compiler:
                 self.exchange(messages)
             for move in moves:
                 if isinstance(move, Copy):
-                    self.blocks.place([move.to], self.blocks.where[move.block])
+                    self.blocks.assign([move.to], self.blocks.where[move.block])
                 elif isinstance(move, Combine):
                     self.combine(move)
             self.blocks.end_round()
@@ -71,7 +71,7 @@ class Compiler:
         self.copy_early()
 
     def copy_early(self) -> None:
-        """Copy blocks that never change to their wanted places."""
+        """Copy blocks that never change to their wanted regions."""
         self.blocks.bring_home(self.early)
         self.early = []
 
@@ -80,7 +80,7 @@ class Compiler:
         held, out = self.blocks.operands([move.into])
         if out.size:
             self.steps.append(applied(held, self.blocks.where[move.block], out, move.order))
-        self.blocks.place([move.into], out)
+        self.blocks.assign([move.into], out)
 
     def exchange(self, moves: list[Send | Recv | Reduce]) -> None:
         """Compile a round with messages.  Both sides omit empty messages, except those of a barrier."""
@@ -90,7 +90,7 @@ class Compiler:
         receives = []
         for move in moves:
             if isinstance(move, Recv) and move not in travelling:
-                self.blocks.place(move.blocks, EMPTY)
+                self.blocks.assign(move.blocks, EMPTY)
             elif isinstance(move, Recv):
                 receives.append(self.transfer(False, move.source, self.blocks.destination(move.blocks)))
             elif isinstance(move, Reduce) and move in travelling:
@@ -102,13 +102,13 @@ class Compiler:
                 self.blocks.unpack(move.blocks)
 
     def reduction(self, move: Reduce, sends: list[SegmentedMessage], sent: list[Region]) -> SegmentedMessage:
-        """Compile a Reduce: receive into the place of the result, or into slots if the result replaces an operand."""
+        """Compile a Reduce: receive into the region of the result, or into slots if the result replaces an operand."""
         if not move.blocks:
             return self.transfer(False, move.source, EMPTY)
         held, out = self.blocks.operands(move.blocks)
         results = out.cut(self.segment)
         received = self.blocks.slots(results, WINDOW) if held == out else results
-        self.blocks.place(move.blocks, out)
+        self.blocks.assign(move.blocks, out)
         self.blocks.busy.append(out)
         return SegmentedMessage(
             self.post(False, move.source, received),

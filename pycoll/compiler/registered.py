@@ -6,7 +6,7 @@ buffer of another rank.  Contributions are read by the rank that combines them, 
 that is only copied is copied by the rank that receives it; in a gather, by the rank that sends it; in a broadcast, by
 both.  In an all-to-all in place, each pair of blocks is exchanged, one half by either rank.  In a reduce-scatter in
 place, results replace contributions: so each rank combines a part of every block or, if blocks are short or of
-different sizes, copies its result to its place after the second synchronization.
+different sizes, copies its result after the second synchronization.
 
 No rank writes bytes that another rank reads or writes between the two synchronizations.
 """
@@ -127,7 +127,7 @@ class _Emitter:
         return Program(self.steps, [], self.scratch, name), Program(self.after, [], self.scratch, name)
 
     def move(self, one: BlockCopy) -> None:
-        """Copy a block, unless it is in its place already."""
+        """Copy a block, unless it is there already."""
         if not self.is_done(*one):
             self.copy(one.source, one.to)
 
@@ -144,18 +144,18 @@ class _Emitter:
         several = len(share.results) > 1 and self.key.in_place
         stores: list[tuple[Region, Region]] = []
         for expression, ranks in share.results:
-            places = [values.place(rank) for rank in sorted(ranks, key=lambda rank: rank != self.key.rank)]
+            outputs = [values.output(rank) for rank in sorted(ranks, key=lambda rank: rank != self.key.rank)]
             if self.late:
-                places = [self.until_later(place, values.contribution(self.key.rank)) for place in places]
-            result = values.compute(expression, [] if several else places)
+                outputs = [self.until_later(output, values.contribution(self.key.rank)) for output in outputs]
+            result = values.compute(expression, [] if several else outputs)
             if self.mean:
                 values.steps.append(Divide(result))
-            stores += [(result, place) for place in places]
+            stores += [(result, output) for output in outputs]
         self.steps += [_with_regions(step, self.own) for step in values.steps]
         # first the contributions that are results themselves, before other results replace them
-        for result, place in sorted(stores, key=lambda pair: pair[0].buffer == SCRATCH):
-            if not self.is_done(result, place):
-                self.copy(result, place)
+        for result, output in sorted(stores, key=lambda pair: pair[0].buffer == SCRATCH):
+            if not self.is_done(result, output):
+                self.copy(result, output)
         self.used = before
 
     def is_done(self, source: Region, to: Region) -> bool:
@@ -184,7 +184,7 @@ class _Emitter:
         return region
 
     def copy(self, source: Region, to: Region) -> None:
-        """Copy a region, unless it is in its place already."""
+        """Copy a region, unless it is there already."""
         if source != to and source.size:
             self.steps.append(CopyBytes(self.own(source), self.own(to)))
 
@@ -197,20 +197,20 @@ class _Values:
         self.steps: list[Apply | Divide] = []
         self.known: dict[Expression, Region] = {}
 
-    def place(self, rank: int) -> Region:
-        """Return the place of the piece in the output of a rank."""
+    def output(self, rank: int) -> Region:
+        """Return the region of the piece in the output of a rank."""
         return self._piece(self.division.wanted(rank, self.share.block))
 
     def contribution(self, rank: int) -> Region:
-        """Return the place of the piece in the input of a rank."""
+        """Return the region of the piece in the input of a rank."""
         return self._piece(self.division.held(rank, self.share.block))
 
     def _piece(self, block: Region) -> Region:
         return block.part(self.share.start, self.share.start + self.share.size)
 
-    def compute(self, expression: Expression, places: Sequence[Region]) -> Region:
-        """Compute a result in one of these places, or else in scratch; return where it is."""
-        for into in places:
+    def compute(self, expression: Expression, outputs: Sequence[Region]) -> Region:
+        """Compute a result in one of these outputs, or else in scratch; return where it is."""
+        for into in outputs:
             steps: list[Apply | Divide] = []
             result = self._evaluate(expression, into, steps)
             if self._safe(steps, into):

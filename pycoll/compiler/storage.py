@@ -2,7 +2,7 @@
 
 * A block stays where the caller put it until it is first written.  So nothing is copied at the start, and the send
   buffer is never written.  The first reduction is out of place (``out = held + received``).
-* A block that is wanted at the end goes to its place in the receive buffer, as soon as that place is free.  All other
+* A block that is wanted at the end goes to its region of the receive buffer, as soon as that region is free.  All other
   blocks are in scratch, which is reused after the last use of a block.
 """
 
@@ -87,7 +87,7 @@ class _Survey:
 
 
 class Placement:
-    """The place of every block that a rank holds, round by round; copies are appended to `steps`."""
+    """The region of every block that a rank holds, round by round; copies are appended to `steps`."""
 
     def __init__(self, rounds: list[Round], layout: Layout, steps: list[Any]) -> None:
         self.layout, self.steps = layout, steps
@@ -96,10 +96,10 @@ class Placement:
         self.now = 0
         self.busy: list[Region] = []  # the regions that messages of this round read or write
         self.where: dict[Block, Region] = {}
-        self.displaced: set[Block] = set()  # blocks in the receive buffer that are not in their wanted place
+        self.displaced: set[Block] = set()  # blocks in the receive buffer that are not in their wanted region
         self.assemblies: dict[tuple[int, tuple[Block, ...]], Region] = {}
         for block, region in layout.held.items():
-            self.place([block], region)
+            self.assign([block], region)
 
     def end_round(self) -> None:
         """Remove the blocks whose last read was in this round, and free their scratch."""
@@ -112,7 +112,7 @@ class Placement:
         self.now += 1
 
     def unchanging(self) -> list[Block]:
-        """Return the wanted blocks that are held at the start and never written, and whose place is free."""
+        """Return the wanted blocks that are held at the start and never written, and whose region is free."""
         return [
             block
             for block, home in self.layout.wanted.items()
@@ -123,7 +123,7 @@ class Placement:
         """Return the total number of bytes of these blocks."""
         return sum(self.layout.size(block) for block in blocks)
 
-    def place(self, blocks: Sequence[Block], region: Region) -> None:
+    def assign(self, blocks: Sequence[Block], region: Region) -> None:
         """Record that these blocks are now contiguous in this region."""
         start = region.start
         for block in blocks:
@@ -136,14 +136,14 @@ class Placement:
             start += here.size
 
     def remove(self, block: Block) -> None:
-        """Record that the value of the block is not needed any more in its place."""
+        """Record that the value of the block is not needed any more."""
         if block in self.where:
             self.scratch.tenants(self.where.pop(block)).discard(block)
             self.displaced.discard(block)
 
-    def together(self, blocks: Sequence[Block], places: dict[Block, Region]) -> Region | None:
+    def together(self, blocks: Sequence[Block], where: dict[Block, Region]) -> Region | None:
         """Return the region in which these blocks are contiguous and in order, or None."""
-        regions = [places[block] for block in blocks if block in places]
+        regions = [where[block] for block in blocks if block in where]
         if len(regions) < len(blocks):
             return None
         regions = [region for region in regions if region.size] or [EMPTY]
@@ -189,16 +189,16 @@ class Placement:
         return self.assemblies[key]
 
     def destination(self, blocks: Sequence[Block]) -> Region:
-        """Return the region into which a message is received, and place its blocks there."""
+        """Return the region into which a message is received, and assign its blocks to it."""
         region = self.together(blocks, self.layout.wanted)
         if region is None or not self.is_free(region, blocks):
             region = self.part_of_assembly(blocks) or self.scratch.allocate(self.total(blocks), blocks)
-        self.place(blocks, region)
+        self.assign(blocks, region)
         self.busy.append(region)
         return region
 
     def part_of_assembly(self, blocks: Sequence[Block]) -> Region | None:
-        """Return the place of these blocks in a larger message that sends them later, or None."""
+        """Return the region of these blocks in a larger message that sends them later, or None."""
         for now, larger in self.ahead.sent_in.get(blocks[0], ()):
             first = list(larger).index(blocks[0])
             inside = list(larger[first : first + len(blocks)]) == list(blocks)
@@ -213,7 +213,7 @@ class Placement:
 
         The region for the result is, by preference:
 
-        1. the place where the blocks are wanted, if it is elsewhere and free;
+        1. the region where the blocks are wanted, if it is elsewhere and free;
         2. the region of the blocks itself, if no other block is stored there.  Messages of this round that use it must
            use all of it, so that they are cut into the same pieces;
         3. scratch.
@@ -222,7 +222,7 @@ class Placement:
         if held is None:
             held = self.scratch.allocate(self.total(blocks), blocks)
             self.pack(blocks, held)
-            self.place(blocks, held)
+            self.assign(blocks, held)
         home = self.together(blocks, self.layout.wanted)
         alone = held.buffer == SCRATCH and self.scratch.tenants(held) <= set(blocks)
         in_place = alone or (held == home and not self.is_taken(held, blocks))
@@ -241,14 +241,14 @@ class Placement:
         return [Region(slots.buffer, slots.start + i % window * largest, piece.size) for i, piece in enumerate(pieces)]
 
     def unpack(self, blocks: Sequence[Block]) -> None:
-        """Copy blocks that were received with others to their wanted places, to free the scratch early."""
+        """Copy blocks that were received with others to their wanted regions, to free the scratch early."""
         for block in blocks:
             home = self.layout.wanted.get(block)
             if home is not None and self.is_free(home, [block]):
                 self.bring_home([block])
 
     def bring_home(self, blocks: Iterable[Block]) -> None:
-        """Copy blocks to their wanted places, unless they are there already."""
+        """Copy blocks to their wanted regions, unless they are there already."""
         wanted = self.layout.wanted
         pending = [block for block in blocks if self.where[block] != wanted[block] and wanted[block].size]
         in_the_way = [block for block in pending if self.where[block].buffer == RECV]
@@ -259,13 +259,13 @@ class Placement:
                     stuck.append(block)
                     continue
                 self.steps.append(CopyBytes(self.where[block], wanted[block]))
-                self.place([block], wanted[block])
+                self.assign([block], wanted[block])
                 if block in in_the_way:
                     in_the_way.remove(block)
-            if len(stuck) == len(pending):  # the blocks are in each other's places: move one to scratch
+            if len(stuck) == len(pending):  # the blocks are in the regions of each other: move one to scratch
                 block = next(block for block in stuck if block in in_the_way)
                 aside = self.scratch.allocate(wanted[block].size, [block])
                 self.pack([block], aside)
-                self.place([block], aside)
+                self.assign([block], aside)
                 in_the_way.remove(block)
             pending = stuck

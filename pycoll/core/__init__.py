@@ -16,7 +16,7 @@ try:
     from .objects import BEGUN, ObjectCollectives, ObjectMessages, ObjectSlots
     from .pairs import Pairs, has_pairs
     from .peer_addresses import Areas, PeerAddresses
-    from .slots import AREA_SIZE, SlotProgram, Slots
+    from .slots import AREA_SIZE, SlotCode, Slots
     from .steps import Steps, has_loop
 except ImportError as error:
     problem = f"it was not compiled when pycoll was installed, which takes a C compiler ({error})"
@@ -41,7 +41,7 @@ __all__ = [
     "PeerAddresses",
     "Run",
     "RunInFlight",
-    "SlotProgram",
+    "SlotCode",
     "Slots",
     "Steps",
     "copied",

@@ -22,7 +22,7 @@ from libc.string cimport memcmp
 
 from .in_flight cimport RunInFlight
 from .messages cimport Run
-from .slots cimport SlotProgram, Slots
+from .slots cimport SlotCode, Slots
 
 from .missing import MISSED
 
@@ -138,7 +138,7 @@ cdef class Plan:
     cdef Buffer send, recv
     cdef bytes counts
     cdef object prepared  # a call of this kind, without buffers
-    cdef SlotProgram program
+    cdef SlotCode program
     cdef Run run
     cdef object quick
     cdef bint is_in_flight  # it is a nonblocking call that is one run
@@ -321,7 +321,7 @@ cdef class Front:
         plan.algorithm, plan.root, plan.op, plan.prepared = algorithm, number, op, prepared.anywhere
         plan.kept = datatypes_of(sendbuf), datatypes_of(recvbuf)
         plan.counts = (<char *>self.counts)[: self.counted * sizeof(long long)]
-        if type(runner) is SlotProgram:
+        if type(runner) is SlotCode:
             plan.program = runner
         elif type(runner) is Run:
             plan.run = runner

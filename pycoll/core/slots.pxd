@@ -9,7 +9,7 @@ cdef enum:
 cdef enum:
     SHORT, MEDIUM, LONG  # kinds of slots
 
-cdef class SlotProgram(Arithmetic):
+cdef class SlotCode(Arithmetic):
     cdef list turns
     cdef readonly np.npy_intp piece
     cdef readonly int slots  # SHORT, MEDIUM or LONG
@@ -22,10 +22,10 @@ cdef class Slots(Waiting):
     cdef char *scratch
     cdef public uint32_t turn, left  # numbers: of the last turn, and of one that all ranks have left
 
-    cdef int run(self, SlotProgram program, char *send, char *recv) except -1
+    cdef int run(self, SlotCode program, char *send, char *recv) except -1
     cdef np.npy_intp begin_turn(self, int slots) except -1 nogil
     cdef void post(self, int counter_) noexcept nogil
     cdef void end_turn(self) noexcept nogil
-    cdef int take_turn(self, SlotProgram program, Steps turn, char *send, char *recv) except -1 nogil
+    cdef int take_turn(self, SlotCode program, Steps turn, char *send, char *recv) except -1 nogil
     cdef int wait(self, int rank, int counter_, uint32_t value) except -1 nogil
     cdef int sleep(self, int rank, int counter_, uint32_t value) except -1

@@ -9,7 +9,7 @@ from .waiting import Waiting
 
 AREA_SIZE: int
 
-class SlotProgram:
+class SlotCode:
     def __init__(
         self,
         turns: Sequence[Steps],
@@ -32,4 +32,4 @@ class Slots(Waiting):
         rank: int,
         size: int,
     ) -> None: ...
-    def __call__(self, program: SlotProgram, send: int, recv: int) -> None: ...
+    def __call__(self, program: SlotCode, send: int, recv: int) -> None: ...

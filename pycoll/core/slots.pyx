@@ -51,7 +51,7 @@ AREA_SIZE = area_size
 """Bytes of the area of a rank."""
 
 
-cdef class SlotProgram(Arithmetic):
+cdef class SlotCode(Arithmetic):
     """The turns of a collective on one rank.
 
     Parameters
@@ -104,11 +104,11 @@ cdef class Slots(Waiting):
         PyMem_Free(self.areas)
         PyMem_Free(self.scratch)
 
-    def __call__(self, SlotProgram program, size_t send, size_t recv):
+    def __call__(self, SlotCode program, size_t send, size_t recv):
         """Run a program on buffers at these addresses; 0 for no buffer."""
         self.run(program, <char *>send, <char *>recv)
 
-    cdef int run(self, SlotProgram program, char *send, char *recv) except -1:
+    cdef int run(self, SlotCode program, char *send, char *recv) except -1:
         cdef np.npy_intp offset = 0
         cdef Steps turn
         for turn in program.turns:
@@ -148,7 +148,7 @@ cdef class Slots(Waiting):
             self.post(DONE)
         self.post(LEFT)
 
-    cdef int take_turn(self, SlotProgram program, Steps turn, char *send, char *recv) except -1 nogil:
+    cdef int take_turn(self, SlotCode program, Steps turn, char *send, char *recv) except -1 nogil:
         cdef np.npy_intp slot = self.begin_turn(program.slots)
         cdef Kind *kind = &kinds[program.slots]
         cdef char *bases[3]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ..schedule.pipeline import SCHEDULES, Backward, BackwardInput, BackwardWeights, Forward, Work
+from ..schedule.pipeline import SCHEDULES, Backward, BackwardInput, BackwardWeights, Forward, MicrobatchWork
 from ..schedule.timeline import Span, Timeline, timeline
 from .markup import tag, words
 from .sheet import XMLNS, style
 
 UNIT, ROW, LABELS = 24.0, 26, 64
-COLORS: dict[type[Work], str] = {Forward: "r0", Backward: "r2", BackwardInput: "r2", BackwardWeights: "r1"}
-SIGNS: dict[type[Work], str] = {Forward: "F", Backward: "B", BackwardInput: "I", BackwardWeights: "W"}
-MEANINGS: dict[type[Work], str] = {
+COLORS: dict[type[MicrobatchWork], str] = {Forward: "r0", Backward: "r2", BackwardInput: "r2", BackwardWeights: "r1"}
+SIGNS: dict[type[MicrobatchWork], str] = {Forward: "F", Backward: "B", BackwardInput: "I", BackwardWeights: "W"}
+MEANINGS: dict[type[MicrobatchWork], str] = {
     Forward: "forward",
     Backward: "backward",
     BackwardInput: "input gradient",
@@ -76,7 +76,7 @@ def svg(name: str, stages: int, batches: int, chunks: int = 1) -> str:
     return tag("svg", *parts, class_="drawing", xmlns=XMLNS, **size)
 
 
-def _kinds(chart: Timeline) -> list[type[Work]]:
+def _kinds(chart: Timeline) -> list[type[MicrobatchWork]]:
     """Return the kinds of work in a chart."""
     return [kind for kind in SIGNS if any(isinstance(span.work, kind) for spans in chart.stages for span in spans)]
 

@@ -5,7 +5,7 @@ document.documentElement.classList.add("js");
 const player = document.querySelector(".player");
 const last = Number(player.dataset.last);
 const slider = player.querySelector("input");
-const place = player.querySelector("output");
+const output = player.querySelector("output");
 const speed = player.querySelector("select");
 const playing = player.querySelector("[data-do=play]");
 const films = [...player.querySelectorAll(".film")].map((film) => {
@@ -37,7 +37,7 @@ function show(wanted) {
     }
   }
   slider.value = String(frame);
-  place.textContent = `${frame} / ${last}`;
+  output.textContent = `${frame} / ${last}`;
   for (const column of player.querySelectorAll(".matrix .now")) reveal(column, column.closest(".matrix"));
   if (parent !== window) parent.postMessage({ frame }, "*");
 }

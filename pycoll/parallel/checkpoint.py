@@ -23,7 +23,7 @@ import pycoll
 from ..base.files import write_atomically
 from ..base.user_warnings import warn
 from .agreement import together
-from .checkpoint_files import FORMAT, GENERATION, MANIFEST, Part, Parts, locked, part_path, read_manifest
+from .checkpoint_files import FORMAT, GENERATION, MANIFEST, FilePart, Parts, locked, part_path, read_manifest
 from .contents import Contents
 from .driver import Driver
 from .flat import Array
@@ -217,7 +217,7 @@ def load(path: str | os.PathLike[str], driver: Driver, optimizer: Optimizer | No
         with locked(directory, shared=True):
             manifest = read_manifest(directory)
             paths = (part_path(directory, manifest.generation, rank) for rank in range(manifest.ranks))
-            parts = [stack.enter_context(Part(path)) for path in paths]
+            parts = [stack.enter_context(FilePart(path)) for path in paths]
         mine = parts[driver.comm.rank] if len(parts) == driver.comm.size else None
         private = mine.private() if mine else {}
         driver.check_private(private)

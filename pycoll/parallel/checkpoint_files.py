@@ -118,7 +118,7 @@ class _Location(NamedTuple):
     dtype: str
 
 
-class Part:
+class FilePart:
     """The file of one rank; arrays are read on demand."""
 
     def __init__(self, path: Path) -> None:
@@ -140,7 +140,7 @@ class Part:
             raise
         self._file = file
 
-    def __enter__(self) -> Part:
+    def __enter__(self) -> FilePart:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -171,7 +171,7 @@ class Part:
 class Parts:
     """All parts of a checkpoint, as one rank reads them."""
 
-    def __init__(self, parts: Sequence[Part], own: Part | None) -> None:
+    def __init__(self, parts: Sequence[FilePart], own: FilePart | None) -> None:
         """Take the state of the optimizer from `own`, a part of this rank; without it, from rank 0."""
         self._common = [part for rank, part in enumerate(parts) if rank == 0 or not part.own]
         self._own = [own] if own else self._common

@@ -15,7 +15,7 @@ from .optimizers import Optimizer
 Find = Callable[[str, str, Piece], Iterable[Piece]]  # finds pieces of an array by kind, name and the wanted piece
 
 
-class Values(NamedTuple):
+class PieceValues(NamedTuple):
     """New values for the pieces of this rank, which are not in place yet."""
 
     arrays: list[tuple[Piece, np.ndarray]]  # with the dtype of the piece
@@ -86,7 +86,7 @@ class Contents:
                         "optimizer of this driver has one count for both"
                     )
 
-    def read(self, find: Find, steps: Mapping[str, Mapping[str, int]]) -> Values:
+    def read(self, find: Find, steps: Mapping[str, Mapping[str, int]]) -> PieceValues:
         """Collect the values of all pieces of this rank; raise ValueError if they are not found."""
         arrays = []
         for kind, name, piece in self.pieces():
@@ -98,9 +98,9 @@ class Contents:
             kind: {key: steps.get(kind, {}).get(name, 0) for key, name in self.names() if key in optimizer.steps}
             for kind, optimizer in self.optimizers.items()
         }
-        return Values(arrays, counts)
+        return PieceValues(arrays, counts)
 
-    def put(self, values: Values, private: Mapping[str, Array]) -> None:
+    def put(self, values: PieceValues, private: Mapping[str, Array]) -> None:
         """Set the arrays to values that were read, and those that belong to this rank only; all ranks call this."""
         for piece, new in values.arrays:
             copy(piece.values, new)

@@ -17,7 +17,7 @@ from .agreement import check_same, check_same_arrays
 from .clipping import clip_by_global_norm
 from .driver import Driver, check_algorithm, own_communicator
 from .flat import Array, Arrays, Piece, check_arrays, check_gradient, fill, hand_over, named_dtype, whole_pieces
-from .units import Slots, Unit, default_units, units_of
+from .units import Unit, UnitBuffers, default_units, units_of
 
 
 class FullyShardedDataParallel(Driver):
@@ -123,8 +123,8 @@ class FullyShardedDataParallel(Driver):
         self._home = {name: number for number, unit in enumerate(self._units) for name in unit.names}
         self._prefetch = prefetch
         kept = len(self._units) if not reshard_after_forward else 2 if prefetch else 1
-        self._parameters = Slots(self._units, kept, "gathered")
-        self._gradients = Slots(self._units, 2, "reduced")
+        self._parameters = UnitBuffers(self._units, kept, "gathered")
+        self._gradients = UnitBuffers(self._units, 2, "reduced")
         self._inside: list[int] = []  # the units whose with blocks have not ended
         self._backward: int | None = None  # the unit whose backward block has not ended
         self._missing: set[str] = set()  # the parameters of that unit without a gradient yet

@@ -17,7 +17,7 @@ from ..base import settings
 from ..base.numbers import check_integer
 from ..runtime.progress import tasks, until
 from ..schedule import pipeline
-from ..schedule.pipeline import Backward, BackwardInput, BackwardWeights, Forward, Recv, Send
+from ..schedule.pipeline import Backward, BackwardInput, BackwardWeights, Forward, RecvTensor, SendTensor
 from .agreement import together
 from .driver import own_communicator, pending, wait_for
 from .flat import named_dtype
@@ -162,8 +162,8 @@ class _Messages:
     """The messages of one step in flight."""
 
     def __init__(self) -> None:
-        self.posted: dict[Recv, tuple[Array, list[MPI.Request]]] = {}
-        self.sends: list[tuple[Send, MPI.Request]] = []
+        self.posted: dict[RecvTensor, tuple[Array, list[MPI.Request]]] = {}
+        self.sends: list[tuple[SendTensor, MPI.Request]] = []
 
 
 class _Step:
@@ -186,7 +186,7 @@ class _Step:
     def post(self, moves: Sequence[Any]) -> None:
         """Start to receive the next messages, until one whose shape is not known."""
         for move in moves:
-            if isinstance(move, Recv) and move not in self.messages.posted:
+            if isinstance(move, RecvTensor) and move not in self.messages.posted:
                 at = move.batch, move.chunk
                 shape = self.outputs.get(at) if move.backward else self.shapes.get(move.chunk)
                 if shape is None:
@@ -201,9 +201,9 @@ class _Step:
         at = move.batch, move.chunk
         with phase(f"{type(move).__name__} of micro-batch {move.batch}"):
             match move:
-                case Recv():
+                case RecvTensor():
                     self._receive(move, at)
-                case Send():
+                case SendTensor():
                     self._send(move)
                 case Forward():
                     self._forward(move, at)
@@ -223,7 +223,7 @@ class _Step:
         if self.owner.comm.rank or at[1]:
             self.backward[at] = gradient
 
-    def _receive(self, move: Recv, at: tuple[int, int]) -> None:
+    def _receive(self, move: RecvTensor, at: tuple[int, int]) -> None:
         if move not in self.messages.posted:
             self._receive_shape(move)
             self.post([move])
@@ -232,17 +232,17 @@ class _Step:
         del self.messages.posted[move]
         (self.backward if move.backward else self.forward)[at] = array
 
-    def _receive_shape(self, move: Recv) -> None:
+    def _receive_shape(self, move: RecvTensor) -> None:
         comm = self.owner.comm
         if tasks or settings.TIMEOUT:
             until(partial(comm.iprobe, move.source, _tag(move)), self.name, partial(_awaited, move))
         lengths, dtype, on_gpu = comm.recv(None, move.source, _tag(move))
         self.shapes[move.chunk] = _Shape(lengths, named_dtype(dtype), on_gpu)
 
-    def _wait(self, requests: Sequence[MPI.Request], move: Send | Recv) -> None:
+    def _wait(self, requests: Sequence[MPI.Request], move: SendTensor | RecvTensor) -> None:
         wait_for(requests, self.name, partial(_awaited, move))
 
-    def _send(self, move: Send) -> None:
+    def _send(self, move: SendTensor) -> None:
         position = move.chunk * self.owner.comm.size + move.to  # of the receiving chunk in the model
         own = move.batch, (position + (1 if move.backward else -1)) // self.owner.comm.size
         array = (self.backward if move.backward else self.forward).pop(own)
@@ -255,7 +255,7 @@ class _Step:
         tag, comm = _tag(move), self.owner.comm
         self.messages.sends += [(move, pycoll.isend(each, move.to, tag, comm=comm)) for each in _pieces(array)]
 
-    def _send_shape(self, move: Send, array: Array) -> None:
+    def _send_shape(self, move: SendTensor, array: Array) -> None:
         """Send the shape before the first message of the step; check that it is the same in later ones."""
         shape, sent = _Shape.of(array), self.sent_shapes
         if move.chunk not in sent:
@@ -296,15 +296,15 @@ class _Step:
             self._wait([request], move)
 
 
-def _awaited(move: Send | Recv) -> str:
+def _awaited(move: SendTensor | RecvTensor) -> str:
     """What the messages of a move wait for, in words."""
     array = f"{'gradient' if move.backward else 'activation'} of micro-batch {move.batch}"
-    if isinstance(move, Send):
+    if isinstance(move, SendTensor):
         return f"it waits for rank {move.to} to receive the {array} for its chunks[{move.chunk}]"
     return f"it waits for rank {move.source} to send the {array} for chunks[{move.chunk}]"
 
 
-def _tag(move: Send | Recv) -> int:
+def _tag(move: SendTensor | RecvTensor) -> int:
     """The tag of messages to a chunk, in one direction; those of micro-batches come in order."""
     return 2 * move.chunk + move.backward
 

@@ -171,7 +171,7 @@ class Unit:
         return {} if vector is None else self.layout.views(vector.reshape(-1))
 
 
-class Slots:
+class UnitBuffers:
     """A few buffers that the units use in turn, for their parameters or for their gradients.
 
     Unit u uses slot u modulo `count`, so with `count` above 1 a unit and the next one have different slots.

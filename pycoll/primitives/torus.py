@@ -34,7 +34,7 @@ def alternating(rounds: Rounds) -> Iterator[tuple[int, Round]]:
                 yield axis, line[step - longest + len(line)]
 
 
-class Port:
+class TorusPort:
     """The torus as one port sees it: its dimensions come in another order, and its coordinates may be mirrored."""
 
     def __init__(self, rank: int, shape: Sequence[int], first: int, mirrored: bool) -> None:
@@ -84,7 +84,9 @@ def allreduce(rank: int, size: int, k: int, line: Line, order: Order) -> Schedul
     shape = [side for side in sides(size, k) if side > 1]
     parts = []
     for port in range(ports(size, k) if shape else 0):
-        rounds = list(Port(rank, shape, port // 2, mirrored=port % 2 == 1).allgather(line, order, start=port * size))
+        rounds = list(
+            TorusPort(rank, shape, port // 2, mirrored=port % 2 == 1).allgather(line, order, start=port * size)
+        )
         parts.append([*reversed_allgather(iter(rounds)), *rounds])
     for together in zip_longest(*parts, fillvalue=()):
         yield tuple(move for moves in together for move in moves)

@@ -172,7 +172,7 @@ def _longest(channel: Channel, buffers: CheckedBuffers, key: ProgramKey, nbytes:
     It depends on the memory of the buffers only where ranks rarely differ in this: not where one rank is the root.
     """
     on_host = is_host(buffers.send) and is_host(buffers.recv)
-    if on_host or key.algorithm.primitive.rooted or nbytes <= key.longest or not channel.facts.direct:
+    if on_host or key.algorithm.primitive.rooted or nbytes <= key.longest or not channel.facts.cuda_aware:
         return key.longest
     return settings.longest_on_gpu(channel.facts.host_count > 1)
 

@@ -61,7 +61,7 @@ def facts_of(private: MPI.Intracomm) -> CommFacts:
         one_tuning_file=bool((table[:, 1] == table[0, 1]).all()),
         host_memory=not table[:, 2].any(),
         library=native.library(),
-        direct=bool(table[:, 4].all()),
+        cuda_aware=bool(table[:, 4].all()),
         core=bool(table[:, 7].all()),
         native=bool(table[:, 3].all()),
         cores=int(table[:, 5].min()),

@@ -22,7 +22,7 @@ from .failures import TOLERANT
 from .front import NUMBERS
 from .recording import recorder
 
-Runner = core.SlotProgram | Executable | Callable[..., None] | str
+Runner = core.SlotCode | Executable | Callable[..., None] | str
 
 _BYTE = np.dtype(np.uint8)
 _CONSTANTS = frozenset(id(op) for op in vars(MPI).values() if isinstance(op, MPI.Op))
@@ -61,7 +61,7 @@ def runner(prepared: Prepared, op: object, method: bool) -> Runner | None:
 
     Returns
     -------
-    core.SlotProgram
+    core.SlotCode
         For calls in slots.
     core.Run
         For calls with messages, or on registered buffers.

@@ -33,7 +33,7 @@ def _combines(operation: Operation, dtype: np.dtype) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _assembled(key: ProgramKey, dtype: np.dtype, operation: Operation | None) -> core.SlotProgram:
+def _assembled(key: ProgramKey, dtype: np.dtype, operation: Operation | None) -> core.SlotCode:
     """The program of this rank for the slots."""
     from ..compiler.slots import slot_program
 
@@ -41,10 +41,10 @@ def _assembled(key: ProgramKey, dtype: np.dtype, operation: Operation | None) ->
     turns, piece, kind = slot_program(key, mean)
     made = {id(turn): core.Steps(list(turn)) for turn in turns}
     ufunc, divisor = loop_of(operation, dtype) if operation else None, divisor_of(dtype, key.size) if mean else None
-    return core.SlotProgram([made[id(turn)] for turn in turns], piece, kind, ufunc, dtype, divisor)
+    return core.SlotCode([made[id(turn)] for turn in turns], piece, kind, ufunc, dtype, divisor)
 
 
-def assembled(key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None) -> core.SlotProgram:
+def assembled(key: ProgramKey, buffers: CheckedBuffers, operation: Operation | None) -> core.SlotCode:
     """The program of this rank for the slots, of a call that `serves` accepts."""
     return _assembled(key._replace(longest=1), buffers.dtype, operation)
 

@@ -20,7 +20,7 @@ FIELDS = ("Rounds", "Messages", "Sent", "Received", "Cost", "Limits", "Source")
 
 
 @dataclass(frozen=True)
-class Network:
+class CostModel:
     """The costs of a message (alpha), of a byte sent or received (beta) and of a byte combined (gamma)."""
 
     alpha: float = 0.0
@@ -103,7 +103,7 @@ def evaluate(
     p: int,
     Z: float = 1.0,
     S: int = 1,
-    network: Network | None = None,
+    network: CostModel | None = None,
     h: int | None = None,
     k: int | None = None,
 ) -> float:
@@ -114,7 +114,7 @@ def evaluate(
     if p == 1:
         return 0.0
     formula = formula_for(formula, p, k)[0]
-    network = network or Network()
+    network = network or CostModel()
     names = {"p": p, "h": h or p, "Z": Z, "S": S, "k": k}
     names |= {"alpha": network.alpha, "beta": network.beta, "gamma": network.gamma}
     return float(eval(formula, {"__builtins__": {}}, {**_FUNCTIONS, **names}))
@@ -144,9 +144,9 @@ def disagreements(algorithm: Algorithm, size: int, segments: int = 1, hosts: Hos
     """
     formulas, counts = documented(algorithm), count(algorithm, size, 0, segments, hosts)
     most = {"Messages": max(counts.messages), "Sent": max(counts.sent), "Received": max(counts.received)}
-    counted = [("Rounds", "", counts.rounds, Network()), *((field, "", most[field], Network()) for field in most)]
+    counted = [("Rounds", "", counts.rounds, CostModel()), *((field, "", most[field], CostModel()) for field in most)]
     for name in ("alpha", "beta", "gamma"):
-        counted.append(("Cost", f", coefficient of {name}", getattr(counts, name), Network(**{name: 1.0})))
+        counted.append(("Cost", f", coefficient of {name}", getattr(counts, name), CostModel(**{name: 1.0})))
     h = None if hosts is None else len(set(hosts))
     Z = algorithm.parts(size, segments, hosts)
     wrong: dict[str, str] = {}

@@ -13,31 +13,31 @@ from typing import NamedTuple
 
 
 @dataclass(frozen=True, order=True)
-class Work:
+class MicrobatchWork:
     """Work on a micro-batch with a chunk of this stage, both numbered from 0."""
 
     batch: int
     chunk: int = 0
 
 
-class Forward(Work):
+class Forward(MicrobatchWork):
     """The forward pass."""
 
 
-class Backward(Work):
+class Backward(MicrobatchWork):
     """The backward pass."""
 
 
-class BackwardInput(Work):
+class BackwardInput(MicrobatchWork):
     """The part of the backward pass that computes the gradient of the input."""
 
 
-class BackwardWeights(Work):
+class BackwardWeights(MicrobatchWork):
     """The part of the backward pass that computes the gradients of weights."""
 
 
 @dataclass(frozen=True, order=True)
-class Send:
+class SendTensor:
     """Send the output of a forward pass, or the gradient of the input of a backward pass, to a chunk of a stage."""
 
     to: int
@@ -47,7 +47,7 @@ class Send:
 
 
 @dataclass(frozen=True, order=True)
-class Recv:
+class RecvTensor:
     """Receive the input of a forward pass, or the gradient of its output, for a chunk of this stage."""
 
     source: int
@@ -56,7 +56,7 @@ class Recv:
     backward: bool
 
 
-Move = Work | Send | Recv
+Move = MicrobatchWork | SendTensor | RecvTensor
 
 
 class Schedule(NamedTuple):
@@ -66,12 +66,12 @@ class Schedule(NamedTuple):
     takes twice as long as a forward pass.  `kept` is the largest number of activations of a chunk that stage s keeps.
     """
 
-    work: Callable[[int, int, int, int], Iterator[Work]]
+    work: Callable[[int, int, int, int], Iterator[MicrobatchWork]]
     bubble: Callable[[int, int, int], float]
     kept: Callable[[int, int, int, int], int]
 
 
-def gpipe(stage: int, stages: int, batches: int, chunks: int = 1) -> Iterator[Work]:
+def gpipe(stage: int, stages: int, batches: int, chunks: int = 1) -> Iterator[MicrobatchWork]:
     """Run all forward passes, then all backward passes.
 
     Bubble: (p - 1) / (m + p - 1).  Kept: m.
@@ -84,7 +84,7 @@ def gpipe(stage: int, stages: int, batches: int, chunks: int = 1) -> Iterator[Wo
         yield Backward(batch)
 
 
-def one_f_one_b(stage: int, stages: int, batches: int, chunks: int = 1) -> Iterator[Work]:
+def one_f_one_b(stage: int, stages: int, batches: int, chunks: int = 1) -> Iterator[MicrobatchWork]:
     """Run backward passes as early as possible, in alternation with forward passes.
 
     Bubble: (p - 1) / (m + p - 1).  Kept: min(m, p - s).
@@ -101,7 +101,7 @@ def one_f_one_b(stage: int, stages: int, batches: int, chunks: int = 1) -> Itera
         yield Backward(batch)
 
 
-def interleaved(stage: int, stages: int, batches: int, chunks: int) -> Iterator[Work]:
+def interleaved(stage: int, stages: int, batches: int, chunks: int) -> Iterator[MicrobatchWork]:
     """Run 1F1B with several chunks for each stage, which shortens the time until the last stage has work.
 
     The number of micro-batches is a multiple of the number of stages; they take turns in groups of p.
@@ -128,7 +128,7 @@ def interleaved(stage: int, stages: int, batches: int, chunks: int) -> Iterator[
         yield Backward(batch, chunks - 1 - chunk)
 
 
-def zero_bubble(stage: int, stages: int, batches: int, chunks: int = 1) -> Iterator[Work]:
+def zero_bubble(stage: int, stages: int, batches: int, chunks: int = 1) -> Iterator[MicrobatchWork]:
     """Run 1F1B, but compute the gradients of weights later, while a stage would wait: ZB-H1.
 
     Bubble: (p - 1) / (3 * m + p - 1), for m >= p, if forward, input and weights take the same time.  Kept: min(m, p).
@@ -211,7 +211,7 @@ def moves(name: str, stage: int, stages: int, batches: int, chunks: int = 1) -> 
             yield work
             continue
         if 0 <= at - step <= last:
-            yield Recv((at - step) % stages, work.batch, work.chunk, backward)
+            yield RecvTensor((at - step) % stages, work.batch, work.chunk, backward)
         yield work
         if 0 <= at + step <= last:
-            yield Send((at + step) % stages, work.batch, (at + step) // stages, backward)
+            yield SendTensor((at + step) % stages, work.batch, (at + step) // stages, backward)

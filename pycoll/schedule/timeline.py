@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from .pipeline import Backward, BackwardInput, BackwardWeights, Forward, Recv, Send, Work, check, moves
+from .pipeline import (
+    Backward,
+    BackwardInput,
+    BackwardWeights,
+    Forward,
+    MicrobatchWork,
+    RecvTensor,
+    SendTensor,
+    check,
+    moves,
+)
 
 TIMES: dict[type, float] = {Forward: 1.0, Backward: 2.0, BackwardInput: 1.0, BackwardWeights: 1.0}
 
@@ -13,7 +23,7 @@ TIMES: dict[type, float] = {Forward: 1.0, Backward: 2.0, BackwardInput: 1.0, Bac
 class Span(NamedTuple):
     """Work of a stage, from `start` to `end`."""
 
-    work: Work
+    work: MicrobatchWork
     start: float
     end: float
 
@@ -74,22 +84,22 @@ def timeline(
     todo = [list(moves(name, stage, stages, batches, chunks)) for stage in range(stages)]
     at, clocks = [0] * stages, [0.0] * stages
     spans: list[list[Span]] = [[] for _ in range(stages)]
-    arrivals: dict[tuple[int, Recv], float] = {}
+    arrivals: dict[tuple[int, RecvTensor], float] = {}
     order: dict[tuple[int, int, int, bool], int] = {}  # the last micro-batch that came on each line
     while waiting := [stage for stage in range(stages) if at[stage] < len(todo[stage])]:
         before = sum(at)
         for stage in waiting:
             while at[stage] < len(todo[stage]):
                 move = todo[stage][at[stage]]
-                if isinstance(move, Recv):
+                if isinstance(move, RecvTensor):
                     if (stage, move) not in arrivals:
                         break
                     clocks[stage] = max(clocks[stage], arrivals.pop((stage, move)))
                     line = stage, move.source, move.chunk, move.backward
                     assert order.get(line, -1) < move.batch, f"stage {stage} receives out of order: {move}"
                     order[line] = move.batch
-                elif isinstance(move, Send):
-                    message = move.to, Recv(stage, move.batch, move.chunk, move.backward)
+                elif isinstance(move, SendTensor):
+                    message = move.to, RecvTensor(stage, move.batch, move.chunk, move.backward)
                     assert message not in arrivals, f"stage {stage} sends twice: {move}"
                     arrivals[message] = clocks[stage] + latency
                 else:
@@ -103,15 +113,19 @@ def timeline(
     return Timeline(spans)
 
 
-def _check_work(done: list[Work], stage: int, batches: int, chunks: int) -> None:
+def _check_work(done: list[MicrobatchWork], stage: int, batches: int, chunks: int) -> None:
     """Check that each micro-batch goes once forward and once backward through each chunk, in this order."""
     counts = Counter(done)
     assert all(count == 1 for count in counts.values()), f"stage {stage} works twice: {counts.most_common(1)[0][0]}"
     position = {work: number for number, work in enumerate(done)}
     for batch in range(batches):
         for chunk in range(chunks):
-            whole: list[Work] = [Forward(batch, chunk), Backward(batch, chunk)]
-            split: list[Work] = [Forward(batch, chunk), BackwardInput(batch, chunk), BackwardWeights(batch, chunk)]
+            whole: list[MicrobatchWork] = [Forward(batch, chunk), Backward(batch, chunk)]
+            split: list[MicrobatchWork] = [
+                Forward(batch, chunk),
+                BackwardInput(batch, chunk),
+                BackwardWeights(batch, chunk),
+            ]
             parts = split if type(split[1]) in map(type, done) else whole
             order = [position.get(work, -1) for work in parts]
             assert -1 not in order and order == sorted(order), f"stage {stage}: {parts} is done in the order {order}"

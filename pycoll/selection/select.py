@@ -60,7 +60,7 @@ class CommFacts:
     one_tuning_file: bool = True  # all ranks have the same tuning file, or none
     host_memory: bool = True  # no rank can have buffers on a GPU
     library: str = ""  # the name of the MPI library
-    direct: bool = False  # on all ranks, MPI can access GPU memory
+    cuda_aware: bool = False  # on all ranks, MPI can access GPU memory
     core: bool = False  # all ranks run programs in the compiled core
     native: bool = False  # no rank has set PYCOLL_NATIVE=0, and all have MPI_THREAD_MULTIPLE
     cores: int = 1  # of the host with the fewest

@@ -22,7 +22,7 @@ class Hop(NamedTuple):
     beta: float
 
 
-class Placed:
+class RankHosts:
     """The ranks on their hosts: `hosts` has the host of each rank."""
 
     def __init__(self, network: Network, hosts: Sequence[int]) -> None:
@@ -56,7 +56,7 @@ class Topology(ABC):
         return 1
 
     @abstractmethod
-    def route(self, source: int, to: int, placed: Placed) -> Iterator[Hop]:
+    def route(self, source: int, to: int, ranks: RankHosts) -> Iterator[Hop]:
         """Yield the links from one rank to another rank on another host."""
 
 
@@ -77,9 +77,9 @@ class FatTree(Topology):
         """The number of hosts."""
         return self.leaves * self.width or None
 
-    def route(self, source: int, to: int, placed: Placed) -> Iterator[Hop]:
+    def route(self, source: int, to: int, ranks: RankHosts) -> Iterator[Hop]:
         """Yield the link out of the host, the links between switches, and the link into the other host."""
-        here, there, beta = placed.hosts[source], placed.hosts[to], placed.network.between.beta
+        here, there, beta = ranks.hosts[source], ranks.hosts[to], ranks.network.between.beta
         yield Hop(f"host {here} out", beta)
         if self.width and here // self.width != there // self.width:
             trunk = beta * self.taper / self.width
@@ -104,9 +104,9 @@ class Torus(Topology):
         """The number of hosts."""
         return math.prod(self.sizes)
 
-    def route(self, source: int, to: int, placed: Placed) -> Iterator[Hop]:
+    def route(self, source: int, to: int, ranks: RankHosts) -> Iterator[Hop]:
         """Yield the links to the next hosts on the way."""
-        here, there, beta = placed.hosts[source], placed.hosts[to], placed.network.between.beta
+        here, there, beta = ranks.hosts[source], ranks.hosts[to], ranks.network.between.beta
         stride = self.size
         for size in self.sizes:
             stride //= size
@@ -138,9 +138,9 @@ class Dragonfly(Topology):
         """The number of hosts."""
         return self.groups * self.routers * self.width
 
-    def route(self, source: int, to: int, placed: Placed) -> Iterator[Hop]:
+    def route(self, source: int, to: int, ranks: RankHosts) -> Iterator[Hop]:
         """Yield the links of the two hosts, and those between routers and between groups."""
-        here, there, beta = placed.hosts[source], placed.hosts[to], placed.network.between.beta
+        here, there, beta = ranks.hosts[source], ranks.hosts[to], ranks.network.between.beta
         router, last = here // self.width, there // self.width
         group, other = router // self.routers, last // self.routers
         yield Hop(f"host {here} out", beta)
@@ -180,19 +180,19 @@ class Rails(Topology):
         """The number of ranks on each host, unless another is given."""
         return self.ranks
 
-    def route(self, source: int, to: int, placed: Placed) -> Iterator[Hop]:
+    def route(self, source: int, to: int, ranks: RankHosts) -> Iterator[Hop]:
         """Yield the links of two network cards of equal numbers, and those inside the hosts, if any."""
-        mates, others = placed.members[placed.hosts[source]], placed.members[placed.hosts[to]]
-        position = placed.positions[to]
+        mates, others = ranks.members[ranks.hosts[source]], ranks.members[ranks.hosts[to]]
+        position = ranks.positions[to]
         sender = (
             mates[position] if position < len(mates) else source
         )  # without such a rank, the receiver's host forwards
-        receiver = others[placed.positions[sender]]
-        beta = placed.network.between.beta
-        yield from inside(source, sender, placed.network)
+        receiver = others[ranks.positions[sender]]
+        beta = ranks.network.between.beta
+        yield from inside(source, sender, ranks.network)
         yield Hop(f"card of rank {sender} out", beta)
         yield Hop(f"card of rank {receiver} in", beta)
-        yield from inside(receiver, to, placed.network)
+        yield from inside(receiver, to, ranks.network)
 
 
 def inside(source: int, to: int, network: Network) -> Iterator[Hop]:

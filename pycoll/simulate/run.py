@@ -22,7 +22,7 @@ from ..schedule.moves import Block, Blocks, Combine, Copy, Recv, Reduce, Round, 
 from ..schedule.registry import Algorithm, Hosts, counts_of
 from .network import Link, Network
 from .ports import Flow, Port, SimulatedMessage
-from .routes import FatTree, Hop, Placed, Topology, inside
+from .routes import FatTree, Hop, RankHosts, Topology, inside
 
 COUNTS = counts_of(0)[0]
 KEPT = 1 << 17  # routes that are remembered; an all-to-all among thousands of ranks has millions
@@ -51,17 +51,17 @@ class Cluster:
 
     def __init__(self, network: Network, ranks: int, hosts: Hosts, topology: Topology | None = None) -> None:
         self.network = network
-        self.placed = Placed(network, hosts or range(ranks))
+        self.rank_hosts = RankHosts(network, hosts or range(ranks))
         self.topology = topology or FatTree(0, network.hosts_per_switch, network.oversubscription)
         self.ports: dict[str, Port] = {}
         self.way = lru_cache(KEPT)(self._way)
 
     def _way(self, source: int, to: int) -> tuple[Link, float, tuple[Port, ...]]:
         """Return the kind of link between two ranks, the latency, and the ports on the route."""
-        if self.placed.hosts[source] == self.placed.hosts[to]:
+        if self.rank_hosts.hosts[source] == self.rank_hosts.hosts[to]:
             link, hops = self.network.inside, inside(source, to, self.network)
         else:
-            link, hops = self.network.between, self.topology.route(source, to, self.placed)
+            link, hops = self.network.between, self.topology.route(source, to, self.rank_hosts)
         ports = tuple(map(self._port, hops))
         alpha = link.alpha + (len(ports) - 1) * (self.network.hop if link is self.network.between else 0.0)
         return link, alpha, ports

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..base.files import write_atomically
-from .events import Event, Rank, Trace, TracedCollective
+from .events import Event, Trace, TracedCollective, TracedRank
 
 Json = dict[str, Any]
 
@@ -51,7 +51,7 @@ class _Writer:
         self._file.write(self._separator + self._encode({"ph": ph, **event}).encode())
         self._separator = b",\n"
 
-    def _rank(self, rank: Rank) -> None:
+    def _rank(self, rank: TracedRank) -> None:
         self._pid = rank.number
         self._name("process", f"rank {rank.number} on {rank.about['host']}", 0)
         self._put("M", name="process_sort_index", pid=self._pid, tid=0, args={"sort_index": rank.number})
@@ -86,7 +86,7 @@ class _Writer:
             if step.key and step.what == "wait" and step.message and not step.message.outgoing:
                 self._taken[step.key] = collective.rank, step
 
-    def _messages(self, rank: Rank) -> None:
+    def _messages(self, rank: TracedRank) -> None:
         """The messages that a rank sent, with an arrow to the receiver if it recorded them."""
         self._pid = rank.number
         for start in rank.steps():

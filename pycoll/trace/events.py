@@ -88,7 +88,7 @@ class TracedCollective:
 
 
 @dataclass
-class Rank:
+class TracedRank:
     """The activities of one rank; `under_way` are those that may overlap others."""
 
     number: int
@@ -115,7 +115,7 @@ class Rank:
 class Trace:
     """The trace of a job; times start at 0."""
 
-    ranks: dict[int, Rank]
+    ranks: dict[int, TracedRank]
     missing: list[int]
     library: str
 

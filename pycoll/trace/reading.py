@@ -12,7 +12,7 @@ import numpy as np
 
 from ..runtime.recording.recorder import EVENT, HEADER, events_path, meanings_path
 from .clocks import Clock, Measurement, fitted
-from .events import Event, InvalidTrace, Rank, Trace, TracedCollective, TracedMessage, TracedProgram
+from .events import Event, InvalidTrace, Trace, TracedCollective, TracedMessage, TracedProgram, TracedRank
 
 
 def read(directory: Path, most: int | None = None) -> Trace:
@@ -59,7 +59,7 @@ def _read(directory: Path, lowest: int, most: int | None) -> Trace:
             meanings_path(directory, number)
         )  # after the ring, because a running rank writes meanings before events
         clock = fitted(measured[number]) if measured[number] else _unmeasured(lines[0], about)
-        ranks[number] = Rank(number, lines[0], clock, recorded - len(ring))
+        ranks[number] = TracedRank(number, lines[0], clock, recorded - len(ring))
         rings[number] = lines, ring
     begins = [ranks[n].clock.corrected(int(ring[0, 1])) for n, (_, ring) in rings.items() if len(ring)]
     for number, (lines, ring) in rings.items() if begins else ():
@@ -92,7 +92,7 @@ def _ring(path: Path, most: int | None) -> tuple[np.ndarray, int]:
 class _Sorter:
     """Decodes the recorded numbers of one rank."""
 
-    def __init__(self, rank: Rank, lines: list[dict[str, Any]], start: int) -> None:
+    def __init__(self, rank: TracedRank, lines: list[dict[str, Any]], start: int) -> None:
         self._rank, self._start = rank, start
         self._meanings: dict[int, tuple[TracedProgram, int] | dict[str, str]] = {}
         self._threads: dict[int, int] = {}

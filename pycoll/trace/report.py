@@ -7,7 +7,7 @@ from typing import Any
 
 from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
-from .events import Rank, Trace
+from .events import Trace, TracedRank
 from .intervals import length, union
 from .summary import gpu_use, lateness, overlap, uses, waited_for
 
@@ -46,7 +46,7 @@ def _phases(trace: Trace) -> Iterator[str]:
         yield _table(rows, ["phase (ms)", *(f"rank {number}" for number in trace.ranks)], floatfmt=".3f")
 
 
-def _time_in(rank: Rank, name: str) -> float:
+def _time_in(rank: TracedRank, name: str) -> float:
     return length(union((phase.begin, phase.end) for phase in rank.phases if phase.what == name)) / 1e6
 
 

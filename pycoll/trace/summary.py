@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ..schedule.costs import busbw_factor
-from .events import Event, Rank, Trace, TracedCollective
+from .events import Event, Trace, TracedCollective, TracedRank
 from .intervals import Interval, common, length, union
 
 COMPUTING = ("forward", "backward")  # prefixes of the phases that communication overlaps with
@@ -55,7 +55,7 @@ def _collectives(trace: Trace) -> list[TracedCollective]:
     return [one for rank in trace.ranks.values() for one in rank.collectives if one.finished]
 
 
-def waited_for(rank: Rank) -> Counter[int]:
+def waited_for(rank: TracedRank) -> Counter[int]:
     """The time in ns that a rank spent waiting for messages to or from each other rank.
 
     In blocking calls and in waits for collectives in flight, the time up to the end of each wait for a message.  Time
@@ -112,7 +112,7 @@ class GpuUse(NamedTuple):
     total: int  # of these collectives; while they wait for messages, the GPU may work
 
 
-def gpu_use(rank: Rank) -> GpuUse:
+def gpu_use(rank: TracedRank) -> GpuUse:
     """Measure how much time of its collectives a rank spent with launches, and with waiting for its GPU."""
     used = [one for one in rank.collectives if any(step.what.startswith(("launch", "finish")) for step in one.steps)]
     launches, waits = (
@@ -130,7 +130,7 @@ class Overlap(NamedTuple):
     waited: int  # the rank waited for communication in flight
 
 
-def overlap(rank: Rank) -> Overlap:
+def overlap(rank: TracedRank) -> Overlap:
     """Measure how much communication of a rank overlapped its computation."""
     loose = [one for one in rank.collectives if not one.blocks]
     flying = union((one.begin, one.end) for one in loose)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..draw.markup import tag, words
 from ..draw.sheet import LINE, XMLNS, markers, style
 from .chrome import label
-from .events import Event, InvalidTrace, Rank, Trace
+from .events import Event, InvalidTrace, Trace, TracedRank
 from .training_steps import training_steps
 
 WIDTH, MARGIN, TALL, THIN, GAP = 1200, 70, 16, 8, 30
@@ -101,7 +101,7 @@ def timeline(trace: Trace, begin: float = 0.0, end: float | None = None) -> str:
     )
 
 
-def _lanes(rank: Rank, window: _Window) -> list[tuple[list[Bar], float]]:
+def _lanes(rank: TracedRank, window: _Window) -> list[tuple[list[Bar], float]]:
     """The lanes of a rank: their bars and their height."""
     lanes: list[tuple[list[Bar], float]] = [(bars, TALL) for bars in _stacked(_phases(rank), window)]
     lanes += [(bars, TALL) for bars in _stacked(_calls(rank), window)]
@@ -120,14 +120,14 @@ def _band(number: int, lanes: list[tuple[list[Bar], float]], window: _Window) ->
     return drawn, top
 
 
-def _phases(rank: Rank) -> Iterator[Bar]:
+def _phases(rank: TracedRank) -> Iterator[Bar]:
     for phase in rank.phases:
         if phase.what != "wait":
             kind = next((name for name in ("forward", "backward", "optimizer") if phase.what.startswith(name)), "phase")
             yield Bar(phase.begin, phase.end, phase.what, kind)
 
 
-def _calls(rank: Rank) -> Iterator[Bar]:
+def _calls(rank: TracedRank) -> Iterator[Bar]:
     for one in rank.collectives:
         if one.blocks:
             yield Bar(one.begin, one.end, one.name, "collective")
@@ -136,7 +136,7 @@ def _calls(rank: Rank) -> Iterator[Bar]:
             yield Bar(phase.begin, phase.end, "wait", "wait")
 
 
-def _steps(rank: Rank, window: _Window) -> Iterator[Bar]:
+def _steps(rank: TracedRank, window: _Window) -> Iterator[Bar]:
     for step in rank.steps():
         if window.shows(step.begin, step.end):
             kind = step.what if step.what in ("start", "wait") else "combine"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .events import InvalidTrace, Rank, Trace
+from .events import InvalidTrace, Trace, TracedRank
 
 LAST_PHASES = ("pull", "optimizer")  # a step ends with the first of these that any rank recorded
 
@@ -30,7 +30,7 @@ def training_steps(trace: Trace) -> list[tuple[int, int]]:
     return [(min(begin for begin, _ in step), max(end for _, end in step)) for step in zip(*ranks)]
 
 
-def _steps(rank: Rank, last_phase: str) -> list[tuple[int, int]]:
+def _steps(rank: TracedRank, last_phase: str) -> list[tuple[int, int]]:
     """The begin and end of each step of a rank: from the first phase after a step to its last phase."""
     steps, begin = [], None
     for phase in sorted(rank.phases, key=lambda phase: phase.begin):

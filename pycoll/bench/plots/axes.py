@@ -34,14 +34,14 @@ def name_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]], tall: fl
 def apart(wanted: Sequence[float], gap: float) -> list[float]:
     """Return the heights nearest to the wanted ones, from 0 to 1, at least a gap apart and in the same order."""
     order = sorted(range(len(wanted)), key=wanted.__getitem__)
-    stacks: list[list[float]] = []  # touching neighbors: height minus place * gap of each
-    for place, index in enumerate(order):
-        stacks.append([wanted[index] - place * gap])
+    stacks: list[list[float]] = []  # touching neighbors: height minus number * gap of each
+    for number, index in enumerate(order):
+        stacks.append([wanted[index] - number * gap])
         while len(stacks) > 1 and _mean(stacks[-2]) >= _mean(stacks[-1]):
             stacks[-2:] = [stacks[-2] + stacks[-1]]
     lowest = [_mean(stack) for stack in stacks for _ in stack]
     top = max(0.0, 1 - gap * (len(wanted) - 1))
-    found = {index: min(max(low, 0.0), top) + place * gap for place, (index, low) in enumerate(zip(order, lowest))}
+    found = {index: min(max(low, 0.0), top) + number * gap for number, (index, low) in enumerate(zip(order, lowest))}
     return [found[index] for index in range(len(wanted))]
 
 

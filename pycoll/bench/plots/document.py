@@ -57,10 +57,10 @@ def plots_of(named: Mapping[str, Document], primitive: str) -> tuple[list[Plot],
     first = [Plot(primitive, says, partial(speeds, against, colors))] if against else []
     each = {}
     for number, (variant, beside) in enumerate(rows.items()):
-        for place, (label, row) in enumerate(beside.items()):
+        for index, (label, row) in enumerate(beside.items()):
             says = f"{row.title}: time of each algorithm, median, minimum and 99th percentile"
             draw = partial(times, row, colors, [other.found for other in beside.values()])
-            each[variant, label] = Plot(f"{primitive}-times-{number}-{place}", says, draw)
+            each[variant, label] = Plot(f"{primitive}-times-{number}-{index}", says, draw)
     return first, each
 
 

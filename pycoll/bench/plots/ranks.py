@@ -30,7 +30,7 @@ def common_sizes(documents: Sequence[Document], variant: Variant) -> list[list[i
     measured = [[size for size in sizes_of(found) if fastest(found, size, found)] for found in all_curves]
     near = [[min(sizes, key=lambda other: abs(other - size), default=-1) for sizes in measured] for size in measured[0]]
     near = [sizes for sizes in near if all(abs(size - sizes[0]) <= 0.05 * sizes[0] for size in sizes)]
-    return [near[place] for place in sorted({0, len(near) // 2, len(near) - 1})] if near else []
+    return [near[index] for index in sorted({0, len(near) // 2, len(near) - 1})] if near else []
 
 
 def lines_of(documents: Sequence[Document], variant: Variant, sizes: Sequence[int]) -> Lines:

@@ -66,14 +66,14 @@ def _at_one_size(row: Row, names: Sequence[str], colors: Mapping[str, str], **ho
     title = f"{row.title}{at}: median time (dot), minimum to 99th percentile (bar)"
     canvas = Canvas(title, [row.environment], 0.5 + 0.24 * len(measured), **how)
     (axes,) = canvas.grid(1, 1, "time (µs)", "")
-    for place, (name, record) in enumerate(measured.items()):
+    for index, (name, record) in enumerate(measured.items()):
         color = GREY if name == MPI else colors.get(name, INK)
         low, high = bounds_of(record) or (record["median"], record["median"])
-        axes.hlines(place, low, high, color=color, alpha=0.3, linewidth=6)
-        axes.plot(record["median"], place, "o", color=color, markersize=5)
+        axes.hlines(index, low, high, color=color, alpha=0.3, linewidth=6)
+        axes.plot(record["median"], index, "o", color=color, markersize=5)
         against = ratio(row.found, name, size)
         text = f"{record['median']:,.3g} µs" + (f", {against:.2f}x MPI" if against else "")
-        axes.annotate(text, (high, place), (6, 0), textcoords="offset points", va="center", fontsize=SMALL)
+        axes.annotate(text, (high, index), (6, 0), textcoords="offset points", va="center", fontsize=SMALL)
     axes.set_yticks(range(len(measured)), [titled(name, row.found[name]) for name in measured])
     low, high = range_of(measured.values(), "median")
     if high < 10 * low:

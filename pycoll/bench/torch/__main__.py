@@ -33,7 +33,7 @@ from ..cores import core_share
 from ..machine import disturbed
 from ..plots.calls import write_plot
 from ..results import document, table
-from .collectives import COLLECTIVES, Collective
+from .collectives import COLLECTIVES, TorchCollective
 from .training import STEPS, parameter_bytes
 
 BACKENDS = ("pycoll", "gloo")
@@ -49,7 +49,7 @@ COLUMNS = {
 }
 
 
-class Point(NamedTuple):
+class TorchMeasurement(NamedTuple):
     """A call that is measured, and its size in bytes."""
 
     call: str
@@ -90,11 +90,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
 def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the record of each call and size; all ranks of `comm` call this."""
     groups = {"pycoll": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
-    points = [Point(call, size) for call in options.calls if call in COLLECTIVES for size in options.sizes]
-    points += [Point(call, parameter_bytes(call)) for call in options.calls if call in STEPS]
+    points = [TorchMeasurement(call, size) for call in options.calls if call in COLLECTIVES for size in options.sizes]
+    points += [TorchMeasurement(call, parameter_bytes(call)) for call in options.calls if call in STEPS]
     for point, seconds in zip(points, shares(comm, options.budget, [point.nbytes for point in points])):
         if point.call in COLLECTIVES:
-            case = Collective(point.call, point.nbytes)
+            case = TorchCollective(point.call, point.nbytes)
             wrong = comm.allreduce(case.differences(groups))
             calls = {name: case.bound(groups[name]) for name in BACKENDS}
         else:
@@ -104,7 +104,7 @@ def measured(comm: MPI.Intracomm, options: argparse.Namespace) -> Iterator[dict[
         yield record(point, times) | {"wrong": wrong}
 
 
-def record(point: Point, times: dict[str, np.ndarray]) -> dict[str, Any]:
+def record(point: TorchMeasurement, times: dict[str, np.ndarray]) -> dict[str, Any]:
     """Return the record of a call: for each backend, the median, minimum and 99th percentile in microseconds."""
     found: dict[str, Any] = {"call": point.call, "bytes": point.nbytes, "iterations": len(times["pycoll"])}
     for name, seconds in times.items():

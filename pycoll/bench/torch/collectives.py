@@ -49,7 +49,7 @@ COLLECTIVES: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-class Collective:
+class TorchCollective:
     """A collective, with a vector, a block of it and another vector; sizes are rounded to whole blocks of float32."""
 
     def __init__(self, name: str, nbytes: int) -> None:

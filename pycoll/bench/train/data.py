@@ -18,9 +18,9 @@ class Data(NamedTuple):
     images: np.ndarray
     digits: np.ndarray
 
-    def part(self, places: np.ndarray) -> Data:
+    def part(self, indices: np.ndarray) -> Data:
         """Return the samples at these indices."""
-        return Data(self.images[places], self.digits[places])
+        return Data(self.images[indices], self.digits[indices])
 
 
 def digits(dtype: np.dtype, comm: MPI.Intracomm, test_share: float = 0.2) -> tuple[Data, Data]:

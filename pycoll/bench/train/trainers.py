@@ -78,7 +78,7 @@ class Trainer:
         """Return the part of a global batch for this rank, cut into micro-batches for accumulation."""
         assert self.share
         mine = np.arange(len(batch.digits))[self.share[0] :: self.share[1]]
-        return [batch.part(places) for places in np.array_split(mine, self.options.accumulate)]
+        return [batch.part(indices) for indices in np.array_split(mine, self.options.accumulate)]
 
     def step(self, batch: Data) -> float:
         """Train on a global batch; return the contribution of this rank to the mean loss of the batch."""

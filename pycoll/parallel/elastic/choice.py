@@ -8,14 +8,14 @@ from typing import NamedTuple
 from .copies import Label
 
 
-class Choice(NamedTuple):
+class Restart(NamedTuple):
     """The copies to use, and the step after which training goes on."""
 
     labels: frozenset[Label]
     step: int
 
 
-def choose(found: Iterable[Label], lockstep: bool) -> Choice | None:
+def choose(found: Iterable[Label], lockstep: bool) -> Restart | None:
     """Choose from the copies on all ranks: the newest ones with which the parts of all owners are there.
 
     With `lockstep`, all parts must be of the same step.  Return None if parts are missing.
@@ -28,7 +28,7 @@ def choose(found: Iterable[Label], lockstep: bool) -> Choice | None:
         for label in sorted(labels, key=lambda label: label.step):
             newest[label.owner] = label
         if newest.keys() >= set(labels[0].owners):
-            return Choice(frozenset(newest.values()), min(label.step for label in newest.values()))
+            return Restart(frozenset(newest.values()), min(label.step for label in newest.values()))
     return None
 
 

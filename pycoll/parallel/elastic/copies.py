@@ -26,7 +26,7 @@ class Location(NamedTuple):
     offset: int  # in bytes
 
 
-class Frame(NamedTuple):
+class CopyFrame(NamedTuple):
     """How the state of a rank lies in a copy: the number of the step, the counters of the optimizer, the arrays."""
 
     names: tuple[str, ...]  # of the parameters that have a counter
@@ -46,11 +46,11 @@ class Label(NamedTuple):
     owners: tuple[int, ...]
 
 
-class Copy(NamedTuple):
+class StateCopy(NamedTuple):
     """A copy in host memory."""
 
     label: Label
-    frame: Frame
+    frame: CopyFrame
     memory: np.ndarray
 
     def pieces(self) -> Iterator[tuple[str, str, Piece]]:
@@ -84,7 +84,7 @@ class Copier:
         views: dict[str, dict[str, Array]] = {kind: {} for kind in groups}
         for (kind, key, array), view in zip(arrays, self._views(memory)):
             views[kind][key] = view.reshape(array.shape)
-        self.frame = Frame(tuple(counted), tuple(_locations(contents.pieces(views), memory)), nbytes)
+        self.frame = CopyFrame(tuple(counted), tuple(_locations(contents.pieces(views), memory)), nbytes)
 
     def _views(self, memory: np.ndarray) -> Iterator[np.ndarray]:
         for offset, array in zip(self._offsets, self._arrays):

@@ -18,7 +18,7 @@ import pycoll
 from ...runtime.progress import until
 from ..driver import own_communicator, pending, revoke
 from ..ps.loans import Loans
-from .copies import Copier, Copy, Frame, Label, mark, step_of
+from .copies import Copier, CopyFrame, Label, StateCopy, mark, step_of
 
 OWN = 3  # copies of its own that a rank keeps, because others may be a step behind, and the newest may be incomplete
 
@@ -50,14 +50,14 @@ class Neighbors:
             self._loans = Loans(self._comm)
             about = (copier.frame, self._loans.positions(self._own)) if copier else None
             everyone = MPI.Intracomm(self._comm).allgather(about)
-        copied: dict[int, tuple[Frame, list[int]]] = {rank: one for rank, one in enumerate(everyone) if one}
+        copied: dict[int, tuple[CopyFrame, list[int]]] = {rank: one for rank, one in enumerate(everyone) if one}
         hosts, me = pycoll.attach(self._comm).facts.hosts, comm.rank
         self._owners = tuple(copied)
         receivers = neighbors(self._owners, hosts)
         self._to = receivers.get(me, me)
         self._from = next((owner for owner, to in receivers.items() if to == me != owner), me)
         self._sends = self._to != me and (hosts[self._to] != hosts[me] or min(copied[me][1]) < 0)
-        self._frame: Frame | None = None  # of the copies of the other rank
+        self._frame: CopyFrame | None = None  # of the copies of the other rank
         self._theirs: list[np.ndarray] = []  # these copies; if they are sent, the newest one is the last
         self._arriving: np.ndarray | None = None  # memory for the next message
         self._receives = False
@@ -123,7 +123,7 @@ class Neighbors:
 
         until(done, f"copying the state on rank {self._comm.rank}", lambda: f"rank {self._to} or {self._from} is late")
 
-    def copies(self) -> Iterator[Copy]:
+    def copies(self) -> Iterator[StateCopy]:
         """Yield the copies on this rank: its own, and those of the other rank."""
         with contextlib.suppress(MPI.Exception):
             self.progress()  # the newest one may have arrived since
@@ -131,7 +131,7 @@ class Neighbors:
             frame = self._copier.frame if self._copier and owner == self._comm.rank else self._frame
             for memory in memories:
                 if frame and (step := step_of(memory)) >= 0:
-                    yield Copy(Label(self._build, step, owner, self._owners), frame, memory)
+                    yield StateCopy(Label(self._build, step, owner, self._owners), frame, memory)
 
     def finish(self) -> None:
         """Wait for all messages; all ranks call this together after the last step."""

@@ -10,12 +10,12 @@ import numpy as np
 
 import pycoll
 
-from ..contents import Contents, Values
+from ..contents import Contents, PieceValues
 from ..flat import Piece
-from .copies import Copy
+from .copies import StateCopy
 
 
-class Span(NamedTuple):
+class PieceSpan(NamedTuple):
     """Elements `start` to ``stop - 1`` of a flattened array."""
 
     kind: str
@@ -29,10 +29,10 @@ class Transfer(NamedTuple):
 
     source: int
     target: int
-    span: Span
+    span: PieceSpan
 
 
-def plan(have: Sequence[Iterable[Span]], want: Sequence[Iterable[Span]]) -> list[Transfer]:
+def plan(have: Sequence[Iterable[PieceSpan]], want: Sequence[Iterable[PieceSpan]]) -> list[Transfer]:
     """Return the transfers from the spans that each rank has to those that each rank wants.
 
     Ranks may have the same spans; other spans do not overlap.  A rank uses what it has itself.
@@ -48,11 +48,11 @@ def plan(have: Sequence[Iterable[Span]], want: Sequence[Iterable[Span]]) -> list
                 begin, end = max(first, start), min(last, stop)
                 if begin < end:
                     source = target if target in ranks else ranks[target % len(ranks)]
-                    transfers.append(Transfer(source, target, Span(kind, name, begin, end)))
+                    transfers.append(Transfer(source, target, PieceSpan(kind, name, begin, end)))
     return transfers
 
 
-def redistribute(comm: pycoll.Comm, copies: Sequence[Copy], contents: Contents) -> Values:
+def redistribute(comm: pycoll.Comm, copies: Sequence[StateCopy], contents: Contents) -> PieceValues:
     """Return the values for the pieces of this rank from copies on all ranks; all ranks call this together.
 
     Raises
@@ -68,7 +68,7 @@ def redistribute(comm: pycoll.Comm, copies: Sequence[Copy], contents: Contents) 
         steps |= counters
     transfers = plan([have for have, _, _ in spans], [want for _, want, _ in spans])
     outgoing: list[list[np.ndarray]] = [[] for _ in range(comm.size)]
-    incoming: list[list[Span]] = [[] for _ in range(comm.size)]
+    incoming: list[list[PieceSpan]] = [[] for _ in range(comm.size)]
     for source, target, span in transfers:
         if source == comm.rank:
             outgoing[target].append(_elements(mine, span).values.view(np.uint8))
@@ -81,8 +81,8 @@ def redistribute(comm: pycoll.Comm, copies: Sequence[Copy], contents: Contents) 
 def _exchange(
     comm: pycoll.Comm,
     outgoing: Sequence[Sequence[np.ndarray]],
-    incoming: Sequence[Sequence[Span]],
-    wanted: dict[Span, Piece],
+    incoming: Sequence[Sequence[PieceSpan]],
+    wanted: dict[PieceSpan, Piece],
 ) -> dict[tuple[str, str], list[Piece]]:
     """Send bytes to each rank; return the pieces that were received, by kind and name."""
     like = {(span.kind, span.name): piece for span, piece in wanted.items()}
@@ -104,11 +104,11 @@ def _exchange(
     return found
 
 
-def _span(kind: str, name: str, piece: Piece) -> Span:
-    return Span(kind, name, piece.start, piece.stop)
+def _span(kind: str, name: str, piece: Piece) -> PieceSpan:
+    return PieceSpan(kind, name, piece.start, piece.stop)
 
 
-def _elements(pieces: dict[Span, Piece], wanted: Span) -> Piece:
+def _elements(pieces: dict[PieceSpan, Piece], wanted: PieceSpan) -> Piece:
     """Return the elements of a span, which lies within one of the pieces."""
     for span, piece in pieces.items():
         if span[:2] == wanted[:2] and span.start <= wanted.start and wanted.stop <= span.stop:

@@ -24,7 +24,7 @@ from ..fsdp import FullyShardedDataParallel
 from ..optimizers import Optimizer
 from ..ps.parameter_server import ParameterServer
 from .choice import choose, missing
-from .copies import Copier, Copy, Label
+from .copies import Copier, Label, StateCopy
 from .neighbors import Neighbors
 from .redistribute import redistribute
 from .replacement import join, replace
@@ -119,7 +119,7 @@ class State:
         self.step, self.recoveries = 0, list[Recovery]()
         self.comm = join() or pycoll.Comm(MPI.Intracomm(MPI.COMM_WORLD if comm is None else comm).Dup())
         self._build = 0  # counts the drivers
-        self._copies: list[Copy] = []  # from which training goes on, until the driver has the state
+        self._copies: list[StateCopy] = []  # from which training goes on, until the driver has the state
         self._ready = self._began = False  # whether the driver has the state; whether all ranks had it once
         self._copier: Copier | None = None
         self._neighbors: Neighbors | None = None
@@ -263,7 +263,7 @@ class State:
         self._failed = at, failed + self.comm.size - comm.size, step
         self.comm = comm
 
-    def _present(self) -> list[Copy]:
+    def _present(self) -> list[StateCopy]:
         """The copies on this rank; of a replica, one is made now."""
         if self._neighbors:
             return [*self._neighbors.copies()]
@@ -272,7 +272,7 @@ class State:
         memory = np.empty(self._copier.frame.nbytes, np.uint8)
         label = Label(self._build, self._reached(), 0, (0,))
         self._copier.into(memory)(label.step)
-        return [Copy(label, self._copier.frame, memory)]
+        return [StateCopy(label, self._copier.frame, memory)]
 
     def _reached(self) -> int:
         """The step whose updates the parameters on this rank have."""

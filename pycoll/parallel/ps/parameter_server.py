@@ -22,7 +22,7 @@ from ..optimizers import MakeOptimizer, Optimizer
 from .loans import Vectors
 from .roles import Roles
 from .server import Server, Serving, keyed
-from .worker import AHEAD, MOST_LENT, Link, share
+from .worker import AHEAD, MOST_LENT, ServerLink, share
 
 MODES = ("sync", "async", "bounded")
 
@@ -139,7 +139,7 @@ class ParameterServer(Driver):
             self.optimizer = optimizer(self.parameters)
         allocate, take, wait = self._allocate, self._take, self._wait
         workers = len(self.roles.workers)
-        self._link = Link(self.comm, self.roles.servers, workers, spare, allocate, take, bound, wait)
+        self._link = ServerLink(self.comm, self.roles.servers, workers, spare, allocate, take, bound, wait)
         self._begin()
         self._created = now()
 

@@ -29,14 +29,14 @@ LEAVES = -1  # replaces the number of the step in the header of a worker that le
 LEFT = np.iinfo(np.int64).max  # the clock of a worker that has left
 
 
-class Awaited(NamedTuple):
+class AwaitedRequest(NamedTuple):
     """A message that a server waits for."""
 
     request: MPI.Request | NextPush
     state: str  # a description of the wait, for error messages
 
 
-Waiting = Iterator[Awaited]
+Waiting = Iterator[AwaitedRequest]
 
 
 class NextPush:
@@ -132,7 +132,9 @@ class Server:
         )
         while working:
             leaders = " or ".join(str(self._workers[worker][0]) for worker in sorted(working))
-            yield Awaited(arriving, f"after {pushes} pushes it waits for the next push, from rank {leaders} (worker)")
+            yield AwaitedRequest(
+                arriving, f"after {pushes} pushes it waits for the next push, from rank {leaders} (worker)"
+            )
             leader = arriving.leader
             worker, header = numbers[leader], arriving.headers[leader]
             if header[0] == LEAVES:
@@ -156,10 +158,12 @@ class Server:
         if working:
             self.steps = before + int(min(self.clocks[worker] for worker in working))
 
-    def _receive(self, into: Array, source: int, tag: int, state: str) -> Awaited:
-        return Awaited(pycoll.irecv(into, source, tag, comm=self._comm), state)
+    def _receive(self, into: Array, source: int, tag: int, state: str) -> AwaitedRequest:
+        return AwaitedRequest(pycoll.irecv(into, source, tag, comm=self._comm), state)
 
-    def _gradient(self, into: Vectors, worker: int, header: Array, state: str) -> Generator[Awaited, None, Vectors]:
+    def _gradient(
+        self, into: Vectors, worker: int, header: Array, state: str
+    ) -> Generator[AwaitedRequest, None, Vectors]:
         """Receive the gradient that the header has announced, and return it; return borrowed vectors as they are."""
         leader = self._workers[worker][0]
         borrowed = self._loans.borrowed(leader, header[1:], into)
@@ -208,7 +212,7 @@ class Server:
     def _last_replies(self) -> Waiting:
         for _, requests in self._under_way:
             for request in requests:
-                yield Awaited(request, "after the last step it waits for workers to receive its answer")
+                yield AwaitedRequest(request, "after the last step it waits for workers to receive its answer")
         self._under_way.clear()
         pending.discard(self)
         self.clocks[:] = 0
@@ -235,7 +239,7 @@ class Serving:
 
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
-        self._awaited: Awaited | None = None
+        self._awaited: AwaitedRequest | None = None
         self._begun = False
 
     @property

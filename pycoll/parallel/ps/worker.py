@@ -34,7 +34,7 @@ class Push(NamedTuple):
     requests: list[MPI.Request]
 
 
-class Link:
+class ServerLink:
     """The link of a worker to all servers.
 
     Each server answers every push with the clocks of all workers, and with its range of the parameters or of the

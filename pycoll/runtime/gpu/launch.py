@@ -15,7 +15,7 @@ from ...compiler.program import Apply, CopyBytes, Divide, Ready, Region, Step
 from .combine import combining, divide
 
 
-class Launcher:
+class KernelLauncher:
     """Binds the steps of one program that run on the GPU to addresses."""
 
     def __init__(

@@ -17,11 +17,11 @@ from ...arguments.ops import Operation
 from ...arguments.streams import follow, own_stream_is_current
 from ...base import settings
 from ...base.user_warnings import warn
-from ...compiler.device import direct, staged
+from ...compiler.device import staged, unstaged
 from ...compiler.program import RECV, SCRATCH, SEND, Program
 from . import cuda_aware
 from .combine import is_combined
-from .launch import Launcher
+from .launch import KernelLauncher
 
 
 class OnDevice(Memory):
@@ -41,9 +41,9 @@ class OnDevice(Memory):
         """Let this thread use the GPU."""
         cupy().cuda.Device(self._device).use()
 
-    def launcher(self, bases: list[int], dtype: np.dtype, operation: Operation | None, size: int) -> Launcher:
+    def launcher(self, bases: list[int], dtype: np.dtype, operation: Operation | None, size: int) -> KernelLauncher:
         """Create the launcher of the steps that run on the GPU."""
-        return Launcher(self._device, self._on_device, bases, dtype, operation, size)
+        return KernelLauncher(self._device, self._on_device, bases, dtype, operation, size)
 
 
 class Direct(OnDevice):
@@ -54,7 +54,7 @@ class Direct(OnDevice):
 
     def lowered(self, program: Program) -> Program:
         """Add waits for the GPU to the program."""
-        return direct(program)
+        return unstaged(program)
 
     def allocate(self, nbytes: int) -> Any:
         """Allocate GPU memory."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pycoll.bench import measure
-from pycoll.bench.measure import Point
+from pycoll.bench.measure import Measurement
 from pycoll.bench.options import parse
 from tests.mpi.native import SIZE, WORLD
 
@@ -21,6 +21,6 @@ def test_ratios_of_calls_that_are_disturbed(monkeypatch):
 
     monkeypatch.setattr(measure, "alternate", alternate)
     options = parse(["bcast", "-a", "ring,naive", "-c", "0"], SIZE)
-    records = measure.measure(WORLD, Point("bcast", 64, False), options, np, 0.1)
+    records = measure.measure(WORLD, Measurement("bcast", 64, False), options, np, 0.1)
     ratios = {record["algorithm"]: record["ratio"] for record in records}
     assert ratios == pytest.approx({"mpi": 1.0, "ring": 1.2, "naive": 0.5})

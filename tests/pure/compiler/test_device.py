@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycoll.compiler.device import PIECE, _Bytes, direct, staged
+from pycoll.compiler.device import PIECE, _Bytes, staged, unstaged
 from pycoll.compiler.program import RECV, SCRATCH, SEND, Apply, CopyBytes, Divide, Finish, Program, Ready, Region, Start
 from pycoll.compiler.program_key import ProgramKey
 from pycoll.compiler.programs import compiled
@@ -19,7 +19,7 @@ from .machine import Machine
 from .test_lower import EVEN, IN_PLACE_AT_ROOT, IN_PLACE_EVERYWHERE, buffers, expected
 
 WAYS = {  # how to adapt a program, and which buffers are then in GPU memory
-    "direct": (lambda program, send, recv: direct(program), {SEND, RECV, SCRATCH}),
+    "unstaged": (lambda program, send, recv: unstaged(program), {SEND, RECV, SCRATCH}),
     "staged": (staged, {SEND, RECV}),
     "send staged": (lambda program, send, recv: staged(program, send, None), {SEND}),
     "recv staged": (lambda program, send, recv: staged(program, None, recv), {RECV}),
@@ -122,8 +122,8 @@ def large(way, primitive="allreduce", algorithm="ring", size=2, count=4 * PIECE 
 
 
 def test_a_segment_is_combined_while_the_next_is_received():
-    """Check that on the direct path, sends of results wait for the GPU, but the next combination does not."""
-    steps = large("direct").steps
+    """Check that on the unstaged path, sends of results wait for the GPU, but the next combination does not."""
+    steps = large("unstaged").steps
     combined = [number for number, step in enumerate(steps) if isinstance(step, Apply)]
     assert len(combined) == 2
     assert not any(isinstance(step, Finish) for step in steps[combined[0] : combined[1]])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycoll.parallel.checkpoint_files import MANIFEST, Part, part_path, read_manifest
+from pycoll.parallel.checkpoint_files import MANIFEST, FilePart, part_path, read_manifest
 from pycoll.parallel.flat import Piece
 
 RIGHT = {"format": 1, "generation": "0123456789abcdef", "ranks": 2, "extra": {"epoch": 3}}
@@ -82,7 +82,7 @@ def write_part(folder, index=None, **about):
 
 def contents(path):
     """Return all data that can be read from a part."""
-    with Part(path) as part:
+    with FilePart(path) as part:
         (found,) = part.find("parameters", "w", Piece(0, np.empty(6), (2, 3)))
         return found.start, found.shape, found.values.tolist(), part.private()["kept"].tolist(), part.steps
 
@@ -108,12 +108,12 @@ def test_a_part_that_is_cut_short(folder):
     for length in range(0, len(content), 11):
         path.write_bytes(content[:length])
         with pytest.raises(ValueError, match=re.escape(str(path))):
-            Part(path)
+            FilePart(path)
 
 
 def test_a_part_of_an_older_version(folder):
     """It has only the counters of one optimizer, and does not say whose they are."""
-    with Part(write_part(folder, outer_steps=None)) as part:
+    with FilePart(write_part(folder, outer_steps=None)) as part:
         assert part.steps == {"optimizer": {"w": 4}, "outer": {}} and not part.own
 
 
@@ -124,7 +124,7 @@ FIELDS = ("index", "private", "steps", "outer_steps", "own")
 def test_any_description(folder, about):
     path = write_part(folder, **about)
     try:
-        with Part(path) as part:
+        with FilePart(path) as part:
             list(part.find("parameters", "w", Piece(0, np.empty(6), (2, 3))))
             part.private()
     except ValueError as error:

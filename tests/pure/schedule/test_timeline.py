@@ -97,4 +97,4 @@ def test_wrong_numbers(given, error):
 
 
 def test_the_module_names_all_kinds_of_work():
-    assert {Forward, Backward, BackwardInput, BackwardWeights} == set(pipeline.Work.__subclasses__())
+    assert {Forward, Backward, BackwardInput, BackwardWeights} == set(pipeline.MicrobatchWork.__subclasses__())

@@ -12,7 +12,7 @@ import pycoll
 from pycoll.schedule.moves import Recv, Send
 from pycoll.simulate import Link, Network
 from pycoll.simulate.__main__ import main as simulate_command
-from pycoll.simulate.routes import Placed, parse
+from pycoll.simulate.routes import RankHosts, parse
 from pycoll.simulate.run import Cluster, Ranks
 from tests.drawn import examples
 
@@ -23,7 +23,7 @@ TORI = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 
 def route(topology, source, to, hosts=None):
     topology = parse(topology)
-    return [*topology.route(source, to, Placed(NETWORK, hosts or range(topology.size)))]
+    return [*topology.route(source, to, RankHosts(NETWORK, hosts or range(topology.size)))]
 
 
 def written(sizes):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pycoll
-from pycoll.schedule.costs import Network as Formula
+from pycoll.schedule.costs import CostModel as Formula
 from pycoll.schedule.costs import documented, evaluate
 from pycoll.schedule.moves import Combine, Copy, Recv, Reduce, Send
 from pycoll.schedule.proof import prove

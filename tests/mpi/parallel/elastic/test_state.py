@@ -237,14 +237,16 @@ def test_a_checkpoint_of_other_training(extra, directory):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
 def test_copies_have_the_arrays_and_the_counters(dtype):
     from pycoll.parallel.contents import Contents
-    from pycoll.parallel.elastic.copies import Copier, Copy, Label
+    from pycoll.parallel.elastic.copies import Copier, Label, StateCopy
 
     arrays = {"w": np.arange(12).reshape(3, 4).astype(dtype), "b": np.ones(5, dtype), "scale": np.array(2, dtype)}
     with DistributedDataParallel(arrays) as driver:
         copier = Copier(Contents(driver))
         memory = np.empty(copier.frame.nbytes, np.uint8)
         copier.into(memory)(7)
-        found = {(kind, name): piece for kind, name, piece in Copy(Label(1, 7, 0, (0,)), copier.frame, memory).pieces()}
+        found = {
+            (kind, name): piece for kind, name, piece in StateCopy(Label(1, 7, 0, (0,)), copier.frame, memory).pieces()
+        }
     for name, array in arrays.items():
         piece = found["parameters", name]
         assert (piece.start, piece.shape) == (0, array.shape) and piece.values.dtype == array.dtype

@@ -5,13 +5,13 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycoll.parallel.elastic.redistribute import Span, plan
+from pycoll.parallel.elastic.redistribute import PieceSpan, plan
 
 
 def cut(size, cuts):
     """Spans between the cuts of an array."""
     places = [0, *sorted(cuts), size]
-    return [Span("parameters", "w", start, stop) for start, stop in itertools.pairwise(places) if start < stop]
+    return [PieceSpan("parameters", "w", start, stop) for start, stop in itertools.pairwise(places) if start < stop]
 
 
 @given(st.integers(1, 40), st.data())
@@ -36,10 +36,10 @@ def test_each_rank_gets_each_element_once_from_a_rank_that_has_it(size, data):
 
 
 def test_replicas_share_the_work():
-    span = Span("parameters", "w", 0, 8)
+    span = PieceSpan("parameters", "w", 0, 8)
     sources = {target: source for source, target, _ in plan([[span], [span], [], []], [[span]] * 4)}
     assert sources == {0: 0, 1: 1, 2: 0, 3: 1}
 
 
 def test_nothing_is_sent_for_arrays_that_nobody_has():
-    assert plan([[]], [[Span("parameters", "w", 0, 8)]]) == []
+    assert plan([[]], [[PieceSpan("parameters", "w", 0, 8)]]) == []
