@@ -1,5 +1,7 @@
 """Sessions for nox, for example ``nox -s lint`` or ``nox -s tests``; each uses its own virtual environment."""
 
+from pathlib import Path
+
 import nox
 
 nox.options.sessions = ["lint", "tests", "docs"]
@@ -32,6 +34,8 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
     session.run("mypy", "pycoll")
+    programs = map(str, Path("tests").rglob("programs/*.py"))
+    session.run("mypy", "--config-file", "tests/mypy.ini", *programs)
 
 
 @nox.session

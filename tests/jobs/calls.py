@@ -34,7 +34,13 @@ def call(primitive: str, *args: Any, **kwargs: Any) -> Any:
         return request.wait()
 
 
-def raises(error: type[Exception], texts: list[str], function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+def raises(
+    error: type[Exception] | tuple[type[Exception], ...],
+    texts: list[str],
+    function: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> str:
     """Check that a function raises an error whose message contains the texts; return the message."""
     try:
         function(*args, **kwargs)

@@ -61,7 +61,7 @@ def mixed():
 assert MPI.Request.waitall(mixed()) == [None, None, "word"]
 requests, objects = mixed(), []
 while (some := MPI.Request.waitsome(requests))[0] is not None:
-    objects += some[1]
+    objects += some[1] or []
 assert objects.count("word") == 1 and len(objects) == 3
 requests = mixed()
 while not (found := MPI.Request.testall(requests))[0]:
@@ -72,13 +72,13 @@ assert sorted(str(MPI.Request.waitany(requests)[1]) for _ in requests) == ["None
 assert MPI.Request.waitany(requests) == (MPI.UNDEFINED, None)
 assert MPI.Request.testany(requests) == (MPI.UNDEFINED, True, None)
 assert MPI.Request.Waitall([comm.Isend(a[:1], peer), comm.Irecv(t[:1], peer)]) is True  # of mpi4py only
-persistent = [comm.Allreduce_init(a, b), comm.Send_init(a[:3], peer), comm.Recv_init(t, peer)]
-assert all(isinstance(request, MPI.Prequest) for request in persistent) and issubclass(MPI.Prequest, MPI.Request)
+several = [comm.Allreduce_init(a, b), comm.Send_init(a[:3], peer), comm.Recv_init(t, peer)]
+assert all(isinstance(request, MPI.Prequest) for request in several) and issubclass(MPI.Prequest, MPI.Request)
 b[:] = 0
-MPI.Prequest.Startall(persistent)
-MPI.Prequest.Waitall(persistent)
+MPI.Prequest.Startall(several)
+MPI.Prequest.Waitall(several)
 assert (b == 2).all() and t[2] == 1
-for request in persistent:
+for request in several:
     request.Free()
 request = comm.Iallreduce(a, b)
 for method in (request.Cancel, request.Free):

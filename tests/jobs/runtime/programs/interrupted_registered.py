@@ -3,6 +3,7 @@
 import signal
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -17,7 +18,7 @@ if sys.argv[1] == "hosts":
     channel.facts = replace(channel.facts, hosts=(0, 0, 1, 1))
     channel.registered = Registered(channel.comm, channel.facts.on_host_of(comm.rank))
 mine, result = (pycoll.zeros(count, np.float32) for _ in range(2))
-algorithm = "two_level" if sys.argv[1] == "hosts" else None
+algorithm: Any = "two_level" if sys.argv[1] == "hosts" else None
 if sys.argv[1] == "messages":
     result = np.zeros(count, np.float32)
 if sys.argv[1] in ("ordinary", "background", "traced"):  # calls of Comm on ordinary buffers

@@ -2,6 +2,7 @@
 
 import time
 from functools import partial
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -65,7 +66,7 @@ def freed_early():
 def messages():
     long, short = np.ones(1 << 20), np.empty(3)
     there = f"on rank {rank} of {size} did not finish in 0.2 s: it waits for"
-    waits = {
+    waits: dict[Any, list[str]] = {
         partial(pycoll.send, long, 1, 7): ["send " + there, "rank 1 to receive the message with tag 7"],
         partial(pycoll.recv, short, 1, 3): ["recv " + there, "rank 1 to send a message with tag 3"],
         partial(pycoll.recv, short): ["recv " + there, "any rank to send a message"],

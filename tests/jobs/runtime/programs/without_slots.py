@@ -7,7 +7,9 @@ import numpy as np
 from mpi4py import MPI
 
 if MPI.COMM_WORLD.rank == 1:
-    os.environ.update(setting.split("=") for setting in sys.argv[1:])
+    for setting in sys.argv[1:]:
+        name, _, value = setting.partition("=")
+        os.environ[name] = value
 
 import pycoll  # reads the environment
 

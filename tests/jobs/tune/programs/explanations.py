@@ -28,5 +28,5 @@ pycoll.allreduce(np.ones(4))
 explanations = comm.gather((one.algorithm, one.reason, one.tuning, [str(warning.message) for warning in caught]))
 for rank, explanation in enumerate(explanations or []):
     print("rank", rank, *explanation)
-half = comm.Split(comm.rank == 0)
+half = pycoll.Comm(comm).Split(comm.rank == 0)
 assert half.size == comm.size or pycoll.explain("bcast", nbytes=8, comm=half).reason == "by the rules for its size"

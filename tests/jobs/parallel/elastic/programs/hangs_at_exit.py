@@ -11,7 +11,7 @@ if MPI.COMM_WORLD.rank == 1:
     atexit.register(time.sleep, 1000)  # registered first, so it is called last; the other ranks wait in MPI_Finalize
 from pycoll.parallel import SGD, DistributedDataParallel, elastic
 
-sys.modules["pycoll.parallel.elastic.run"].LONG_PATIENCE = 1.0
+setattr(sys.modules["pycoll.parallel.elastic.run"], "LONG_PATIENCE", 1.0)  # noqa: B010 - `run` is also a function
 
 
 def make(comm):
