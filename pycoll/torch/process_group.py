@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mpi4py import MPI
 from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
 import pycoll
 from pycoll.arguments.ops import OpName
+from pycoll.base.mpi import MPI
 
-from . import rendezvous, sparse
+from . import sparse
 from .arrays import as_array, operation, scaled
 from .children import check_rank
 from .flat import Actions, apart, divide, elements, in_items, is_part, to_read, to_write
@@ -257,8 +257,6 @@ def create(options: Any, backend_options: Any) -> ProcessGroup:
         )
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError("pycoll.torch needs MPI_THREAD_MULTIPLE, but MPI was initialized with a lower level")
-    if not options.global_ranks_in_group and options.group_size == world.size:  # all ranks are here
-        rendezvous.set_variables()
     comm = create_comm(world, ranks, options.group_id)
     return ProcessGroup(options.store, comm, options.timeout.total_seconds())
 

@@ -1,4 +1,7 @@
-"""Where the ranks of a job meet: the store of torch.distributed, with ranks and addresses from MPI."""
+"""Where the ranks of a job meet: the store of torch.distributed, with ranks and addresses from MPI.
+
+Nothing here imports MPI before a process group is initialized.
+"""
 
 from __future__ import annotations
 
@@ -6,50 +9,82 @@ import os
 import socket
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlparse
 
 import psutil
 import torch.distributed
-from mpi4py import MPI
 from torch.distributed.constants import default_pg_timeout
+from torch.distributed.rendezvous import _rendezvous_handlers
 
-from ..base.mpi import ranks_of_host
+from ..base.launcher import NAMES, launched_ranks
 from .children import check_rank, is_child
 
-CONNECT_SECONDS = 5.0  # how long a rank tries one address of rank 0
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
+CONNECT_SECONDS = 5.0  # how long a rank tries one address of rank 0
 
 _set: dict[str, str] = {}  # the variables that this module has set
 
 
 def register() -> None:
-    """Register the scheme ``mpi://``, and set the variables that ``env://`` reads, where they are not set."""
+    """Register the scheme ``mpi://``, let ``env://`` ask MPI, and set the ranks that the launcher knows."""
     torch.distributed.register_rendezvous_handler("mpi", _meet)
-    if "TORCHELASTIC_RUN_ID" not in os.environ and not is_child():  # torchrun starts each process as an MPI job
-        set_variables()
+    of_torch = _rendezvous_handlers["env"]
+
+    def env(url: str, timeout: timedelta = default_pg_timeout, **given: Any) -> Iterator[tuple[Any, int, int]]:
+        if _asks_mpi():
+            _set_from_mpi(url)
+        yield from of_torch(url, timeout=timeout, **given)
+
+    _rendezvous_handlers["env"] = env
+    if _asks_mpi():
+        _set_variables(launched_ranks(os.environ) or dict(zip(NAMES, "0101")))
 
 
-def set_variables() -> None:
+def _asks_mpi() -> bool:
+    """Whether variables come from MPI: torchrun starts each process as an MPI job, and children are no ranks."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ and not is_child()
+
+
+def _set_variables(found: dict[str, str]) -> None:
+    """Set variables, unless the user did."""
+    for name, value in found.items():
+        if os.environ.get(name) == _set.get(name):
+            os.environ[name] = _set[name] = value
+
+
+def _set_from_mpi(url: str) -> None:
     """Set the variables that ``env://`` reads, unless the user did.  Collective over COMM_WORLD.
 
     Each initialization needs a port of its own: a rank may initialize again while others still use the first store.
     """
-    world = MPI.COMM_WORLD
-    here = ranks_of_host(world)
+    if all(os.environ.get(name) != _set.get(name) for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")):
+        return
+    world, here = _world()
+    size = parse_qs(urlparse(url).query).get("world_size", [str(world.size)])[0]
+    if int(size) != world.size:
+        raise RuntimeError(f"the process group has {size} ranks, and MPI {world.size}: set MASTER_ADDR and MASTER_PORT")
     address, port = _meeting_point(world, here)
-    given = {"MASTER_ADDR": address, "MASTER_PORT": port, "RANK": world.rank, "WORLD_SIZE": world.size}
-    for name, value in {**given, "LOCAL_RANK": here.index(world.rank), "LOCAL_WORLD_SIZE": len(here)}.items():
-        if os.environ.get(name) == _set.get(name):
-            os.environ[name] = _set[name] = str(value)
+    numbers = dict(zip(NAMES, map(str, (world.rank, world.size, here.index(world.rank), len(here)))))
+    _set_variables({"MASTER_ADDR": address, "MASTER_PORT": str(port), **numbers})
 
 
 def _meet(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[tuple[Any, int, int]]:
     """Yield the store, the rank and the number of ranks for ``mpi://``.  Collective over COMM_WORLD."""
     check_rank()
-    world = MPI.COMM_WORLD
-    address, port = _meeting_point(world, ranks_of_host(world))
+    world, here = _world()
+    address, port = _meeting_point(world, here)
     yield torch.distributed.TCPStore(address, port, world.size, world.rank == 0, timeout), world.rank, world.size
     raise RuntimeError("mpi:// cannot change the number of ranks")
+
+
+def _world() -> tuple[MPI.Intracomm, list[int]]:
+    """COMM_WORLD, and its ranks on the host of this rank."""
+    from ..base.mpi import MPI, ranks_of_host
+
+    return MPI.COMM_WORLD, ranks_of_host(MPI.COMM_WORLD)
 
 
 def _meeting_point(comm: MPI.Intracomm, here: list[int]) -> tuple[str, int]:

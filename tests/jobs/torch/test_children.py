@@ -19,3 +19,10 @@ def test_workers_of_a_data_loader_do_not_initialize_mpi(tmp_path):
         text = f"{method} 0 this process was started by multiprocessing, and is not a rank of MPI; start each rank"
         assert job.output.count(text) == 2
     assert "MPI initialized: False" in job.output and "MPI initialized: True" not in job.output
+
+
+@pytest.mark.parametrize("runner", [[], ["-m", "pycoll.run", "--torch"]])
+def test_persistent_workers_and_processes_of_torch_multiprocessing(runner):
+    job = run(2, [*runner, PROGRAMS / "spawned.py"])
+    assert job.code == 0 and job.left == [], job.output
+    assert job.output.count("read 224.0 2.0 2.0") == 2

@@ -1,15 +1,20 @@
 """Programs that call torch.distributed, as users start them."""
 
+import configparser
 import os
+import re
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.launch import run
 
 pytest.importorskip("torch", reason="torch is not installed")
+
+PROGRAMS = Path(__file__).parent / "programs"
 
 REDUCE = """
 import torch, torch.distributed as dist, pycoll.torch
@@ -27,6 +32,41 @@ def test_ranks_and_addresses_come_from_mpi(arguments):
     job = run(2, ["-c", f"for _ in range(2):\n    exec('''{program}''')\nprint('done')"])
     assert job.code == 0, job.output
     assert job.output.count("done") == 2
+
+
+def test_importing_leaves_mpi_alone():
+    job = run(2, [PROGRAMS / "import_only.py"])
+    assert job.code == 0, job.output
+    assert sorted(re.findall("sum .*", job.output)) == [f"sum 2.0 {rank} 2 {rank} 2" for rank in range(2)]
+
+
+@pytest.mark.parametrize(("backend", "module"), [("pycoll", "pycoll.torch.process_group"), ("gloo", "torch")])
+def test_the_entry_point_is_enough(tmp_path, monkeypatch, backend, module):
+    """Torch finds the backend; where a variable of ``env://`` is missing, the job starts nevertheless."""
+    entry = configparser.ConfigParser()
+    entry.read(Path(__file__).parents[3] / "setup.cfg")
+    folder = tmp_path / "installed-0.dist-info"
+    folder.mkdir()
+    lines = entry["options.entry_points"]["torch.backends"].strip()
+    (folder / "entry_points.txt").write_text(f"[torch.backends]\n{lines}\n")
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: installed\nVersion: 0\n")
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"), str(tmp_path)]))
+    job = run(2, [PROGRAMS / "without_import.py", backend], environment={"PYTHONPATH": path})
+    assert job.code == 0, job.output
+    assert len(re.findall(f"sum 2.0 {module}", job.output)) == 2
+
+
+def test_some_ranks_alone_need_addresses():
+    """A group of some ranks of COMM_WORLD cannot ask MPI, whose other ranks do not take part."""
+    program = """
+import torch.distributed as dist, pycoll.torch
+try:
+    dist.init_process_group("pycoll", rank=0, world_size=1)
+except RuntimeError as error:
+    print(error)
+"""
+    job = run(2, ["-c", program])
+    assert job.output.count("the process group has 1 ranks, and MPI 2: set MASTER_ADDR and MASTER_PORT") == 2
 
 
 def test_without_mpiexec():
