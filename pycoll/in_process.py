@@ -205,7 +205,7 @@ class _Channel:
     nonblocking = True  # so that nothing is left to MPI
     by_reference = True
 
-    def __init__(self, comm: _Messages) -> None:
+    def __init__(self, comm: _QueuedMessages) -> None:
         self.comm, self.size, self.facts, self.choices = comm, comm.size, CommFacts((0,) * comm.size), Choices()
 
     def check_usable(self) -> None:
@@ -218,7 +218,7 @@ class _Channel:
         return error
 
 
-class _Messages:
+class _QueuedMessages:
     """Messages of a rank with the others: those of the program, or those of collectives."""
 
     def __init__(self, rank: int, queues: _Queues, collective: bool) -> None:
@@ -248,7 +248,7 @@ class _Messages:
         return self._queues.receive(_Request(self._queues, self.rank, source, tag, self._collective, array))
 
 
-class LocalComm(_Messages):
+class LocalComm(_QueuedMessages):
     """The communicator of a rank of `local`; only the thread of this rank may use it.
 
     It has the blocking collectives of `pycoll.Comm`, with ``algorithm=``.  Messages are as in mpi4py: arrays, lists of
@@ -257,7 +257,7 @@ class LocalComm(_Messages):
 
     def __init__(self, rank: int, queues: _Queues) -> None:
         super().__init__(rank, queues, False)
-        self._channel, self._front = _Channel(_Messages(rank, queues, True)), NoFront()
+        self._channel, self._front = _Channel(_QueuedMessages(rank, queues, True)), NoFront()
         self._objects = _Objects(self)
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from collections import defaultdict
 import pycoll
 
 from .base.command_line import Parser, printed_once, runs_alone
+from .base.numbers import ranks_named
 from .runtime import native
 from .runtime.gpu import cuda_aware
 from .runtime.open_core import why_not_shared, why_unusable
@@ -160,7 +161,7 @@ def main() -> None:
         for value, members in same.items():
             if not value:
                 continue
-            where = "" if len(same) == 1 else f" on rank{'s' * (len(members) > 1)} {', '.join(map(str, members))}"
+            where = "" if len(same) == 1 else f" on {ranks_named(members)}"
             print(f"{key}{where}: {value}")
 
 

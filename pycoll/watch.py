@@ -17,13 +17,14 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tabulate import tabulate  # type: ignore[import-untyped, unused-ignore]
 
 from .base.command_line import Parser, in_words
+from .base.numbers import ranks_named
 from .runtime.recording.roll_call import (
     ENDED,
     FIELDS,
@@ -73,7 +74,7 @@ def read(directory: Path) -> list[WatchedRank]:
 
     Returns
     -------
-    list of Rank
+    list of WatchedRank
         The ranks that have written files, in ascending order.
 
     Raises
@@ -122,7 +123,7 @@ def report(ranks: Sequence[WatchedRank], at: int) -> str:
     total = ranks[0].ranks
     parts = [f"{total} ranks: {_counted(ranks)}"]
     if absent := sorted(set(range(total)) - {rank.rank for rank in ranks}):
-        parts.append(f"No files of {_listed(absent)}: they have called no collective, or their hosts write elsewhere.")
+        parts.append(f"No files of {ranks_named(absent)}: no collective was called, or their hosts write elsewhere.")
     by_name = defaultdict(list)
     for rank in ranks:
         for name, state in rank.states.items():
@@ -136,13 +137,13 @@ def _counted(ranks: Sequence[WatchedRank]) -> str:
     states = defaultdict(list)
     for rank in ranks:
         states[rank.state].append(rank.rank)
-    return ", ".join(f"{state}: {_listed(members)}" for state, members in states.items())
+    return ", ".join(f"{state}: {ranks_named(members)}" for state, members in states.items())
 
 
 def _on_communicator(name: str, found: Sequence[tuple[WatchedRank, CallState]], at: int) -> str:
     members = found[0][0].members.get(name, ())
     whole = members == tuple(range(found[0][0].ranks))
-    title = "COMM_WORLD, or a duplicate" if whole else f"the communicator of {_listed(members)}"
+    title = "COMM_WORLD, or a duplicate" if whole else f"the communicator of {ranks_named(members)}"
     title = f"On {title} ({name}):" if name else "On a communicator in its first call:"
     rows = [
         (rank.rank, state.calls if name else "", state.call, *_doing(state, at), rank.host, rank.state)
@@ -167,21 +168,16 @@ def _missing(found: Sequence[tuple[WatchedRank, CallState]]) -> list[str]:
     last = max(by_call)
     for number, kinds in by_call.items():
         if len(kinds) > 1:
-            what = ", ".join(f"{kind} on {_listed(members)}" for kind, members in kinds.items())
+            what = ", ".join(f"{kind} on {ranks_named(members)}" for kind, members in kinds.items())
             lines.append(f"Call {number} is not the same collective on all ranks: {what}.")
     absent = defaultdict(list)  # the ranks that are in no call
     for rank, state in found:
         if state.calls < last and not state.inside and not state.waits:
             absent[state.calls + 1].append(rank.rank)
     for number, members in absent.items():
-        ranks, known = _listed(members), " or ".join(by_call.get(number, ()))
+        ranks, known = ranks_named(members), " or ".join(by_call.get(number, ()))
         lines.append(f"{ranks.capitalize()} never came to call {number}{known and f' ({known})'}.")
     return lines
-
-
-def _listed(ranks: Iterable[int]) -> str:
-    numbers = list(map(str, ranks))
-    return f"rank{'s' * (len(numbers) != 1)} {', '.join(numbers)}"
 
 
 def stacks(directory: Path, ranks: Sequence[WatchedRank]) -> str:

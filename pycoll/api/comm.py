@@ -1,25 +1,14 @@
 """A drop-in for the communicator of mpi4py, with the collectives of pycoll.
 
-Write ``comm = pycoll.Comm(MPI.COMM_WORLD)``; the rest of the program does not change.  The table lists what runs where:
-
-| call or buffer | runs in |
-|---|---|
-| Bcast, Scatter(v), Gather(v), Allgather(v), Reduce, Allreduce, Reduce_scatter(_block), Alltoall(v, w), Scan, Exscan, Barrier; their nonblocking and persistent forms | the schedules of pycoll |
-| datatypes with gaps, MPI.BOTTOM, several datatypes in one call, where data is only moved | the schedules of pycoll, packed and unpacked on each rank |
-| reductions of derived datatypes without gaps, with user-defined operations | the schedules of pycoll |
-| reductions of other datatypes without a NumPy dtype | the collectives of MPI |
-| buffers in GPU memory | the schedules of pycoll; datatypes with gaps are packed in GPU memory; reductions of datatypes without a NumPy dtype raise TypeError |
-| buffers in GPU memory without CuPy, or on other devices | the collectives of MPI; a rank sees only its own buffers: all ranks must pass such buffers in the same calls, and CuPy must be installed on all ranks or on none |
-| lower-case collectives, which take Python objects | the schedules of pycoll; inside a host, memory that the ranks share |
-| messages, windows, neighborhood collectives | mpi4py, unchanged; if MPI is not CUDA-aware, messages from and to a GPU are staged through host memory |
-| inter-communicators; Ishrink | the classes of mpi4py with the collectives of MPI |
+Write ``comm = pycoll.Comm(MPI.COMM_WORLD)``; the rest of the program does not change.  `docs/guide/communicator.md`
+lists which calls run in pycoll, and which in MPI.
 
 Communicators that methods make exchange nothing before their first collective.  If that is nonblocking, and names no
 algorithm, MPI runs it, because pycoll could not begin without waiting for other ranks.
 
 Collectives in flight progress in all calls of pycoll; outside of them, in another thread, which requires
 MPI_THREAD_MULTIPLE (see `pycoll.progress_thread`).
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

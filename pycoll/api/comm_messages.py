@@ -1,8 +1,8 @@
-"""Methods of a communicator that pycoll passes on to mpi4py: messages, and collectives of Python objects.
+"""Methods of a communicator that pycoll passes on to mpi4py: messages.
 
 Messages wait until buffers in GPU memory are ready.  If MPI is not CUDA-aware, they are staged through host memory.  If
 only its UCX is CUDA-aware, pycoll packs datatypes with gaps on the GPU.
-Without CuPy, the methods are those of mpi4py.
+Without CuPy, the methods of mpi4py are used unchanged.
 """
 
 from __future__ import annotations

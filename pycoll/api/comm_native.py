@@ -1,4 +1,4 @@
-"""Methods of `pycoll.Comm` that are left to MPI, because pycoll does not support their buffers."""
+"""Methods of `pycoll.Comm` that are left to MPI: for their buffers, or because pycoll would have to wait to begin."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from ..arguments.buffer_spec import is_unreadable
 from ..arguments.ops import kept
 from ..base import settings
 from ..runtime.attach import channels
+from ..runtime.front import METHODS
 from ..runtime.interruptions import interruptions_delayed
 from ..runtime.progress import drain, until
 from .watched import watch_request
 
-BLOCKING = (
-    *("Barrier", "Bcast", "Scatter", "Scatterv", "Gather", "Gatherv", "Allgather", "Allgatherv"),
-    *("Alltoall", "Alltoallv", "Alltoallw"),
-)
 REDUCING = ("Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan")
 
 
@@ -33,7 +30,7 @@ def native(comm: MPI.Intracomm, method: str, why: object, given: dict[str, Any])
         logger.debug("%s: left to MPI: %s", method, why)
     if method not in REDUCING and isinstance(op := given.get("op"), MPI.Op) and not op.is_predefined:
         given = given | {"op": kept(op)}
-    waits = method in (*BLOCKING, *REDUCING) and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
+    waits = method in METHODS and not any(map(is_unreadable, (given["sendbuf"], given["recvbuf"])))
     if not waits and not method.startswith("I"):  # it may block
         drain(channels.get(comm.handle))
     types: dict[int, MPI.Datatype] = {}

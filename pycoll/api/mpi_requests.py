@@ -1,7 +1,6 @@
 """`MPI.Request` and `MPI.Prequest` for ``python -m pycoll.run``: their class methods accept requests of pycoll too.
 
-The classes remain those of mpi4py, which are the classes of all requests that mpi4py creates.  Requests of mpi4py alone
-are passed on to mpi4py.
+The classes remain those of mpi4py; calls with requests of mpi4py only go to mpi4py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions that start several requests, test them or wait for them: those of collectives and those of MPI."""
+"""Start several requests, test them, or wait for them: requests of pycoll and of MPI."""
 
 from __future__ import annotations
 

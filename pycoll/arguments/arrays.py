@@ -141,7 +141,7 @@ class _Writeable:
 def _writeable_if_legacy(buffer: Any, array: np.ndarray) -> np.ndarray:
     """The array, or a writeable one if the object only has DLPack before version 1.
 
-    That cannot describe memory as read-only.  NumPy assumes that it is.  An array from `__array__` knows better.
+    Older DLPack has no flag for this, so NumPy assumes read-only memory; `__array__` tells.
     """
     if array.flags.writeable or '"dltensor"' not in repr(_newest_capsule(buffer)):
         return array

@@ -49,3 +49,8 @@ def ranks_named(ranks: Sequence[int]) -> str:
     """Name ranks as in ``rank 3`` or ``ranks 1, 2 and 5``."""
     shown = [*ranks[:MOST], f"{len(ranks) - MOST} more"] if len(ranks) > MOST else ranks
     return f"rank{'s' * (len(ranks) > 1)} {listed(shown)}"
+
+
+def ranks_have(ranks: Sequence[int]) -> str:
+    """Name ranks before a participle, as in ``rank 3 has``."""
+    return f"{ranks_named(ranks)} {'has' if len(ranks) == 1 else 'have'}"

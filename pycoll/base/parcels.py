@@ -1,7 +1,7 @@
 """Parcels: Python objects on their way to other ranks.
 
 `MPI.pickle` pickles them, whose functions a program may replace.  Long buffers in an object are no part of its pickle:
-they are sent from where they lie, and received into memory that becomes that of the new object.
+they are sent from their own memory, and received into the memory of the new object.
 """
 
 from __future__ import annotations

@@ -123,8 +123,9 @@ EVENTS = 1 << 19  # events that each rank keeps in a trace, by default: 20 MiB
 SEGMENT = _bytes_from("PYCOLL_SEGMENT")
 PIPELINE = _bytes_from("PYCOLL_PIPELINE")
 DEFAULT_SEGMENTS = 4 << 20, 56 << 10
-# Measured with two ranks on one GPU: segments of 4 MiB take three times as long as those of 64 MiB, longer ones take as
-# long.  Between hosts, by estimate: a network of 400 Gbit/s transmits 2 to 3 MiB in the time of a launch and a wait.
+# Measured with two ranks on one GPU: segments of 4 MiB take three times as long as those of 64 MiB, longer
+# ones take the same time.  Between hosts, by estimate: a network of 400 Gbit/s transmits 2 to 3 MiB in the time of a
+# launch and a wait.
 DEVICE_SEGMENT = _bytes_from("PYCOLL_DEVICE_SEGMENT")
 DEFAULT_DEVICE_SEGMENTS = 64 << 20, 4 << 20
 DEVICE_STAGED = _bytes_from("PYCOLL_DEVICE_STAGED", least=0) or 0  # not measured; ranks may differ

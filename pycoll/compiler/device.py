@@ -30,7 +30,7 @@ from .program import (
     Step,
     Wait,
 )
-from .storage import ALIGNMENT
+from .storage import aligned
 
 PIECE = 1 << 20  # contiguous bytes that are copied at once between host and device
 _ALL = 1 << 62
@@ -49,11 +49,11 @@ def staged(program: Program, send: int | None, recv: int | None) -> Program:
     The bytes that the program reads are copied to the mirrors at the start, in the order in which they are needed.
     Results are copied back as soon as they are final.  None means a buffer in host memory, which is used directly.
     """
-    mirrors, top = {}, program.scratch + -program.scratch % ALIGNMENT
+    mirrors, top = {}, aligned(program.scratch)
     for buffer, size in ((SEND, send), (RECV, recv)):
         if size is not None:
             mirrors[buffer] = top
-            top += size + -size % ALIGNMENT
+            top += aligned(size)
     final = _final_writes(program)
     steps: list[Step] = [Ready()]
     for buffer in mirrors:

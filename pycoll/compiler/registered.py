@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..schedule.registry import Primitive
-from ..schedule.symbols import Expression, Leaf
+from ..schedule.symbols import Expression, Leaf, contributors
 from .program import (
     INPUT,
     OUTPUT,
@@ -36,7 +36,7 @@ from .program import (
 )
 from .program_key import ProgramKey
 from .registered_work import BlockCopy, Share, Swap, Work, WorkDivision
-from .storage import ALIGNMENT
+from .storage import aligned
 
 PIECE = 1 << 18  # the most bytes that are combined and stored at a time, so that they stay in cache
 
@@ -88,16 +88,8 @@ def _accesses(one: BlockCopy | Swap | Share) -> Iterator[tuple[int, int]]:
             yield peer_of(region.buffer)
     elif one.size:
         for expression, ranks in one.results:
-            yield from ((leaf.rank, INPUT) for leaf in _leaves(expression))
+            yield from ((rank, INPUT) for rank in contributors(expression))
             yield from ((rank, OUTPUT) for rank in ranks)
-
-
-def _leaves(expression: Expression) -> Iterator[Leaf]:
-    if isinstance(expression, Leaf):
-        yield expression
-    else:
-        for side in expression:
-            yield from _leaves(side)
 
 
 class _Emitter:
@@ -171,7 +163,7 @@ class _Emitter:
 
     def slot(self, size: int) -> Region:
         """Return scratch that is not in use."""
-        start, self.used = self.used, self.used + size + -size % ALIGNMENT
+        start, self.used = self.used, self.used + aligned(size)
         self.scratch = max(self.scratch, self.used)
         return Region(SCRATCH, start, size)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..primitives.direct import results_of
 from ..schedule.moves import Block
-from ..schedule.symbols import Expression, Leaf
+from ..schedule.symbols import Expression, Leaf, contributors
 from .layout import layout
 from .program import (
     DONE,
@@ -34,7 +34,7 @@ from .program import (
     peer_buffer,
 )
 from .program_key import ProgramKey
-from .storage import ALIGNMENT
+from .storage import ALIGNMENT, aligned
 
 SHORT, MEDIUM, LONG = range(3)
 
@@ -67,7 +67,7 @@ class _Compiler:
     def program(self) -> SlotProgram:
         """Compile all turns."""
         if self.primitive.name == "barrier":
-            return SlotProgram((tuple(self._meet()),), 1, SHORT)
+            return SlotProgram((tuple(self._barrier()),), 1, SHORT)
         most = (
             self.key.size if self.primitive.reduces and self.primitive.takes_all else max(map(len, self.exports)) or 1
         )
@@ -87,7 +87,7 @@ class _Compiler:
             chosen.append(turns[identity])
         return SlotProgram(tuple(chosen), piece, slots)
 
-    def _meet(self) -> Iterator[Step]:
+    def _barrier(self) -> Iterator[Step]:
         yield Post(READY)
         yield from (Await(rank, READY) for rank in range(self.key.size) if rank != self.key.rank)
 
@@ -109,7 +109,7 @@ class _Compiler:
             block: None
             for other, wanted in enumerate(self.wanted)
             for block, expression in wanted.items()
-            if other != rank and rank in leaves(expression)
+            if other != rank and rank in contributors(expression)
         }
         return list(found)
 
@@ -151,7 +151,7 @@ class _Turn:
 
     def _distance(self, block: Block) -> int:
         """How far the source of a block is from this rank: ranks begin with different sources."""
-        return min((rank - self.rank) % self.size for rank in leaves(self.all.wanted[self.rank][block]))
+        return min((rank - self.rank) % self.size for rank in contributors(self.all.wanted[self.rank][block]))
 
     def _in_shares(self) -> Iterator[Step]:
         """Each rank combines a share of the vector; ranks that want the result copy all shares."""
@@ -164,7 +164,7 @@ class _Turn:
         result = Region(peer_buffer(self.rank, OUTPUT), 0, self.sizes[0]).part(*mine)
         if result.size:
             expression = next(iter(self.all.wanted[self.key.root if self.all.primitive.rooted else self.rank].values()))
-            for rank in leaves(expression):
+            for rank in contributors(expression):
                 yield from self._await(rank)
             yield from self._evaluate(expression, result, lambda rank: self._contribution(rank, mine))
             if self.all.mean:
@@ -194,7 +194,7 @@ class _Turn:
         """Compute what is wanted in this block."""
         if not into.size:
             return
-        for rank in leaves(expression):
+        for rank in contributors(expression):
             yield from self._await(rank)
         if isinstance(expression, Leaf):
             yield from _copy(self._source(expression.rank, block), into)
@@ -241,18 +241,6 @@ class _Turn:
 
     def _part(self, region: Region, block: Block) -> Region:
         return region._replace(size=self.sizes[block])
-
-
-def leaves(expression: Expression) -> list[int]:
-    """Return the ranks that contribute to an expression, from left to right."""
-    if isinstance(expression, Leaf):
-        return [expression.rank]
-    return [rank for side in expression for rank in leaves(side)]
-
-
-def aligned(nbytes: int) -> int:
-    """Return the number of bytes rounded up to whole cache lines."""
-    return nbytes + -nbytes % ALIGNMENT
 
 
 def _copy(source: Region, to: Region) -> Iterator[Step]:

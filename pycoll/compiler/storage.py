@@ -17,6 +17,11 @@ from .program import EMPTY, RECV, SCRATCH, CopyBytes, Layout, Region
 ALIGNMENT = 64
 
 
+def aligned(nbytes: int) -> int:
+    """Return the number of bytes rounded up to whole cache lines."""
+    return nbytes + -nbytes % ALIGNMENT
+
+
 class _Scratch:
     """Scratch memory, allocated by first fit; an allocation lives as long as it has tenants."""
 
@@ -27,7 +32,7 @@ class _Scratch:
 
     def allocate(self, size: int, tenants: Iterable[Hashable]) -> Region:
         """Allocate memory for these tenants."""
-        length = max(size + -size % ALIGNMENT, ALIGNMENT)
+        length = max(aligned(size), ALIGNMENT)
         start = 0
         for taken, end in sorted(self._ends.items()):
             if start + length <= taken:

@@ -6,7 +6,7 @@ and pycoll runs all calls with messages.
 
 from __future__ import annotations
 
-from .missing import MISSED, NoFront, NoMover, NoRunInFlight, none_in_flight
+from .not_built import MISSED, NoFront, NoMover, NoRunInFlight, none_in_flight
 
 problem = ""
 try:

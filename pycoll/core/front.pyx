@@ -24,7 +24,7 @@ from .in_flight cimport RunInFlight
 from .messages cimport Run
 from .slots cimport SlotCode, Slots
 
-from .missing import MISSED
+from .not_built import MISSED
 
 from sys import modules
 

@@ -5,8 +5,8 @@ A run is a program, the addresses of the buffers of one call, and how far it is.
 have to wait, so blocking, nonblocking and persistent collectives are one thing.
 
 Messages between two ranks of a host travel through a mailbox, a queue of entries in memory that they share.  They are
-copied into entries, and out of them.  Of a long message, an entry has only the address, and the receiver copies the
-message from the memory of the sender; where the system forbids this, it travels in several entries.  As in MPI, messages
+copied into entries, and out of them.  The entry for a long message holds only its address, and the receiver copies
+the message from the memory of the sender; where the system forbids this, it travels in several entries.  As in MPI, messages
 with the same tag match in the order in which they are started.  All other messages are those of MPI, whose functions are
 called by their addresses.
 """

@@ -63,7 +63,7 @@ BEGUN = object()
 
 
 cdef class Sealed:
-    """What came of an object that is no value: its pickle, or a parcel."""
+    """A received object that is not a value: its pickle, or a parcel."""
 
     cdef bytes wire
     cdef list segments  # of a parcel

@@ -61,7 +61,7 @@ cdef class SlotCode(Arithmetic):
     piece : int
         The most bytes of a turn.
     slots : int
-        The kind of the slots, an index in `pycoll.compiler.slots.SLOTS`; the same on all ranks.
+        The kind of the slots, an index in `pycoll.compiler.program.SLOTS`; the same on all ranks.
     ufunc : numpy.ufunc or Pairs, optional
         The operation.
     dtype : numpy.dtype

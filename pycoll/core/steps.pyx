@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""What programs in slots and programs with messages share: their steps, and NumPy's loops, which combine and divide."""
+"""What programs in slots and programs with messages share: their steps, and the loops of NumPy, which combine and divide."""
 
 cimport numpy as np
 from cpython.mem cimport PyMem_Calloc, PyMem_Free

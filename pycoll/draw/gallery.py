@@ -91,10 +91,6 @@ def guide(given: Setting) -> Iterator[tuple[str, str]]:
         yield comparison.file, _comparison_page(comparison, given)
 
 
-def _stem(film: Film) -> str:
-    return film.algorithm.stem
-
-
 def index(films: dict[str, list[Film]]) -> str:
     """Return the first page."""
     nav = tag("nav", *(tag("a", words(name), href=f"#{name}") for name in films))

@@ -158,7 +158,7 @@ class _Shape(NamedTuple):
         return (cupy() if self.on_gpu else np).empty(self.lengths, self.dtype)
 
 
-class _Messages:
+class _StageMessages:
     """The messages of one step in flight."""
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ class _Step:
         self.total = 0.0
         self.shapes: dict[int, _Shape] = {}  # of the inputs of chunks
         self.sent_shapes: dict[int, _Shape] = {}  # of the inputs of chunks of other ranks
-        self.messages = _Messages()
+        self.messages = _StageMessages()
         # by micro-batch and chunk
         self.forward: dict[tuple[int, int], Array] = {}  # inputs and outputs of forward passes
         self.backward: dict[tuple[int, int], Array] = {}  # inputs and outputs of backward passes

@@ -8,7 +8,7 @@ without messages from it.  On command lines, its name is that of the algorithm w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from ..schedule import registry
 from ..schedule.moves import AFTER, Block, Combine, Copy, Move, Recv, Schedule, Send
 from ..schedule.proof import outcomes
 from ..schedule.registry import PRIMITIVES, Algorithm, Hosts, whole
-from ..schedule.symbols import Expression, Leaf
+from ..schedule.symbols import Expression, Leaf, contributors
 from . import alltoall
 
 SUFFIX = "@registered"
@@ -245,17 +245,9 @@ def results_of(algorithm: Algorithm, size: int, root: int, segments: int, hosts:
     for block in range(algorithm.parts(size, segments, hosts)):
         wanted = {rank: end[block] for rank, end in enumerate(ends) if block in end}
         different = set(wanted.values())
-        contributors = frozenset(rank for expression in different for rank in _ranks(expression))
-        found.append(Results(wanted, contributors, len(different) == 1))
+        taking_part = frozenset(rank for expression in different for rank in contributors(expression))
+        found.append(Results(wanted, taking_part, len(different) == 1))
     return found
-
-
-def _ranks(expression: Expression) -> Iterator[int]:
-    if isinstance(expression, Leaf):
-        yield expression.rank
-    else:
-        for side in expression:
-            yield from _ranks(side)
 
 
 class _Shares:

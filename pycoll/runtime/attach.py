@@ -33,7 +33,7 @@ from .tuned import fitting
 channels: dict[int, Channel] = {}
 
 _forked = False  # whether MPI was initialized when this process was forked
-_MEETING = 0  # a tag that no collective uses
+_BARRIER_TAG = 0  # a tag that no collective uses
 
 
 def attach(comm: MPI.Intracomm | None = None) -> Channel:
@@ -121,10 +121,10 @@ def wait_for_ranks(comm: MPI.Intracomm, what: str, group: MPI.Group | None = Non
     """
     private = attach(comm).comm
     with failures_named(private, what):
-        _meet(private, what, group)
+        _wait_for(private, what, group)
 
 
-def _meet(private: MPI.Intracomm, what: str, group: MPI.Group | None) -> None:
+def _wait_for(private: MPI.Intracomm, what: str, group: MPI.Group | None) -> None:
     state = partial(missing, private if group is None else group, "called it")
     if group is None:
         until(private.Ibarrier().Test, what, state)
@@ -135,8 +135,8 @@ def _meet(private: MPI.Intracomm, what: str, group: MPI.Group | None) -> None:
         for distance in (1 << bit for bit in range((group.size - 1).bit_length())):
             to, source = (ranks[(group.rank + step) % group.size] for step in (distance, -distance))
             requests = [
-                private.Isend([None, MPI.BYTE], to, _MEETING),
-                private.Irecv([None, MPI.BYTE], source, _MEETING),
+                private.Isend([None, MPI.BYTE], to, _BARRIER_TAG),
+                private.Irecv([None, MPI.BYTE], source, _BARRIER_TAG),
             ]
             until(partial(MPI.Request.Testall, requests), what, state)
 

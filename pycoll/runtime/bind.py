@@ -1,6 +1,6 @@
 """Binds programs to addresses: messages of mpi4py, and calls without arguments for all steps.
 
-This is how programs run without the compiled machine, and on GPU memory.  For buffers there, a launcher binds the steps
+This is how programs run without the compiled core, and on GPU memory.  For buffers there, a launcher binds the steps
 that run on the GPU.
 """
 

@@ -20,6 +20,7 @@ from ..arguments.memory_kinds import HOST, Memory
 from ..arguments.ops import Operation
 from ..base import hooks, settings
 from ..base.errors import CollectiveInterrupted, RankFailed, with_hint
+from ..base.numbers import ranks_have
 from ..compiler.program import BLOCKING, Program, is_native
 from ..selection.choices import Choices
 from ..selection.select import CommFacts
@@ -158,7 +159,7 @@ class Channel:
 
     @contextlib.contextmanager
     def _abandoned_on_failure(self, what: str) -> Iterator[None]:
-        """Make the communicator unusable if the block fails on this rank only, so that the accounts of ranks differ."""
+        """Make the communicator unusable if the block fails on this rank only: accounts would differ."""
         try:
             yield
         except (ValueError, NotEnoughMemory):  # on all ranks
@@ -175,17 +176,15 @@ class Channel:
         return self._epoch == hooks.epoch
 
     def renew(self) -> None:
-        """Drop all that was bound in an earlier epoch."""
-        if self._epoch != hooks.epoch:
-            self._epoch = hooks.epoch
+        """Note that what is bound from now on belongs to this epoch."""
+        self._epoch = hooks.epoch
 
     def failure_on_host(self, *ranks: int) -> RankFailed | None:
         """Make the communicator unusable if one of these ranks of this host, or any, has ended; return the error."""
         ended = [rank for rank in ranks or self.processes if rank in self.processes and has_ended(self.processes[rank])]
         if not ended:
             return None
-        who = f"rank {ended[0]} has" if len(ended) == 1 else f"ranks {', '.join(map(str, ended))} have"
-        failure = RankFailed(f"a collective on rank {self.comm.rank}: {who} failed", ended)
+        failure = RankFailed(f"a collective on rank {self.comm.rank}: {ranks_have(ended)} failed", ended)
         self.abandon(failure)
         return failure
 

@@ -12,6 +12,7 @@ import numpy as np
 from ..arguments.check_buffers import CheckedBuffers
 from ..arguments.ops import Operation
 from ..base.errors import MismatchError
+from ..base.numbers import ranks_named
 from ..compiler.program_key import Extents, ProgramKey, side_by_side
 from ..compiler.programs import compiled
 from ..schedule.registry import find
@@ -109,7 +110,7 @@ def differences(received: list[Any]) -> Iterator[str]:
                 values[repr(one.same[key])].append(rank)
         if len(values) > 1:
             different += 1
-            yield f"{key} differs: " + "; ".join(f"{value} ({_ranks(ranks)})" for value, ranks in values.items())
+            yield f"{key} differs: " + "; ".join(f"{value} ({ranks_named(ranks)})" for value, ranks in values.items())
     if not different:
         yield from _pairs(right)
 
@@ -129,10 +130,6 @@ def _between(sizes: list[int] | None, peer: int) -> int | None:
     if not sizes:
         return None
     return sizes[peer] if len(sizes) > 1 else sizes[0]
-
-
-def _ranks(ranks: list[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def exchange(

@@ -1,4 +1,4 @@
-"""Programs on the compiled machine: the executables of calls in host memory."""
+"""Runs of the compiled core: the executables of calls in host memory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def known_code(program: Program, dtype: np.dtype, operation: Operation | None, s
 def _compute(
     operation: Operation, dtype: np.dtype, size: int, begun: list[bool], left: int, right: int, out: int, nbytes: int
 ) -> BaseException | None:
-    """Combine or divide elements at these addresses, of which no loop of NumPy can do it alone.
+    """Combine or divide elements at these addresses, where the core has no loop of NumPy.
 
     Returns the exception of a signal handler: other ranks wait for the next steps.  `begun` gets an item before
     anything is computed.
@@ -99,7 +99,7 @@ def arithmetic_error(bits: int, error: Exception | None) -> Exception | None:
     return None
 
 
-# operations with these floating-point errors: so NumPy does what the program has asked it to do
+# operations that raise these floating-point errors, so that numpy.seterr applies
 _HUGE, _TINY, _ZERO = (np.array([x]) for x in (np.finfo(float).max, np.finfo(float).tiny, 0.0))
 _WITH_ERRORS: dict[str, Callable[[], object]] = {
     "divide": partial(np.divide, _HUGE, _ZERO),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from .channel import Channel
 from .plans import remember
 from .progress import tasks
 from .task import Task
-
-if TYPE_CHECKING:
-    pass
 
 
 def prepare(call: Call, channel: Channel) -> Prepared:

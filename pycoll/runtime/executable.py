@@ -27,7 +27,7 @@ class Awaited(Protocol):
 class Executable(Protocol):
     """A program with the buffers of one call.  It knows them by address, so it keeps no array of the caller alive.
 
-    It is a run of the compiled machine (`pycoll.core.messages`), or runs in Python (`PythonSteps`).
+    It is a run of the compiled core (`pycoll.core.messages`), or runs in Python (`PythonSteps`).
     """
 
     tag: int  # of its messages, the next time that it begins

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from mpi4py import MPI
 
 from ..base.errors import RankFailed
+from ..base.numbers import ranks_have
 
 # ``mpiexec --with-ft ulfm`` of Open MPI sets it
 TOLERANT = os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112
@@ -22,7 +23,7 @@ UNDETECTED = (
 )
 PATIENCE = 0.5  # seconds until MPI knows the rank that another rank has found dead
 _FAILURES = MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED
-_UNCLEAR = MPI.ERR_INTERN  # that of a nonblocking collective of Open MPI in which a rank has failed
+_UNCLEAR = MPI.ERR_INTERN  # Open MPI: the error class of a nonblocking collective in which a rank has failed
 
 
 def rank_failed(comm: MPI.Intracomm, what: str, error: BaseException) -> RankFailed | None:
@@ -38,8 +39,7 @@ def rank_failed(comm: MPI.Intracomm, what: str, error: BaseException) -> RankFai
     ranks = _known(comm, PATIENCE if kind in (*_FAILURES, _UNCLEAR) else 0.0)
     if not ranks:
         return None
-    who = f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} have"
-    return RankFailed(f"{what}: {who} failed; Shrink gives a communicator of the other ranks", ranks)
+    return RankFailed(f"{what}: {ranks_have(ranks)} failed; Shrink gives a communicator of the other ranks", ranks)
 
 
 def is_failure(comm: MPI.Intracomm, error: BaseException | None) -> bool:

@@ -13,9 +13,9 @@ from .progress_thread import asleep, background
 from .task import CoreTask
 
 METHODS = [native.function_name(name, False) for name in PRIMITIVES] + ["Reduce_scatter"]
-"""The methods of a communicator, by the numbers of the front: those of the primitives, then that with counts."""
+"""The names of methods, indexed by the front's number for the primitive; the last one is Reduce_scatter."""
 NUMBERS = {(name, counts): number for number, name in enumerate(PRIMITIVES) for counts in (False, True)}
-"""The numbers of the primitives for the front, without and with `recvcounts`."""
+"""The front's number for each primitive, without and with `recvcounts`."""
 NUMBERS["reduce_scatter", True] = len(PRIMITIVES)
 
 

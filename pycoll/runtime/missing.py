@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..base import settings
+from ..base.numbers import ranks_have
 
 
 def missing(ranks: MPI.Intracomm | MPI.Group, what: str) -> str:
@@ -16,7 +17,7 @@ def missing(ranks: MPI.Intracomm | MPI.Group, what: str) -> str:
     absent = [] if isinstance(ranks, MPI.Group) else _absent(ranks)
     if not absent:
         return f"rank {ranks.rank} waits, because at least one of the {ranks.size} ranks has not {what}"
-    who = f"rank {absent[0]} has" if len(absent) == 1 else f"ranks {', '.join(map(str, absent))} have"
+    who = ranks_have(absent)
     return f"rank {ranks.rank} of {ranks.size} waits, because {who} not {what}, or did so only after rank {ranks.rank}"
 
 

@@ -1,7 +1,8 @@
 """Collectives of Python objects, over the collectives of buffers.
 
 A rank first sends a short record of each object, by the collective of that name: its pickle, or the sizes of its
-segments.  The segments follow, each from where it lies to memory that becomes that of the new object.  Where all ranks
+segments.  The segments follow: each is sent from its own memory, and received into the memory of the new
+object.  Where all ranks
 use the compiled core, it packs short objects and exchanges records (`pycoll.core.objects`); the rest is done here.
 """
 

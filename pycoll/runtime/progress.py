@@ -24,7 +24,7 @@ from .interruptions import interruptions_delayed
 
 
 class Abandoned(Protocol):
-    """What a task needs of the channel of its communicator, which becomes unusable if the task ends early."""
+    """The part of a channel that a task uses when it fails."""
 
     mailboxes: core.Mailboxes | None
 

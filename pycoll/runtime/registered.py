@@ -70,7 +70,7 @@ class Area:
 
     def __init__(self, local_rank: int, maps: list[memoryview]) -> None:
         self.memory = maps[local_rank]
-        self._maps = maps
+        self._maps = maps  # which stay mapped
         self.starts = [MPI.Get_address(one) for one in maps]
         self.parts = [Part(len(one)) for one in maps]
         self.start, self.end = self.starts[local_rank], self.starts[local_rank] + len(maps[local_rank])
@@ -253,7 +253,7 @@ class Registered:
         return shared + sum(map(len, self._ordinary.values()))
 
     def code(self, address: int, nbytes: int) -> int:
-        """The position of memory of this rank, in a form that `address` of other ranks understands; -1 if elsewhere."""
+        """The position of registered memory of this rank, for `address` on other ranks; -1 if it is not registered."""
         for start, end, shift in self._spans:
             if start <= address and address + nbytes <= end:
                 return address + shift

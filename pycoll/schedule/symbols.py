@@ -33,6 +33,13 @@ class Combination(NamedTuple):
 Expression = Leaf | Combination
 
 
+def contributors(expression: Expression) -> list[int]:
+    """Return the ranks that contribute to an expression, from left to right."""
+    if isinstance(expression, Leaf):
+        return [expression.rank]
+    return [rank for side in expression for rank in contributors(side)]
+
+
 class Values:
     """Symbolic values by number: equal numbers mean the same contributions combined in the same order."""
 

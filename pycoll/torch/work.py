@@ -274,7 +274,7 @@ class Work(TorchWork):
 
 
 class _Callbacks(threading.local):
-    """How callbacks of futures run that this thread gets."""
+    """Whether this thread runs the callbacks of its futures in order."""
 
     ordered = False  # inside `get_future`, in the order of the calls
 

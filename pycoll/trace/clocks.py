@@ -17,7 +17,7 @@ from ..runtime.recording.recorder import now
 QUESTIONS = 16
 
 
-class Measurement(NamedTuple):
+class ClockOffset(NamedTuple):
     """The offset of the clock of a rank from the clock of rank 0, at a `time` of the former; all in ns."""
 
     rank: int
@@ -26,7 +26,7 @@ class Measurement(NamedTuple):
     error: int  # upper bound
 
 
-def measure(comm: Any, wait: Callable[[Any], object]) -> list[Measurement]:
+def measure(comm: Any, wait: Callable[[Any], object]) -> list[ClockOffset]:
     """Measure the clocks.  Collective; rank 0 gets the measurements.  `wait` waits for an MPI request, or raises."""
     if comm.rank == 0:
         return [_ask(comm, rank, wait) for rank in range(1, comm.size)]
@@ -38,7 +38,7 @@ def measure(comm: Any, wait: Callable[[Any], object]) -> list[Measurement]:
     return []
 
 
-def _ask(comm: Any, rank: int, wait: Callable[[Any], object]) -> Measurement:
+def _ask(comm: Any, rank: int, wait: Callable[[Any], object]) -> ClockOffset:
     question, answer = np.zeros(1, np.int64), np.empty(1, np.int64)
     answers = []
     for _ in range(QUESTIONS):
@@ -46,7 +46,7 @@ def _ask(comm: Any, rank: int, wait: Callable[[Any], object]) -> Measurement:
         comm.Send(question, rank)
         wait(comm.Irecv(answer, rank))
         end, time = now(), int(answer[0])
-        answers.append(Measurement(rank, time, time - (begin + end) // 2, (end - begin + 1) // 2))
+        answers.append(ClockOffset(rank, time, time - (begin + end) // 2, (end - begin + 1) // 2))
     return min(answers, key=lambda measured: measured.error)
 
 
@@ -55,14 +55,14 @@ class Clock(NamedTuple):
 
     offset: float = 0.0
     drift: float = 0.0
-    measured: tuple[Measurement, ...] = ()
+    measured: tuple[ClockOffset, ...] = ()
 
     def corrected(self, time: int) -> int:
         """Convert a time of the rank to the clock of rank 0."""
         return time - round(self.offset + self.drift * time)
 
 
-def fitted(measured: Sequence[Measurement]) -> Clock:
+def fitted(measured: Sequence[ClockOffset]) -> Clock:
     """Fit a clock to the measurements.
 
     Offsets within the measurement error count as zero, because ranks on one host read the same clock.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.recording.recorder import EVENT, HEADER, events_path, meanings_path
-from .clocks import Clock, Measurement, fitted
+from .clocks import Clock, ClockOffset, fitted
 from .events import Event, InvalidTrace, Trace, TracedCollective, TracedMessage, TracedProgram, TracedRank
 
 
@@ -48,7 +48,7 @@ def _read(directory: Path, lowest: int, most: int | None) -> Trace:
     measured = defaultdict(list)
     for line in first:
         if "clock" in line:
-            measured[line["clock"][0]].append(Measurement(*line["clock"]))
+            measured[line["clock"][0]].append(ClockOffset(*line["clock"]))
     ranks, rings, missing = {}, {}, []
     for number in range(about["ranks"]):
         if not _begun(directory, number):

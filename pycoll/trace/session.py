@@ -136,7 +136,7 @@ def begin(directory: str | os.PathLike[str], events: int) -> Session:
     return Session(directory, events, channel.comm)
 
 
-_as_set: list[Session | None] = []  # at most one; None if it could not be begun
+_as_set: list[Session | None] = []  # the session; None if it failed to begin
 
 
 def begin_as_set(private: MPI.Intracomm) -> None:

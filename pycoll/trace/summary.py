@@ -82,7 +82,7 @@ class Lateness:
     """How late a rank entered collectives; times in ns."""
 
     last: int = 0  # how often it entered last
-    late: int = 0  # how long another rank had entered a collective that it had not; overlapping times count once
+    late: int = 0  # time that others spent in collectives before it entered; overlapping times count once
 
 
 def lateness(trace: Trace) -> dict[int, Lateness]:

@@ -37,7 +37,7 @@ def test_all_ranks_between_two_calls(tmp_path, rolls):
     ]
     assert all(rank.states == {"0a.0": watch.CallState(7, "allreduce", False, 100 * SECOND, "", 0)} for rank in ranks)
     text = watch.report(ranks, 111 * SECOND)
-    assert "3 ranks: running: ranks 0, 1, 2" in text and "never came" not in text
+    assert "3 ranks: running: ranks 0, 1 and 2" in text and "never came" not in text
     assert len(re.findall(r"after it +11\.0 ", text)) == 3
 
 
@@ -62,7 +62,7 @@ def test_different_collectives_are_named(tmp_path, rolls):
     for rank, roll in enumerate(rolls):
         enter(roll, "scan" if rank == 1 else "bcast")
     text = watch.report(watch.read(tmp_path), 105 * SECOND)
-    assert "Call 8 is not the same collective on all ranks: bcast on ranks 0, 2, scan on rank 1." in text
+    assert "Call 8 is not the same collective on all ranks: bcast on ranks 0 and 2, scan on rank 1." in text
 
 
 def test_a_wait_for_a_collective_in_flight(tmp_path, rolls):
@@ -97,7 +97,7 @@ def test_stopped_and_dead_processes(tmp_path, rolls):
         child.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED)
         ranks = watch.read(tmp_path)
-        assert "running: ranks 0, 2, stopped: rank 1" in watch.report(ranks, 105 * SECOND)
+        assert "running: ranks 0 and 2, stopped: rank 1" in watch.report(ranks, 105 * SECOND)
         assert "Rank 1:\nno answer: the process is stopped" in watch.stacks(tmp_path, ranks[1:2])
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # its parent has not yet asked for its status

@@ -35,7 +35,7 @@ class CopyFrame(NamedTuple):
 
 
 class Label(NamedTuple):
-    """What a copy is: the part of rank `owner`, which together with those of all `owners` is the state after `step`.
+    """The part of rank `owner`; the parts of all `owners` are the state after `step`.
 
     `build` counts the drivers that were made one after the other; the owners are ranks of the communicator of this one.
     """

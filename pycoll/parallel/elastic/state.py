@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 import pycoll
 
-from ...base.numbers import check_positive
+from ...base.numbers import check_positive, ranks_named
 from ..checkpoint import load, save
 from ..checkpoint_files import MANIFEST
 from ..contents import Contents
@@ -190,7 +190,7 @@ class State:
             self.step = self._load(self._checkpoint)
         elif began:
             lost = missing(found)
-            whose = f" of rank{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}" if lost else ""
+            whose = f" of {ranks_named(lost)}" if lost else ""
             raise RuntimeError(f"all copies of the state{whose} are lost, and there is no checkpoint")
         self._keep_copies(contents)
 

@@ -12,7 +12,7 @@ from pycoll.runtime.recording.recorder import TAG_BITS, Recorder, events_path, m
 from pycoll.trace import Passes, phase
 from pycoll.trace.__main__ import main
 from pycoll.trace.chrome import export
-from pycoll.trace.clocks import Measurement, fitted
+from pycoll.trace.clocks import ClockOffset, fitted
 from pycoll.trace.events import InvalidTrace
 from pycoll.trace.intervals import common, union
 from pycoll.trace.reading import read
@@ -118,15 +118,15 @@ def test_clocks_are_aligned(tmp_path, drift):
 
     ranks = Ranks(tmp_path, ahead)
     for time in (0, 1000 * MS):
-        ranks.recorders[0].write(clock=Measurement(1, time + ahead(time), ahead(time), 1000))
+        ranks.recorders[0].write(clock=ClockOffset(1, time + ahead(time), ahead(time), 1000))
     trace = one_that_is_late(ranks).read()
     begins = [trace.ranks[rank].collectives[0].begin for rank in range(2)]
     assert begins == pytest.approx([0, 5 * MS], abs=0 if not drift else 100)
 
 
 def test_what_may_be_an_error_of_the_measurement_is_not_corrected():
-    assert fitted([Measurement(1, 0, 900, 1000)]).corrected(5) == 5
-    steady = fitted([Measurement(1, 0, 50_000, 1000), Measurement(1, MS, 50_900, 500)])
+    assert fitted([ClockOffset(1, 0, 900, 1000)]).corrected(5) == 5
+    steady = fitted([ClockOffset(1, 0, 50_000, 1000), ClockOffset(1, MS, 50_900, 500)])
     assert (steady.offset, steady.drift) == (50_900, 0)
 
 
