@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 from mpi4py import MPI
@@ -22,7 +23,7 @@ from .failures import TOLERANT
 from .front import NUMBERS
 from .recording import recorder
 
-Runner = core.SlotCode | Executable | Callable[..., None] | str
+Runner: TypeAlias = "core.SlotCode | Executable | Callable[..., None] | str"
 
 _BYTE = np.dtype(np.uint8)
 _CONSTANTS = frozenset(id(op) for op in vars(MPI).values() if isinstance(op, MPI.Op))
