@@ -311,8 +311,10 @@ def test_pickling_that_changes_another_object(comm):
 
     mine = [changed, Changes(), *range(SIZE)][:SIZE]
     found = comm.scatter(mine if RANK == 0 else None)
-    wanted = [[1, *range(5000)] if SIZE > 1 else [1], 3, *range(SIZE)][RANK]
-    assert found == wanted
+    if RANK == 0:
+        assert found in ([1], [1, *range(5000)])  # as it was before or after
+    else:
+        assert found == [3, *range(SIZE)][RANK - 1]
 
 
 def test_another_pickler(comm):

@@ -5,7 +5,7 @@ import pytest
 from pycoll.runtime import open_core
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def with_core():
     if why := open_core.why_not_shared():
         pytest.skip(why)

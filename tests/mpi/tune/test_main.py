@@ -4,6 +4,7 @@ import pytest
 
 from pycoll.base import settings
 from pycoll.runtime.attach import attach
+from pycoll.runtime.open_core import why_not_shared, why_unusable
 from pycoll.schedule.registry import algorithms_of, find
 from pycoll.selection.tuning_file import Candidate
 from pycoll.tune.__main__ import REGISTERED, Tuner, joined
@@ -28,11 +29,12 @@ def test_each_candidate_is_run(primitive, monkeypatch):
         tuner._first(call, Candidate(name))()
         assert ran.pop() == name and not ran
         call()
-        assert not ran, "found by its very arguments"
+        assert not ran or why_unusable(), "found by its plan, which only the core keeps"
+        ran.clear()
     tuner.comm.Free()
 
 
-@pytest.mark.skipif(SIZE == 1, reason="one rank does not share memory")
+@pytest.mark.skipif(SIZE == 1 or bool(why_not_shared()), reason="the ranks do not share memory")
 @pytest.mark.parametrize("primitive", MEASURED)
 def test_registered_buffers_are_measured(primitive):
     comm = WORLD.Dup()
