@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ...launch import run
@@ -17,3 +19,8 @@ def test_collectives(executor, names):
     job = run(2, pytest, environment={"PYCOLL_EXECUTOR": executor})
     assert job.code == 0, job.output
     assert " passed" in job.output
+
+
+def test_where_the_core_was_not_built():
+    job = run(2, [Path(__file__).parent / "programs/without_core.py"])
+    assert job.code == 0 and job.output.count("right") == 2, job.output
