@@ -12,13 +12,12 @@ from ..arguments.ops import Operation, OpName, resolve
 from ..compiler.listing import Listing, listing, slot_listing
 from ..compiler.programs import compiled
 from ..compiler.slots import slot_program
-from ..runtime import native
+from ..runtime import native, slots
 from ..runtime.attach import attach
 from ..runtime.bind import with_division
 from ..runtime.channel import Channel
 from ..runtime.dispatch import check_root, program_key
 from ..runtime.registered_calls import can_use_registered, uses_registered
-from ..runtime.slots import serves
 from ..runtime.tuned import tuning_state
 from ..schedule.registry import NATIVE, PRIMITIVES, Algorithm, algorithms_of, find
 from ..selection.select import Choice, SelectionKey, registered_limit, select
@@ -152,7 +151,7 @@ def explain(
     commutative = operation is None or operation.commutative
     same = native.native_is_same(channel.facts, channel.nonblocking, primitive, nbytes, dtype, operation)
     registered, tuned = can_use_registered(channel, primitive, operation), channel.tuned
-    in_slots = serves(channel, primitive, dtype, operation)
+    in_slots = slots.serves(channel, primitive, dtype, operation)
     key = SelectionKey(primitive, nbytes, commutative, same, registered=registered, slots=in_slots)
     choice = select(algorithm, key, channel.facts, channel.choices, tuned)
     chosen = find(primitive, choice.algorithm)

@@ -38,17 +38,22 @@ def _form(begin: Callable[..., Any], blocking: Callable[..., Any], name: str, ki
     """Make a function with the parameters of a blocking one."""
     primitive, signature = blocking.__name__, inspect.signature(blocking)
     read = read_varying if PRIMITIVES[primitive].varies else check_buffers
+    defaults = {each.name: each.default for each in signature.parameters.values() if each.default is not each.empty}
+    positional = [each.name for each in signature.parameters.values() if each.kind is not each.KEYWORD_ONLY]
+    names = signature.parameters.keys()
 
     @functools.wraps(blocking)
     def form(*args: Any, **kwargs: Any) -> Any:
-        try:
-            given = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{name}(): {error}") from None
-        given.apply_defaults()
-        if "buf" in given.arguments:  # of a broadcast
-            given.arguments["recvbuf"] = given.arguments.pop("buf")
-        return begin(primitive, read, **given.arguments)
+        given = defaults | dict(zip(positional, args)) | kwargs
+        twice = kwargs and not kwargs.keys().isdisjoint(positional[: len(args)])
+        if twice or given.keys() != names or len(args) > len(positional):
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{name}(): {error}") from None
+        if "buf" in given:  # of a broadcast
+            given["recvbuf"] = given.pop("buf")
+        return begin(primitive, read, **given)
 
     form.__name__ = form.__qualname__ = name
     form.__doc__ = f"{kind} `{primitive}`, with the same parameters and errors.\n\nReturns\n-------\n{returns}\n"

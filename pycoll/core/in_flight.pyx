@@ -22,6 +22,7 @@ cdef extern from "atomics.h" nogil:
     int sched_yield()
 
 cdef enum:
+    MOST_LOOKS = 100  # without a collective in flight, before the thread in the background sleeps
     MOST_IDLE = 16  # the most complete runs that are kept for later calls of a kind
     PATIENCE = 100  # looks at all collectives in flight by a rank that waits for one of them
     MOST_SCRATCH = 1 << 16  # the most bytes of scratch that each of them may have
@@ -143,25 +144,31 @@ cdef class Mover:
         self.shortest, self.longest = shortest, longest
 
     def move(self, double seconds):
-        """Move them on for some seconds; with 0, as long as there are no others.
+        """Move them on for some seconds, or until none are left, or one is complete; return whether there were any.
 
-        Returns earlier if none are left, or if one is complete; False if there were none.
+        With 0, move them on until others want to progress, or none were in flight at MOST_LOOKS looks; return whether
+        others do.  A thread that needed the lock of the interpreter at each look would delay all that release it.
         """
         cdef int64_t nap = 0, end = nanoseconds_now() + <int64_t>(seconds * 1e9)
         cdef Py_ssize_t before = -1, positions = 0
-        cdef bint complete = False, late = False, found = count > 0
+        cdef bint forever = seconds == 0, found = count > 0
+        cdef bint late = forever and self.others > 0, ended = not (forever or found)
+        cdef int looks = 0
         cdef PyObject *moving = NULL
         try:
             with nogil:
-                while count and not (complete or late):
+                while not (late or ended):
                     nap = max(<int64_t>(self.shortest * 1e9), min(nap, <int64_t>(self.longest * 1e9)))
                     sleep_for(nap)
-                    complete = move_all(&positions, &moving)
+                    looks = 0 if count else looks + 1
+                    ended = move_all(&positions, &moving) or not count
                     nap = 0 if positions != before else 2 * nap
-                    before, late = positions, (nanoseconds_now() >= end if seconds else self.others > 0)
+                    before, late = positions, nanoseconds_now() >= end
+                    if forever:
+                        ended, late = looks >= MOST_LOOKS, self.others > 0
         except BaseException as error:
             fail(moving, error)
-        return found
+        return late if forever else found
 
 
 cdef class RunInFlight:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+MOST_LOOKS = 100  # before the thread in the background sleeps
 MISSED = object()
 """What `Front.call` and `Front.start` return if there is no plan."""
 
@@ -47,5 +49,9 @@ class NoMover:
         self.shortest, self.longest = shortest, longest
 
     def move(self, seconds: float) -> bool:
-        """Return False: there are no collectives in flight that it could move on."""
+        """With 0, wait for others, which are all that there can be; return whether there are some."""
+        for _ in range(0 if seconds else MOST_LOOKS):
+            time.sleep(self.longest)
+            if self.others:
+                return True
         return False

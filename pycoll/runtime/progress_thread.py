@@ -18,7 +18,6 @@ from ..base.numbers import check_real
 from .progress import LONGEST, InFlight, lock, mover, tasks
 
 INTERVAL = 20e-6  # seconds between two looks at the tasks in flight, if they are to progress often
-MOST_IDLE = 100  # looks without any task, before this thread sleeps
 
 
 background: list[ProgressThread] = []  # at most one
@@ -46,18 +45,18 @@ class _Background:
             atexit.register(self._end)
 
     def _run(self) -> None:
-        rest, idle = LONGEST, 0
+        rest = LONGEST
         before: list[tuple[int, int, int]] = []
         while not self._ended:
+            if not (mover.others or mover.move(0)):
+                self._sleep()
+                continue
             positions = _positions_of_others()
-            rest = mover.shortest if positions != before or not positions else min(2 * rest, mover.longest)
+            rest = mover.shortest if positions != before else min(2 * rest, mover.longest)
             before = positions
-            if not mover.move(rest if positions else 0):
+            if not mover.move(rest):
                 time.sleep(rest)
             _advance_others()
-            idle = 0 if tasks else idle + 1
-            if idle > MOST_IDLE:
-                self._sleep()
 
     def _sleep(self) -> None:
         self._awake.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -78,18 +79,24 @@ def operation(what: str, given: Any, tensor: torch.Tensor) -> OpName:
     The average of integers is a sum, which the caller divides.  Raise TypeError if the operation is not defined, or if
     the factor of PREMUL_SUM has another kind of numbers.
     """
-    dtype, name = tensor.dtype, _NAMES.get(given.op)
-    numbers = dtype.is_floating_point or dtype.is_complex
-    if dtype == torch.bool:
-        name = _LOGICAL.get(name or "")
-    elif numbers and (dtype.itemsize == 1 or name in ("band", "bor", "bxor")):
-        name = None
-    if name == "avg" and dtype in WIDE_UNSIGNED and tensor.is_cuda:
-        name = None
+    op, dtype = given.op, tensor.dtype
+    name = _name(op, dtype, tensor.is_cuda)
     if name is None:
-        raise TypeError(f"{what}: {given.op} is not defined for {dtype}")
-    if given.op == ReduceOp.PREMUL_SUM and not _can_scale(tensor, given.factor):
-        raise TypeError(f"{what}: the factor {given.factor} of {given.op} cannot be applied to {dtype}")
+        raise TypeError(f"{what}: {op} is not defined for {dtype}")
+    if op == ReduceOp.PREMUL_SUM and not _can_scale(tensor, given.factor):
+        raise TypeError(f"{what}: the factor {given.factor} of {op} cannot be applied to {dtype}")
+    return name
+
+
+@lru_cache(maxsize=256)
+def _name(op: Any, dtype: torch.dtype, on_gpu: bool) -> OpName | None:
+    name, numbers = _NAMES.get(op), dtype.is_floating_point or dtype.is_complex
+    if dtype == torch.bool:
+        return _LOGICAL.get(name or "")
+    if numbers and (dtype.itemsize == 1 or name in ("band", "bor", "bxor")):
+        return None
+    if name == "avg" and dtype in WIDE_UNSIGNED and on_gpu:
+        return None
     return "sum" if name == "avg" and not numbers else name
 
 

@@ -209,13 +209,6 @@ class ProcessGroup(Group):
         """Wait until all ranks have called this."""
         return self.work(opts or c10d.BarrierOptions(), pycoll.ibarrier(comm=self.comm), what="barrier")
 
-    # The names before torch 2.13.
-    _allgather_base = all_gather_single
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
-    _reduce_scatter_base = reduce_scatter_single
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-    alltoall_base = all_to_all_single
-
     def send(self, tensors: Tensors, dest: int, tag: int = 0) -> Work:
         """Send a tensor to a rank of the group."""
         (tensor,) = _listed(tensors)
