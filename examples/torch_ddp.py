@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
 
 import pycoll
 import pycoll.torch
@@ -21,12 +22,24 @@ def batch(step: int, who: int) -> tuple[torch.Tensor, torch.Tensor]:
     return points, (points.square().sum(1, keepdim=True) < 0.6).float()
 
 
+class Batches(Dataset):
+    """The batches of some ranks, joined; workers of a DataLoader make them."""
+
+    def __init__(self, whose: list[int]) -> None:
+        self.whose = whose
+
+    def __len__(self) -> int:
+        return STEPS
+
+    def __getitem__(self, step: int) -> list[torch.Tensor]:
+        return [torch.cat(parts) for parts in zip(*(batch(step, who) for who in self.whose))]
+
+
 def train(model: nn.Module, whose: list[int]) -> tuple[float, float]:
     """Train with the batches of some ranks; return the first and the last loss."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     losses = []
-    for step in range(STEPS):
-        points, inside = map(torch.cat, zip(*(batch(step, who) for who in whose)))
+    for points, inside in DataLoader(Batches(whose), batch_size=None, num_workers=2):
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(points), inside)
         loss.backward()  # DDP averages the gradients meanwhile
@@ -41,17 +54,23 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 1))
 
 
-pycoll.abort_on_exception()
-dist.init_process_group("pycoll")
-rank, size = dist.get_rank(), dist.get_world_size()
-model = DistributedDataParallel(network())
-first, last = train(model, [rank])
+def main() -> None:
+    """Train, and compare the result with that of one process."""
+    pycoll.abort_on_exception()
+    dist.init_process_group("pycoll")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = DistributedDataParallel(network())
+    first, last = train(model, [rank])
 
-# one process with the batches of all ranks computes the same parameters
-alone = network()
-train(alone, list(range(size)))
-difference = max((a - b).abs().max().item() for a, b in zip(model.parameters(), alone.parameters()))
-assert difference < 1e-3 and last < first / 2, (difference, first, last)
-if rank == 0:
-    print(f"loss {first:.3f} -> {last:.3f}; difference from one process {difference:.1e}")
-dist.destroy_process_group()
+    # one process with the batches of all ranks computes the same parameters
+    alone = network()
+    train(alone, list(range(size)))
+    difference = max((a - b).abs().max().item() for a, b in zip(model.parameters(), alone.parameters()))
+    assert difference < 1e-3 and last < first / 2, (difference, first, last)
+    if rank == 0:
+        print(f"loss {first:.3f} -> {last:.3f}; difference from one process {difference:.1e}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":  # workers that are not forked import this file
+    main()
