@@ -37,7 +37,7 @@ from .program_key import ProgramKey, key_of, longest_message
 from .registered import RegisteredProgram
 
 Moves = list[Send | Recv | Reduce]
-_Offers = dict[tuple[int, int], list[dict[Block, Region]]]  # by sender and receiver, in order: the regions of blocks
+_Exposed = dict[tuple[int, int], list[dict[Block, Region]]]  # by sender and receiver, in order: the regions of blocks
 
 
 class _Unreadable(Exception):
@@ -53,16 +53,16 @@ def host_gets(key: ProgramKey, hosts: tuple[int, ...], mean: bool = False) -> Re
     here = [rank for rank in range(key.size) if hosts[rank] == hosts[key.rank]]
     if key.algorithm.primitive.name == "reduce":
         return None  # ranks do not know whether the root works in place, where they would read its contributions
-    offers: _Offers = {}
+    exposed: _Exposed = {}
     try:
         for rank in here:
-            _compile(key, rank, here, {}, offers)
-        program = _compile(key, key.rank, here, offers, {})
+            _compile(key, rank, here, {}, exposed)
+        program = _compile(key, key.rank, here, exposed, {})
     except _Unreadable:
         return None
     read = {
         (here.index(sender), INPUT if region.buffer == SEND else OUTPUT)
-        for (sender, _), several in offers.items()
+        for (sender, _), several in exposed.items()
         for regions in several
         for region in regions.values()
     }
@@ -71,14 +71,14 @@ def host_gets(key: ProgramKey, hosts: tuple[int, ...], mean: bool = False) -> Re
     return RegisteredProgram(program, Program([], [], 0), tuple(sorted(read))) if read else None
 
 
-def _compile(key: ProgramKey, rank: int, here: list[int], offers: _Offers, offered: _Offers) -> Program:
+def _compile(key: ProgramKey, rank: int, here: list[int], exposed: _Exposed, own: _Exposed) -> Program:
     key = key_of(key, rank)
     rounds = list(key.algorithm.schedule(rank, key.size, key.root, key.segments, key.hosts))
-    return _HostGets(rounds, layout(key), longest_message(key), rank, here, offers, offered).program()
+    return _HostGets(rounds, layout(key), longest_message(key), rank, here, exposed, own).program()
 
 
 class _HostGets(Compiler):
-    """Compiles the rounds of one rank; `offers` are the blocks that other ranks offer, `offered` those of this rank."""
+    """Compiles the rounds of one rank; `exposed` are the blocks that other ranks expose, `own` those of this rank."""
 
     def __init__(
         self,
@@ -87,17 +87,17 @@ class _HostGets(Compiler):
         segment: int,
         rank: int,
         here: list[int],
-        offers: _Offers,
-        offered: _Offers,
+        exposed: _Exposed,
+        own: _Exposed,
     ) -> None:
         super().__init__(rounds, layout, segment)
         self.rank, self.here = rank, here
-        self.offers = {pair: iter(several) for pair, several in offers.items()}
-        self.offered = offered
+        self.exposed = {pair: iter(several) for pair, several in exposed.items()}
+        self.own = own
         # of the current round: messages from ranks whose blocks are ready, what is read from them, and messages to wait
         # for at the end
         self.ready: dict[int, int] = {}
-        self.pulls: list[Recv | Reduce] = []
+        self.gets: list[Recv | Reduce] = []
         self.ends: list[int] = []
 
     def exchange(self, moves: Moves) -> None:
@@ -107,10 +107,10 @@ class _HostGets(Compiler):
         if inside and _conflicts(moves, inside, outside):
             raise _Unreadable
         sends = [move for move in inside if isinstance(move, Send)]
-        self.pulls = [move for move in inside if not isinstance(move, Send)]
+        self.gets = [move for move in inside if not isinstance(move, Send)]
         for move in sends:
-            self.offer(move)
-        targets, sources = (list(dict.fromkeys(map(self.peer, some))) for some in (sends, self.pulls))
+            self.expose(move)
+        targets, sources = (list(dict.fromkeys(map(self.peer, some))) for some in (sends, self.gets))
         self.ends = [self.notify(True, peer) for peer in targets]
         self.ready = {peer: self.notify(False, peer) for peer in sources}
         self.ends += [self.notify(False, peer) for peer in targets]
@@ -120,10 +120,10 @@ class _HostGets(Compiler):
         """Read blocks of ranks of this host, while messages between hosts are in flight."""
         super().meanwhile()
         sources = list(self.ready)
-        for move in self.pulls:
+        for move in self.gets:
             if move.source in self.ready:
                 self.steps.append(Wait(self.ready.pop(move.source)))
-            self.pull(move)
+            self.get(move)
         self.ends += [self.notify(True, source) for source in sources]
 
     def interleave(self, sends: list[SegmentedMessage], receives: list[SegmentedMessage]) -> None:
@@ -142,17 +142,17 @@ class _HostGets(Compiler):
         self.steps.append(Start(len(self.messages) - 1))
         return len(self.messages) - 1
 
-    def offer(self, move: Send) -> None:
+    def expose(self, move: Send) -> None:
         """Note where the blocks are for another rank, and leave them there in this round."""
         regions = {block: region for block in move.blocks if (region := self.blocks.where[block]).size}
         if any(region.buffer == SCRATCH for region in regions.values()):
             raise _Unreadable
         self.blocks.busy += regions.values()
-        self.offered.setdefault((self.rank, move.to), []).append(regions)
+        self.own.setdefault((self.rank, move.to), []).append(regions)
 
-    def pull(self, move: Recv | Reduce) -> None:
+    def get(self, move: Recv | Reduce) -> None:
         """Copy the blocks of another rank, or combine them with those of this rank."""
-        regions = next(self.offers.get((move.source, self.rank), iter(())), {})
+        regions = next(self.exposed.get((move.source, self.rank), iter(())), {})
         for block in move.blocks:
             if not self.blocks.layout.size(block):
                 self.blocks.assign([block], EMPTY)

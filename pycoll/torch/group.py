@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch
 from mpi4py import MPI
 from torch._C import _distributed_c10d as c10d
+from torch.autograd.profiler import record_function
 
 import pycoll
 from pycoll.trace import under_way
 
 from .work import All, Futures, Work, engine, set_timeout
+
+Method = Callable[..., Work]
 
 
 class _Backend(c10d.Backend):
@@ -23,6 +27,28 @@ class _Backend(c10d.Backend):
     def getBackendName(self) -> str:
         """Return "pycoll"."""
         return "pycoll"
+
+
+def collective(what: str) -> Callable[[Method], Method]:
+    """Name the collective of a method, for traces, and for torch.profiler until it is complete."""
+
+    def decorate(method: Method) -> Method:
+        @functools.wraps(method)
+        def call(self: Group, *args: Any, **kwargs: Any) -> Work:
+            if self._what:  # it is called by another method
+                return method(self, *args, **kwargs)
+            self._what = what
+            try:
+                if not torch.autograd._profiler_enabled():
+                    return method(self, *args, **kwargs)
+                with record_function(f"pycoll:{what}", self._label) as self._event:
+                    return method(self, *args, **kwargs)
+            finally:
+                self._what, self._event = "", None
+
+        return call
+
+    return decorate
 
 
 class Group(c10d.ProcessGroup):
@@ -49,18 +75,22 @@ class Group(c10d.ProcessGroup):
                 self._register_backend(device, kind, _Backend(comm.rank, comm.size))
         self._coalesced: list[Work] | None = None
         self._count = 0  # of collectives
+        self._what = ""  # the collective that a method of this class starts
+        self._event: record_function | None = None  # of torch.profiler
         self._futures = Futures()
 
-    def work(
-        self, opts: Any, request: Any, tensors: Sequence[Any] = (), after: Sequence[Any] = (), what: str = ""
-    ) -> Work:
+    def work(self, opts: Any, request: Any, tensors: Sequence[Any] = (), after: Sequence[Any] = ()) -> Work:
         """Return the work for a request, or for a list of them; complete, if the caller waits anyway."""
         requests = request if isinstance(request, list) else [request]
-        if what:
+        if self._what:
             self._count += 1
-            after = [*after, under_way(f"{self._label}: {what}")]
+            after = [*after, under_way(f"{self._label}: {self._what}")]
             for each in requests:
                 set_timeout(each, self.seconds(opts))
+        if self._event:
+            complete = torch.futures.Future()
+            self._event._call_end_callbacks_on_future(complete)
+            after = [*after, lambda: complete.set_result(None)]
         request = requests[0] if len(requests) == 1 else All(requests)
         work = Work(request, tensors, after, self._futures)
         if opts is None or opts.asyncOp:

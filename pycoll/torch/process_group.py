@@ -16,7 +16,7 @@ from . import sparse
 from .arrays import as_array, operation, scaled
 from .children import check_rank
 from .flat import Actions, apart, divide, elements, in_items, is_part, to_read, to_write
-from .group import Group, create_comm
+from .group import Group, collective, create_comm
 from .work import All, MessageRequest, Work
 
 Tensors = Sequence[Tensor]
@@ -25,15 +25,17 @@ Tensors = Sequence[Tensor]
 class ProcessGroup(Group):
     """A process group whose collectives are those of pycoll."""
 
+    @collective("all_reduce")
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
         """All-reduce in place."""
         opts = opts or c10d.AllreduceOptions()
         (tensor,) = _listed(tensors)
         if tensor.is_sparse:
             sparse.allreduce(tensor, opts.reduceOp, self.comm, self.seconds(opts))
-            return self.work(opts, All([]), [tensor], what="all_reduce")
+            return self.work(opts, All([]), [tensor])
         return self.allreduce_coalesced([tensor], opts)
 
+    @collective("all_reduce")
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         """All-reduce several tensors in place."""
         opts = opts or c10d.AllreduceCoalescedOptions()
@@ -44,15 +46,17 @@ class ProcessGroup(Group):
             _scale(opts.reduceOp, buffer)
             requests.append(pycoll.iallreduce(MPI.IN_PLACE, as_array(buffer), name, comm=self.comm))
             after += [*self._averaging(opts.reduceOp, buffer), *deliver]
-        return self.work(opts, requests, tensors, after, "all_reduce")
+        return self.work(opts, requests, tensors, after)
 
+    @collective("broadcast")
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         """Broadcast from `opts.rootRank`."""
         (tensor,) = _listed(tensors)
         buffer, after = to_write(tensor, filled=True)
         request = pycoll.ibcast(as_array(buffer), opts.rootRank, comm=self.comm)
-        return self.work(opts, request, [tensor], after, "broadcast")
+        return self.work(opts, request, [tensor], after)
 
+    @collective("reduce")
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         """Reduce in place at `opts.rootRank`; the tensors of other ranks keep their values."""
         (tensor,) = _listed(tensors)
@@ -66,8 +70,9 @@ class ProcessGroup(Group):
         else:
             given = as_array(scaled(opts.reduceOp, to_read(tensor)))
             request = pycoll.ireduce(given, None, name, root, comm=self.comm)
-        return self.work(opts, request, [tensor], after, "reduce")
+        return self.work(opts, request, [tensor], after)
 
+    @collective("all_gather")
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """All-gather into a list of tensors for each input; the tensors of ranks may have different sizes."""
         requests, after = [], []
@@ -77,7 +82,7 @@ class ProcessGroup(Group):
             buffer, deliver = to_write(tensors)
             requests.append(self._allgather(buffer, given, [tensor.numel() for tensor in tensors]))
             after += deliver
-        return self.work(opts or c10d.AllgatherOptions(), requests, outputs, after, "all_gather")
+        return self.work(opts or c10d.AllgatherOptions(), requests, outputs, after)
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """All-gather several inputs; `outputs` has a list for each rank, with a tensor for each input."""
@@ -87,6 +92,7 @@ class ProcessGroup(Group):
         """All-gather into one tensor."""
         return self.all_gather_single_coalesced([output], [given], opts)
 
+    @collective("all_gather")
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """All-gather each input into one output."""
         requests, after = [], []
@@ -94,7 +100,7 @@ class ProcessGroup(Group):
             buffer, deliver = to_write(output)
             requests.append(self._allgather(buffer, given, [given.numel()] * self.size()))
             after += deliver
-        return self.work(opts or c10d.AllgatherOptions(), requests, outputs, after, "all_gather")
+        return self.work(opts or c10d.AllgatherOptions(), requests, outputs, after)
 
     def _allgather(self, output: Tensor, given: Tensor, counts: list[int]) -> Any:
         if counts[self.rank()] != given.numel() or sum(counts) != output.numel():
@@ -111,6 +117,7 @@ class ProcessGroup(Group):
             return pycoll.iallgather(sendbuf, recvbuf, comm=self.comm)
         return pycoll.iallgatherv(sendbuf, [recvbuf, in_items(counts, output, recvbuf)], comm=self.comm)
 
+    @collective("gather")
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
         """Gather into a list of tensors at `opts.rootRank`."""
         (given,) = _listed(inputs)
@@ -121,8 +128,9 @@ class ProcessGroup(Group):
             buffer, after = to_write(outputs[0])
             given, recvbuf = apart(given, buffer), as_array(buffer)
         request = pycoll.igather(as_array(given), recvbuf, opts.rootRank, comm=self.comm)
-        return self.work(opts, request, outputs, after, "gather")
+        return self.work(opts, request, outputs, after)
 
+    @collective("scatter")
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
         """Scatter a list of tensors at `opts.rootRank`."""
         (output,) = _listed(outputs)
@@ -132,8 +140,9 @@ class ProcessGroup(Group):
             sendbuf = as_array(apart(to_read(inputs[0]), output))
         buffer, after = to_write(output)
         request = pycoll.iscatter(sendbuf, as_array(buffer), opts.rootRank, comm=self.comm)
-        return self.work(opts, request, outputs, after, "scatter")
+        return self.work(opts, request, outputs, after)
 
+    @collective("reduce_scatter")
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
         """Reduce-scatter a list of tensors, one for each rank, which may have different sizes."""
         opts = opts or c10d.ReduceScatterOptions()
@@ -144,12 +153,13 @@ class ProcessGroup(Group):
             request, deliver = self._reduce_scatter(name, output, to_read(tensors), counts, opts.reduceOp)
             requests.append(request)
             after += deliver
-        return self.work(opts, requests, outputs, after, "reduce_scatter")
+        return self.work(opts, requests, outputs, after)
 
     def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Work:
         """Reduce-scatter one tensor."""
         return self.reduce_scatter_single_coalesced([output], [given], opts)
 
+    @collective("reduce_scatter")
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Reduce-scatter each input into one output."""
         opts = opts or c10d.ReduceScatterOptions()
@@ -160,7 +170,7 @@ class ProcessGroup(Group):
             request, deliver = self._reduce_scatter(name, output, to_read(given), counts, opts.reduceOp)
             requests.append(request)
             after += deliver
-        return self.work(opts, requests, outputs, after, "reduce_scatter")
+        return self.work(opts, requests, outputs, after)
 
     def _reduce_scatter(
         self, name: OpName, output: Tensor, given: Tensor, counts: list[int], op: Any
@@ -178,6 +188,7 @@ class ProcessGroup(Group):
         request = pycoll.ireduce_scatter(*arrays, name, recvcounts=uneven, comm=self.comm)
         return request, [*self._averaging(op, result), *deliver]
 
+    @collective("all_to_all")
     def all_to_all_single(
         self, output: Tensor, given: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
     ) -> Work:
@@ -193,8 +204,9 @@ class ProcessGroup(Group):
             for name, tensor in (("input", given), ("output", output)):
                 elements(name, tensor, (), self.size())
             request = pycoll.ialltoall(sendbuf, recvbuf, comm=self.comm)
-        return self.work(opts or c10d.AllToAllOptions(), request, [output], after, "all_to_all")
+        return self.work(opts or c10d.AllToAllOptions(), request, [output], after)
 
+    @collective("all_to_all")
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """All-to-all of lists of tensors, one for each rank, which may have different sizes."""
         buffer, after = to_write(outputs)
@@ -203,11 +215,12 @@ class ProcessGroup(Group):
         sendcounts = in_items([tensor.numel() for tensor in inputs], given, sendbuf)
         recvcounts = in_items([tensor.numel() for tensor in outputs], buffer, recvbuf)
         request = pycoll.ialltoallv([sendbuf, sendcounts], [recvbuf, recvcounts], comm=self.comm)
-        return self.work(opts or c10d.AllToAllOptions(), request, outputs, after, "all_to_all")
+        return self.work(opts or c10d.AllToAllOptions(), request, outputs, after)
 
+    @collective("barrier")
     def barrier(self, opts: Any = None) -> Work:
         """Wait until all ranks have called this."""
-        return self.work(opts or c10d.BarrierOptions(), pycoll.ibarrier(comm=self.comm), what="barrier")
+        return self.work(opts or c10d.BarrierOptions(), pycoll.ibarrier(comm=self.comm))
 
     def send(self, tensors: Tensors, dest: int, tag: int = 0) -> Work:
         """Send a tensor to a rank of the group."""

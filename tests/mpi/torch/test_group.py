@@ -134,3 +134,18 @@ def test_trace_names_the_group(world, directory):
     spans = {event["name"] for event in json.loads((directory / "trace.json").read_text())["traceEvents"]}
     assert "experts: all_reduce" in spans
     dist.destroy_process_group(group)
+
+
+def test_events_of_the_profiler(world):
+    """Each collective is one event, also if a method calls another; it ends when the work is complete."""
+    tensor = torch.ones(1000)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        dist.all_reduce(tensor)
+        work = dist.broadcast(tensor, 0, async_op=True)
+        dist.barrier()
+        work.wait()
+        with pytest.raises(TypeError, match="not defined"):
+            dist.all_reduce(tensor, dist.ReduceOp.BXOR)
+    names = [event.name for event in profiler.events() if event.name.startswith("pycoll:")]
+    assert sorted(names) == ["pycoll:all_reduce", "pycoll:all_reduce", "pycoll:barrier", "pycoll:broadcast"]
+    dist.all_reduce(tensor)  # without the profiler
