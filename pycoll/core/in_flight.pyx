@@ -123,6 +123,11 @@ cdef int fail(PyObject *moving, error) except -1:
     return 0
 
 
+cdef struct Pace:  # of a mover
+    int64_t nap
+    Py_ssize_t before  # the positions at its last look
+
+
 cdef class Mover:
     """Moves on the collectives in flight, without the lock of the interpreter where no Python runs in them.
 
@@ -134,7 +139,7 @@ cdef class Mover:
     Attributes
     ----------
     others : int
-        How many others want to progress; `move` then returns.
+        How many others want to progress; `move_until_others` then returns.
     """
 
     cdef public double shortest, longest
@@ -144,31 +149,46 @@ cdef class Mover:
         self.shortest, self.longest = shortest, longest
 
     def move(self, double seconds):
-        """Move them on for some seconds, or until none are left, or one is complete; return whether there were any.
-
-        With 0, move them on until others want to progress, or none were in flight at MOST_LOOKS looks; return whether
-        others do.  A thread that needed the lock of the interpreter at each look would delay all that release it.
-        """
-        cdef int64_t nap = 0, end = nanoseconds_now() + <int64_t>(seconds * 1e9)
-        cdef Py_ssize_t before = -1, positions = 0
-        cdef bint forever = seconds == 0, found = count > 0
-        cdef bint late = forever and self.others > 0, ended = not (forever or found)
-        cdef int looks = 0
+        """Move them on for some seconds, or until none are left, or one is complete; return whether there were any."""
+        cdef int64_t end = nanoseconds_now() + <int64_t>(seconds * 1e9)
+        cdef bint found = count > 0
+        cdef Pace pace = Pace(0, -1)
         cdef PyObject *moving = NULL
         try:
             with nogil:
-                while not (late or ended):
-                    nap = max(<int64_t>(self.shortest * 1e9), min(nap, <int64_t>(self.longest * 1e9)))
-                    sleep_for(nap)
-                    looks = 0 if count else looks + 1
-                    ended = move_all(&positions, &moving) or not count
-                    nap = 0 if positions != before else 2 * nap
-                    before, late = positions, nanoseconds_now() >= end
-                    if forever:
-                        ended, late = looks >= MOST_LOOKS, self.others > 0
+                while count and not self.look(&pace, &moving) and nanoseconds_now() < end:
+                    pass
         except BaseException as error:
             fail(moving, error)
-        return late if forever else found
+        return found
+
+    def move_until_others(self):
+        """Move them on until others want to progress, or none were in flight at MOST_LOOKS looks; return whether others do.
+
+        A thread that needed the lock of the interpreter at each look would delay all threads that release it.
+        """
+        cdef int looks = 0
+        cdef Pace pace = Pace(0, -1)
+        cdef PyObject *moving = NULL
+        try:
+            with nogil:
+                while looks < MOST_LOOKS and not self.others:
+                    looks = 0 if count else looks + 1
+                    self.look(&pace, &moving)
+        except BaseException as error:
+            fail(moving, error)
+        return self.others > 0
+
+    cdef bint look(self, Pace *pace, PyObject **moving) except -1 nogil:
+        """Sleep, and move all on; return whether one is complete now, and was not before."""
+        cdef Py_ssize_t positions
+        cdef bint complete
+        pace.nap = max(<int64_t>(self.shortest * 1e9), min(pace.nap, <int64_t>(self.longest * 1e9)))
+        sleep_for(pace.nap)
+        complete = move_all(&positions, moving)
+        pace.nap = 0 if positions != pace.before else 2 * pace.nap
+        pace.before = positions
+        return complete
 
 
 cdef class RunInFlight:

@@ -49,9 +49,13 @@ class NoMover:
         self.shortest, self.longest = shortest, longest
 
     def move(self, seconds: float) -> bool:
-        """With 0, wait for others, which are all that there can be; return whether there are some."""
-        for _ in range(0 if seconds else MOST_LOOKS):
-            time.sleep(self.longest)
-            if self.others:
-                return True
+        """Return False: there are no collectives in flight that it could move on."""
         return False
+
+    def move_until_others(self) -> bool:
+        """Wait until others want to progress; return whether they do."""
+        looks = 0
+        while looks < MOST_LOOKS and not self.others:
+            time.sleep(self.longest)
+            looks += 1
+        return self.others > 0

@@ -48,7 +48,7 @@ class _Background:
         rest = LONGEST
         before: list[tuple[int, int, int]] = []
         while not self._ended:
-            if not (mover.others or mover.move(0)):
+            if not mover.move_until_others():
                 self._sleep()
                 continue
             positions = _positions_of_others()
