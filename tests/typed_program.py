@@ -34,6 +34,9 @@ def blocking(comm: MPI.Intracomm) -> None:
     own = pycoll.AlgorithmName("ring")
     pycoll.allreduce(MPI.IN_PLACE, B, MPI.MAX, algorithm=own)
     pycoll.barrier(comm=comm, algorithm="tree")
+    half = comm.Split(comm.rank % 2)  # a Comm, for type checkers
+    pycoll.allreduce(A, B, comm=half)
+    half.Free()
     pycoll.bcast(B, root=0, algorithm="native")
     everything = pycoll.allgather(A, algorithm="bruck")
     registered, ones = pycoll.zeros((SIZE, 2), comm=comm), pycoll.empty(3, np.float32, comm=comm)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 NO_FRONT = core.NoFront()
 
 
-def bcast(buf: Any, root: int = 0, *, comm: MPI.Intracomm | None = None, algorithm: names.Bcast | None = None) -> Any:
+def bcast(buf: Any, root: int = 0, *, comm: MPI.Comm | None = None, algorithm: names.Bcast | None = None) -> Any:
     """Broadcast: copy `buf` from the root to all ranks.
 
     Parameters
@@ -82,7 +82,7 @@ def scatter(
     recvbuf: Any = None,
     root: int = 0,
     *,
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Comm | None = None,
     algorithm: names.Scatter | None = None,
 ) -> Any:
     """Scatter: send block r of `sendbuf` at the root to rank r.
@@ -130,7 +130,7 @@ def gather(
     recvbuf: Any = None,
     root: int = 0,
     *,
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Comm | None = None,
     algorithm: names.Gather | None = None,
 ) -> Any:
     """Gather: receive `sendbuf` of rank r as block r of `recvbuf` at the root.
@@ -171,7 +171,7 @@ def reduce(
     op: MPI.Op | OpName = MPI.SUM,
     root: int = 0,
     *,
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Comm | None = None,
     algorithm: names.Reduce | None = None,
 ) -> Any:
     """Reduce: combine `sendbuf` of all ranks, element by element, in `recvbuf` at the root.
@@ -220,7 +220,7 @@ def reduce(
 
 
 def allgather(
-    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Allgather | None = None
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Comm | None = None, algorithm: names.Allgather | None = None
 ) -> Any:
     """All-gather: receive `sendbuf` of rank r as block r of `recvbuf` on all ranks.
 
@@ -256,7 +256,7 @@ def allreduce(
     recvbuf: Any = None,
     op: MPI.Op | OpName = MPI.SUM,
     *,
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Comm | None = None,
     algorithm: names.Allreduce | None = None,
 ) -> Any:
     """All-reduce: combine `sendbuf` of all ranks, element by element, in `recvbuf` on all ranks.
@@ -302,7 +302,7 @@ def reduce_scatter(
     op: MPI.Op | OpName = MPI.SUM,
     *,
     recvcounts: Sequence[int] | None = None,
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Comm | None = None,
     algorithm: names.ReduceScatter | None = None,
 ) -> Any:
     """Reduce-scatter: combine `sendbuf` of all ranks, element by element; rank r receives block r of the result.
@@ -340,7 +340,7 @@ def reduce_scatter(
 
 
 def alltoall(
-    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Alltoall | None = None
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Comm | None = None, algorithm: names.Alltoall | None = None
 ) -> Any:
     """All-to-all: receive block j of `sendbuf` of rank i as block i of `recvbuf` of rank j.
 
@@ -376,7 +376,7 @@ def scan(
     recvbuf: Any = None,
     op: MPI.Op | OpName = MPI.SUM,
     *,
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Comm | None = None,
     algorithm: names.Scan | None = None,
 ) -> Any:
     """Scan: combine `sendbuf` of ranks 0 to r, in rank order, in `recvbuf` of rank r.
@@ -415,7 +415,7 @@ def exscan(
     recvbuf: Any = None,
     op: MPI.Op | OpName = MPI.SUM,
     *,
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Comm | None = None,
     algorithm: names.Exscan | None = None,
 ) -> Any:
     """Exclusive scan: combine `sendbuf` of ranks 0 to r-1, in rank order, in `recvbuf` of rank r.
@@ -454,7 +454,7 @@ def scatterv(
     recvbuf: Any = None,
     root: int = 0,
     *,
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Comm | None = None,
     algorithm: names.Scatterv | None = None,
 ) -> Any:
     """Scatter blocks of different lengths: send block r of `sendbuf` at the root to rank r.
@@ -496,7 +496,7 @@ def gatherv(
     recvbuf: Any = None,
     root: int = 0,
     *,
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Comm | None = None,
     algorithm: names.Gatherv | None = None,
 ) -> Any:
     """Gather blocks of different lengths: receive `sendbuf` of rank r as block r of `recvbuf` at the root.
@@ -532,7 +532,7 @@ def gatherv(
 
 
 def allgatherv(
-    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Allgatherv | None = None
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Comm | None = None, algorithm: names.Allgatherv | None = None
 ) -> Any:
     """All-gather blocks of different lengths: receive `sendbuf` of rank r as block r of `recvbuf` on all ranks.
 
@@ -565,7 +565,7 @@ def allgatherv(
 
 
 def alltoallv(
-    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Intracomm | None = None, algorithm: names.Alltoallv | None = None
+    sendbuf: Any, recvbuf: Any = None, *, comm: MPI.Comm | None = None, algorithm: names.Alltoallv | None = None
 ) -> Any:
     """All-to-all with blocks of different lengths: receive block j of `sendbuf` of rank i as block i on rank j.
 
@@ -598,7 +598,7 @@ def alltoallv(
 
 
 def alltoallw(
-    sendbuf: Any, recvbuf: Any, *, comm: MPI.Intracomm | None = None, algorithm: names.Alltoallw | None = None
+    sendbuf: Any, recvbuf: Any, *, comm: MPI.Comm | None = None, algorithm: names.Alltoallw | None = None
 ) -> Any:
     """All-to-all with blocks of different lengths and datatypes.
 
@@ -630,7 +630,7 @@ def alltoallw(
     return run("alltoallw", sendbuf, recvbuf, None, 0, comm, algorithm, None, read_varying)
 
 
-def barrier(*, comm: MPI.Intracomm | None = None, algorithm: names.Barrier | None = None) -> None:
+def barrier(*, comm: MPI.Comm | None = None, algorithm: names.Barrier | None = None) -> None:
     """Barrier: return after all ranks have called.
 
     Parameters
@@ -654,7 +654,7 @@ def run(
     recvbuf: Any,
     op: Any,
     root: int,
-    comm: MPI.Intracomm | None,
+    comm: MPI.Comm | None,
     algorithm: str | None,
     recvcounts: Any = None,
     read: Reader = check_buffers,

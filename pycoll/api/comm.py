@@ -70,7 +70,7 @@ class Comm(ObjectMethods):
     `info` and ignore it.
     """
 
-    def __new__(cls, comm: MPI.Intracomm | None = None) -> Comm:
+    def __new__(cls, comm: MPI.Comm | None = None) -> Comm:
         """Wrap the communicator, without duplicating it."""
         if comm is not None:
             if comm == MPI.COMM_NULL:
@@ -81,7 +81,7 @@ class Comm(ObjectMethods):
                 cls = _KINDS[comm.Get_topology()]
         return super().__new__(cls, comm)
 
-    def __init__(self, comm: MPI.Intracomm | None = None) -> None:
+    def __init__(self, comm: MPI.Comm | None = None) -> None:
         if self != MPI.COMM_NULL:
             attach(self)
 
@@ -412,7 +412,7 @@ class Comm(ObjectMethods):
             made = make(*arguments)
         except MPI.Exception as error:
             raise rank_failed(self, make.__name__, error) or explained(error) from error
-        child: Any = made if type(made) is kind else kind.__new__(kind, made)  # type: ignore[arg-type]
+        child: Any = made if type(made) is kind else kind.__new__(kind, made)
         inherit(child, self)
         return child  # type: ignore[no-any-return]
 

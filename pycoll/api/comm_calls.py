@@ -42,7 +42,7 @@ class Calls(DeviceMessages):
     _front: core.Front | core.NoFront
     _objects: core.ObjectCollectives | Objects | None
 
-    def __new__(cls, comm: MPI.Intracomm | None = None) -> Self:
+    def __new__(cls, comm: MPI.Comm | None = None) -> Self:
         """Wrap the communicator; what runs its calls is known after the first one."""
         made = MPI.Intracomm.__new__(cls, comm)  # not `super()`: a class with a topology has several bases
         made._front, made._objects = NO_FRONT, None

@@ -97,7 +97,7 @@ def explain(
     primitive: str,
     *,
     nbytes: int,
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Comm | None = None,
     op: MPI.Op | OpName = MPI.SUM,
     dtype: Any = np.float32,
     algorithm: str | None = None,

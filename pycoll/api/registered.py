@@ -16,7 +16,7 @@ from ..runtime.interruptions import interruptions_delayed
 
 
 @interruptions_delayed()
-def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None) -> np.ndarray:
+def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Comm | None = None) -> np.ndarray:
     """Allocate an array in registered memory, which the other ranks of the host can read and write.
 
     All ranks of the communicator call this together; shapes and dtypes may differ.
@@ -64,7 +64,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.In
     return np.ndarray(lengths, dtype, memory, start)
 
 
-def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Intracomm | None = None) -> np.ndarray:
+def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.Comm | None = None) -> np.ndarray:
     """Allocate an array as `empty` does, and set its elements to zero.
 
     Parameters
@@ -94,7 +94,7 @@ def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64, *, comm: MPI.In
 
 
 @interruptions_delayed()
-def free(array: np.ndarray, *, comm: MPI.Intracomm | None = None) -> None:
+def free(array: np.ndarray, *, comm: MPI.Comm | None = None) -> None:
     """Free an array that `empty` or `zeros` returned; it and its views must not be used any more.
 
     All ranks of the communicator call this together, in the same order for all arrays.

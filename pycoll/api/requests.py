@@ -224,7 +224,7 @@ class Persistent(Request):
 def start(
     primitive: str,
     read: Reader,
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Comm | None = None,
     sendbuf: Any = None,
     recvbuf: Any = None,
     op: Any = None,
@@ -255,7 +255,7 @@ def start(
 
 
 @interruptions_delayed()
-def initialize(primitive: str, read: Reader, comm: MPI.Intracomm | None = None, **given: Any) -> Persistent:
+def initialize(primitive: str, read: Reader, comm: MPI.Comm | None = None, **given: Any) -> Persistent:
     """Create a persistent collective; all ranks of the communicator call this together."""
     comm = MPI.COMM_WORLD if comm is None else comm
     free_dropped()

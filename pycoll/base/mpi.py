@@ -25,7 +25,7 @@ except (ImportError, RuntimeError):
     raise ImportError(MISSING) from None
 
 
-def host_names(comm: MPI.Intracomm) -> list[str]:
+def host_names(comm: MPI.Comm) -> list[str]:
     """Return the name of the host of each rank of `comm`.  All ranks of `comm` call this together.
 
     Split_type does not find hosts with every MPI: MPICH takes each rank for a host if MPIR_CVAR_NOLOCAL is set.
@@ -33,7 +33,7 @@ def host_names(comm: MPI.Intracomm) -> list[str]:
     return comm.allgather(MPI.Get_processor_name())
 
 
-def ranks_of_host(comm: MPI.Intracomm) -> list[int]:
+def ranks_of_host(comm: MPI.Comm) -> list[int]:
     """Return the ranks of `comm` that are on the host of this rank.  All ranks of `comm` call this together."""
     names = host_names(comm)
     return [rank for rank, name in enumerate(names) if name == names[comm.rank]]

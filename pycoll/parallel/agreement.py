@@ -16,12 +16,12 @@ SAME = np.iinfo(np.int64).max
 TAG = 32_000  # of the messages of `largest`
 
 
-def check_same_arrays(what: str, arrays: Arrays, comm: MPI.Intracomm) -> None:
+def check_same_arrays(what: str, arrays: Arrays, comm: MPI.Comm) -> None:
     """Raise ValueError on all ranks if names, shapes or dtypes differ between ranks; it names the first difference."""
     check_same(what, (f"{name!r}: {array.dtype} {tuple(array.shape)}" for name, array in arrays.items()), comm)
 
 
-def check_same(what: str, lines: Iterable[str], comm: MPI.Intracomm) -> None:
+def check_same(what: str, lines: Iterable[str], comm: MPI.Comm) -> None:
     """Raise ValueError on all ranks if lines differ between ranks; it names the first line that differs."""
     mine = [line.replace("\n", " ") for line in lines]
     common = _from(0, "\n".join(mine), comm).splitlines()
@@ -37,7 +37,7 @@ def check_same(what: str, lines: Iterable[str], comm: MPI.Intracomm) -> None:
     )
 
 
-def largest(number: int, comm: MPI.Intracomm) -> int:
+def largest(number: int, comm: MPI.Comm) -> int:
     """Return the largest of the numbers of all ranks; the ranks may have started different collectives before."""
     mine, other = np.array([number]), np.empty(1, np.int64)
     distance = 1
@@ -50,7 +50,7 @@ def largest(number: int, comm: MPI.Intracomm) -> int:
 
 
 @contextlib.contextmanager
-def together(comm: MPI.Intracomm, who: str, what: str) -> Iterator[None]:
+def together(comm: MPI.Comm, who: str, what: str) -> Iterator[None]:
     """Run the block on all ranks; if it fails on one rank, raise an error on all of them."""
     error = None
     try:
@@ -68,7 +68,7 @@ def _line(lines: list[str], number: int) -> str:
     return lines[number] if number < len(lines) else "nothing"
 
 
-def _from(root: int, text: str, comm: MPI.Intracomm) -> str:
+def _from(root: int, text: str, comm: MPI.Comm) -> str:
     """Broadcast the text of the root."""
     data = np.frombuffer(text.encode(), np.uint8).copy()
     length = pycoll.bcast(np.array([data.size]), root, comm=comm)

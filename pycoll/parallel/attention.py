@@ -105,7 +105,7 @@ class UlyssesAttention:
     Jacobs et al., "DeepSpeed Ulysses", 2023. https://arxiv.org/abs/2309.14509
     """
 
-    def __init__(self, comm: MPI.Intracomm | None = None, causal: bool = True) -> None:
+    def __init__(self, comm: MPI.Comm | None = None, causal: bool = True) -> None:
         self._comm = MPI.COMM_WORLD if comm is None else comm
         self._attention = Attention(causal)
 
@@ -194,7 +194,7 @@ class RingAttention:
     Brandon et al., "Striped Attention", 2023, on the balance of causal masks. https://arxiv.org/abs/2311.09431
     """
 
-    def __init__(self, comm: MPI.Intracomm | None = None, causal: bool = True) -> None:
+    def __init__(self, comm: MPI.Comm | None = None, causal: bool = True) -> None:
         self._comm = MPI.COMM_WORLD if comm is None else comm
         self._causal = causal
 
@@ -286,7 +286,7 @@ class RingAttention:
 class _Moving:
     """An array that moves from each rank to the next one; blocks may have different numbers of positions."""
 
-    def __init__(self, comm: MPI.Intracomm, tag: int, what: str) -> None:
+    def __init__(self, comm: MPI.Comm, tag: int, what: str) -> None:
         self._comm, self._tag, self._what = comm, tag, what
 
     def start(self, array: Array, length: int) -> None:

@@ -74,7 +74,7 @@ def check(q: Array, k: Array, v: Array) -> None:
         raise ValueError(problem)
 
 
-def agree(q: Array, k: Array, v: Array, comm: MPI.Intracomm) -> list[tuple[int, int]]:
+def agree(q: Array, k: Array, v: Array, comm: MPI.Comm) -> list[tuple[int, int]]:
     """Return the numbers of queries and of keys of each rank.
 
     Raise ValueError on all ranks if the arrays of a rank do not fit each other or those of the other ranks.

@@ -40,7 +40,7 @@ class Bucket:
         self,
         index: int,
         arrays: Arrays,
-        comm: MPI.Intracomm,
+        comm: MPI.Comm,
         algorithm: names.Allreduce | None,
         wire: np.dtype | None = None,
     ) -> None:
@@ -135,7 +135,7 @@ def assign(arrays: Arrays, limit: int, first_limit: int) -> list[list[str]]:
     return sorted(buckets, key=lambda names: max(order[name] for name in names))
 
 
-def average_gradients(gradients: Arrays, comm: MPI.Intracomm | None = None, bucket_bytes: int = 25 << 20) -> Arrays:
+def average_gradients(gradients: Arrays, comm: MPI.Comm | None = None, bucket_bytes: int = 25 << 20) -> Arrays:
     """Average arrays over the ranks in place, with several arrays in one message.
 
     Parameters

@@ -36,7 +36,7 @@ def save(
     optimizer: Optimizer | None = None,
     extra: Any = None,
     *,
-    replicas: MPI.Intracomm | None = None,
+    replicas: MPI.Comm | None = None,
 ) -> None:
     """Write a checkpoint.  All ranks of the driver call this together.
 
@@ -146,7 +146,7 @@ def _remove_parts_that_are_not_named(directory: Path) -> None:
                 path.unlink()
 
 
-def _new_generation(comm: MPI.Intracomm) -> str:
+def _new_generation(comm: MPI.Comm) -> str:
     """Return a new name for the files of one save, the same on all ranks."""
     number = np.frombuffer(uuid.uuid4().bytes[:8], np.uint64).copy()
     return f"{pycoll.bcast(number, comm=comm)[0]:016x}"

@@ -17,7 +17,7 @@ from .flat import Arrays, check_in_place
 
 
 def clip_by_global_norm(
-    gradients: Arrays, max_norm: float, comm: MPI.Intracomm | None = None, *, copies: Mapping[str, int] | None = None
+    gradients: Arrays, max_norm: float, comm: MPI.Comm | None = None, *, copies: Mapping[str, int] | None = None
 ) -> float:
     """Scale gradients in place so that their global norm is at most `max_norm`.
 

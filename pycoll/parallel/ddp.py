@@ -81,7 +81,7 @@ class DistributedDataParallel(Driver):
         parameters: Arrays,
         buffers: Arrays | None = None,
         *,
-        comm: MPI.Intracomm | None = None,
+        comm: MPI.Comm | None = None,
         bucket_bytes: int = 25 << 20,
         first_bucket_bytes: int | None = None,
         hook: Hook = average,

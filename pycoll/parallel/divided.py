@@ -56,7 +56,7 @@ class DividedParameters(Driver):
         parameters: Arrays,
         divided: Mapping[str, tuple[int, MPI.Intracomm]],
         *,
-        comm: MPI.Intracomm | None = None,
+        comm: MPI.Comm | None = None,
         writes: bool = True,
     ) -> None:
         self.parameters = check_arrays("parameters", parameters)

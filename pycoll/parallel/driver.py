@@ -23,7 +23,7 @@ pending: set[object] = set()  # objects with messages in flight: MPI accesses th
 
 
 @contextlib.contextmanager
-def own_communicator(comm: MPI.Intracomm | None) -> Iterator[MPI.Intracomm]:
+def own_communicator(comm: MPI.Comm | None) -> Iterator[MPI.Comm]:
     """Duplicate a communicator for the messages of a driver.
 
     The duplicate is freed if the block raises an exception, which must then be raised on all ranks.
@@ -46,7 +46,7 @@ def own_communicator(comm: MPI.Intracomm | None) -> Iterator[MPI.Intracomm]:
         raise
 
 
-def revoke(comm: MPI.Intracomm) -> None:
+def revoke(comm: MPI.Comm) -> None:
     """Revoke a communicator and its private duplicate, so that all ranks leave their calls."""
     from ..runtime import attach  # not before MPI is initialized
 
@@ -82,7 +82,7 @@ class Driver:
     The default hooks for checkpoints are for drivers whose parameters are replicated on every rank.
     """
 
-    comm: MPI.Intracomm
+    comm: MPI.Comm
     parameters: dict[str, Array]
     outer: Optimizer | None = None  # an optimizer whose state is saved beside that of the optimizer of the program
 
@@ -138,7 +138,7 @@ class Driver:
         """Whether the arrays of all ranks must be those after the same step."""
         return True
 
-    def communicators(self) -> Iterator[MPI.Intracomm]:
+    def communicators(self) -> Iterator[MPI.Comm]:
         """Yield the communicators of this driver."""
         yield self.comm
 

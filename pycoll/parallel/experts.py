@@ -85,7 +85,7 @@ class ExpertParallel:
         capacity: float = 1.25,
         balance: float = 0.01,
         groups: int = 1,
-        comm: MPI.Intracomm | None = None,
+        comm: MPI.Comm | None = None,
     ) -> None:
         self.comm = MPI.COMM_WORLD if comm is None else comm
         self.experts, ranks = gate.shape[1], self.comm.size
@@ -216,7 +216,7 @@ class _Exchange:
     `counts` are the numbers of tokens of this rank for each expert.
     """
 
-    def __init__(self, comm: MPI.Intracomm, counts: np.ndarray) -> None:
+    def __init__(self, comm: MPI.Comm, counts: np.ndarray) -> None:
         self.comm = comm
         here = counts.reshape(comm.size, -1).astype(np.int64)  # by rank and expert of that rank
         self.there = pycoll.alltoall(here, np.empty_like(here), comm=comm)  # by rank, for the experts of this rank

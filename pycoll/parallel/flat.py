@@ -121,7 +121,7 @@ def empty(like: Array, size: int, dtype: Any = None) -> Array:
     return np.empty_like(like, shape=(size,), dtype=dtype)
 
 
-def shared_empty(like: Array, size: int, dtype: Any, comm: MPI.Intracomm) -> Array:
+def shared_empty(like: Array, size: int, dtype: Any, comm: MPI.Comm) -> Array:
     """Allocate a vector as `empty` does, but in registered memory if it is host memory; all ranks call this together.
 
     It stays valid after the communicator is freed.

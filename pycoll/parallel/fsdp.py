@@ -101,7 +101,7 @@ class FullyShardedDataParallel(Driver):
         parameters: Arrays,
         units: Sequence[Sequence[str]] | None = None,
         *,
-        comm: MPI.Intracomm | None = None,
+        comm: MPI.Comm | None = None,
         prefetch: bool = True,
         reshard_after_forward: bool = True,
         param_dtype: Any = None,

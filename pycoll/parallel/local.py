@@ -80,7 +80,7 @@ class LocalSGD(Driver):
         every: int,
         *,
         outer: Callable[[Arrays], Optimizer] | None = None,
-        comm: MPI.Intracomm | None = None,
+        comm: MPI.Comm | None = None,
     ) -> None:
         self.parameters = check_arrays("parameters", parameters)
         check_positive("every", every, "number of steps")

@@ -57,7 +57,7 @@ class Mesh:
         driver = DistributedDataParallel(layer.parameters, comm=mesh["dp"])
     """
 
-    def __init__(self, comm: MPI.Intracomm | None = None, /, **axes: int) -> None:
+    def __init__(self, comm: MPI.Comm | None = None, /, **axes: int) -> None:
         self.comm = MPI.COMM_WORLD if comm is None else comm
         self.axes = axes
         _check(axes, self.comm.size)
@@ -145,7 +145,7 @@ def _check(axes: dict[str, int], ranks: int) -> None:
     raise ValueError(f"{sizes} is {product}, but the communicator has {ranks} ranks{hint}")
 
 
-def _by_host(comm: MPI.Intracomm) -> list[int]:
+def _by_host(comm: MPI.Comm) -> list[int]:
     """The ranks, those of a host one after the other."""
     names = host_names(MPI.Intracomm(comm))
     return sorted(range(comm.size), key=lambda rank: (names.index(names[rank]), rank))

@@ -74,7 +74,7 @@ class Pipeline:
         chunks: Sequence[Any],
         loss: Loss,
         *,
-        comm: MPI.Intracomm | None = None,
+        comm: MPI.Comm | None = None,
         schedule: str = "1f1b",
         micro_batches: int = 1,
     ) -> None:

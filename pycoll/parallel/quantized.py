@@ -57,7 +57,7 @@ class Quantize:
         yield from _reduced(bucket.vector, bucket.comm, self.block, bucket.comm.size)
 
 
-def quantized_allreduce(sendbuf: Array, *, comm: MPI.Intracomm | None = None, block: int = 256) -> Array:
+def quantized_allreduce(sendbuf: Array, *, comm: MPI.Comm | None = None, block: int = 256) -> Array:
     """Return the sum over all ranks, computed with 8-bit numbers; it is bitwise equal on all ranks.
 
     Parameters
@@ -117,7 +117,7 @@ def _check(vector: Array) -> None:
         raise TypeError(f"an array of {vector.dtype} cannot be quantized: it has no floating-point dtype")
 
 
-def _reduced(vector: Array, comm: MPI.Intracomm, block: int, divisor: int = 1) -> Iterator[Any]:
+def _reduced(vector: Array, comm: MPI.Comm, block: int, divisor: int = 1) -> Iterator[Any]:
     """Replace a vector by its sum, divided by `divisor`; yield requests to wait for."""
     ranks, dtype = comm.size, np.result_type(vector.dtype, SCALE)
     part = -(-len(vector) // (ranks * block)) * block  # elements that a rank adds up

@@ -31,7 +31,7 @@ from .flat import beside, module_of
 Array = Any
 
 
-def block(array: Array, comm: MPI.Intracomm, axis: int = 0) -> Array:
+def block(array: Array, comm: MPI.Comm, axis: int = 0) -> Array:
     """Return a copy of the block of this rank, where an array is divided along an axis.
 
     Parameters
@@ -62,7 +62,7 @@ def block(array: Array, comm: MPI.Intracomm, axis: int = 0) -> Array:
     return np.split(array, ranks, axis)[comm.rank].copy(order="C")
 
 
-def enter_region(x: Array, comm: MPI.Intracomm | None = None, sequence: bool = False) -> Array:
+def enter_region(x: Array, comm: MPI.Comm | None = None, sequence: bool = False) -> Array:
     """Return the input of layers that are divided over ranks: x itself, or all its rows.
 
     This is f in the paper on Megatron-LM, and g in the one on sequence parallelism.  Its backward pass is
@@ -92,7 +92,7 @@ def enter_region(x: Array, comm: MPI.Intracomm | None = None, sequence: bool = F
     return whole.reshape(-1, *x.shape[1:])
 
 
-def leave_region(x: Array, comm: MPI.Intracomm | None = None, sequence: bool = False) -> Array:
+def leave_region(x: Array, comm: MPI.Comm | None = None, sequence: bool = False) -> Array:
     """Return the output of layers that are divided over ranks: the sum over the ranks, or the rows of this rank of it.
 
     This is g in the paper on Megatron-LM, and its counterpart in the one on sequence parallelism.  Its backward pass is
@@ -152,7 +152,7 @@ class Layer(ABC):
 
     _axes: ClassVar[dict[str, int]]
 
-    def __init__(self, whole: dict[str, Array], comm: MPI.Intracomm | None, sequence: bool) -> None:
+    def __init__(self, whole: dict[str, Array], comm: MPI.Comm | None, sequence: bool) -> None:
         self.comm = MPI.COMM_WORLD if comm is None else comm
         self.divided = {name: axis for name, axis in self._axes.items() if name in whole}
         self.parameters = {
@@ -188,7 +188,7 @@ class Linear(Layer):
         weight: Array,
         bias: Array | None = None,
         *,
-        comm: MPI.Intracomm | None = None,
+        comm: MPI.Comm | None = None,
         sequence: bool = False,
     ) -> None:
         super().__init__({"weight": weight} if bias is None else {"weight": weight, "bias": bias}, comm, sequence)
@@ -332,7 +332,7 @@ class VocabularyParallelEmbedding(Layer):
 
     _axes: ClassVar[dict[str, int]] = {"table": 0}
 
-    def __init__(self, table: Array, *, comm: MPI.Intracomm | None = None, sequence: bool = False) -> None:
+    def __init__(self, table: Array, *, comm: MPI.Comm | None = None, sequence: bool = False) -> None:
         super().__init__({"table": table}, comm, sequence)
 
     def forward(self, tokens: Array) -> tuple[Array, Any]:
@@ -371,7 +371,7 @@ class VocabularyParallelEmbedding(Layer):
 
 
 def vocabulary_parallel_cross_entropy(
-    logits: Array, targets: Array, comm: MPI.Intracomm | None = None, *, ignore_index: int = -100
+    logits: Array, targets: Array, comm: MPI.Comm | None = None, *, ignore_index: int = -100
 ) -> tuple[float, Array]:
     """Return the mean cross-entropy of logits that are divided over the ranks, and its gradient.
 

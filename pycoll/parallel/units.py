@@ -51,7 +51,7 @@ class Unit:
         self,
         number: int,
         arrays: Arrays,
-        comm: MPI.Intracomm,
+        comm: MPI.Comm,
         param_dtype: np.dtype | None,
         reduce_dtype: np.dtype | None,
         offload: bool,

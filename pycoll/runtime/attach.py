@@ -36,7 +36,7 @@ _forked = False  # whether MPI was initialized when this process was forked
 _BARRIER_TAG = 0  # a tag that no collective uses
 
 
-def attach(comm: MPI.Intracomm | None = None) -> Channel:
+def attach(comm: MPI.Comm | None = None) -> Channel:
     """Prepare a communicator for pycoll; the first time, all its ranks must call this together.
 
     Parameters
@@ -88,7 +88,7 @@ def is_new(comm: object) -> bool:
 _chosen: dict[int, Choices] = {}  # for communicators without a channel
 
 
-def choices_of(comm: MPI.Intracomm) -> Choices:
+def choices_of(comm: MPI.Comm) -> Choices:
     """The algorithms that were chosen for a communicator."""
     check_communicator(comm)
     handle = comm.handle
@@ -100,13 +100,13 @@ def choices_of(comm: MPI.Intracomm) -> Choices:
     return _chosen[handle]
 
 
-def known_choices(comm: MPI.Intracomm) -> Choices | None:
+def known_choices(comm: MPI.Comm) -> Choices | None:
     """The same, or None if none was chosen."""
     channel = channels.get(comm.handle)
     return channel.choices if channel else _chosen.get(comm.handle)
 
 
-def inherit(child: MPI.Intracomm, parent: MPI.Intracomm) -> None:
+def inherit(child: MPI.Comm, parent: MPI.Comm) -> None:
     """Give a new communicator the algorithms that were chosen for its parent."""
     known = known_choices(parent)
     if known and child != MPI.COMM_NULL:
@@ -160,7 +160,7 @@ def explained(error: MPI.Exception) -> Exception:
     )
 
 
-def revoke(comm: MPI.Intracomm) -> None:
+def revoke(comm: MPI.Comm) -> None:
     """Revoke a communicator and its private duplicate, so that no rank waits forever in a collective of pycoll."""
     MPI.Intracomm.Revoke(comm)
     with contextlib.suppress(MPI.Exception, CollectiveTimeout):  # the duplicate could not be created
@@ -191,7 +191,7 @@ def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
     return child
 
 
-def _register(comm: MPI.Intracomm, private: MPI.Intracomm, facts: CommFacts, choices: Choices | None) -> Channel:
+def _register(comm: MPI.Comm, private: MPI.Intracomm, facts: CommFacts, choices: Choices | None) -> Channel:
     identity(private)
     channel = Channel(private, facts, Choices() if choices is None else choices, fitting(facts))
     channel.mailboxes, channel.slots = open_core(channel)

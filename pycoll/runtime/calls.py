@@ -45,7 +45,7 @@ class Call(NamedTuple):
     """
 
     primitive: str
-    comm: MPI.Intracomm
+    comm: MPI.Comm
     sendbuf: Any = None
     recvbuf: Any = None
     op: Any = None

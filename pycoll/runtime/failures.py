@@ -26,7 +26,7 @@ _FAILURES = MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED
 _UNCLEAR = MPI.ERR_INTERN  # Open MPI: the error class of a nonblocking collective in which a rank has failed
 
 
-def rank_failed(comm: MPI.Intracomm, what: str, error: BaseException) -> RankFailed | None:
+def rank_failed(comm: MPI.Comm, what: str, error: BaseException) -> RankFailed | None:
     """Return the error that names the failed ranks of a communicator, if `error` comes from their failure, or None.
 
     A communicator can also be revoked by the program: then no rank has failed.
@@ -42,7 +42,7 @@ def rank_failed(comm: MPI.Intracomm, what: str, error: BaseException) -> RankFai
     return RankFailed(f"{what}: {ranks_have(ranks)} failed; Shrink gives a communicator of the other ranks", ranks)
 
 
-def is_failure(comm: MPI.Intracomm, error: BaseException | None) -> bool:
+def is_failure(comm: MPI.Comm, error: BaseException | None) -> bool:
     """Whether an error, or the one it was raised from, has its cause in failed ranks or a revoked communicator."""
     while error is not None and not isinstance(error, MPI.Exception):
         error = error.__cause__
@@ -53,7 +53,7 @@ def is_failure(comm: MPI.Intracomm, error: BaseException | None) -> bool:
 
 
 @contextlib.contextmanager
-def failures_named(comm: MPI.Intracomm, what: str) -> Iterator[None]:
+def failures_named(comm: MPI.Comm, what: str) -> Iterator[None]:
     """In a ``with`` block, raise RankFailed instead of the error of MPI if ranks have failed."""
     try:
         yield
@@ -63,7 +63,7 @@ def failures_named(comm: MPI.Intracomm, what: str) -> Iterator[None]:
         raise
 
 
-def _known(comm: MPI.Intracomm, patience: float) -> list[int]:
+def _known(comm: MPI.Comm, patience: float) -> list[int]:
     """The failed ranks; if none is known yet, wait for up to `patience` seconds."""
     deadline = time.monotonic() + patience
     while not (ranks := _known_now(comm)) and time.monotonic() < deadline:
@@ -72,7 +72,7 @@ def _known(comm: MPI.Intracomm, patience: float) -> list[int]:
     return ranks
 
 
-def _known_now(comm: MPI.Intracomm) -> list[int]:
+def _known_now(comm: MPI.Comm) -> list[int]:
     try:
         failed, everyone = comm.Get_failed(), comm.Get_group()
     except (MPI.Exception, NotImplementedError):  # an MPI library with parts of ULFM

@@ -12,7 +12,7 @@ from ..base import settings
 from ..base.numbers import ranks_have
 
 
-def missing(ranks: MPI.Intracomm | MPI.Group, what: str) -> str:
+def missing(ranks: MPI.Comm | MPI.Group, what: str) -> str:
     """Why a call that all ranks must make has not returned, in words."""
     absent = [] if isinstance(ranks, MPI.Group) else _absent(ranks)
     if not absent:
@@ -21,7 +21,7 @@ def missing(ranks: MPI.Intracomm | MPI.Group, what: str) -> str:
     return f"rank {ranks.rank} of {ranks.size} waits, because {who} not {what}, or did so only after rank {ranks.rank}"
 
 
-def _absent(comm: MPI.Intracomm) -> list[int]:
+def _absent(comm: MPI.Comm) -> list[int]:
     """The ranks that have not given up waiting, like this one, after a timeout; the communicator is unusable anyway."""
     here, sent = np.zeros(comm.size, np.uint8), np.ones(comm.size, np.uint8)
     ones = [1] * comm.size  # with counts, messages are not sent through other ranks

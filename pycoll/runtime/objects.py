@@ -51,7 +51,7 @@ class Objects:
         Its channel.
     """
 
-    def __init__(self, comm: MPI.Intracomm, channel: Channel) -> None:
+    def __init__(self, comm: MPI.Comm, channel: Channel) -> None:
         self._comm, self._channel = MPI.Intracomm(comm), channel
         self._rank, self._size = comm.rank, comm.size
 
@@ -387,7 +387,7 @@ def _evaluated(order: Expression, values: list[Any], combine: Callable[[Any, Any
     return combine(_evaluated(order.left, values, combine), _evaluated(order.right, values, combine))
 
 
-def objects_of(comm: MPI.Intracomm, channel: Channel) -> core.ObjectCollectives | Objects:
+def objects_of(comm: MPI.Comm, channel: Channel) -> core.ObjectCollectives | Objects:
     """The collectives of objects on a communicator."""
     others = Objects(comm, channel)
     if not channel.facts.core:

@@ -36,7 +36,7 @@ class Neighbors:
     kept until this rank takes its own copy after a later step, for which all others must have done the one before.
     """
 
-    def __init__(self, comm: MPI.Intracomm, copier: Copier | None, every: int, lockstep: bool, build: int) -> None:
+    def __init__(self, comm: MPI.Comm, copier: Copier | None, every: int, lockstep: bool, build: int) -> None:
         self._copier, self._every, self._lockstep, self._build = copier, every, lockstep, build
         self._last = -1  # the step of the last copy of this rank, or that it expects
         with own_communicator(comm) as self._comm:

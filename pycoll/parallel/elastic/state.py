@@ -68,7 +68,7 @@ class State:
         ``make(comm)`` creates the driver and the optimizer on a communicator, and returns both.  The optimizer is None
         if it belongs to the driver, as in `ParameterServer`.  It is called at the start, and again after each failure,
         with the ranks that go on; it must create the same model each time.
-    comm : MPI.Intracomm, optional
+    comm : MPI.Comm, optional
         The communicator; COMM_WORLD by default.  A duplicate of it is used.
     every : int
         The number of steps between two copies of a shard to the memory of another rank.  After a failure, up to this
@@ -107,7 +107,7 @@ class State:
         self,
         make: Make,
         *,
-        comm: MPI.Intracomm | None = None,
+        comm: MPI.Comm | None = None,
         every: int = 1,
         checkpoint: str | os.PathLike[str] | None = None,
         size: int | None = None,

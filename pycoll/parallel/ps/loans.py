@@ -28,7 +28,7 @@ class Loans:
     `servers` are the ranks that this rank lends its vectors to.  It lends them only if all servers are on this host.
     """
 
-    def __init__(self, comm: MPI.Intracomm, servers: Sequence[int] = ()) -> None:
+    def __init__(self, comm: MPI.Comm, servers: Sequence[int] = ()) -> None:
         self._registered = pycoll.attach(comm).registered
         self._near = set(servers) <= set(self._registered.here)
 

@@ -108,7 +108,7 @@ class ParameterServer(Driver):
         servers: int = 1,
         colocated: bool = False,
         ranks_per_worker: int | str = 1,
-        comm: MPI.Intracomm | None = None,
+        comm: MPI.Comm | None = None,
     ) -> None:
         self.parameters = check_arrays("parameters", parameters)
         check_integer("staleness", staleness, "number of steps")
@@ -420,7 +420,7 @@ class ParameterServer(Driver):
         if self._server:
             self._server.updated = function
 
-    def communicators(self) -> Iterator[MPI.Intracomm]:
+    def communicators(self) -> Iterator[MPI.Comm]:
         """Yield the communicators of this driver."""
         yield self.roles.group
         yield self.comm

@@ -18,7 +18,7 @@ class Roles:
     `group` is the communicator of its worker.
     """
 
-    def __init__(self, comm: MPI.Intracomm, servers: int, colocated: bool, ranks_per_worker: int | str) -> None:
+    def __init__(self, comm: MPI.Comm, servers: int, colocated: bool, ranks_per_worker: int | str) -> None:
         working = comm.size if colocated else comm.size - servers
         if servers < 1 or working < 1:
             raise ValueError(f"servers={servers} leaves {max(working, 0)} of {comm.size} ranks for workers")

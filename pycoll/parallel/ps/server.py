@@ -78,7 +78,7 @@ class Server:
     """
 
     def __init__(
-        self, values: Vectors, workers: Sequence[list[int]], comm: MPI.Intracomm, optimizer: Optimizer | None
+        self, values: Vectors, workers: Sequence[list[int]], comm: MPI.Comm, optimizer: Optimizer | None
     ) -> None:
         self.values, self.optimizer = values, optimizer
         self._workers, self._comm = workers, comm

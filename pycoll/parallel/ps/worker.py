@@ -46,7 +46,7 @@ class ServerLink:
 
     def __init__(
         self,
-        comm: MPI.Intracomm,
+        comm: MPI.Comm,
         servers: Sequence[int],
         workers: int,
         spare: list[Vectors],

@@ -13,7 +13,7 @@ from ...arguments.device_arrays import UnreadableMemory, cupy
 from ...base.user_warnings import warn
 
 
-def select_device(comm: MPI.Intracomm | None = None) -> int:
+def select_device(comm: MPI.Comm | None = None) -> int:
     """Select a GPU for this rank, a different one for each rank of a host.
 
     All ranks of `comm` call this together, before they use a GPU.

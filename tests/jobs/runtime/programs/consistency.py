@@ -6,6 +6,7 @@ import numpy as np
 from mpi4py import MPI
 
 import pycoll
+from pycoll.base.numbers import ranks_named
 from pycoll.schedule.registry import PRIMITIVES, algorithms_of
 from tests.jobs import calls
 from tests.jobs.calls import call, form, mine, raises, rank, size, world
@@ -29,8 +30,7 @@ def mismatches():
 
 def mismatches_of_one_argument():
     a = np.ones(6)
-    others = ", ".join(str(r) for r in range(size) if r != 1)
-    on = f"(rank{'s' if size > 2 else ''} {others})"
+    on = f"({ranks_named([rank for rank in range(size) if rank != 1])})"
     mismatch([f"primitive differs: 'bcast' {on}; 'scan' (rank 1)"], "scan" if mine else "bcast", a)
     mismatch([f"count differs: 6 {on}; 5 (rank 1)"], "allreduce", a[:5] if mine else a)
     mismatch([f"bytes differs: 48 {on}; 40 (rank 1)"], "bcast", (a[:5] if mine else a).copy())
