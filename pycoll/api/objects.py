@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from .comm_objects import Function
 
 
-def bcast_object(
-    obj: Any, *, root: int = 0, comm: MPI.Comm | None = None, algorithm: names.Bcast | None = None
-) -> Any:
+def bcast_object(obj: Any, *, root: int = 0, comm: MPI.Comm | None = None, algorithm: names.Bcast | None = None) -> Any:
     """Return the object of the root on all ranks; other ranks may pass None.  See `pycoll.Comm.bcast`."""
     return attach(comm).objects.bcast(obj, root, algorithm)
 
@@ -43,9 +41,7 @@ def gather_object(
     return attach(comm).objects.gather(obj, root, algorithm)  # type: ignore[no-any-return]
 
 
-def allgather_object(
-    obj: Any, *, comm: MPI.Comm | None = None, algorithm: names.Allgatherv | None = None
-) -> list[Any]:
+def allgather_object(obj: Any, *, comm: MPI.Comm | None = None, algorithm: names.Allgatherv | None = None) -> list[Any]:
     """Return the objects of all ranks.  See `pycoll.Comm.allgather`."""
     return attach(comm).objects.allgather(obj, algorithm)  # type: ignore[no-any-return]
 
