@@ -20,6 +20,7 @@ import types
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from typing import Any
 
+from .base import hooks
 from .base.command_line import Parser, optional
 
 MPI = "mpi4py.MPI"
@@ -77,6 +78,7 @@ def replace_when_imported() -> None:
         _replace()
     else:
         sys.meta_path.insert(0, _Finder())
+        hooks.before_mpi.append(functools.partial(importlib.import_module, MPI))
 
 
 class _Finder:

@@ -25,3 +25,7 @@ def begin_epoch() -> None:
     epoch += 1
     for call in epoch_began:
         call()
+
+
+before_mpi: list[Callable[[], object]] = []
+"""Called before modules that import MPI: `pycoll.run` imports it then, and replaces its communicators."""
