@@ -19,7 +19,8 @@ from collections import defaultdict
 
 import pycoll
 
-from .base.command_line import Parser, printed_once, runs_alone
+from .base.command_line import Parser, printed_once
+from .base.launcher import runs_alone
 from .base.numbers import ranks_named
 from .runtime import native
 from .runtime.gpu import cuda_aware

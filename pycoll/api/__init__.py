@@ -1,6 +1,5 @@
 """The public functions and classes: collectives, requests, the communicator and messages."""
 
-from ..base import hooks
+from ..base.hooks import call_before_mpi
 
-for call in hooks.before_mpi:
-    call()
+call_before_mpi()

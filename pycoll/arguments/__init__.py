@@ -1,6 +1,5 @@
 """The buffers of the caller: recognized, checked, and converted to arrays, addresses and block positions."""
 
-from ..base import hooks
+from ..base.hooks import call_before_mpi
 
-for call in hooks.before_mpi:
-    call()
+call_before_mpi()

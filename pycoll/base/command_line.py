@@ -9,7 +9,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -68,22 +68,6 @@ def exit_once(message: str) -> NoReturn:
         sys.exit(message)
     time.sleep(PAUSE)  # a launcher may end the job as soon as a rank has failed
     sys.exit(1)
-
-
-def runs_alone(ranks: int, environment: Mapping[str, str] = os.environ) -> str:
-    """Why COMM_WORLD has only one rank although a launcher has started several processes; empty if it has not."""
-    names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PALS_SIZE"]
-    if "SLURM_STEP_ID" in environment:  # srun has started this process; the script of a job has the variables, too
-        names += ["SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environment else "SLURM_NTASKS"]
-    started = {name: int(value) for name in names if (value := environment.get(name, "")).isdecimal()}
-    name = max(started, key=lambda name: started[name], default="")
-    if ranks > 1 or not name or started[name] < 2:
-        return ""
-    return (
-        f"COMM_WORLD has one rank, but {name} is {started[name]}: each process runs alone, because the MPI library "
-        "does not understand this launcher. Use the mpiexec of this library, or with Slurm `srun --mpi=pmix` (Open "
-        "MPI) or `srun --mpi=pmi2` (MPICH); `python -m pycoll.info` says which library this is"
-    )
 
 
 @contextlib.contextmanager

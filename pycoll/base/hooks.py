@@ -29,3 +29,9 @@ def begin_epoch() -> None:
 
 before_mpi: list[Callable[[], object]] = []
 """Called before modules that import MPI: `pycoll.run` imports it then, and replaces its communicators."""
+
+
+def call_before_mpi() -> None:
+    """Call them; the packages whose modules import MPI do this first."""
+    for call in before_mpi:
+        call()

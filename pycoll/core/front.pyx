@@ -128,8 +128,8 @@ cdef inline int canonical(int type_num) noexcept:
 cdef class Plan:
     """What calls of one kind have in common.
 
-    A program runs in the slots, a run on mailboxes or messages; `quick` is a function of the addresses of the buffers and the
-    buffers.  Without any of them, the call is left to MPI.
+    A program runs in the slots, a run on mailboxes or messages; `quick` is a function of the addresses of the buffers
+    and the buffers.  Without any of them, the call is left to MPI.
     """
 
     cdef int root
@@ -294,9 +294,9 @@ cdef class Front:
         """Keep a plan for calls like this one; do nothing if there is one, or if the front cannot read them.
 
         `kind` is METHOD, LATER_METHOD, FUNCTION or LATER_FUNCTION.  `sent` and `received` are the addresses where the
-        uncached path found the buffers.  `prepared` is the call, and `find_runner` finds what runs
-        others like it: see `pycoll.runtime.plans.runner`.
-        `allocates` is the array that the call has allocated as its receive buffer, or None.
+        uncached path found the buffers.  `prepared` is the call, and `find_runner` finds what runs others like
+        it: see `pycoll.runtime.plans.runner`.  `allocates` is the array that the call has allocated as its receive buffer,
+        or None.
         """
         cdef Plan plan = Plan()
         cdef int number = self.rank_of(root)

@@ -1,6 +1,5 @@
 """Runs calls: channels of communicators, executables, tasks in flight, GPUs, and the recording of traces."""
 
-from ..base import hooks
+from ..base.hooks import call_before_mpi
 
-for call in hooks.before_mpi:
-    call()
+call_before_mpi()

@@ -11,8 +11,8 @@ from mpi4py import MPI
 
 from .. import core
 from ..base import hooks
-from ..base.command_line import runs_alone
 from ..base.errors import CollectiveTimeout, CommunicatorLimit, WrongCommunicator
+from ..base.launcher import runs_alone
 from ..selection.choices import Choices
 from ..selection.select import CommFacts
 from .channel import Channel

@@ -17,8 +17,8 @@ def missing(ranks: MPI.Comm | MPI.Group, what: str) -> str:
     absent = [] if isinstance(ranks, MPI.Group) else _absent(ranks)
     if not absent:
         return f"rank {ranks.rank} waits, because at least one of the {ranks.size} ranks has not {what}"
-    who = ranks_have(absent)
-    return f"rank {ranks.rank} of {ranks.size} waits, because {who} not {what}, or did so only after rank {ranks.rank}"
+    why = f"{ranks_have(absent)} not {what}, or did so only after rank {ranks.rank}"
+    return f"rank {ranks.rank} of {ranks.size} waits, because {why}"
 
 
 def _absent(comm: MPI.Comm) -> list[int]:

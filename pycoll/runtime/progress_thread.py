@@ -19,7 +19,6 @@ from .progress import LONGEST, InFlight, lock, mover, tasks
 
 INTERVAL = 20e-6  # seconds between two looks at the tasks in flight, if they are to progress often
 
-
 background: list[ProgressThread] = []  # at most one
 
 
@@ -51,7 +50,7 @@ class _Background:
             if not mover.move_until_others():
                 self._sleep()
                 continue
-            positions = _positions_of_others()
+            positions = [task.position for task in _others()]
             rest = mover.shortest if positions != before else min(2 * rest, mover.longest)
             before = positions
             if not mover.move(rest):
@@ -76,10 +75,6 @@ class _Background:
 def _others() -> list[InFlight]:
     """The tasks in flight that are not single runs of the core, and that no thread of the program waits for."""
     return [task for task in list(tasks) if not (isinstance(task, core.RunInFlight) or task.awaited)]
-
-
-def _positions_of_others() -> list[tuple[int, int, int]]:
-    return [task.position for task in _others()]
 
 
 def _advance_others() -> None:

@@ -1,8 +1,8 @@
-"""The ranks of a job, from the variables of its launcher."""
+"""The ranks of a job, from the variables of its launcher; ranks that run alone although it has started several."""
 
 import pytest
 
-from pycoll.base.launcher import launched_ranks
+from pycoll.base.launcher import launched_ranks, runs_alone
 
 OPEN_MPI = {
     f"OMPI_COMM_WORLD_{name}": value for name, value in zip(("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"), "3412")
@@ -40,3 +40,22 @@ def test_the_tasks_of_a_step_count():
 @pytest.mark.parametrize("environment", [{}, {"PMI_RANK": "0"}, {**SLURM, "SLURM_STEP_ID": None}])
 def test_no_launcher(environment):
     assert launched_ranks({name: value for name, value in environment.items() if value is not None}) == {}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "environment", "named"),
+    [
+        (1, {}, ""),
+        (1, {"PMI_SIZE": "1", "OMPI_COMM_WORLD_SIZE": "one"}, ""),
+        (4, {"PMI_SIZE": "4"}, ""),
+        (1, {"PMI_SIZE": "4"}, "PMI_SIZE is 4"),
+        (1, {"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE is 2"),
+        (1, {"SLURM_NTASKS": "8"}, ""),  # in the script of a job
+        (1, {"SLURM_NTASKS": "8", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}, ""),
+        (1, {"SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"}, "SLURM_NTASKS is 8"),
+        (1, {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3"}, "SLURM_STEP_NUM_TASKS is 3"),
+    ],
+)
+def test_alone(ranks, environment, named):
+    text = runs_alone(ranks, environment)
+    assert named in text and bool(text) == bool(named)
