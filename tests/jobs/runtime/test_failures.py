@@ -30,11 +30,11 @@ def test_calls_that_create_communicators():
     assert not job.timed_out and job.output.count("names it") == 4, job.output
 
 
-DETECTOR = "mpi_ft_detector", "mpi_ft_detector_thread", "mpi_ft_detector_period", "mpi_ft_detector_timeout"
+DETECTOR = "mpi_ft_detector", "mpi_ft_detector_period", "mpi_ft_detector_timeout"
 
 
 def test_a_rank_that_exits_with_another_status_than_0():
-    detector = [word for name, value in zip(DETECTOR, ("true", "true", "0.5", "2")) for word in ("--mca", name, value)]
+    detector = [word for name, value in zip(DETECTOR, ("true", "0.5", "2")) for word in ("--mca", name, value)]
     job = run(3, [PROGRAMS / "exited_rank.py"], options=[*ULFM, *detector])
     assert not job.timed_out and job.output.count("went on") == 2, job.output
 
